@@ -140,7 +140,7 @@ crash: ## kill the agent N times (default 200) under pods that come and go on a 
 	@$(MAKE) --no-print-directory build
 	go test ./test/integration -run 'TestCrash$$' -count=1 -v -timeout 3h -args -crash $(or $(N),200) -crash.pods $(or $(PODS),50) -crash.seed $(or $(SEED),0)
 
-bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (35 minutes; FULL=1: two hours); see bench/results/
+bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (45 minutes; FULL=1: two hours); see bench/results/
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench $(if $(FULL),-full) $(BENCH)
 
 differential-config: ## what upstream's kubelet and Wherry tell a runtime, field by field: each field of a pod's spec alone, and N random pods (default 1000)

@@ -11,12 +11,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/wherry-node/wherry/internal/base/work"
+	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pressure"
@@ -26,6 +28,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/credplugin"
 	"github.com/wherry-node/wherry/internal/edge/cri"
 	"github.com/wherry-node/wherry/internal/edge/heartbeat"
+	"github.com/wherry-node/wherry/internal/edge/logrotate"
 	"github.com/wherry-node/wherry/internal/edge/mirror"
 	"github.com/wherry-node/wherry/internal/edge/pleg"
 	"github.com/wherry-node/wherry/internal/edge/podset"
@@ -33,8 +36,10 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 	"github.com/wherry-node/wherry/internal/edge/push"
 	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/edge/source"
 	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/edge/status"
+	"github.com/wherry-node/wherry/internal/edge/trace"
 	"github.com/wherry-node/wherry/internal/node/evictor"
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
@@ -64,12 +69,12 @@ type Agent struct {
 	node        *nodefacts.Source
 	evictor     *evictor.Evictor
 	collector   *imagegc.Collector
-	keptImages  pullaccess.Allowlist // Config.KeepImages
-	podsLimit   atomic.Int64         // the result of podsMemory; 0: not known yet
-	heartbeat   *heartbeat.Heartbeat // nil when standalone
-	own         *ownNode             // nil when standalone
-	writer      *status.Writer       // nil when standalone
-	mirrors     *mirror.Mirrors      // nil when standalone
+	keptImages  atomic.Pointer[pullaccess.Allowlist] // Config.KeepImages
+	podsLimit   atomic.Int64                         // the result of podsMemory; 0: not known yet
+	heartbeat   *heartbeat.Heartbeat                 // nil when standalone
+	own         *ownNode                             // nil when standalone
+	writer      *status.Writer                       // nil when standalone
+	mirrors     *mirror.Mirrors                      // nil when standalone
 	report      *syncloop.Report
 	loop        *syncloop.Loop
 	server      *server.Server
@@ -77,17 +82,29 @@ type Agent struct {
 	control     *server.Server // nil: there is no control socket
 	stats       *stats.Stats
 	metrics     *stats.Metrics
+	tracer      atomic.Pointer[trace.Tracer] // nil: nothing is traced
+	calls       *stats.APICalls
+	startup     startup
 	probed      *stats.Probed
 	shutdown    *nodeshutdown.Watch // nil: a shutdown of the machine does not wait for pods
 	settings    nodestatus.Settings
 	shares      *work.Shares // nil: the defaults
 	pullPolicy  pullaccess.Policy
 	facts       factsCache
-	host        hostFacts // set by Run before anything runs
-	began       time.Time // set by Run before anything runs
+	host        hostFacts   // set by Run before anything runs
+	began       time.Time   // set by Run before anything runs
+	born        time.Time   // when New created the agent
+	built       atomic.Bool // build is done, so the metrics that are counted when they are read may call the parts
+
+	live      liveConfig
+	policy    atomic.Pointer[decide.Policy] // never changed; a new policy replaces it
+	rotator   *logrotate.Rotator            // nil: there are no logs
+	pullRate  *rate.Limiter
+	eventRate *rate.Limiter
+	places    chan source.Place // receives the new place of static pods when it changes
 
 	opened     opened
-	apiLeftOut bool // a standalone node whose configuration does not allow an HTTPS API
+	apiLeftOut bool // a standalone node without an HTTPS API, because its configuration does not allow one
 }
 
 // New checks the configuration and returns an agent for Run. It does no IO and starts nothing.
@@ -100,7 +117,9 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	a := &Agent{cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
+	a := &Agent{born: time.Now(), cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
+	a.live.serves, a.live.driver, a.live.keepImages = *cfg.Kubelet.EnableServer, cfg.Kubelet.CgroupDriver, cfg.KeepImages
+	a.live.inEffect.Store(&a.cfg.Kubelet)
 	if cfg.Listen {
 		serves, err := servesAPI(&cfg.Kubelet, cfg.standalone(&deps))
 		if err != nil {
@@ -116,9 +135,11 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if a.shares, err = workShares(&a.cfg); err != nil {
 		return nil, err
 	}
-	if a.keptImages, err = pullaccess.ParseAllowlist(a.cfg.KeepImages); err != nil {
+	kept, err := pullaccess.ParseAllowlist(a.cfg.KeepImages)
+	if err != nil {
 		return nil, fmt.Errorf("agent: Config.KeepImages: %w", err)
 	}
+	a.keptImages.Store(&kept)
 	if a.pullPolicy, err = pullAccess(&a.cfg.Kubelet); err != nil {
 		return nil, err
 	}
@@ -131,6 +152,7 @@ func (a *Agent) build() error {
 	for _, step := range []func() error{
 		a.buildPullRecords,
 		a.buildMetrics, // first, because all other parts write to the metrics
+		a.buildTracer,
 		a.buildRuntime,
 		a.buildClients,
 		a.buildEvents,
@@ -151,14 +173,16 @@ func (a *Agent) build() error {
 			return err
 		}
 	}
+	a.built.Store(true)
 	return nil
 }
 
 // buildRuntime wires the calls to the container runtime.
 func (a *Agent) buildRuntime() error {
-	a.deps.Runtime, a.deps.Images = cri.Metered(a.deps.Runtime, a.deps.Images, a.metrics.Operation)
+	a.deps.Runtime, a.deps.Images = cri.Metered(a.deps.Runtime, a.deps.Images, a.metrics.Operation, a.tracedCalls())
 	a.cri = cri.New(cri.Config{
 		Runtime: a.deps.Runtime, Images: a.deps.Images, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader(),
+		EventArrived: a.metrics.EventArrived,
 	})
 	return nil
 }
@@ -171,11 +195,12 @@ func (a *Agent) notify(source string) func(types.UID) {
 // buildPods wires the desired pods and the pod cache.
 func (a *Agent) buildPods() error {
 	a.pods = podset.New(a.cfg.NodeName, a.sources(), a.notify("source"))
+	a.pods.OnSpec(a.metrics.ResizeAsked)
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
 		Notify:   a.notify("runtime"),
 		Expected: func(h pod.Hint) bool { return a.loop.Expects(h) },
-		OnRelist: a.relisted, OnHung: a.hung,
+		OnRelist: a.relisted, OnHung: a.hung, OnInspect: a.metrics.Inspected, OnSubscribe: a.metrics.Subscribed,
 	})
 	return nil
 }
@@ -195,10 +220,8 @@ func (a *Agent) buildNode() error {
 	})
 	k := &a.cfg.Kubelet
 	r := &a.facts.resolver
-	r.ClusterDomain, r.Event, r.Log = k.ClusterDomain, a.events.NodeEvent, a.log
-	if a.deps.Machine.real && k.ResolverConfig != nil {
-		r.Path = *k.ResolverConfig
-	}
+	r.Event, r.Log = a.events.NodeEvent, a.log
+	r.Set(a.resolvConf(k), k.ClusterDomain)
 	if a.deps.Client == nil {
 		return nil
 	}
@@ -208,15 +231,15 @@ func (a *Agent) buildNode() error {
 		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
-		Cached:        a.own.Last,
-		PodCIDR:       a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
+		Cached:        a.own.Last, Reached: a.startup.reached,
+		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
 	})
 	return err
 }
 
 // buildLoop wires the workers and the parts that they use.
 func (a *Agent) buildLoop() error {
-	policy := decidePolicy(&a.cfg)
+	a.policy.Store(decidePolicy(&a.cfg, &a.cfg.Kubelet))
 	a.probes = probe.New(probe.Config{
 		Exec: a.cri, Dialer: a.ground.dialer, Notify: a.notify("probe"),
 		Event: a.probeEvent, Late: a.probeLate, Behind: a.probesBehind, Work: a.work, Log: a.log,
@@ -228,8 +251,7 @@ func (a *Agent) buildLoop() error {
 	rc := syncloop.ReportConfig{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
-		Started:        func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
-		ContainerEnded: a.metrics.ContainerEnded,
+		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resizes: a.metrics,
 	}
 	if a.pushes() {
 		a.buildPush()
@@ -247,9 +269,9 @@ func (a *Agent) buildLoop() error {
 	})
 	least, most := a.startPlaces()
 	a.loop = syncloop.New(syncloop.Config{
-		Pods: a.pods, Cache: a.pleg, Performer: scheduledPerformer{performer, a.work}, Checkpoints: a.ground.checkpoints,
+		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most)}), Checkpoints: a.ground.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
-		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
+		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.ground.objects, Policy: a.policy.Load, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
 		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartPlaces: least, MostStarts: most, Log: a.log,
 	})
@@ -279,12 +301,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.facts.resolver.Read() // nothing else reads it now, and the node must report a problem with it even without pods
+	a.facts.resolver.Read() // nothing else reads the file at this point, and the node must report a problem with it even if it has no pods
+	parts := a.parts()
+	a.live.begin()
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
 	if a.deps.Started != nil {
 		a.deps.Started()
 	}
-	err := runAll(ctx, a.parts())
+	err := runAll(ctx, parts)
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
@@ -305,11 +329,14 @@ func (a *Agent) parts() []part {
 	if a.server != nil {
 		parts = append(parts, part{"server", a.serve})
 	}
-	if r := a.logRotator(); r != nil {
-		parts = append(parts, part{"log rotation", r.Run})
+	if a.rotator = a.logRotator(); a.rotator != nil {
+		parts = append(parts, part{"log rotation", a.rotator.Run})
 	}
 	if a.pulls != nil {
 		parts = append(parts, part{"image pull records", a.pulls.Run})
+	}
+	if t := a.tracer.Load(); t != nil {
+		parts = append(parts, part{"traces", t.Run})
 	}
 	if a.push != nil {
 		parts = append(parts, part{"push", a.push.Run})
@@ -321,7 +348,7 @@ func (a *Agent) parts() []part {
 		parts = append(parts, part{"control", a.serveControl})
 	}
 	if a.deps.Machine.real {
-		parts = append(parts, part{"kernel log", a.watchKills})
+		parts = append(parts, part{"kernel log", a.watchKills}, part{"disk layout", a.stats.Run})
 	}
 	if a.deps.Client != nil {
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"own node", a.own.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
@@ -333,7 +360,7 @@ func (a *Agent) parts() []part {
 }
 
 // look reads the runtime's status before the node's first status is computed, so that the node does not flap when the agent is
-// replaced. It does not wait for a runtime that is down, and only a moment for one that hangs.
+// replaced. It returns at once if the runtime is down, and soon if it hangs.
 func (a *Agent) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -399,7 +426,7 @@ func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
 func (a *Agent) ownPodCIDR(ctx context.Context) error {
 	for {
 		err := a.podCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","))
-		var again <-chan time.Time // never
+		var again <-chan time.Time // nil, so it never fires; a failure sets it
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("the runtime does not accept podCIDR; trying again", "err", err)
 			again = time.After(10 * time.Second)

@@ -7,9 +7,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// Alive asks the node's loops whether they turn, and waits for their answers until ctx ends: nil where all do. It is for a
-// watchdog, which restarts the agent: it says nothing of the runtime or the API server, which a restart does not mend. It may be
-// called once Deps.Started has been, by several goroutines at once.
+// Alive asks each of the node's loops whether it still turns, and waits for the answers until ctx ends. It returns nil if all do.
+// It is for a watchdog that restarts the agent, so it does not check the runtime or the API server: a restart of the agent mends
+// neither. It may be called by several goroutines at once, from the call of Deps.Started on.
 func (a *Agent) Alive(ctx context.Context) error {
 	for _, turns := range []func(context.Context) error{a.pleg.Turns, a.loop.Turns} {
 		if err := turns(ctx); err != nil {
@@ -19,10 +19,10 @@ func (a *Agent) Alive(ctx context.Context) error {
 	return nil
 }
 
-// Summary returns the node in one line for people: its name, whether it is ready, and how many pods are bound to it. It may be called
-// once Deps.Started has been.
+// Summary returns the node in one line for people: its name, whether it is ready, and how many pods are bound to it. It may be
+// called from the call of Deps.Started on.
 func (a *Agent) Summary() string {
-	ready := "" // a standalone node has nobody who asks
+	ready := "" // a standalone node reports no readiness
 	if a.heartbeat != nil {
 		ready = ", not known to the API server yet"
 		if n := a.heartbeat.Node(); n != nil {

@@ -29,24 +29,24 @@ func (a *Agent) buildClients() error {
 		return nil
 	}
 	var err error
-	a.clients, err = newClients(&a.deps, &a.cfg.Server)
+	a.clients, err = newClients(&a.deps, &a.cfg.Server, a.calls)
 	return err
 }
 
-func newClients(deps *Deps, limits *ServerLimits) (c clients, err error) {
-	if c.api, err = kubeclient.New(deps.Client); err != nil {
+func newClients(deps *Deps, limits *ServerLimits, calls kubeclient.Meter) (c clients, err error) {
+	if c.api, err = kubeclient.NewMetered(deps.Client, calls); err != nil {
 		return c, fmt.Errorf("agent: Deps.Client: %w", err)
 	}
 	if deps.API != nil {
 		own := rest.CopyConfig(deps.Client)
 		own.RateLimiter, own.QPS, own.Burst = nil, limits.ReviewQPS, limits.ReviewBurst
-		if c.reviews, err = kubeclient.New(own); err != nil {
+		if c.reviews, err = kubeclient.NewMetered(own, calls); err != nil {
 			return c, fmt.Errorf("agent: Deps.Client: %w", err)
 		}
 	}
 	c.beats = c.api
 	if deps.Heartbeats != nil {
-		if c.beats, err = kubeclient.New(deps.Heartbeats); err != nil {
+		if c.beats, err = kubeclient.NewMetered(deps.Heartbeats, calls); err != nil {
 			return c, fmt.Errorf("agent: Deps.Heartbeats: %w", err)
 		}
 	}

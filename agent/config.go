@@ -49,8 +49,8 @@ type Config struct {
 	// ControlSocketOptional the agent also runs if the socket cannot be opened.
 	ControlSocket         string
 	ControlSocketOptional bool
-	// Owner is the node's name at a runtime that it shares with other nodes: it sees its own pods only. "": all pods belong to
-	// the node.
+	// Owner is the node's name at a runtime that it shares with other nodes: the agent sees only the pods with this owner. "":
+	// all pods belong to the node.
 	Owner string
 	// ManageHost makes Run configure the process and the machine as a kubelet does: oomScoreAdj, maxOpenFiles, kernel settings
 	// (protectKernelDefaults: false; not with an Owner) and makeIPTablesUtilChains. Set it for one agent of a real machine.
@@ -69,7 +69,7 @@ type Config struct {
 	CredentialProviderConfig, CredentialProviderDir string
 	// DockerConfigs are docker configuration files with registry credentials of the node. Each may be absent.
 	DockerConfigs []string
-	// LogLinkDir gets a link per container log (/var/log/containers); "": none.
+	// LogLinkDir is the directory in which the agent makes a link to each container log (/var/log/containers); "": none.
 	LogLinkDir string
 	// DeadContainers is how many dead attempts of one container are kept for their logs; 0: 1, negative: all. DeadContainerAge
 	// is how long each is kept in any case. MaxDeadContainers is how many of all containers are kept beside the newest attempt
@@ -83,8 +83,8 @@ type Config struct {
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts, stops.
 	// The agent finds a larger number by measuring. 0: the number of CPUs.
 	Processors int
-	// WorkShares are the shares of the classes of jobs that wait when the machine is overloaded ("vital", "first", "periodic",
-	// "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
+	// WorkShares are how the processors are shared between classes of jobs while the machine is overloaded ("vital", "first",
+	// "periodic", "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
 	WorkShares map[string]float64
 	// Flags are shown at /flagz.
 	Flags map[string]string
@@ -130,7 +130,7 @@ type Deps struct {
 	// Runtime and Images are the container runtime. Nil on a real machine: Run dials Kubelet.ContainerRuntimeEndpoint.
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// Dialer reaches pods, for probes; nil: the network of this host.
+	// Dialer opens connections to pods, for probes; nil: the network of this host.
 	Dialer Dialer
 	// Machine is the host. Required: RealMachine or SimulatedMachine.
 	Machine *Machine
@@ -151,6 +151,9 @@ type Deps struct {
 	Started func()
 	// Metrics is the registry for the agent's metrics; nil: a new registry.
 	Metrics *prometheus.Registry
+	// Traces receives requests with finished spans (ExportTraceServiceRequest of OTLP) if Config.Kubelet.Tracing keeps any
+	// traces. There is one call at a time, bounded by its context. Nil: the spans are sent to tracing.endpoint.
+	Traces func(ctx context.Context, request []byte) error
 	// ProcessMetrics adds the metrics of the whole process to Metrics. Set it for at most one agent of a process.
 	ProcessMetrics bool
 	// Log is required.
@@ -159,7 +162,7 @@ type Deps struct {
 	SetVerbosity func(value string) error
 }
 
-// Leases renews the leases of many nodes, with one timer for all.
+// Leases renews the leases of several nodes, with one timer for all.
 type Leases interface {
 	// Keep starts to renew the lease of a node and returns at once. uid returns the UID of the Node object for the owner
 	// reference, or "" while there is none. release ends the renewal; it is called once, and the lease expires after it.

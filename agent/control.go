@@ -59,8 +59,8 @@ func (a *Agent) finished(uid types.UID) bool {
 
 func (a *Agent) view() *podView { return &podView{set: a.pods, cache: a.pleg, report: a.report} }
 
-// buildControl wires the control socket. It serves the node's API to every client that can open it, and what the API server
-// serves on a cluster.
+// buildControl wires the control socket. It serves the node's API to every client that can open it, and also the requests that an
+// API server would serve in a cluster.
 func (a *Agent) buildControl() error {
 	if a.deps.Control == nil {
 		return nil
@@ -80,7 +80,7 @@ func (a *Agent) buildControl() error {
 		NodeName: a.cfg.NodeName, Authenticator: socketUser{}, Authorizer: server.AlwaysAllow{}, Pods: view,
 		Runtime: a.streams(), Enable: server.Enable{Debugging: true, Statusz: true},
 		Sources: server.Sources{
-			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return config.Masked(&a.cfg.Kubelet) },
+			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return config.Masked(a.kubelet()) },
 			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
 		},
 		Checks: []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}}, Log: a.log,
@@ -92,8 +92,8 @@ func (a *Agent) serveControl(ctx context.Context) error {
 	return server.Serve(ctx, a.deps.Control, a.control.Handler(), server.ServeOptions{Log: a.log})
 }
 
-// socketUser is a client that could open the control socket, as its file mode allows, from a process of this machine. A
-// container may see the file through a volume, so the process must be on the machine itself.
+// socketUser authenticates the clients of the control socket. The socket's file mode limits who can open it. A container may see
+// the file through a volume, so the client must also be a process of the machine itself.
 type socketUser struct{}
 
 // Authenticate accepts processes of this machine.

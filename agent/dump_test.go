@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// dumper prints the content of a value: it follows pointers and prints unexported fields. It leaves out functions and channels,
-// values that it has printed before, and the types in skip.
+// dumper prints the content of a value: it follows pointers, including atomic ones, and prints unexported fields. It leaves out
+// functions and channels, values that it has printed before, and the types in skip.
 type dumper struct {
 	out  strings.Builder
 	seen map[uintptr]bool
@@ -36,6 +36,12 @@ func (d *dumper) value(path string, v reflect.Value) {
 			d.value(path, v.Elem())
 		}
 	case reflect.Struct:
+		if strings.HasPrefix(t.String(), "atomic.Pointer[") { // its fields are a [0]*T and an unsafe.Pointer
+			if to := v.FieldByName("v").UnsafePointer(); to != nil {
+				d.value(path, reflect.NewAt(t.Field(0).Type.Elem().Elem(), to))
+			}
+			return
+		}
 		for i := range v.NumField() {
 			d.value(path+"."+t.Field(i).Name, v.Field(i))
 		}

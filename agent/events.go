@@ -28,19 +28,21 @@ const maxReason = 128
 func (a *Agent) buildEvents() error {
 	e := &events{nodeName: a.cfg.NodeName}
 	a.events = e
+	a.eventRate = rate.NewLimiter(eventLimit(&a.cfg.Kubelet))
 	cfg := event.Config{Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Log: a.log}
 	if a.clients.beats == nil {
 		e.local = event.NewLocal()
 		cfg.API = func(string) event.API { return e.local }
 	} else {
-		cfg.API, cfg.Rate, cfg.Before = a.clients.events, eventRate(&a.cfg.Kubelet), a.statusFirst
+		cfg.API, cfg.Rate, cfg.Before = a.clients.events, a.eventRate, a.statusFirst
 	}
 	e.recorder = event.New(cfg)
 	return nil
 }
 
 // statusFirst delays a warning about a pod that cannot start until the pod's first status is written, so that users who see the
-// event find the conditions. A pod that only lacks a name server or a pull secret may start all the same, with one status.
+// event find the conditions. Warnings about a missing name server or pull secret are not delayed, because the pod may start
+// without it.
 func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventType, reason string) {
 	switch reason {
 	case "MissingClusterDNS", "DNSConfigForming", "FailedToRetrieveImagePullSecret":
@@ -51,12 +53,12 @@ func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventT
 	}
 }
 
-// eventRate returns the rate limit of events: eventRecordQPS and eventBurst; without a QPS, no limit.
-func eventRate(k *kubelet.KubeletConfiguration) *rate.Limiter {
+// eventLimit returns the rate limit of events: eventRecordQPS and eventBurst. If no QPS is set, there is no limit.
+func eventLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	if k.EventRecordQPS == nil || *k.EventRecordQPS <= 0 {
-		return nil
+		return rate.Inf, 0
 	}
-	return rate.NewLimiter(rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst)))
+	return rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst))
 }
 
 // open starts recording. After ctx has ended, close stops it and waits for the request in flight.

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/core/evict"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
@@ -23,20 +24,32 @@ const memoryRate = int64(16) << 30
 
 // buildEvictor wires the relief of resource pressure.
 func (a *Agent) buildEvictor() error {
-	k := &a.cfg.Kubelet
-	rate := int64(0)
-	if a.deps.Machine.real {
-		rate = memoryRate
-	}
 	a.evictor = evictor.New(evictor.Config{
-		Policy: evict.Policy{
-			Thresholds: a.settings.Thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
-			MaxPodGrace: time.Duration(k.EvictionMaxPodGracePeriod) * time.Second, MemoryRate: rate,
-		},
+		Policy:  a.evictionPolicy(&a.cfg.Kubelet, a.settings.Thresholds),
 		Signals: a.ground.signals, Layout: a.diskLayout, Pods: a.loop, Usage: a.podUsage,
 		RemoveImages: a.collector.RemoveUnused, NodeEvent: a.events.NodeEvent, Changed: a.pressureChanged, Acted: a.metrics.EvictionMeasured, Log: a.log,
 	})
 	return nil
+}
+
+// evictionPolicy converts the configuration for package evict.
+func (a *Agent) evictionPolicy(k *kubelet.KubeletConfiguration, thresholds []pressure.Threshold) evict.Policy {
+	p := evict.Policy{
+		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
+		MaxPodGrace: time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
+	}
+	if a.deps.Machine.real {
+		p.MemoryRate = memoryRate
+	}
+	return p
+}
+
+// imagePolicy converts the configuration for the collection of images.
+func imagePolicy(k *kubelet.KubeletConfiguration) evict.ImagePolicy {
+	return evict.ImagePolicy{
+		HighPercent: int(*k.ImageGCHighThresholdPercent), LowPercent: int(*k.ImageGCLowThresholdPercent),
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
+	}
 }
 
 // collectable are the images of the runtime, for their collection.
@@ -54,13 +67,9 @@ func (c collectable) RemoveImage(ctx context.Context, img *runtimeapi.Image) (bo
 
 // buildCollector wires the collection of unused images.
 func (a *Agent) buildCollector() error {
-	k := &a.cfg.Kubelet
 	cfg := imagegc.Config{
-		Policy: evict.ImagePolicy{
-			HighPercent: int(*k.ImageGCHighThresholdPercent), LowPercent: int(*k.ImageGCLowThresholdPercent),
-			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
-		},
-		Images: collectable{a}, Observed: a.pleg.List, Desired: a.pods.List, Keep: a.keptImages.Has, Disk: a.imageDisk,
+		Policy: imagePolicy(&a.cfg.Kubelet), Images: collectable{a}, Observed: a.pleg.List, Desired: a.pods.List, Disk: a.imageDisk,
+		Keep:      func(name string) bool { return a.keptImages.Load().Has(name) },
 		Ready:     func() bool { return a.pods.Ready() && a.pleg.Synced() },
 		NodeEvent: a.events.NodeEvent, Collected: a.metrics.ImageCollected, Log: a.log,
 	}
@@ -88,15 +97,15 @@ func (a *Agent) pressureChanged() {
 }
 
 // diskLayout says which file systems the node has.
-func (a *Agent) diskLayout(ctx context.Context) evict.Layout {
+func (a *Agent) diskLayout() evict.Layout {
 	if !a.deps.Machine.real {
 		return evict.Layout{}
 	}
-	apart, withPods := a.stats.DiskLayout(ctx)
-	return evict.Layout{ImagesApart: apart, LayersWithPods: withPods}
+	apart, withPods, known := a.stats.DiskLayout()
+	return evict.Layout{ImagesApart: apart, LayersWithPods: withPods, Unknown: !known}
 }
 
-// podUsage measures one kind of use of pods. A pod of which nothing runs uses nothing.
+// podUsage measures what pods use: either disks, or memory and processes. A pod without running containers uses nothing.
 func (a *Agent) podUsage(ctx context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage {
 	out := make(map[types.UID]*evict.Usage, len(pods))
 	if use == evict.DiskUse {
@@ -109,7 +118,7 @@ func (a *Agent) podUsage(ctx context.Context, pods []*v1.Pod, use evict.Use) map
 	}
 	for _, p := range pods {
 		have, ok := uses[p.UID]
-		if !ok && err != nil {
+		if have.Unknown || !ok && err != nil {
 			continue
 		}
 		u := &evict.Usage{Memory: have.Memory, Processes: have.Processes}
@@ -123,13 +132,13 @@ func (a *Agent) podUsage(ctx context.Context, pods []*v1.Pod, use evict.Use) map
 
 // diskUsage measures what pods have on disk.
 func (a *Agent) diskUsage(ctx context.Context, pods []*v1.Pod, out map[types.UID]*evict.Usage) {
-	disks, err := a.stats.PodDisks(ctx)
+	disks, err := a.stats.PodDisks(ctx, "")
 	if err != nil {
 		a.log.Warn("what containers have on disk is measured in part only", "err", err)
 	}
 	for _, p := range pods {
 		d := disks[p.UID]
-		u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs)}
+		u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs), NoLayers: d.NoLayers}
 		for _, c := range d.Containers {
 			u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
 		}

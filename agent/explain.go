@@ -17,9 +17,9 @@ type explanation struct {
 	UID       string            `json:"uid"`
 	Dropped   int               `json:"dropped,omitempty"` // number of older records that the ring has dropped
 	Records   []timeline.Record `json:"records"`
-	// UnderWay are the actions in flight, with how long each has taken so far.
+	// UnderWay are the actions in flight, each with the time that it has taken so far.
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
-	// Inspection describes a problem with the inspections of the pod: then the node's view of the pod may be old.
+	// Inspection describes a problem with the inspections of the pod. While there is one, the node's view of the pod may be old.
 	Inspection string `json:"inspection,omitempty"`
 }
 

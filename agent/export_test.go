@@ -24,6 +24,17 @@ func (a *Agent) Prepare(ctx context.Context, api net.Listener) (free func(), err
 	return a.close, a.build()
 }
 
+// Build builds the parts, as Run does.
+func (a *Agent) Build() error { return a.build() }
+
+// Begin creates the parts, as Run does before it runs them, and allows Reconfigure. It applies the configuration to the parts
+// once, so that a later difference can come only from another configuration.
+func (a *Agent) Begin() error {
+	a.parts()
+	a.live.begin()
+	return a.follow(a.kubelet(), nil)
+}
+
 // Opened returns what Prepare has opened, and what Run would also open.
 func (a *Agent) Opened() []any {
 	serving, err := a.servingConfig()

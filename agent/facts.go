@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/crispec"
@@ -74,18 +75,17 @@ func declaredFeatures(cfg *Config) (names []string) {
 }
 
 // decidePolicy converts the configuration for package decide.
-func decidePolicy(cfg *Config) decide.Policy {
+func decidePolicy(cfg *Config, k *kubelet.KubeletConfiguration) *decide.Policy {
 	p := decide.DefaultPolicy()
-	if m := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil && m.Duration > 0 {
+	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil && m.Duration > 0 {
 		p.BackOffMax = m.Duration
 		p.BackOffInitial = min(p.BackOffInitial, m.Duration)
 	}
 	p.DeadContainersPerContainer, p.DeadContainerAge = cfg.DeadContainers, cfg.DeadContainerAge
-	return p
+	return &p
 }
 
-func maxPulls(cfg *Config) int {
-	k := &cfg.Kubelet
+func maxPulls(k *kubelet.KubeletConfiguration) int {
 	switch {
 	case k.SerializeImagePulls != nil && *k.SerializeImagePulls:
 		return 1
@@ -125,15 +125,30 @@ func (c *factsCache) put(f perform.Facts) {
 	c.facts, c.at, c.reading = f, time.Now(), false
 }
 
+// forget makes the next start read the facts again.
+func (c *factsCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = time.Time{}
+}
+
 // factsFor is how long facts from the host's files stay valid for new containers.
 const factsFor = 5 * time.Second
 
-// performFacts returns the facts besides the pod that requests to the runtime depend on.
+// resolvConf returns the file that the DNS configuration of pods is based on; "": none.
+func (a *Agent) resolvConf(k *kubelet.KubeletConfiguration) string {
+	if !a.deps.Machine.real || k.ResolverConfig == nil {
+		return ""
+	}
+	return *k.ResolverConfig
+}
+
+// performFacts returns the facts of the node that requests to the runtime depend on.
 func (a *Agent) performFacts() perform.Facts {
 	if f, ok := a.facts.last(); ok {
 		return f
 	}
-	k := &a.cfg.Kubelet
+	k := a.kubelet()
 	a.refreshNode(context.Background())
 	node := a.nodeObject()
 	f := perform.Facts{
@@ -155,7 +170,7 @@ func (a *Agent) performFacts() perform.Facts {
 }
 
 func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
-	k := &a.cfg.Kubelet
+	k := a.kubelet()
 	p := crispec.DefaultPolicy()
 	p.CPUCFSQuota, p.CPUCFSPeriod = *k.CPUCFSQuota, k.CPUCFSQuotaPeriod.Duration
 	p.SeccompDefault = k.SeccompDefault != nil && *k.SeccompDefault
@@ -206,7 +221,7 @@ func (a *Agent) refreshNode(ctx context.Context) {
 	}
 }
 
-// hostFacts are facts of the host for judging pods. They do not change and are read once, at the start.
+// hostFacts are facts of the host that admission needs. They do not change and are read once, at the start.
 type hostFacts struct {
 	appArmor bool
 	swap     bool // swap of containers can be limited
@@ -247,9 +262,9 @@ func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 // nodeKnownWithin is how long admission waits for the Node from the API.
 const nodeKnownWithin = 30 * time.Second
 
-// nodeKnown reports whether admission may decide. A new agent must not refuse a pod because of labels of the Node that it has
-// not read yet. If there is no Node, the one that would be registered counts. A pod must also not take the room of a static pod
-// whose manifest is not read yet.
+// nodeKnown reports whether admission may decide. A new agent must not refuse a pod because of labels of the Node that it has not
+// read yet. If there is no Node, the one that would be registered counts. The manifests must have been read too, so that no other
+// pod gets the resources that a static pod needs.
 func (a *Agent) nodeKnown() bool {
 	known := a.heartbeat == nil || a.heartbeat.Node() != nil
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
@@ -260,14 +275,14 @@ func (a *Agent) nodeSince(t time.Time) bool {
 	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
 }
 
-// admit judges a pod against the pods that the node holds. It is called with the admission lock held and does no IO: readHost
-// and refreshNode have read the facts before.
+// admit decides whether the node accepts a pod beside the pods that it holds. It is called with the admission lock held and does
+// no IO: readHost and refreshNode read the facts earlier.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	if a.goesDown() {
-		return admit.Result{Reason: shutdown.ReasonRefused, Message: shutdown.MessageRefused}
+		return admit.Result{Reason: shutdown.ReasonRefused, Message: shutdown.MessageRefused, Passing: true}
 	}
 	in := admit.Input{
-		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.cfg.Kubelet.AllowedUnsafeSysctls,
+		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.kubelet().AllowedUnsafeSysctls,
 		AppArmor: a.host.appArmor,
 	}
 	if m, known := a.node.Machine(); known {
@@ -284,9 +299,9 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	return admit.Admit(in)
 }
 
-// resize judges the additional resources that a pod requests against the pods that the node holds. Like admit, it does no IO.
+// resize decides whether the node has the additional resources that a pod requests. Like admit, it does no IO.
 func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult {
-	k := &a.cfg.Kubelet
+	k := a.kubelet()
 	return admit.Resize(admit.ResizeInput{
 		Pod: p, Allocated: allocated, Others: others, Node: a.nodeObject(), LimitedSwap: a.host.swap && k.MemorySwap.SwapBehavior == "LimitedSwap",
 		PinnedCPUs: k.CPUManagerPolicy == "static", PinnedMemory: k.MemoryManagerPolicy == "Static",
@@ -295,7 +310,7 @@ func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResul
 }
 
 // recursiveReadOnly reports whether the pod's runtime handler supports recursive read-only mounts. Usually the handler has the
-// name of the runtime class. If not, the status reports the mounts as not recursive.
+// name of the runtime class. If it has another name, the result is false.
 func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {
 	handler := ""
 	if p.Spec.RuntimeClassName != nil {

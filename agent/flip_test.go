@@ -44,6 +44,7 @@ var flips = map[string]struct{ from, to string }{
 	"authorization.webhook.cacheUnauthorizedTTL": {"", "authorization: {webhook: {cacheUnauthorizedTTL: 7s}}"},
 	"enableDebuggingHandlers":                    {"", "enableDebuggingHandlers: false"},
 	"enableSystemLogHandler":                     {"", "enableSystemLogHandler: false"},
+	"enableSystemLogQuery":                       {"", "enableSystemLogQuery: true"},
 	"enableProfilingHandler":                     {"", "enableProfilingHandler: false"},
 	"enableDebugFlagsHandler":                    {"", "enableDebugFlagsHandler: false"},
 	"healthzPort":                                {"", "healthzPort: 10779"},
@@ -124,6 +125,14 @@ var flips = map[string]struct{ from, to string }{
 // launched returns a dump of everything that is built from a configuration before a node runs.
 func launched(t *testing.T, dir, body string) string {
 	t.Helper()
+	a, free := prepared(t, configured(t, dir, body), body)
+	defer free()
+	return dumped(a)
+}
+
+// configured returns the configuration that an agent reads from a file with this body.
+func configured(t *testing.T, dir, body string) agent.Config {
+	t.Helper()
 	file := filepath.Join(dir, "config.yaml")
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + strings.ReplaceAll(body, "$DIR", dir) + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -137,16 +146,27 @@ func launched(t *testing.T, dir, body string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// prepared returns an agent that is built, but does not run.
+func prepared(t *testing.T, c agent.Config, body string) (*agent.Agent, func()) {
+	t.Helper()
 	deps := agent.Deps{Machine: agent.RealMachine(), Log: slog.New(slog.DiscardHandler), ProcessMetrics: true}
 	a, err := agent.New(c, deps)
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
 	free, err := a.Prepare(t.Context(), nowhere{})
-	defer free()
 	if err != nil {
+		free()
 		t.Fatalf("%s: %v", body, err)
 	}
+	return a, free
+}
+
+// dumped returns a dump of an agent.
+func dumped(a *agent.Agent) string {
 	d := &dumper{seen: map[uintptr]bool{}, skip: []string{"context", "google.golang.org/grpc/internal/grpcsync", "agent.Config", "v1beta1.KubeletConfiguration", "config.Config", "slog.Logger", "prometheus.Registry", "timestamppb.Timestamp", "x509.CertPool", "time.Time", "time.Location"}}
 	d.value("opened", reflect.ValueOf(a.Opened()))
 	d.value("agent", reflect.ValueOf(a))
@@ -156,8 +176,8 @@ func launched(t *testing.T, dir, body string) string {
 // nowhere is a listener that no client can reach.
 type nowhere struct{ net.Listener }
 
-// Every field that config calls honoured changes how the node is built, or names the tests of its effect. So this test finds a
-// field that nothing reads.
+// Every field that config calls honoured changes how the node is built, or names the tests of its effect. The test fails if
+// nothing reads such a field.
 func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -183,7 +203,7 @@ func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	}
 }
 
-// changes returns the places where two dumps differ.
+// changes returns the lines in which two dumps differ.
 func changes(before, after string) map[string]bool {
 	places := map[string]bool{}
 	was, is := map[string]bool{}, map[string]bool{}

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// taken is a target that remembers the last pods.
+// taken is a target for pods that records what it received last.
 type taken struct {
 	source.Target
 	pods []*v1.Pod

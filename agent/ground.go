@@ -33,7 +33,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/referents"
 )
 
-// ground is the part of the node that differs between real and simulated machines: directories, mounts and cgroups, or nothing.
+// ground is the part of the node that differs between real and simulated machines: directories, mounts and cgroups. A simulated
+// machine has none of them.
 type ground struct {
 	machine     nodefacts.Machine
 	signals     func(ctx context.Context) pressure.Signals
@@ -126,18 +127,14 @@ func (a *Agent) buildRealGround(g *ground) error {
 		Root: k.CgroupRoot, Driver: k.CgroupDriver, PerQOS: *k.CgroupsPerQOS, PodPidsLimit: *k.PodPidsLimit,
 		CPUCFSQuota: *k.CPUCFSQuota, CPUCFSPeriod: k.CPUCFSQuotaPeriod.Duration, Enforce: k.EnforceNodeAllocatable,
 		SystemReserved: system, KubeReserved: kube, SystemReservedCgroup: k.SystemReservedCgroup, KubeReservedCgroup: k.KubeReservedCgroup,
-		Log: a.log,
+		Done: a.metrics.CgroupDone, Log: a.log,
 	})
 	g.cgroups = groups
 	real := &nodefacts.Real{
 		Proc: a.deps.Machine.proc, Disk: host, RootDir: a.cfg.RootDir, ImageDir: a.imageDir, Hostname: a.cfg.Hostname,
 		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
 	}
-	if slices.ContainsFunc(a.settings.Thresholds, func(t pressure.Threshold) bool {
-		return t.Signal == pressure.ContainerfsAvailable || t.Signal == pressure.ContainerfsInodesFree
-	}) {
-		real.LayerDir = func() string { return a.stats.LayerDir(context.Background()) }
-	}
+	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals
 	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log, MaySwap: a.saysTmpfsMaySwap})
 	logs := a.logDirs(a.cfg.LogLinkDir)
@@ -164,6 +161,16 @@ func (a *Agent) buildRealGround(g *ground) error {
 	return nil
 }
 
+// layerDir returns where the runtime keeps the writable layers of containers; "": that is not known, or no threshold concerns it.
+func (a *Agent) layerDir() string {
+	if !slices.ContainsFunc(a.node.Settings().Thresholds, func(t pressure.Threshold) bool {
+		return t.Signal == pressure.ContainerfsAvailable || t.Signal == pressure.ContainerfsInodesFree
+	}) {
+		return ""
+	}
+	return a.stats.LayerDir()
+}
+
 // userIDs configures the user IDs of pods. On a simulated machine all possible IDs are available.
 func (a *Agent) userIDs() userns.Config {
 	var cfg userns.Config
@@ -178,7 +185,7 @@ func (a *Agent) userIDs() userns.Config {
 
 func (a *Agent) logDirs(links string) *perform.LogDirs {
 	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links, RemoveTree: func(dir string) error {
-		// The content that a container left may take long to remove. The next attempt continues.
+		// The pod's directories may be large and take long to remove. The next attempt goes on where this one ended.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return hostfs.Host{}.RemoveTree(ctx, dir)
@@ -209,14 +216,14 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	return nil
 }
 
-// saysTmpfsMaySwap records a warning if the machine may write memory-backed volumes to its swap space.
+// saysTmpfsMaySwap records a warning that the machine may write memory-backed volumes to its swap space.
 func (a *Agent) saysTmpfsMaySwap() {
 	a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventTmpfsOnDisk, "The tmpfs noswap option is not supported. Memory-backed volumes "+
 		"(secrets, emptyDirs, ...) may be swapped to disk: use a newer kernel (6.4), encrypted swap space, or none")
 }
 
-// chooseDriver uses the runtime's cgroup driver if the runtime reports one: "KubeletCgroupDriverFromCRI". Otherwise it uses the
-// configured driver.
+// chooseDriver uses the runtime's cgroup driver if the runtime reports one (feature gate KubeletCgroupDriverFromCRI). Otherwise
+// it uses the configured driver.
 func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -255,9 +262,10 @@ func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	return append(dirs, logs...), errors.Join(err, err2, err3)
 }
 
-// hookClient returns the client for httpGet hooks. "Scheme HTTPS skips verification". It has no timeout of its own: a preStop
-// hook may take the grace period of its pod, and a postStart hook as long as its container runs. It follows no redirect. Any
-// answer counts as a success, so it reads only the headers, at most 64 KiB, even if the answer never ends.
+// hookClient returns the client for httpGet hooks. It does not verify certificates, as documented for the scheme HTTPS. It has no
+// timeout of its own: a preStop hook may take the grace period of its pod, and a postStart hook as long as its container runs. It
+// follows no redirect. Any answer counts as a success, so it reads only the headers, at most 64 KiB, even if the answer never
+// ends.
 func hookClient(d probe.Dialer) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// answering is the server of a container, behind a connection in memory.
+// answering is a server in a container. It gets its end of a connection in memory.
 type answering func(conn net.Conn)
 
 func (f answering) DialContext(context.Context, string, string) (net.Conn, error) {
@@ -20,7 +20,7 @@ func (f answering) DialContext(context.Context, string, string) (net.Conn, error
 	return near, nil
 }
 
-// An httpGet hook may take its whole grace period: the client waits until the container answers or the time is over.
+// An httpGet hook may take the whole grace period: the client waits until the container answers or the grace period is over.
 func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

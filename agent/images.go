@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 )
 
-// pacedImages limits the rate of pulls to registryPullQPS and registryBurst. Other pulls wait.
+// pacedImages limits the rate of pulls to registryPullQPS and registryBurst. A pull beyond the limit waits.
 type pacedImages struct {
 	runtimeapi.ImageServiceClient
 	rate *rate.Limiter
@@ -32,12 +32,12 @@ func (p pacedImages) PullImage(ctx context.Context, in *runtimeapi.PullImageRequ
 	return p.ImageServiceClient.PullImage(ctx, in, opts...)
 }
 
-func pullRate(cfg *Config) *rate.Limiter {
-	k := &cfg.Kubelet
+// pullLimit returns registryPullQPS and registryBurst. If no QPS is set, there is no limit.
+func pullLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	if k.RegistryPullQPS == nil || *k.RegistryPullQPS <= 0 {
-		return rate.NewLimiter(rate.Inf, 0)
+		return rate.Inf, 0
 	}
-	return rate.NewLimiter(rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst)))
+	return rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst))
 }
 
 // buildPullRecords makes the records of pulls, if the machine keeps them.
@@ -77,9 +77,10 @@ func (a *Agent) buildPlugins() error {
 
 // images wires the pulls of images and the access to them.
 func (a *Agent) images(g *ground) *image.Images {
+	a.pullRate = rate.NewLimiter(pullLimit(&a.cfg.Kubelet))
 	cfg := image.Config{
-		Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
-		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Meter: a.metrics, Log: a.log,
+		Client: pacedImages{a.deps.Images, a.pullRate}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg.Kubelet), Meter: a.metrics, Log: a.log,
 	}
 	cfg.NodeCredentials = a.cfg.DockerConfigs
 	if a.plugins != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,13 +43,17 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		"httpCheckFrequency":          {func(k *kubelet.KubeletConfiguration) { k.HTTPCheckFrequency.Duration *= 2 }, func(a *Agent) any { return a.manifestURL().Period }},
 		"staticPodURLHeader":          {func(k *kubelet.KubeletConfiguration) { k.StaticPodURLHeader = map[string][]string{"A": {"b"}} }, func(a *Agent) any { return a.manifestURL().Header }},
 	} {
-		see := func(set func(k *kubelet.KubeletConfiguration)) any {
+		// see returns the value to compare, from an agent that was started with the change or, if live is true, that got the
+		// change later.
+		see := func(live bool, set func(k *kubelet.KubeletConfiguration)) any {
 			r := simcri.New(simcri.Config{})
 			defer r.Close()
 			cfg := Config{NodeName: "n", RootDir: dir, Kubelet: DefaultConfiguration()}
 			no := false
 			cfg.Kubelet.SingleProcessOOMKill, cfg.Kubelet.StaticPodPath, cfg.Kubelet.StaticPodURL = &no, "/manifests", "http://127.0.0.1:1/"
-			set(&cfg.Kubelet)
+			if !live {
+				set(&cfg.Kubelet)
+			}
 			deps := Deps{Machine: RealMachine(), Log: slog.New(slog.DiscardHandler)}
 			deps.Runtime, deps.Images = r.Clients()
 			a, err := New(cfg, deps)
@@ -58,17 +63,33 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 			if err := a.build(); err != nil {
 				t.Fatal(err)
 			}
+			if live {
+				if err := a.Begin(); err != nil {
+					t.Fatal(err)
+				}
+				next := cfg
+				next.Kubelet = *cfg.Kubelet.DeepCopy()
+				set(&next.Kubelet)
+				if _, err := a.Reconfigure(next); err != nil {
+					t.Fatal(err)
+				}
+			}
 			return c.seen(a)
 		}
 		if _, works := config.Honoured()[field]; !works {
 			t.Errorf("%s is not honoured", field)
 		}
-		usual, set := fmt.Sprintf("%+v", see(func(*kubelet.KubeletConfiguration) {})), fmt.Sprintf("%+v", see(c.set))
-		if again := fmt.Sprintf("%+v", see(func(*kubelet.KubeletConfiguration) {})); usual != again {
+		usual, set := fmt.Sprintf("%+v", see(false, func(*kubelet.KubeletConfiguration) {})), fmt.Sprintf("%+v", see(false, c.set))
+		if again := fmt.Sprintf("%+v", see(false, func(*kubelet.KubeletConfiguration) {})); usual != again {
 			t.Fatalf("%s: what is compared differs without a change: %s, %s", field, usual, again)
 		}
 		if usual == set {
 			t.Errorf("%s changes nothing: %s", field, set)
+		}
+		if slices.Contains(config.LiveFields(), field) && field != "fileCheckFrequency" { // TestDirGoesToAnotherPlace covers this field
+			if live := fmt.Sprintf("%+v", see(true, c.set)); live != set {
+				t.Errorf("%s: changed while the agent runs: %s, at its start: %s", field, live, set)
+			}
 		}
 	}
 }

@@ -8,20 +8,16 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// logRotator returns the rotator of container logs; nil: there are no logs, or "containerLogMaxSize" is negative.
+// logRotator returns the rotator of container logs; nil: there are no logs.
 func (a *Agent) logRotator() *logrotate.Rotator {
 	if _, written := a.ground.logs.(*perform.LogDirs); !written {
 		return nil
 	}
-	cfg := a.logRotation()
-	if cfg.MaxSize <= 0 {
-		return nil
-	}
-	return logrotate.New(cfg)
+	return logrotate.New(a.logRotation())
 }
 
 func (a *Agent) logRotation() logrotate.Config {
-	k := &a.cfg.Kubelet
+	k := a.kubelet()
 	size, _ := resource.ParseQuantity(k.ContainerLogMaxSize) // checked when the configuration was read
 	return logrotate.Config{
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers),

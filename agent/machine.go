@@ -48,17 +48,17 @@ type Shape struct {
 	Keep bool
 	// Disk, if set, stores the checkpoints. It is for tests with failing disks.
 	Disk Disk
-	// Used returns what runs on the machine uses of it; nil: nothing. It is called often and concurrently.
+	// Used returns the resources that the machine's processes use; nil: they use none. It is called often and concurrently.
 	Used func() Used
 	// PullRecords is a directory of the real machine where the simulated machine keeps its pull records. "": it keeps none, and
 	// every pod may use every image.
 	PullRecords string
-	// PollManifests has the agent look at KubeletConfiguration.staticPodPath every fileCheckFrequency only. Else the kernel also
-	// tells of changes, as on a real machine, which does not go together with virtual time (testing/synctest).
+	// PollManifests makes the agent read KubeletConfiguration.staticPodPath only every fileCheckFrequency. Otherwise the agent
+	// also watches it by inotify, as on a real machine, which does not work with virtual time (testing/synctest).
 	PollManifests bool
 }
 
-// Used is what runs on a simulated machine uses of it.
+// Used has the resources that the processes of a simulated machine use.
 type Used struct {
 	Memory, Storage int64 // bytes
 	Processes       int64
@@ -142,8 +142,8 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 	return checkpoint.In{Files: m.kept}
 }
 
-// keptVolumes treats the checkpoint as part of the pod's directory, as on a real disk: it is removed with the directory, and
-// the next agent finds it there.
+// keptVolumes treats the checkpoint as part of the pod's directory, as on a real disk: the checkpoint is removed together with
+// the directory, and the next agent finds both or neither.
 type keptVolumes struct {
 	volumes
 	kept Disk
@@ -181,7 +181,7 @@ func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
 	return v.volumes.Remove(ctx, ref)
 }
 
-// Orphans returns the pods that have files and that known does not report.
+// Orphans returns the pods that have files and for which known is false.
 func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	out, err := v.volumes.Orphans(known)
 	for _, uid := range v.kept.UIDs() {

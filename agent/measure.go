@@ -30,7 +30,7 @@ type observed struct{ a *Agent }
 // Observed returns the newest inspection of every pod.
 func (o observed) Observed() []*pod.Observed { return o.a.pleg.List() }
 
-// measuredProbes also removes the measurements of a pod when its probes end.
+// measuredProbes is the prober that also removes a pod's metrics of probes when the probes end.
 type measuredProbes struct {
 	syncloop.Prober
 	probed *stats.Probed
@@ -50,8 +50,33 @@ func (a *Agent) buildMetrics() error {
 	if a.pulls != nil {
 		catalogue.PullRecords = a.pullRecords.Count
 	}
+	catalogue.Tally = a.tally
+	for _, g := range gates(&a.cfg).List() {
+		catalogue.Gates = append(catalogue.Gates, stats.Gate(g))
+	}
+	if a.deps.Machine.real {
+		catalogue.CgroupVersion = a.cgroupVersion
+	}
+	if a.deps.Client != nil {
+		catalogue.Startup = a.startupTimes()
+	}
 	var err error
 	if a.metrics, err = stats.NewMetrics(catalogue); err != nil {
+		return err
+	}
+	calls := stats.APIConfig{Registerer: a.deps.Metrics}
+	if c := a.opened.client; c != nil {
+		calls.ClientEnds = func() time.Time {
+			if cert := c.Certificate(); cert != nil {
+				return cert.NotAfter
+			}
+			return time.Time{}
+		}
+	}
+	if s := a.opened.server; s != nil {
+		calls.ServingEnds = s.Ends
+	}
+	if a.calls, err = stats.NewAPICalls(calls); err != nil {
 		return err
 	}
 	a.probed, err = stats.NewProbed()
@@ -79,8 +104,8 @@ func (a *Agent) buildStats() error {
 	return err
 }
 
-// systemGroups returns the cgroups besides the pods' that have statistics: the agent's own and the configured ones. The agent
-// moves no process into them. A process in the root cgroup has no statistics of its own.
+// systemGroups returns the cgroups outside the pods' whose statistics the node reports: the agent's own and the configured ones.
+// The agent moves no process into them. If the agent runs in the root cgroup, it has no statistics of its own.
 func (a *Agent) systemGroups() map[string]stats.SystemGroup {
 	groups := map[string]stats.SystemGroup{}
 	if own, err := cgroup.Own("/proc/self/cgroup"); err != nil {
@@ -130,8 +155,9 @@ func (a *Agent) statsMachine() func() stats.Machine {
 		proc := a.deps.Machine.proc
 		m := &machineFacts{log: a.log, read: func() (stats.Machine, error) {
 			f, err := proc.Facts()
+			cores, sockets := proc.Topology()
 			return stats.Machine{
-				CPUs: f.CPUs, MemoryBytes: f.MemoryBytes, SwapBytes: f.SwapBytes, BootTime: f.BootTime, MachineID: f.MachineID,
+				CPUs: f.CPUs, Cores: cores, Sockets: sockets, MemoryBytes: f.MemoryBytes, SwapBytes: f.SwapBytes, BootTime: f.BootTime, MachineID: f.MachineID,
 				SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage, MaxPID: f.PIDMax,
 				Tasks: proc.Tasks,
 			}, err
@@ -147,7 +173,8 @@ func (a *Agent) statsMachine() func() stats.Machine {
 	}
 }
 
-// machineFacts reads the facts of the machine that do not change: at the first call, and again until all of them could be read.
+// machineFacts reads the facts of the machine that do not change. It reads them at the first call, and again at later calls until
+// it could read all.
 type machineFacts struct {
 	read func() (stats.Machine, error)
 	log  *slog.Logger
@@ -203,8 +230,8 @@ func (a *Agent) storage() func(context.Context, *v1.Pod) (syncloop.StorageUse, e
 	return func(ctx context.Context, p *v1.Pod) (syncloop.StorageUse, error) {
 		volumes, err := a.ground.volumes.Usage(ctx, p)
 		use := syncloop.StorageUse{Volumes: volumes, LayersApart: a.stats.LayersApart(ctx)}
-		containers, containersErr := a.stats.ContainerDisks(ctx, p.UID)
-		for _, c := range containers {
+		disks, containersErr := a.stats.PodDisks(ctx, p.UID)
+		for _, c := range disks[p.UID].Containers {
 			use.Containers = append(use.Containers, syncloop.ContainerUse{Name: c.Name, Layer: c.Layer, Logs: c.Logs})
 		}
 		return use, errors.Join(err, containersErr)

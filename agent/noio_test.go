@@ -18,7 +18,8 @@ import (
 )
 
 // New does no IO. The test calls it with a configuration whose files do not exist, in a process that the kernel kills at its
-// first attempt to open a file or a connection. The kernel kills Run there, so the test can fail.
+// first attempt to open a file or a connection. The test also calls Run, which the kernel has to kill: this shows that the filter
+// works.
 func TestNewDoesNoIO(t *testing.T) {
 	const env = "WHERRY_TEST_NO_IO"
 	if do := os.Getenv(env); do != "" {

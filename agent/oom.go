@@ -18,8 +18,8 @@ func (a *Agent) watchKills(ctx context.Context) error {
 	return oom.Run(ctx, oom.Config{OnKill: a.killed, Log: a.log})
 }
 
-// killed reports a process that the kernel killed. The status of a container tells only of its first process (OOMKilled); of
-// any other, nobody would hear.
+// killed reports a process that the kernel killed. The status of a container shows this only for the container's first process
+// (OOMKilled), so for others the report is the only sign.
 func (a *Agent) killed(k oom.Kill) {
 	uid, container := a.ownerOf(k.Group)
 	a.log.Warn("the kernel killed a process because memory ran out", "process", k.Name, "pid", k.PID, "system", k.System, "pod", uid, "container", container, "cgroup", k.Group)
@@ -42,7 +42,7 @@ func (a *Agent) killed(k oom.Kill) {
 	}
 }
 
-// ownerOf returns the pod and the container that a cgroup belongs to; "" for what is not known.
+// ownerOf returns the pod and the container that a cgroup belongs to; either is "" if it is not known.
 func (a *Agent) ownerOf(group string) (uid types.UID, container string) {
 	groups, ok := a.ground.cgroups.(*cgroup.Cgroups)
 	if !ok {

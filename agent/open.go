@@ -22,14 +22,15 @@ import (
 
 // opened is what Run has opened itself, in addition to Deps.
 type opened struct {
-	client *identity.Client // nil: Deps has a client, or there is no API server
+	client *identity.Client  // nil: Deps has a client, or there is no API server
+	server *identity.Serving // nil: the agent does not serve with a certificate of its own
 	parts  []part
-	fails  []func() error // return why a part fails that is tried again
+	fails  []func() error // each returns why a part fails while the part tries again; nil: it works
 	closes []func()
 }
 
-// open opens everything that the agent needs before it is built. The order matters: the serving certificate is requested with
-// the client, and a port in use must end the start before anything runs.
+// open opens everything that the agent needs before it is built. The order matters: the serving certificate is requested with the
+// client, and if a port is in use, the start must fail before anything runs.
 func (a *Agent) open(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
@@ -93,6 +94,7 @@ func (a *Agent) openClient(ctx context.Context) error {
 	c, err := identity.OpenClient(identity.ClientConfig{
 		Kubeconfig: a.cfg.Kubeconfig, BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
 		Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
+		Failed: func() { a.calls.ClientRenewalFailed() }, // a.calls is built before anything runs
 	})
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// oomScoreAdj and maxOpenFiles apply to the process. Here that is the test's process, so the test restores the old values.
+// oomScoreAdj and maxOpenFiles change the process, which is the test's own here, so the test restores the old values.
 func TestLimitsOfTheProcess(t *testing.T) {
 	const file = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(file)

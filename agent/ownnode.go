@@ -32,9 +32,9 @@ func (o *ownNode) Run(ctx context.Context) error {
 	return nil
 }
 
-// Last returns the Node of the watch. It is nil before the first event, after a watch has failed, and if there is no Node: then
-// callers ask the API server. The Node may be old, because a watch can lag, and after the server has ended a watch it takes a
-// moment until the next one. A decision that must not use an old Node asks the API server itself
+// Last returns the Node of the watch. It returns nil before the first event, after a watch has failed, and if there is no Node;
+// callers then ask the API server. The Node may be old, because a watch can lag, and after the server has ended a watch it takes
+// a moment until the next one. A decision that must not use an old Node asks the API server itself
 // (heartbeat.Heartbeat.NodeSince).
 func (o *ownNode) Last() *v1.Node { return o.last.Load() }
 

@@ -5,7 +5,13 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"os/exec"
 	"time"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	authzv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/server"
@@ -31,12 +37,12 @@ func (a *Agent) buildServer() error {
 		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, MirrorUID: a.mirrorUID, Runtime: a.streams(),
 		Enable: server.Enable{
 			Flagz: gates.Enabled("ComponentFlagz"), Statusz: gates.Enabled("ComponentStatusz"),
-			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
+			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, SystemLogQuery: k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
 		},
 		Sources: server.Sources{
 			SetVerbosity: a.deps.SetVerbosity,
-			Stats:        a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Probes: a.probed.Handler(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return config.Masked(k) },
-			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log",
+			Stats:        a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Probes: a.probed.Handler(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return config.Masked(a.kubelet()) },
+			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log", Journalctl: a.journalctl(), Checkpoint: a.checkpointer(),
 			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
 		},
 		StreamingByGet: a.cfg.Server.StreamingByGet, StreamIdle: k.StreamingConnectionIdleTimeout.Duration, UnknownConnections: a.cfg.Server.UnknownConnections,
@@ -46,13 +52,25 @@ func (a *Agent) buildServer() error {
 	return err
 }
 
+// journalctl returns the command that reads the machine's journal; "": there is none.
+func (a *Agent) journalctl() string {
+	if q := a.cfg.Kubelet.EnableSystemLogQuery; !a.deps.Machine.real || q == nil || !*q {
+		return ""
+	}
+	path, err := exec.LookPath("journalctl")
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
 // streams returns the runtime that both servers use for exec, attach and port-forward.
 func (a *Agent) streams() server.Runtime {
 	return peoplesRuntime{server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}, a.work}
 }
 
-// access returns the authentication and authorization of the HTTPS API: by client certificate and token, with reviews of the
-// API server.
+// access returns the authentication and authorization of the HTTPS API. Clients have a certificate or a token, and the API server
+// reviews tokens and permissions.
 func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	k := &a.cfg.Kubelet
 	standalone := a.deps.Client == nil
@@ -67,23 +85,47 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		}
 		authn.ClientCAs = cas
 	}
-	var authz server.Authorizer = denyAll{} // without an API server to ask
+	var authz server.Authorizer = denyAll{} // used if there is no API server to ask
 	if k.Authorization.Mode == "AlwaysAllow" {
 		authz = server.AlwaysAllow{}
 	}
 	if ask := a.clients.reviews; ask != nil {
-		authn.Reviews = server.NewReviews(a.cfg.Server.WaitingReviews) // one bound for both kinds
+		authn.Reviews = server.NewReviews(a.cfg.Server.WaitingReviews) // one limit for both kinds of reviews
 		if *k.Authentication.Webhook.Enabled {
-			authn.Tokens = ask.TokenReviews()
+			authn.Tokens = counted[*authnv1.TokenReview]{ask.TokenReviews(), a.calls.Authenticated}
 		}
 		if k.Authorization.Mode != "AlwaysAllow" {
 			authz = server.NewAuthorizer(server.AuthzConfig{
-				Access: ask.SubjectAccessReviews(), Reviews: authn.Reviews,
+				Access: counted[*authzv1.SubjectAccessReview]{ask.SubjectAccessReviews(), a.calls.Authorized}, Reviews: authn.Reviews,
 				AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 			})
 		}
 	}
 	return server.NewAuthenticator(authn), authz, nil
+}
+
+// counted counts the API server's reviews by the status of their answers.
+type counted[T any] struct {
+	to interface {
+		Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error)
+	}
+	count func(status int, took time.Duration)
+}
+
+// Create requests a review.
+func (c counted[T]) Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error) {
+	began := time.Now()
+	got, err := c.to.Create(ctx, review, opts)
+	status := http.StatusCreated
+	if err != nil {
+		var answered apierrors.APIStatus
+		status = 0
+		if errors.As(err, &answered) {
+			status = int(answered.Status().Code)
+		}
+	}
+	c.count(status, time.Since(began))
+	return got, err
 }
 
 // denyAll denies every request.

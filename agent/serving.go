@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -35,6 +36,7 @@ func (a *Agent) openServing(context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.opened.server = s
 	a.opened.parts = append(a.opened.parts, part{"serving certificate", s.Run})
 	a.opened.fails = append(a.opened.fails, s.Failing)
 	a.deps.TLS, err = serverTLS(&a.cfg, s.GetCertificate, a.log)
@@ -62,10 +64,11 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 	cfg := identity.ServingConfig{
 		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, FixedFiles: !gates(&a.cfg).Enabled("ReloadKubeletServerCertificateFile"), Request: k.ServerTLSBootstrap && a.deps.Client != nil,
 		CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName, Addresses: a.hostsOfCertificate, Log: a.log, Kubeconfig: a.cfg.Kubeconfig,
+		Failed: func() { a.calls.ServingRenewalFailed() }, Replaced: func(age time.Duration) { a.calls.ServingReplaced(age) }, // a.calls is built before anything runs
 	}
 	if cfg.Request {
-		// A request with the addresses of --node-ip alone would lack the node's name, and its approval would be wasted. So it
-		// waits for the Node.
+		// The certificate must have the node's name too. A request with only the addresses of --node-ip would lack it, and
+		// somebody would have approved the request in vain. So the request waits for the Node.
 		cfg.Addresses = a.addresses
 	}
 	if a.deps.Client != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// A request with the addresses of --node-ip alone would lack the node's name, and a second request would follow when there is a
-// Node. The self-signed certificate does not wait, because it needs no approval.
+// The request for a serving certificate waits for the Node: with only the addresses of --node-ip the certificate would lack the
+// node's name, and a second request would have to follow. A self-signed certificate does not wait, because it needs no approval.
 func TestServingRequestWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{false, true} {
@@ -35,7 +35,7 @@ func TestServingRequestWaitsForTheNode(t *testing.T) {
 }
 
 // Without an API server the HTTPS API serves clients with a certificate only, and only if the configuration allows that.
-func TestStandaloneServesNobodyByDefault(t *testing.T) {
+func TestStandaloneServesNoRequestsByDefault(t *testing.T) {
 	t.Parallel()
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	for _, c := range []struct {

@@ -11,11 +11,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 	"github.com/wherry-node/wherry/internal/edge/logind"
+	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// buildShutdown wires what ends pods in order when the machine goes down, where the configuration gives them time for that.
+// buildShutdown wires the watch that ends pods in order when the machine goes down, if the configuration gives them time for
+// that.
 func (a *Agent) buildShutdown() error {
 	policy := shutdownPolicy(&a.cfg)
 	if policy.Whole() == 0 || !a.deps.Machine.real {
@@ -37,7 +39,7 @@ func (a *Agent) buildShutdown() error {
 		},
 		Event: func(message string) { a.events.NodeEvent(v1.EventTypeNormal, shutdown.EventReason, message) },
 	})
-	return nil
+	return stats.RegisterShutdown(a.deps.Metrics, a.shutdown.Times)
 }
 
 // shutdownPolicy converts the configuration for package shutdown.
@@ -58,13 +60,14 @@ func shutdownPolicy(cfg *Config) shutdown.Policy {
 // goesDown reports whether the machine is going down.
 func (a *Agent) goesDown() bool { return a.shutdown != nil && a.shutdown.Down() }
 
-// endingPods are the pods as a shutdown sees them.
+// endingPods gives the watch for shutdowns access to the node's pods.
 type endingPods struct {
 	*syncloop.Loop
 	a *Agent
 }
 
-// Told reports that the API has the pod's end: the watch shows it, or the pod is not there any more. On a standalone node nobody is told.
+// Told reports whether the API server has the pod's terminal status: the watch shows it, or the pod is gone. On a standalone node
+// it is always true.
 func (e endingPods) Told(uid types.UID) bool {
 	if e.a.writer == nil {
 		return true
@@ -76,7 +79,7 @@ func (e endingPods) Told(uid types.UID) bool {
 	return p == nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// delays is logind with the words and the directory of this machine.
+// delays is the connection to logind, with the texts and the directory of this machine.
 type delays struct{ *logind.Bus }
 
 func (d delays) Delay(ctx context.Context, longest time.Duration) error {

@@ -9,7 +9,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// The fields of a shutdown reach its policy; each gate takes its fields out.
+// The configuration's fields about shutdowns reach the policy, except those whose feature gate is off.
 func TestShutdownPolicy(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -53,7 +53,10 @@ func (a *Agent) manifestDir() *source.Dir {
 	if k.StaticPodPath == "" {
 		return nil
 	}
-	return &source.Dir{Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.watchesManifests()}
+	a.places = make(chan source.Place, 1)
+	return &source.Dir{
+		Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.watchesManifests(), Places: a.places,
+	}
 }
 
 // manifestURL returns the source of staticPodURL; nil if it is not set.
@@ -64,7 +67,7 @@ func (a *Agent) manifestURL() *source.URL {
 	}
 	return &source.URL{
 		Config: a.manifests(), URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Period: k.HTTPCheckFrequency.Duration,
-		// Keep no connection open for one request in 20 s.
+		// Requests are 20 s apart, so keeping a connection open between them is a waste.
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 	}
 }

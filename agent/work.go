@@ -52,15 +52,15 @@ func (a *Agent) processors() int {
 	case a.deps.Machine.real:
 		return runtime.NumCPU()
 	}
-	return a.deps.Machine.shape.CPUs // the same on every machine
+	return a.deps.Machine.shape.CPUs // simulated nodes have the same number on every machine
 }
 
 // mostStarts bounds how many pods start at the same time, whatever the measurements show.
 const mostStarts = 64
 
-// startPlaces bounds how many pods start at the same time. The minimum keeps a runtime busy whose starts take about a tenth of a
-// second of CPU time and as much waiting, and it is small enough that pods finish one after another. If starts wait longer, for a
-// network or a disk, the agent finds by measuring that more are useful.
+// startPlaces bounds how many pods start at the same time. The minimum is enough to keep a runtime busy if a start takes about a
+// tenth of a second of CPU time and waits as long, and small enough that pods finish one after another. If starts wait longer,
+// for a network or a disk, the agent measures that more places help and raises the number.
 func (a *Agent) startPlaces() (least, most int) {
 	if n := a.cfg.StartPlaces; n > 0 {
 		return n, n
@@ -85,12 +85,22 @@ func workShares(cfg *Config) (*work.Shares, error) {
 type scheduledPerformer struct {
 	to   podworker.Performer
 	work *work.Scheduler
+	// sandboxes bounds how many sandboxes stop at once. Removing the networks and processes of 100 deleted pods uses the whole
+	// machine for ten seconds. If they were all removed together, a pod that starts in that time would also take ten seconds.
+	sandboxes *work.Turns
 }
 
-// Do performs an action. Removals wait for their turn. If the agent ends meanwhile, the outcome is an error.
+// Do performs an action. Removals and stops of sandboxes wait for their turn. If the agent ends meanwhile, the outcome is an error.
 func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	switch job.Action.Op {
-	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpStopSandbox, pod.OpResize, pod.OpPostStart, pod.OpPreStop, pod.OpSetUp:
+	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpResize, pod.OpPostStart, pod.OpPreStop, pod.OpSetUp:
+		defer s.work.Begin(work.Start).Done()
+	case pod.OpStopSandbox:
+		done, err := s.sandboxes.Wait(ctx)
+		if err != nil {
+			return pod.Outcome{Err: err, Reason: "Canceled"}
+		}
+		defer done()
 		defer s.work.Begin(work.Start).Done()
 	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
 		turn, err := s.work.Wait(ctx, work.Removal, job.Ref.UID)
@@ -98,7 +108,7 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 			return pod.Outcome{Err: err, Reason: "Canceled"}
 		}
 		defer turn.Done()
-	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // they wait for the network, or cost little
+	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // they wait for the network, or cost little, so they take no place
 	}
 	return s.to.Do(ctx, job)
 }
@@ -127,7 +137,7 @@ func (p peoplesRuntime) ExecSync(ctx context.Context, containerID string, cmd []
 	return p.CRI.ExecSync(ctx, containerID, cmd)
 }
 
-// soon counts a job of a user during the first second of a stream, so that other work leaves room for it.
+// soon counts a user's stream as a job during the first second of a stream, so that other work leaves room for it.
 func (p peoplesRuntime) soon() { time.AfterFunc(time.Second, p.work.Begin(work.People).Done) }
 
 // scheduledStats reads statistics from the runtime when the scheduler allows it.

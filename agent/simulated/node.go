@@ -21,46 +21,47 @@ type Config struct {
 	Memory, Storage resource.Quantity
 	// Address is the node's InternalIP; 127.0.0.1 when invalid.
 	Address netip.Addr
-	// Logs has containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
+	// Logs makes containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
 	Logs bool
-	// Keep makes the machine remember what an agent checkpoints, for the next agent on it. Disk, when set, is where.
+	// Keep makes the machine remember what an agent checkpoints, for the next agent on it. If Disk is set, the checkpoints are
+	// there.
 	Keep bool
 	Disk agent.Disk
-	// PullRecords is a directory of the real machine in which agents keep who pulled which image. Empty: they keep nothing, and
-	// every pod may use every image.
+	// PullRecords is a directory of the real machine in which agents record which credentials pulled which image. Empty: there
+	// are no records, and every pod may use every image.
 	PullRecords string
-	// PollManifests has agents look at KubeletConfiguration.staticPodPath every fileCheckFrequency only. Else the kernel also tells
-	// of changes, as on a real machine; that takes an inotify instance for each node, and does not go together with virtual time
+	// PollManifests makes agents read KubeletConfiguration.staticPodPath only every fileCheckFrequency. Otherwise they also watch
+	// it by inotify, as on a real machine. That takes an inotify instance for each node and does not work with virtual time
 	// (testing/synctest).
 	PollManifests bool
 
-	// Seed decides all that is random in the runtime: IDs, addresses and the spread of latencies.
+	// Seed is the seed of all random values in the runtime: IDs, addresses and the spread of latencies.
 	Seed uint64
-	// Latency is how long a CRI method takes, by its name ("RunPodSandbox"); "" is for those that are not named.
+	// Latency is how long a CRI method takes, by its name ("RunPodSandbox"); the entry "" is for methods without an entry.
 	Latency map[string]Latency
-	// Images are present from the start. Others can be pulled, but for those of registries under .invalid.
+	// Images are present from the start. Other images can be pulled, except from registries whose domain ends with .invalid.
 	Images []string
 	// RuntimeHandlers are the handlers besides the default one, for RuntimeClass objects.
 	RuntimeHandlers []string
-	// Log gets one line per change in the runtime, at debug level; nil: nothing does.
+	// Log gets one line per change in the runtime, at debug level; nil: no log.
 	Log *slog.Logger
 }
 
 // Latency is a time that varies evenly between Mean-Jitter and Mean+Jitter.
 type Latency struct{ Mean, Jitter time.Duration }
 
-// Annotations of a pod that say what its containers do. Each may have "." and a container's name appended; it is then for this
-// container, and goes before the one without a name.
+// These annotations of a pod say what its containers do. Each may have "." and a container's name appended; it then applies to
+// this container, and takes precedence over the annotation without a name.
 const (
 	AnnotationRunFor       = simcri.AnnotationRunFor       // exit after this duration ("10s")
-	AnnotationExitCode     = simcri.AnnotationExitCode     // with this code; alone: at once
+	AnnotationExitCode     = simcri.AnnotationExitCode     // with this code; without AnnotationRunFor: at once
 	AnnotationExitReason   = simcri.AnnotationExitReason   // with this reason, for example OOMKilled
 	AnnotationMessage      = simcri.AnnotationMessage      // with this termination message
-	AnnotationFailAttempts = simcri.AnnotationFailAttempts // only attempts below this number exit; later ones run on
+	AnnotationFailAttempts = simcri.AnnotationFailAttempts // only attempts below this number exit; later attempts keep running
 	AnnotationStopAfter    = simcri.AnnotationStopAfter    // how long a stop takes; "never": until the container is killed
 	AnnotationStartError   = simcri.AnnotationStartError   // the start fails with this message
-	AnnotationReadyAfter   = simcri.AnnotationReadyAfter   // probes fail until then
-	AnnotationFailAfter    = simcri.AnnotationFailAfter    // probes fail from then on
+	AnnotationReadyAfter   = simcri.AnnotationReadyAfter   // readiness and startup probes fail until this time has passed
+	AnnotationFailAfter    = simcri.AnnotationFailAfter    // probes fail after this time
 	AnnotationCPU          = simcri.AnnotationCPU          // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = simcri.AnnotationMemory       // working set in bytes; default 10 MiB
 	AnnotationMemoryGrows  = simcri.AnnotationMemoryGrows  // bytes by which the working set grows in each second
@@ -110,7 +111,7 @@ func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
 	return n.runtime.ServeStreams(ctx, l, "")
 }
 
-// Close ends what containers have under way. They do nothing from then on.
+// Close stops the simulation of the containers. Their state does not change any more.
 func (n *Node) Close() { n.runtime.Close() }
 
 // HostAddress returns the address of this host's default route, for Config.Address: an API server that sends requests to the node finds

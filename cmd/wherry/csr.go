@@ -75,7 +75,7 @@ certificate and a kubeconfig that works, and use it once to see who one is.
 	return cmd
 }
 
-// request returns the request of the options.
+// request returns the certificate request that the options describe.
 func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	h := identity.HandRequest{Object: f.name, Signer: f.signer, Usages: f.usages, Expiration: f.expiration, Dir: f.out, Base: f.base}
 	switch {
@@ -117,7 +117,7 @@ func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	return h, nil
 }
 
-// given reads an existing request.
+// given reads an existing certificate request.
 func (f *csrFlags) given(h *identity.HandRequest) (err error) {
 	if h.From, err = os.ReadFile(f.from); err != nil {
 		return fmt.Errorf("--from: %w", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// asProgram makes the test binary wherry itself: a process that a test can run as another user.
+// asProgram is the environment variable that makes the test binary behave as wherry, so that a test can run it as another user.
 const asProgram = "WHERRY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -29,14 +29,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is a user who may write nowhere but where a test lets them.
+// nobody is the ID of a user who may write only where a test allows it.
 const nobody = 65534
 
-// fakeNode is a process with a simulated node of a cluster. All that it may write to lies below dir.
+// fakeNode is a process with a simulated node of a cluster. It may write only below dir.
 type fakeNode struct {
 	dir, root, manifests, log string
 	user                      *syscall.SysProcAttr
-	end                       func() error // asks it to end, and waits
+	end                       func() error // asks the process to end, and waits for its end
 }
 
 // command returns a run of this program as the node's user.
@@ -47,7 +47,7 @@ func (n *fakeNode) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ask runs a command that speaks with the node, and returns what it prints.
+// ask runs a command that connects to the node, and returns what it prints.
 func (n *fakeNode) ask(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := n.command(append(args, "--socket", n.socket())...)
@@ -60,8 +60,8 @@ func (n *fakeNode) ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// startFakeNode starts a simulated node with flags that say nothing of where it writes, but its root directory. Root starts it as
-// a user who may write nowhere else.
+// startFakeNode starts a simulated node. Of the flags for directories it sets only the root directory. If the test runs as root,
+// the node runs as a user who may write nowhere else.
 func startFakeNode(t *testing.T) fakeNode {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ func startFakeNode(t *testing.T) fakeNode {
 	n.end = func() error {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		err := <-ended
-		ended <- err // for the clean-up
+		ended <- err // so that the clean-up gets it too
 		return err
 	}
 	t.Cleanup(func() { _ = n.end() })
@@ -136,7 +136,7 @@ func (n *fakeNode) write(t *testing.T, name string) string {
 	return path
 }
 
-// says waits until a command that speaks with the node prints all of want.
+// says waits until a command that connects to the node prints all texts of want.
 func (n *fakeNode) says(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	var out string
@@ -178,7 +178,7 @@ func writeKubeconfig(t *testing.T, dir string, s *httptest.Server) string {
 	return file
 }
 
-// A simulated node of a cluster has a control socket in its root directory without being asked: the commands work on it.
+// A simulated node of a cluster has a control socket in its root directory by default, and the commands work with it.
 func TestSimulatedNodeHasAControlSocket(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)
@@ -188,7 +188,8 @@ func TestSimulatedNodeHasAControlSocket(t *testing.T) {
 	n.says(t, nil, "logs", "web-fake")
 }
 
-// A simulated node sees a file of its manifest directory come and go when it does: here it looks by itself once an hour.
+// A simulated node notices at once that a file in its manifest directory is created or removed. The test sets the periodic
+// reading to once an hour.
 func TestSimulatedNodeFollowsItsManifests(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)
@@ -204,8 +205,8 @@ func TestSimulatedNodeFollowsItsManifests(t *testing.T) {
 	})
 }
 
-// A simulated node writes below its root directory only. It runs as a user who may write nowhere else, so that what it tries
-// elsewhere is an error in its log.
+// A simulated node writes only below its root directory. In the test it runs as a user who may write nowhere else, so an attempt
+// to write elsewhere causes an error in its log.
 func TestSimulatedNodeWritesBelowItsRootOnly(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)
@@ -238,7 +239,7 @@ func TestSimulatedNodeWritesBelowItsRootOnly(t *testing.T) {
 		t.Errorf("outside of its root directory are %q, want %q: %v", outside, want, err)
 	}
 	all := strings.Join(inside, " ")
-	for _, want := range []string{"pki/", "logs/"} { // a test that sees nothing written sees nothing
+	for _, want := range []string{"pki/", "logs/"} { // the node must have written these, so that the test can fail
 		if !strings.Contains(all, want) {
 			t.Errorf("below its root directory are %q, none with %s", inside, want)
 		}

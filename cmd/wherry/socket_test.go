@@ -24,17 +24,17 @@ func TestControlSocketPath(t *testing.T) {
 		want string
 	}{
 		{nil, config.SystemSocket},
-		{[]string{"--kubeconfig=/k"}, ""}, // because a client of the socket may do everything on the node
+		{[]string{"--kubeconfig=/k"}, ""}, // none by default, because a client of the socket may do everything on the node
 		{[]string{"--kubeconfig=/k", "--push-socket=/s"}, "/s"},
 		{[]string{"--kubeconfig=/k", "--wherry-config=" + on}, config.SystemSocket},
 		{[]string{"--kubeconfig=/k", "--wherry-config=" + on, "--push-socket=none"}, ""},
 		{[]string{"--wherry-config=" + off}, ""},
 		{[]string{"--wherry-config=" + off, "--push-socket=/s"}, "/s"},
 		{[]string{"--root-dir=/var/lib/kubelet/"}, config.SystemSocket},
-		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // never below /r, which pods may mount
+		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // not below /r, which pods may mount
 		{[]string{"--push-socket=/s"}, "/s"},
 		{[]string{"--push-socket=none"}, ""},
-		{[]string{"--container-runtime-endpoint=simulated://", "--kubeconfig=/k", "--root-dir=/r"}, "/r/wherry.sock"}, // no pod mounts anything there
+		{[]string{"--container-runtime-endpoint=simulated://", "--kubeconfig=/k", "--root-dir=/r"}, "/r/wherry.sock"}, // pods mount nothing there
 		{[]string{"--container-runtime-endpoint=simulated://"}, config.SimulatedSocket},
 		{[]string{"--container-runtime-endpoint=simulated://", "--push-socket=none"}, ""},
 	} {

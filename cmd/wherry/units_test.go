@@ -37,7 +37,8 @@ func directives(t *testing.T, file string) (names, bare []string) {
 }
 
 // Each line that restricts the agent has a reason, and none gives the agent a mount namespace, because the container runtime
-// would not see the mounts of volumes. The agent needs to set the set-group-ID bit and to use /dev.
+// would not see the mounts of volumes. No line prevents the agent from setting the set-group-ID bit or from using /dev, because
+// it needs both.
 func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	t.Parallel()
 	names, bare := directives(t, hardening)

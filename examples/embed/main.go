@@ -1,4 +1,4 @@
-// Command embed is a program of another module that has a node in it: a simulated machine that runs one static pod. It ends when the
+// Command embed is a program in another module that embeds a node: a simulated machine that runs one static pod. It ends when the
 // pod is Running.
 //
 //	cd examples/embed && go run .
@@ -79,7 +79,7 @@ func waitRunning(ctx context.Context, socket string, out io.Writer) error {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	for {
-		pods, _ := podsOf(ctx, &client) // an error: the node may not listen yet
+		pods, _ := podsOf(ctx, &client) // an error is ignored, because the node may not listen yet
 		running := 0
 		for i := range pods {
 			if pods[i].Status.Phase == v1.PodRunning {

@@ -1,5 +1,5 @@
-// Command many runs many node agents in one process. Each is a node on a real control plane with a simulated runtime. It
-// creates pods for each node, waits until all run, and prints the cost of an agent and of an idle pod.
+// Command many runs many node agents in one process. Each is a node on a real control plane with a simulated runtime. The command
+// creates pods for each node, waits until all are Running, and prints the cost of an agent and of an idle pod.
 //
 //	go run ./examples/many --kubeconfig .wherry/admin.kubeconfig --nodes 100 --pods 10
 package main
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// run returns the whole demonstration. It removes the namespace and the nodes that it created.
+// run performs the whole demonstration. It removes the namespace and the nodes that it created.
 func run(ctx context.Context, o options) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -117,7 +117,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// stage has the control plane and the objects that were created there.
+// stage contains the control plane and the objects that the demonstration created there.
 type stage struct {
 	options
 	config    *rest.Config
@@ -239,7 +239,7 @@ func (s *stage) waitPods(ctx context.Context, failed <-chan error) error {
 	})
 }
 
-// clean removes the namespace and the nodes. The agents have ended by then, so the pods are deleted by force.
+// clean removes the namespace and the nodes. The agents have ended by then, so the pods are deleted with a grace period of 0.
 func (s *stage) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -282,7 +282,7 @@ func settle(ctx context.Context) {
 	}
 }
 
-// use is the resources of a process.
+// use contains the resources that a process uses.
 type use struct {
 	goroutines int
 	heap       int64

@@ -7,7 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Pods bound to the node by name that it cannot run are refused with upstream's reasons, and take nothing.
+// If the node cannot run a pod that is bound to it by name, it refuses the pod with upstream's reason, and the pod uses no
+// resources.
 func TestRefusals(t *testing.T) {
 	s := newSpace(t)
 	here := func(p *v1.Pod) { p.Spec.NodeName = s.env.node.Name }

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes that each asks for.
+// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes that each needs.
 var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"GET", "/", "proxy"},
 	{"GET", "/no/such/path", "proxy"},
@@ -49,7 +49,7 @@ var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"DELETE", "/pods", "pods"},
 }
 
-// authority signs certificates as the cluster's CA, or as one of its own.
+// authority signs certificates, as the cluster's CA or as another CA.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
@@ -85,12 +85,12 @@ func (a *authority) issueRoot(t *testing.T) []byte {
 	return der
 }
 
-// base64PEM returns a certificate as kubeconfigs hold it.
+// base64PEM returns a certificate in the form that kubeconfigs contain.
 func base64PEM(der []byte) string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// issue makes a client certificate, good from -1 h to life.
+// issue makes a client certificate that is valid from an hour ago for the duration life.
 func (a *authority) issue(t *testing.T, user, group string, life time.Duration, use x509.ExtKeyUsage) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -106,7 +106,7 @@ func (a *authority) issue(t *testing.T, user, group string, life time.Duration, 
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// caller asks the node's port with what it has.
+// caller is a client of the node's port with certain credentials.
 type caller struct {
 	what  string
 	cert  *tls.Certificate
@@ -127,7 +127,7 @@ func (c caller) do(method, url string) (int, string, error) {
 	}
 	config := &tls.Config{InsecureSkipVerify: true}
 	if c.cert != nil {
-		// Shown whatever authorities the server asks for.
+		// The client sends its certificate whatever authorities the server names.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.cert, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
@@ -135,7 +135,8 @@ func (c caller) do(method, url string) (int, string, error) {
 	return do(&http.Client{Timeout: 30 * time.Second, Transport: transport}, req)
 }
 
-// Who does not say who he is gets 401 from every endpoint of the real node, who may not gets 403, who may is let in.
+// On every endpoint of the real node, a client without credentials gets 401, a client without the right gets 403, and a client
+// with the right gets an answer.
 func TestNodeAccess(t *testing.T) {
 	s := newSpace(t)
 	base := fmt.Sprintf("https://127.0.0.1:%d", s.env.node.port)
@@ -188,7 +189,7 @@ func TestNodeAccess(t *testing.T) {
 	} {
 		every(c, http.StatusForbidden)
 	}
-	// Rights are those of the subresource, and no others.
+	// A client with the right to one subresource gets an answer for that one, and for no other.
 	for _, c := range []caller{{what: "metrics and stats", token: token("reader")}} {
 		for _, e := range nodeEndpoints {
 			may := e.method == "GET" && (e.subresource == "metrics" || e.subresource == "stats")
@@ -204,7 +205,7 @@ func TestNodeAccess(t *testing.T) {
 	} {
 		for _, e := range nodeEndpoints {
 			if e.subresource == "configz" || e.subresource == "statusz" || e.subresource == "checkpoint" || e.subresource == "healthz" || e.subresource == "pods" {
-				continue // the role in this Kubernetes may name them or not
+				continue // the role in this version of Kubernetes may or may not contain them
 			}
 			status, body, err := c.do(e.method, base+e.path)
 			if err != nil || status == http.StatusForbidden || status == http.StatusUnauthorized {

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node that cannot join says what, where and what to do, goes on trying, and joins when it is mended.
+// A node that cannot join logs the problem, where it is, and the remedy. It tries again, and joins when the problem is solved.
 func TestJoinGoesWrong(t *testing.T) {
 	e := use(t)
 	good, err := os.ReadFile(filepath.Join(e.dir, "cp", "bootstrap.kubeconfig"))
@@ -56,7 +56,7 @@ func TestJoinGoesWrong(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := started(t, e, nodeConfig{Name: "join-" + strings.ToLower(strings.ReplaceAll(name, " ", "-")), Config: apart, Flags: append([]string{"--bootstrap-kubeconfig", file}, simulated...)})
-			if name == "not YAML" { // nothing is lost by ending: nothing has begun
+			if name == "not YAML" { // the agent may end, because nothing has started yet
 				dead(t, n.process, "TLS bootstrap", file)
 				return
 			}
@@ -69,10 +69,10 @@ func TestJoinGoesWrong(t *testing.T) {
 	}
 }
 
-// A certificate request that somebody denied is said, and asked again once it is deleted.
+// The agent logs that its certificate request was denied, and makes a new request when the denied one is deleted.
 func TestDeniedRequest(t *testing.T) {
 	s := newSpace(t)
-	const group = "system:bootstrappers:byhand" // may ask, and nobody approves by itself
+	const group = "system:bootstrappers:byhand" // its members may make requests, and nothing approves these automatically
 	s.kubectl("create", "clusterrolebinding", "byhand", "--clusterrole=system:node-bootstrapper", "--group="+group)
 	t.Cleanup(func() { s.kubectl("delete", "clusterrolebinding", "byhand") })
 	file := filepath.Join(t.TempDir(), "bootstrap.kubeconfig")
@@ -115,7 +115,7 @@ func dead(t *testing.T, p *process, parts ...string) {
 	}
 }
 
-// A configuration that cannot be meant ends the agent at once, with the path of what is wrong.
+// An invalid configuration ends the agent at once. The error has the path of the wrong field.
 func TestBadConfiguration(t *testing.T) {
 	e := use(t)
 	taken, err := net.Listen("tcp", "0.0.0.0:0")
@@ -166,7 +166,7 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// Pods that cannot run say why where a user looks, and run when that can be mended.
+// If a pod cannot run, its status and events say why. It runs when the problem is solved.
 func TestBadPods(t *testing.T) {
 	s := newSpace(t)
 	file := filepath.Join(s.env.dir, s.name+"-file")

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What pods leave is bounded while they live, and nothing of them is left afterwards: also not of pods that the runtime has
-// lost, and of pods that the agent has never heard of.
+// The remains of pods are bounded while the pods exist, and nothing is left after their end. This also holds for pods that the
+// runtime has lost, and for pods that the agent has never known.
 func TestCollection(t *testing.T) {
 	s := newSpace(t)
 	n := s.env.node
@@ -28,7 +28,7 @@ func TestCollection(t *testing.T) {
 		return len(strings.Fields(out))
 	}
 
-	// Of a pod that nobody knows, say of an agent that was killed long ago.
+	// This is the UID of a pod that nobody knows, for example the pod of an agent that was killed long ago.
 	const unknown = "5d3c9b7e-0000-4000-8000-c011ec7ed001"
 	orphans := []string{filepath.Join(n.dir, "root", "pods", unknown, "volumes", "kubernetes.io~empty-dir", "v"), filepath.Join(n.dir, "logs", "gone_nobody_"+unknown, "main")}
 	for _, dir := range orphans {
@@ -60,14 +60,14 @@ containers:
 	})
 
 	var loops *v1.Pod
-	s.within(5*time.Minute, "loops to be restarted three times", func() error { // its back-offs alone take half a minute
+	s.within(5*time.Minute, "loops to be restarted three times", func() error { // the back-offs alone take half a minute
 		loops = s.get("loops")
 		if c := loops.Status.ContainerStatuses; len(c) < 2 || c[1].RestartCount < 3 {
 			return errorf("it is %s", summary(loops))
 		}
 		return nil
 	})
-	s.eventually("dead containers to be few", func() error { // first, beside, the newest main and the one before
+	s.eventually("dead containers to be few", func() error { // the dead containers of first and beside, and of main the newest and the one before
 		if c, l := count(loops, "ps", "-a"), list(filepath.Join(logs(loops), "main")); c > 4 || len(l) > 2 {
 			return fmt.Errorf("%d containers, logs %v", c, l)
 		}

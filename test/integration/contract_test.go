@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube/kubecontract"
 )
 
-// The simulated API server is held to what this one, the real one, does; so is this one: a case that it does not pass
-// says something of Kubernetes that is not so.
+// The contract of the simulated API server also holds for a real API server. If the real one fails a case, the case is wrong
+// about Kubernetes.
 func TestContractOfAPIServer(t *testing.T) {
 	e := use(t)
 	for _, c := range kubecontract.Cases() {
@@ -23,7 +23,8 @@ func TestContractOfAPIServer(t *testing.T) {
 	}
 }
 
-// The same of the runtime: one of the test's own, for an agent would end these pods, which nobody asked it to run.
+// The contract of the simulated runtime also holds for a real runtime. The test uses a runtime without an agent, because an agent
+// would end these pods, which no source wants.
 func TestContractOfRuntime(t *testing.T) {
 	e := use(t)
 	if e.flavor == debian {

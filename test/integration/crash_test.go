@@ -16,16 +16,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Flags of TestCrash: `make crash` runs it large, the other tests small.
+// These are flags of TestCrash. `make crash` uses large values; ordinary test runs use small ones.
 var (
 	crashes   = flag.Int("crash", 5, "how often TestCrash kills the agent")
 	crashPods = flag.Int("crash.pods", 16, "how many pods TestCrash keeps")
 	crashSeed = flag.Uint64("crash.seed", 0, "what TestCrash draws from; 0: the time")
 )
 
-// TestCrash kills the agent with kill -9 at random moments while pods of many kinds come and go, and starts it again.
-// Seen from the runtime and from the API, no container is restarted that should not be, none runs twice at once, no pod
-// that is ready stops being so, each ends as it was told to, and in the end nothing is left of any.
+// TestCrash kills the agent with kill -9 at random moments while pods of many kinds are created and deleted, and starts it again.
+// It watches the runtime and the API: no container is restarted without a reason, none has two live instances, no ready pod stops
+// being ready, each pod ends within its grace period, and in the end nothing is left of any pod.
 func TestCrash(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -65,11 +65,11 @@ type crash struct {
 	eyes  *eyes
 	churn *churn
 
-	lost map[string]time.Time // tasks that the runtime has lost, and since when; zero: it was started again for this one
+	lost map[string]time.Time // tasks that the runtime has lost, and since when; zero: containerd was restarted because of this one
 }
 
-// goneMeanwhile removes pods from the API while no agent runs. What the next one needs to end them as they wished, it
-// finds on their containers: the hook is run, and the grace period is kept.
+// goneMeanwhile removes pods from the API while no agent runs. The next agent must run their preStop hooks and respect their
+// grace periods, which it finds in annotations of their containers.
 func (c *crash) goneMeanwhile() {
 	for _, kind := range []string{"hooks", "drain"} {
 		c.pod("gone-"+kind, "{}", func(p *v1.Pod) { p.Labels["kind"], p.Spec, p.Spec.NodeName = kind, c.podSpec(kind), c.node.Name })
@@ -78,7 +78,7 @@ func (c *crash) goneMeanwhile() {
 	for _, kind := range []string{"hooks", "drain"} {
 		p := c.ready("gone-" + kind)
 		uids[kind] = string(p.UID)
-		c.eyes.forced(p) // nothing can hold its object back, so none of the rules for a graceful end is asked of the API
+		c.eyes.forced(p) // because nothing holds its object back in the API, the rules of a graceful end do not apply to the object
 	}
 	c.node.kill()
 	c.kubectl("delete", "pod", "gone-hooks", "gone-drain", "--grace-period=0", "--force")
@@ -98,7 +98,7 @@ func (c *crash) goneMeanwhile() {
 	}
 }
 
-// settleEach is how many crashes there are between two looks at the whole.
+// settleEach is the number of crashes between two calls of settle.
 const settleEach = 20
 
 func (c *crash) run(n int) {
@@ -134,7 +134,7 @@ func (c *crash) run(n int) {
 	}
 }
 
-// moment returns how long an agent may live: often it does not come to do anything.
+// moment returns how long an agent may live. The time is often too short for it to do anything.
 func (c *crash) moment() time.Duration {
 	switch r := c.rng.IntN(10); {
 	case r < 3:
@@ -150,11 +150,11 @@ func (*crash) pass(d time.Duration) {
 	_ = wait(d, func() error { return errorf("not yet") })
 }
 
-// settle waits until the runtime and the API agree about all pods, and all of them are what they should be.
+// settle waits until the runtime and the API agree about all pods, and every pod is in the state that its kind expects.
 func (c *crash) settle() {
 	c.Helper()
 	began := time.Now()
-	if err := wait(8*time.Minute, func() error { // a machine may be slow
+	if err := wait(8*time.Minute, func() error { // long, because the machine may be slow
 		if c.eyes.found() {
 			return fatal{errorf("stopped by a finding")}
 		}
@@ -164,10 +164,10 @@ func (c *crash) settle() {
 	}
 }
 
-// heal restarts containerd if something has been wrong for 40 s and containerd has lost a task. This happens when the agent is
+// heal restarts containerd if something has been wrong for 40 s and containerd has lost a task. A task is lost if the agent is
 // killed at a certain point of a call. Such a container is listed as exited and cannot be removed ("cannot delete running task",
 // github.com/containerd/containerd/issues/11037); such a sandbox can be removed, but its shim and mount stay. Only a restart of
-// containerd helps, whatever the node agent. heal returns unwell.
+// containerd helps, whatever the node agent. heal returns the error unwell.
 func (c *crash) heal(began time.Time, unwell error) error {
 	if unwell == nil || time.Since(began) < 40*time.Second {
 		return unwell
@@ -176,7 +176,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	for _, id := range c.eyes.lostTasks() {
 		if since, ok := c.lost[id]; !ok {
 			c.lost[id] = time.Now()
-		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // else it may be on its way out
+		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // before that, the task may be about to end
 			lost, c.lost[id] = id, time.Time{}
 		}
 	}
@@ -191,7 +191,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	return unwell
 }
 
-// ending deletes everything and looks for what is left.
+// ending deletes all pods and searches for anything that is left of them.
 func (c *crash) ending() {
 	ctx, ns := context.Background(), c.name
 	background, began := metav1.DeletePropagationBackground, time.Now()
@@ -214,7 +214,7 @@ func (c *crash) ending() {
 	}
 }
 
-// nothingLeft finds what is left of pods, beyond what all nodes are asked: network namespaces, addresses, checkpoints,
+// nothingLeft searches for remains of pods that the checks of all nodes do not cover: network namespaces, addresses, checkpoints,
 // and processes of the runtime.
 func (c *crash) nothingLeft() error {
 	if err := c.node.checkNothingLeft(); err != nil {
@@ -233,7 +233,7 @@ func (c *crash) nothingLeft() error {
 	return nil
 }
 
-// addresses returns those that the network plugin still has given away.
+// addresses returns the addresses that the network plugin has assigned and not released.
 func addresses(ipam string) (all []string) {
 	files, _ := filepath.Glob(filepath.Join(ipam, "*", "10.*"))
 	for _, f := range files {
@@ -242,7 +242,7 @@ func addresses(ipam string) (all []string) {
 	return all
 }
 
-// report fails the test with every finding and, for the first pods concerned, all that is known.
+// report fails the test with every finding. For the first pods with a finding it prints everything that was seen of them.
 func (c *crash) report() {
 	c.Helper()
 	if err := c.node.process.alive(); err != nil {
@@ -261,7 +261,7 @@ func (c *crash) report() {
 	}
 }
 
-// logged returns what all agents wrote about a pod, each line with the number of its agent.
+// logged returns the log lines of all agents about a pod, each with the number of its agent.
 func (c *crash) logged(uid string) string {
 	var b strings.Builder
 	for i := 0; i <= c.node.starts; i++ {
@@ -279,5 +279,5 @@ func (c *crash) logged(uid string) string {
 	return b.String()
 }
 
-// isDeleted reports whether the pod was told to go.
+// isDeleted reports whether the pod is being deleted.
 func isDeleted(p *v1.Pod) bool { return p.DeletionTimestamp != nil }

@@ -16,19 +16,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// crashKind is one kind of pod that comes and goes, with what may happen to it.
+// crashKind is one kind of pod of TestCrash, with what may happen to it.
 type crashKind struct {
 	spec   string
 	expect v1.PodPhase // the phase that the pod reaches (with Running, Ready too); "": unknown
-	// again are the containers that end by themselves and are started again; no other may be.
+	// again lists the containers that end by themselves and are restarted; no other container may be restarted.
 	again []string
 	// killed: the agent may end a container before the pod is deleted.
 	killed bool
-	// graceful: its container, once Ready, ends in time when it is asked to, so nobody may kill it.
+	// graceful: its container, once Ready, ends in time after SIGTERM, so it must not be killed.
 	graceful bool
-	// hook: a preStop hook leaves a file.
+	// hook: the pod has a preStop hook that creates a file.
 	hook bool
-	// alone: not a pod of a Deployment.
+	// alone: the pod does not belong to a Deployment.
 	alone bool
 }
 
@@ -103,7 +103,7 @@ func (c *crash) podSpec(kind string) v1.PodSpec {
 	return spec
 }
 
-// churn creates and deletes pods, at times of its own.
+// churn creates and deletes pods at random times.
 type churn struct {
 	*crash
 	rng         *rand.Rand
@@ -127,7 +127,7 @@ func newChurn(c *crash, rng *rand.Rand) *churn {
 	return ch
 }
 
-// begin lets pods come and go until pause.
+// begin creates and deletes pods until pause is called.
 func (ch *churn) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch.stop = cancel
@@ -148,7 +148,7 @@ func (ch *churn) begin() {
 	})
 }
 
-// pause returns when nothing is created or deleted any more.
+// pause stops churn and returns when nothing is being created or deleted any more.
 func (ch *churn) pause() {
 	ch.stop()
 	ch.wg.Wait()
@@ -180,7 +180,7 @@ func (ch *churn) step(alive []*v1.Pod) {
 	ch.answered(ch.client().CoreV1().Pods(ch.name).Delete(context.Background(), p.Name, o))
 }
 
-// answered makes a finding of what the API server should not answer.
+// answered records a finding if the API server's error is unexpected.
 func (ch *churn) answered(err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		ch.eyes.finding("", "the API server: %v", err)
@@ -189,7 +189,7 @@ func (ch *churn) answered(err error) {
 
 func (ch *churn) create() {
 	kind := ch.kinds[ch.rng.IntN(len(ch.kinds))]
-	if ch.next < len(ch.kinds) { // each kind at least once
+	if ch.next < len(ch.kinds) { // each kind occurs at least once
 		kind = ch.kinds[ch.next]
 	}
 	ch.next++
@@ -218,7 +218,7 @@ func (ch *churn) deploy() {
 	ch.deployments = append(ch.deployments, name)
 }
 
-// changeDeployment scales one, rolls it or deletes it.
+// changeDeployment scales a Deployment, changes its template or deletes it.
 func (ch *churn) changeDeployment() {
 	i := ch.rng.IntN(len(ch.deployments))
 	name, api, ctx := ch.deployments[i], ch.client().AppsV1().Deployments(ch.name), context.Background()

@@ -19,24 +19,24 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// eyes watch a node's containers through CRI and its pods through the API, and write down what should not be.
+// eyes watches a node's containers through CRI and its pods through the API, and records violations as findings.
 type eyes struct {
 	*crash
 	runtime runtimeapi.RuntimeServiceClient
 	store   cache.Store
 
-	unsettled string // UID of the pod that settled last found wanting
+	unsettled string // UID of the pod that made the last call of settled fail
 
 	mu         sync.Mutex
 	seen       []finding
-	containers map[string]*instance // by ID, also those that are gone
-	pods       map[string]*podStory // by UID, also those that are gone
+	containers map[string]*instance // by ID, including removed ones
+	pods       map[string]*podStory // by UID, including deleted ones
 	polls      int
 	events     int
-	taken      int // readiness that the control plane took away from a pod
+	taken      int // how often the control plane set a ready pod to not ready
 }
 
-// finding is something that should not be; the UID of the pod is known, or empty.
+// finding is a violation. uid is the UID of its pod, or empty if that is unknown.
 type finding struct{ uid, text string }
 
 // instance is one container of the runtime.
@@ -65,11 +65,11 @@ func (i *instance) String() string {
 type podStory struct {
 	pod     *v1.Pod
 	kind    string
-	ready   bool // it once was
+	ready   bool // the pod was ready at some time
 	forced  bool
 	deleted time.Time
 	gone    bool
-	judged  map[string]bool // instances that were found wanting
+	judged  map[string]bool // instances with a finding
 }
 
 func newEyes(c *crash) *eyes {
@@ -104,10 +104,10 @@ func newEyes(c *crash) *eyes {
 	return e
 }
 
-// patient is a connection whose calls, but for streams, end after a while.
+// patient is a connection whose calls, except streams, have a timeout.
 type patient struct{ *grpc.ClientConn }
 
-// Invoke fails with codes.DeadlineExceeded then.
+// Invoke fails with codes.DeadlineExceeded after the timeout.
 func (p patient) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -134,7 +134,7 @@ func (e *eyes) findings() []finding {
 
 func (e *eyes) found() bool { return len(e.findings()) > 0 }
 
-// alive returns the pods that were not told to go, in an order that does not change.
+// alive returns the pods that are not being deleted, in a fixed order.
 func (e *eyes) alive() (alive []*v1.Pod) {
 	for _, o := range e.store.List() {
 		if p := o.(*v1.Pod); !isDeleted(p) {
@@ -145,7 +145,7 @@ func (e *eyes) alive() (alive []*v1.Pod) {
 	return alive
 }
 
-// forced notes that a pod is deleted without a grace period.
+// forced records that a pod is deleted without a grace period.
 func (e *eyes) forced(p *v1.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,8 +154,8 @@ func (e *eyes) forced(p *v1.Pod) {
 	}
 }
 
-// follow reads the runtime's events, and asks for them again when the runtime was started again; one without them is
-// polled only.
+// follow reads the runtime's events, and subscribes again after a restart of the runtime. A runtime without events is only
+// polled.
 func (e *eyes) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		e.followOnce(ctx)
@@ -181,7 +181,7 @@ func (e *eyes) followOnce(ctx context.Context) {
 	}
 }
 
-// poll lists the runtime's containers and sandboxes again and again.
+// poll lists the runtime's containers and sandboxes periodically.
 func (e *eyes) poll(ctx context.Context) {
 	every := time.NewTicker(300 * time.Millisecond)
 	defer every.Stop()
@@ -225,7 +225,7 @@ func (e *eyes) look(ctx context.Context) {
 	defer e.mu.Unlock()
 	e.polls++
 	for id, i := range e.containers {
-		if !there[id] && time.Since(i.created) > 5*time.Second { // else it may be newer than the list
+		if !there[id] && time.Since(i.created) > 5*time.Second { // a younger container may be newer than the list
 			i.gone = true
 		}
 	}
@@ -238,7 +238,7 @@ func (e *eyes) look(ctx context.Context) {
 	}
 }
 
-// status takes in what the runtime says of a container, and judges its story so far.
+// status stores the status of a container from the runtime, and checks the container's history.
 func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) {
 	i := e.containers[st.Id]
 	if i == nil {
@@ -246,7 +246,7 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 		e.containers[st.Id] = i
 	}
 	if i.state == runtimeapi.ContainerState_CONTAINER_EXITED && st.State != runtimeapi.ContainerState_CONTAINER_EXITED {
-		return // an event that is older than what the list said
+		return // the event is older than the list
 	}
 	at := func(ns int64) time.Time {
 		if ns == 0 {
@@ -261,11 +261,11 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 	}
 }
 
-// lostTasks returns the tasks of containers and sandboxes whose start was cut short so that the runtime has lost sight of
-// what it began: it says so of the container, or has the task and no container or sandbox for it.
+// lostTasks returns the tasks that the runtime has lost because the start of their container or sandbox was interrupted: the
+// container's status says so, or there is a task without a container or sandbox.
 func (e *eyes) lostTasks() (ids []string) {
 	ctx := context.Background()
-	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // before the rest: what ends meanwhile is not lost
+	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // before the rest, because a container may end in between
 	containers, err := e.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil
@@ -310,7 +310,7 @@ func (e *eyes) instances(uid string) (all []*instance) {
 	return all
 }
 
-// story returns a pod's name and all that was seen of it.
+// story returns a pod's name and everything that was seen of it.
 func (e *eyes) story(uid string) (name, text string) {
 	var b strings.Builder
 	for _, i := range e.instances(uid) {
@@ -325,7 +325,7 @@ func (e *eyes) story(uid string) (name, text string) {
 	return "?", b.String()
 }
 
-// String returns how much was seen.
+// String returns how many pods and containers were seen.
 func (e *eyes) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -35,7 +35,7 @@ func (e *eyes) podSeen(old, p *v1.Pod) {
 		case ready:
 			s.ready = true
 		case s.ready && isTrue(p, v1.ContainersReady):
-			s.ready = false // the control plane took it, for a node that it had not heard of: the agent gives it back
+			s.ready = false // the control plane set the pod to not ready because it had not heard from the node; the agent sets it back
 			e.taken++
 		case s.ready && !s.forced:
 			s.ready = false
@@ -65,7 +65,7 @@ func statuses(p *v1.Pod) []v1.ContainerStatus {
 	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 }
 
-// podGone checks that nothing runs in a pod that was removed from the API, and that its hook was run.
+// podGone checks that nothing runs in a pod that was removed from the API, and that its preStop hook was run.
 func (e *eyes) podGone(p *v1.Pod) {
 	uid := string(p.UID)
 	e.mu.Lock()
@@ -99,7 +99,7 @@ func (e *eyes) podGone(p *v1.Pod) {
 	}
 }
 
-// judge looks at the instances of one container that were started, in the order in which they were.
+// judge checks the started instances of one container, in the order of their starts.
 func (e *eyes) judge(s *podStory, uid, name string) {
 	var all []*instance
 	for _, i := range e.containers {
@@ -145,24 +145,25 @@ func (e *eyes) judge(s *podStory, uid, name string) {
 	}
 }
 
-// again asks once more for an instance that ran when it was last looked at: another that runs was seen since.
+// again reads the status of an instance once more: it ran when it was last seen, and since then another running instance was
+// seen.
 func (e *eyes) again(i *instance) {
 	resp, err := e.runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: i.id})
 	switch {
 	case err == nil && resp.Status.FinishedAt != 0:
 		i.finished, i.state, i.exit, i.reason = time.Unix(0, resp.Status.FinishedAt), resp.Status.State, resp.Status.ExitCode, resp.Status.Reason
-	case grpcstatus.Code(err) == codes.NotFound: // removed, so it had ended; when is not known any more
+	case grpcstatus.Code(err) == codes.NotFound: // the instance is removed, so it has ended; when is not known any more
 		i.finished, i.state, i.gone = i.started, runtimeapi.ContainerState_CONTAINER_EXITED, true
 	}
 }
 
-// leaving asks the API whether a pod is on its way out, which the watch may not have told yet.
+// leaving asks the API whether a pod is being deleted, because the watch may be behind.
 func (e *eyes) leaving(uid string) bool {
 	p, err := e.client().CoreV1().Pods(e.name).Get(context.Background(), e.pods[uid].pod.Name, metav1.GetOptions{})
 	return err != nil || string(p.UID) != uid || isDeleted(p)
 }
 
-// settled checks that the API says what the runtime does, that every pod is what its kind comes to, and that the runtime
+// settled checks that the API agrees with the runtime, that every pod is in the state that its kind expects, and that the runtime
 // has nothing else.
 func (e *eyes) settled() error {
 	list, err := e.runtime.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})

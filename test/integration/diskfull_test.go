@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// smallRoot gives a node that is to be started a file system of its own, a small one, for its root directory.
+// smallRoot mounts a small file system for the root directory of a node that will be started.
 func smallRoot(t *testing.T, e *env, node string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(e.dir, node, "root")
@@ -20,11 +20,12 @@ func smallRoot(t *testing.T, e *env, node string) (dir string) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
 		t.Fatalf("mount a small file system: %v", err)
 	}
-	return dir // the run unmounts what is below its directory
+	return dir // the end of the run unmounts everything below its directory
 }
 
-// diskFull fills the node's root directory: nothing can be written any more, checkpoints neither. What runs goes on, also
-// over kill -9; a new pod waits and says why; when there is space again, all is as it should be.
+// diskFull fills the file system of the node's root directory, so that nothing can be written, not even checkpoints. Running pods
+// continue, also after kill -9 of the agent. A new pod waits, and its status says why. When there is space again, everything
+// works.
 func diskFull(s *space, n *node, root string) {
 	s.Helper()
 	ids := s.ids(n)
@@ -61,7 +62,7 @@ func diskFull(s *space, n *node, root string) {
 	if err := n.waitReady(patience); err != nil {
 		s.Fatal(err)
 	}
-	kill(s, n, crashes) // the files that its restart writes cannot be written
+	kill(s, n, crashes) // it cannot restart while the disk is full
 	if err := os.Remove(filler); err != nil {
 		s.Fatal(err)
 	}

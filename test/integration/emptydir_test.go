@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// "sizeLimit": a pod whose emptyDir has grown beyond it is evicted.
+// A pod whose emptyDir has grown beyond its sizeLimit is evicted.
 func TestEmptyDirSizeLimit(t *testing.T) {
 	s := newSpace(t)
 	s.pod("grows", `
@@ -31,7 +31,7 @@ containers:
 	}
 }
 
-// A container that has written more than its limit of ephemeral storage has its pod evicted; the container's logs count.
+// If a container has written more than its limit of ephemeral storage, its pod is evicted. The container's logs count.
 func TestEphemeralStorageLimit(t *testing.T) {
 	s := newSpace(t)
 	s.pod("grows", `

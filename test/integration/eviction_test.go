@@ -13,14 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// evictionConfig makes a node run short soon: of its small root directory, and of the memory that all pods together may use.
+// evictionConfig configures a node that soon runs short of disk space in its small root directory, and of the memory that all
+// pods together may use.
 const evictionConfig = `registerWithTaints: [{key: short, effect: NoSchedule}]
 evictionHard: {nodefs.available: 40%, memory.available: 128Mi}
 evictionPressureTransitionPeriod: 15s
 `
 
-// A pod fills the node's disk with an emptyDir: it goes, and nobody else. A pod eats the memory of all pods: it goes before the kernel
-// kills anything. An evicted pod stays Failed over kill -9 of the agent.
+// A pod that fills the node's disk with an emptyDir is evicted, and no other pod is. A pod that uses up the memory of all pods is
+// evicted before the kernel kills any process. An evicted pod stays Failed after kill -9 of the agent.
 func TestEviction(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-short")
@@ -74,7 +75,7 @@ containers:
 	}
 }
 
-// eats starts a pod that eats memory, some 30 MB a second, and waits until it is evicted.
+// eats starts a pod that allocates about 30 MB of memory per second, and waits until it is evicted.
 func (s *space) eats(n *node) {
 	s.Helper()
 	s.pod("eats", `
@@ -113,7 +114,7 @@ func (s *space) nodeCondition(n *node, kind v1.NodeConditionType, want v1.Condit
 	})
 }
 
-// memoryBut returns the machine's memory without a number of bytes, as a quantity.
+// memoryBut returns the machine's memory minus rest bytes, as a quantity.
 func memoryBut(t *testing.T, rest uint64) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/meminfo")

@@ -17,17 +17,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// mostMemory is what the agent's resident memory may grow to while all attacks go on at once.
+// mostMemory bounds the agent's resident memory, in bytes, while all attacks run at the same time.
 const mostMemory = 100 << 20
 
-// hostile is a node of its own with a pod that must not notice the attacks.
+// hostile is a separate node with a pod that the attacks must not affect.
 type hostile struct {
 	*space
 	on *node
 }
 
-// TestHostile runs containers that attack the node's agent, all at once, on a real runtime. The agent stays below 100 MiB,
-// the node stays Ready, a pod beside the attackers does not notice, and each attack has the documented end.
+// TestHostile runs containers on a real runtime that attack the node's agent, all at the same time. The agent stays below 100
+// MiB, the node stays Ready, another pod is not affected, and each attack ends as documented.
 func TestHostile(t *testing.T) {
 	h := newHostile(t)
 	watched := h.witness(h.on)
@@ -85,7 +85,7 @@ func (h *hostile) pod(name, spec string, change ...func(*v1.Pod)) {
 	h.space.pod(name, spec, append(change, onNode(h.on))...)
 }
 
-// peakMemory returns the most that the agent's resident memory has been, in bytes.
+// peakMemory returns the peak of the agent's resident memory, in bytes.
 func (h *hostile) peakMemory() int {
 	h.Helper()
 	status := readFile(h.space, fmt.Sprintf("/proc/%d/status", h.on.process.cmd.Process.Pid))
@@ -110,7 +110,7 @@ func (h *hostile) logDir(name, container string) string {
 	return filepath.Join(h.on.dir, "logs", h.name+"_"+name+"_"+string(h.get(name).UID), container)
 }
 
-// restarted waits until the pod's first container has been started again and runs.
+// restarted waits until the pod's first container has been restarted and runs.
 func (h *hostile) restarted(name string) {
 	h.Helper()
 	h.until(name, "restarted", func(p *v1.Pod) bool {
@@ -132,7 +132,8 @@ func (h *hostile) remove(name string) {
 	})
 }
 
-// A container makes its hosts file 4 TiB long, all of it a hole, and ends: the next start writes the file anew.
+// sparseHostsFile runs a container that extends its hosts file to 4 TiB, as a sparse file, and ends. The next start writes the
+// file anew.
 func (h *hostile) sparseHostsFile() {
 	h.pod("sparse-hosts", `
 volumes: [{name: once, emptyDir: {}}]
@@ -151,7 +152,7 @@ containers:
 	h.remove("sparse-hosts")
 }
 
-// A pod that may write to its own directory on the node puts a pipe in the place of its hosts file.
+// hostsFileIsNoFile runs a pod that may write to its own directory on the node and replaces its hosts file by a pipe.
 func (h *hostile) hostsFileIsNoFile() {
 	h.pod("pipe-hosts", fmt.Sprintf(`
 volumes: [{name: node, hostPath: {path: %s}}]
@@ -172,8 +173,8 @@ containers:
 	h.remove("pipe-hosts")
 }
 
-// A container makes a tree of 20,000 levels in its volume: it is measured, and removed with the pod. (A shell takes minutes to make
-// 100,000; the tests of package hostfs do.)
+// deepTree runs a container that makes a tree of 20,000 levels in its volume. The agent measures the tree, and removes it with
+// the pod. (A shell takes minutes for 100,000 levels, which the tests of package hostfs have.)
 func (h *hostile) deepTree() {
 	h.pod("deep", `
 volumes: [{name: tree, emptyDir: {sizeLimit: 4Gi}}]
@@ -197,7 +198,7 @@ containers:
 	h.remove("deep")
 }
 
-// A volume full of links that lead out of it: its removal deletes the links and nothing behind them.
+// linkFarm fills a volume with links that lead out of it. Its removal deletes the links and none of their targets.
 func (h *hostile) linkFarm() {
 	treasure := filepath.Join(h.on.dir, "treasure")
 	if err := os.MkdirAll(filepath.Join(treasure, "inner"), 0o755); err != nil {
@@ -219,8 +220,8 @@ containers:
 	h.same("what the links led to", readFile(h.space, filepath.Join(treasure, "inner", "gold")), "gold")
 }
 
-// A pod that may write to the log directory puts a pipe, a device, a directory and another pod's log in the place of its own
-// log: whoever reads it gets an error at once, and nothing of the other pod.
+// logsThatAreNoFiles runs a pod that may write to the log directory. It replaces its own log by a pipe, a device, a directory and
+// a link to another pod's log. A reader of the log gets an error at once, and nothing of the other pod.
 func (h *hostile) logsThatAreNoFiles() {
 	h.pod("log-victim", `containers: [{name: main, image: $busybox, command: [sh, -c, "echo a secret of the victim; sleep 100000"]}]`)
 	h.logged("log-victim", "a secret of the victim\n")
@@ -242,7 +243,7 @@ containers:
 		h.kubectl("exec", "log-faker", "-c", "main", "--", "sh", "-c", strings.ReplaceAll("rm -rf LOG; "+script, "LOG", inside))
 		for _, args := range [][]string{{}, {"-f"}, {"--tail=3"}} {
 			out, errOut, err := output(h.command(append([]string{"logs", "log-faker", "-c", "fake"}, args...)...))
-			// A log that is followed has begun to be answered when it is opened: the error is its last line.
+			// When a followed log is opened, the answer has already begun, so the error is in the last line of the answer.
 			said := err != nil || strings.Contains(out, "failed to read container log")
 			if !said || strings.Contains(out+errOut, "secret") {
 				h.Errorf("logs %v of a log that is a %s: %q %q %v, want an error", args, what, out, errOut, err)
@@ -253,8 +254,8 @@ containers:
 	h.same("the victim's log", h.logs("log-victim"), "a secret of the victim\n")
 }
 
-// A pipe below /var/log does not hold the request for it, nor the agent's end. /logs/ serves the machine's own directory, so
-// that the pipe is made by the test.
+// systemLogIsAPipe checks that a pipe below /var/log blocks neither the request for it nor the agent's end. The test makes the
+// pipe itself, because /logs/ serves the machine's own directory.
 func (h *hostile) systemLogIsAPipe() {
 	name := fmt.Sprintf("wherry-it-pipe-%d", os.Getpid())
 	if out, err := command("mkfifo", filepath.Join("/var/log", name)).CombinedOutput(); err != nil {
@@ -267,7 +268,7 @@ func (h *hostile) systemLogIsAPipe() {
 	}
 }
 
-// A hook that fails and writes 16 MiB: event and status carry at most 4 KiB of it.
+// loudHook runs a hook that fails and writes 16 MiB. Event and status contain at most 4 KiB of it.
 func (h *hostile) loudHook() {
 	h.pod("loud-hook", `
 restartPolicy: Never
@@ -280,7 +281,7 @@ containers:
 	h.remove("loud-hook")
 }
 
-// A probe that fails and writes 16 MiB, likewise.
+// loudProbe runs a probe that fails and writes 16 MiB. Event and status contain at most 4 KiB of it.
 func (h *hostile) loudProbe() {
 	h.pod("loud-probe", `
 containers:
@@ -292,7 +293,7 @@ containers:
 	h.remove("loud-probe")
 }
 
-// bounded waits for an event, and looks at every message of the pod's.
+// bounded waits for an event, and checks the length of every message about the pod.
 func (h *hostile) bounded(name, reason string) {
 	h.Helper()
 	const most = 4 << 10
@@ -319,8 +320,8 @@ func (h *hostile) bounded(name, reason string) {
 	}
 }
 
-// A container writes 300 MB to its termination log and runs on: with a limit for local storage it has to go, and the node
-// gets its disk back.
+// fullTerminationLog runs a container that writes 300 MB to its termination log and keeps running. With a limit of local storage
+// its pod is evicted, and the disk space is free again.
 func (h *hostile) fullTerminationLog() {
 	h.pod("term-log", `
 restartPolicy: Never
@@ -337,7 +338,7 @@ containers:
 	h.remove("term-log")
 }
 
-// Annotations of a pod of the API that claim what only the node may say: the pod is handled as any other.
+// forgedAnnotations creates pods in the API with annotations that only the node may set. The node handles them as ordinary pods.
 func (h *hostile) forgedAnnotations() {
 	forged := func(p *v1.Pod) {
 		p.Annotations = map[string]string{
@@ -345,7 +346,7 @@ func (h *hostile) forgedAnnotations() {
 			"wherry.dev/source": "file", "wherry.dev/critical": "true",
 		}
 	}
-	// A static pod is not evicted for its emptyDir; this is none.
+	// A static pod is not evicted because of its emptyDir, but this pod is not static.
 	h.pod("forged", `
 restartPolicy: Never
 volumes: [{name: data, emptyDir: {sizeLimit: 1Mi}}]
@@ -358,15 +359,15 @@ containers:
 	if p.Status.Reason != "Evicted" {
 		h.Errorf("the pod ended with %s: %s", p.Status.Reason, p.Status.Message)
 	}
-	// A static pod is critical and makes others go; this is none.
+	// A static pod is critical and preempts others, but this pod is not static.
 	h.pod("forged-big", `containers: [{name: main, image: $busybox, command: [sleep, "100000"], resources: {requests: {cpu: "1000"}}}]`, forged)
 	if p := h.ended("forged-big", v1.PodFailed); p.Status.Reason != "OutOfcpu" {
 		h.Errorf("the pod that does not fit ended with %s: %s", p.Status.Reason, p.Status.Message)
 	}
 }
 
-// A pod that sees the node's /run finds a control socket there, where the administrator asked for one. The agent answers root on
-// the node, and refuses root in the container, which comes from another mount namespace.
+// controlSocket runs a pod that mounts the node's /run, where the administrator has configured a control socket. The agent
+// answers root on the node. It refuses root in the container, which is in another mount namespace.
 func (h *hostile) controlSocket() {
 	dir := fmt.Sprintf("/run/wherry-it-%d", os.Getpid())
 	h.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -417,8 +418,8 @@ func (h *hostile) inContainer(pod string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Strangers send a thousand different tokens a second for ten seconds, as far as the machine can; meanwhile a pod comes and its
-// status is told.
+// tokenFlood sends a thousand different unknown tokens per second for ten seconds, as far as the machine can. At the same time a
+// pod is created, and its status is not delayed.
 func (h *hostile) tokenFlood() {
 	const senders, lasts = 50, 10 * time.Second
 	url := fmt.Sprintf("https://127.0.0.1:%d/pods", h.on.port)
@@ -468,7 +469,7 @@ func strangersClient() *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: transport}
 }
 
-// stranger asks with a token, and returns the status of the answer; 0: there is none.
+// stranger sends a request with a token, and returns the status of the answer; 0: there is none.
 func stranger(client *http.Client, url, token string) int {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 var httpClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// fetch gets an address that has to answer.
+// fetch gets a URL, and fails the test if there is no answer.
 func (s *space) fetch(url string) (body string) {
 	s.Helper()
 	s.eventually("answer of "+url, func() error {
@@ -39,7 +39,7 @@ func request(method, url string) (status int, body string, err error) {
 	return do(httpClient, req)
 }
 
-// insecure asks a server whose certificate nobody signed, with a bearer token where there is one.
+// insecure sends a request to a server whose certificate cannot be verified, with a bearer token if token is set.
 func insecure(url, token string) (status int, body string, err error) {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

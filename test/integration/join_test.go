@@ -19,10 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Flags of a node whose runtime is simulated, for tests of what has nothing to do with containers.
+// simulated has the flags of a node with a simulated runtime, for tests that need no containers.
 var simulated = []string{"--container-runtime-endpoint=simulated://"}
 
-// apart keeps other tests' pods from a node.
+// apart has the configuration that keeps the pods of other tests away from a node.
 const apart = "registerWithTaints: [{key: apart, effect: NoSchedule}]\nrotateCertificates: true\n"
 
 // started starts a node for one test, and removes it when the test ends.
@@ -70,7 +70,7 @@ func (n *node) mustBeReady(t *testing.T) {
 
 var tokenForm = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}\n$`)
 
-// joinByHand takes each step of a node's bootstrap with the hand tools alone.
+// joinByHand performs each step of a node's bootstrap with the command line tools alone.
 func joinByHand(t *testing.T, e *env) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -98,7 +98,7 @@ func joinByHand(t *testing.T, e *env) {
 	token = strings.TrimSpace(token)
 	has("token list", must(e.runWherry("token", "list")), "TOKEN", token, "by hand", "authentication,signing", "system:bootstrappers:kubeadm:default-node-token")
 
-	// As the node: ask, wait, be approved, be somebody.
+	// The test acts as the node: it requests a certificate, waits for the approval, and uses the new identity.
 	ask := func(log string, args ...string) *process {
 		t.Helper()
 		p, err := start(in(log), e.wherry, append([]string{"csr", "--out", dir, "--timeout", "80s"}, args...)...)
@@ -145,7 +145,7 @@ func joinByHand(t *testing.T, e *env) {
 		"lease of hand renewed", "Ready of hand is True now")
 	if err := wait(patience, func() error {
 		out, errOut, err := kubectl(e.kubeconfig(), "get", "node", "hand")
-		if err == nil && !strings.Contains(out, " Ready ") { // on a busy machine one beat may be too long ago
+		if err == nil && !strings.Contains(out, " Ready ") { // on a busy machine one heartbeat may be late
 			_, _, _ = e.runWherry("lease", "renew", "hand", "--once", "--ready")
 		}
 		if err != nil || !strings.Contains(out, " Ready ") {
@@ -163,7 +163,7 @@ func joinByHand(t *testing.T, e *env) {
 	text = approved(ask("denied.log", "denied", "--kubeconfig", in("bootstrap")), "deny")
 	has("a denied wherry csr", text, "was refused", "Denied", "kubectl delete csr")
 
-	// A person, with a request that openssl made.
+	// The test now acts as a person, with a request that openssl made.
 	must(output(command("openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", in("jane.key"), "-out", in("jane.csr"), "-subj", "/O=devs/CN=jane")))
 	text = approved(ask("jane.log", "--from", in("jane.csr"), "--key", in("jane.key"), "--kubeconfig", e.kubeconfig()), "approve")
 	has("wherry csr --from", text, "knows you as jane (devs", in("jane.kubeconfig"))
@@ -193,7 +193,8 @@ func joinByHand(t *testing.T, e *env) {
 	}
 }
 
-// rotation: client and serving certificate are renewed before they end, without a restart, and nobody notices.
+// rotation checks that the client and serving certificates are renewed before they end, without a restart and without an effect
+// on pods.
 func rotation(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
 	n := started(t, e, nodeConfig{Name: "rot", Flags: simulated, Config: "serverTLSBootstrap: true\nrotateCertificates: true\nnodeLeaseDurationSeconds: 8\nnodeStatusUpdateFrequency: 2s\n"})
@@ -243,7 +244,7 @@ func rotation(t *testing.T, e *env) {
 		}
 		return nil
 	})
-	s.pod("later", `containers: [{name: main, image: $busybox}]`, onNode(n)) // the watch of pods goes on too
+	s.pod("later", `containers: [{name: main, image: $busybox}]`, onNode(n)) // the watch of pods works with the new certificate too
 	s.ready("later")
 	w.nothing(s, "over the rotation")
 	finish()
@@ -257,7 +258,7 @@ func rotation(t *testing.T, e *env) {
 	s.gone("later")
 }
 
-// clientCertificate returns the node's identity as it lies on disk.
+// clientCertificate returns the node's client certificate on disk.
 func (n *node) clientCertificate(t *testing.T) *x509.Certificate {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.dir, "pki", "kubelet-client-current.pem"))
@@ -272,7 +273,7 @@ func (n *node) clientCertificate(t *testing.T) *x509.Certificate {
 	return cert
 }
 
-// serving returns the certificate that the node's port shows; it has to be of the cluster's CA and for the node's address.
+// serving returns the certificate of the node's port, which must be signed by the cluster's CA and valid for the node's address.
 func (n *node) serving(e *env) (*x509.Certificate, error) {
 	obj, err := e.client.CoreV1().Nodes().Get(context.Background(), n.Name, metav1.GetOptions{})
 	if err != nil {
@@ -302,7 +303,7 @@ func address(n *v1.Node) string {
 	return ""
 }
 
-// TestRegister: what a node says of itself at first, and what it makes of a Node that is there.
+// TestRegister checks how a node registers, and how it adopts an existing Node.
 func TestRegister(t *testing.T) {
 	e := use(t)
 	nodes := e.client.CoreV1().Nodes()
@@ -371,7 +372,7 @@ func TestRegister(t *testing.T) {
 		owner := started(t, e, nodeConfig{Name: "reg-owner", Flags: simulated, Config: apart})
 		owner.mustBeReady(t)
 		before := get(t, "reg-owner")
-		// Another node's name with a good certificate of one's own.
+		// This node uses the name of another node, with its own valid certificate.
 		thief := started(t, e, nodeConfig{Name: "reg-thief", Flags: simulated, Config: apart})
 		thief.mustBeReady(t)
 		thief.process.stop()

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A node without a pod network is not Ready and says why; pods of the host's network run there. When a CNI
-// configuration arrives the node becomes Ready without a restart, and the pods that waited start.
+// A node without a pod network is not Ready, and its condition says why. Pods on the host's network run on it. When a CNI
+// configuration arrives the node becomes Ready without a restart, and the waiting pods start.
 func TestNetworkArrivesLater(t *testing.T) {
 	s := newSpace(t)
 	dir := filepath.Join(s.env.dir, "rt2")

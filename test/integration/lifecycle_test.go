@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A container that keeps failing is started again, each time later, and says so.
+// A container that fails again and again is restarted with growing back-off. Its status and events show this.
 func TestCrashLoop(t *testing.T) {
 	s := newSpace(t)
 	s.pod("crasher", `containers: [{name: main, image: $busybox, command: [sh, -c, 'echo going down; exit 2']}]`)
@@ -20,7 +20,7 @@ func TestCrashLoop(t *testing.T) {
 		return len(c) == 1 && c[0].State.Waiting != nil && c[0].State.Waiting.Reason == "CrashLoopBackOff" && c[0].RestartCount >= 1
 	})
 	c := p.Status.ContainerStatuses[0]
-	backOff := 10 * time.Second << (c.RestartCount - 1) // a busy machine may see a later one
+	backOff := 10 * time.Second << (c.RestartCount - 1) // on a busy machine the test may see a later restart
 	s.contains("waiting message", c.State.Waiting.Message, fmt.Sprintf("back-off %s restarting failed container=main pod=crasher_%s", backOff, s.name))
 	if last := c.LastTerminationState.Terminated; last == nil || last.ExitCode != 2 || last.Reason != "Error" {
 		t.Errorf("lastState %+v", c.LastTerminationState)
@@ -43,16 +43,16 @@ func TestCrashLoop(t *testing.T) {
 		}
 		return !again.IsZero()
 	})
-	if end := c.LastTerminationState.Terminated; end != nil && again.Sub(end.FinishedAt.Time) < backOff-time.Second { // times have whole seconds
+	if end := c.LastTerminationState.Terminated; end != nil && again.Sub(end.FinishedAt.Time) < backOff-time.Second { // the API has whole seconds
 		t.Errorf("restarted after %s, want %s", again.Sub(end.FinishedAt.Time), backOff)
 	}
-	ev := s.event("crasher", "BackOff") // at last: it may come late
+	ev := s.event("crasher", "BackOff") // checked last, because the event may come late
 	if ev.Type != v1.EventTypeWarning || !strings.Contains(ev.Message, "Back-off restarting failed container main in pod crasher_") {
 		t.Errorf("event %s %s", ev.Type, ev.Message)
 	}
 }
 
-// The three restart policies, and the phases that they lead to.
+// The three restart policies lead to the documented restarts and phases.
 func TestRestartPolicies(t *testing.T) {
 	s := newSpace(t)
 	s.pod("never-ok", "restartPolicy: Never\n"+`containers: [{name: main, image: $busybox, command: ["true"]}]`)
@@ -105,7 +105,8 @@ containers: [{name: main, image: $busybox, command: ["true"]}]`)
 	s.contains("get pod", s.kubectl("get", "pod", "stuck"), "Init:Error")
 }
 
-// A container's last words reach its status: from the file, or from the log where it failed and has no file.
+// A container's termination message is in its status. It comes from the file, or, if the container failed and the file is empty,
+// from the log.
 func TestTerminationMessage(t *testing.T) {
 	s := newSpace(t)
 	s.pod("words", `
@@ -122,7 +123,8 @@ containers:
 	}
 }
 
-// postStart runs before a container counts as started, preStop before it is asked to end; a failing postStart kills.
+// A postStart hook runs before its container counts as started, and a preStop hook before SIGTERM. A container whose postStart
+// hook fails is killed.
 func TestHooks(t *testing.T) {
 	s := newSpace(t)
 	s.pod("hooked", `
@@ -159,7 +161,8 @@ containers:
 	s.event("badhook", "Killing")
 }
 
-// A pod is given its grace to end in, no more; a forced deletion does not wait for it, and the node still ends it.
+// A pod has its grace period to end, and not longer. A forced deletion in the API does not wait for the grace period; the node
+// still ends the pod.
 func TestGrace(t *testing.T) {
 	s := newSpace(t)
 	dir := s.TempDir()
@@ -179,7 +182,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	for _, name := range []string{"polite", "deaf", "forced"} {
 		s.ready(name)
 	}
-	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than its grace: that is not waited for
+	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than the pod's grace period, so the grace period is not used up
 	s.same("what it did in its grace", readFile(s, dir+"/polite"), "done\n")
 	began := time.Now()
 	s.kubectl("delete", "pod", "deaf", "--wait=false")
@@ -195,7 +198,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	})
 }
 
-// A pod that is being deleted may be given less time, never more.
+// The grace period of a pod that is being deleted may become shorter, but never longer.
 func TestGraceShortened(t *testing.T) {
 	s := newSpace(t)
 	s.pod("slow", `
@@ -216,7 +219,7 @@ func TestActiveDeadline(t *testing.T) {
 	s.contains("message", p.Status.Message, "Pod was active on the node longer than the specified deadline")
 }
 
-// An image that is not there: the reason, the event, and the pod goes on trying.
+// If an image is missing, the status has the reason, there is an event, and the pull is tried again.
 func TestImageProblems(t *testing.T) {
 	s := newSpace(t)
 	s.pod("absent", `containers: [{name: main, image: "registry.k8s.io/wherry/web:none", imagePullPolicy: Never}]`)
@@ -262,7 +265,7 @@ func TestImageProblems(t *testing.T) {
 	s.event("nocommand", "Failed")
 }
 
-// A static field that may change while the pod runs: a new image restarts that container alone.
+// The image of a running pod's container may be changed. This restarts only that container.
 func TestImageChange(t *testing.T) {
 	s := newSpace(t)
 	s.pod("changed", `

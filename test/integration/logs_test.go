@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// kubectl logs with each of its flags.
+// kubectl logs works with each of its flags.
 func TestLogs(t *testing.T) {
 	s := newSpace(t)
 	s.pod("talker", `
@@ -61,11 +61,11 @@ containers:
 	var got []string
 	for lines.Scan() {
 		got = append(got, lines.Text())
-		if lines.Text() == "line 6" { // all that there is so far: let it go on
+		if lines.Text() == "line 6" { // the last line that exists so far; the container now continues
 			s.kubectl("exec", "talker", "-c", "main", "--", "touch", "/go")
 		}
 	}
-	if err := follow.Wait(); err != nil { // it ends with the container
+	if err := follow.Wait(); err != nil { // kubectl ends when the container ends
 		t.Errorf("logs -f: %v", err)
 	}
 	s.same("logs -f", strings.Join(got, "\n")+"\n", all+"the end\n")
@@ -73,7 +73,7 @@ containers:
 	s.same("logs of an ended pod", s.logs("talker", "-c", "main", "--tail=1"), "the end\n")
 }
 
-// --previous shows the instance before.
+// kubectl logs --previous shows the log of the previous instance.
 func TestLogsPrevious(t *testing.T) {
 	s := newSpace(t)
 	s.pod("twice", `

@@ -28,10 +28,10 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// prefix begins the name of every directory and cgroup that a run makes; the process id follows.
+// prefix is the prefix of the names of all directories and cgroups of a run. The process ID follows it.
 const prefix = "wherry-it-"
 
-// debian is the flavor of Debian's containerd 1.6, which lacks some of what the pinned 2.x can.
+// debian is the flavor of Debian's containerd 1.6, which lacks some features of the pinned 2.x.
 const debian = "debian"
 
 // env is what all tests of a run share.
@@ -45,7 +45,7 @@ type env struct {
 	client          kubernetes.Interface
 	node            *node
 
-	mu               sync.Mutex // guards what tests may add
+	mu               sync.Mutex // guards the fields to which tests may add
 	nodes            []*node
 	runtimeInstances []string
 	subnets          map[string]int // of the runtime instances, by their directory
@@ -57,14 +57,13 @@ func (e *env) addRuntime(dir string) {
 	e.runtimeInstances = append(e.runtimeInstances, dir)
 }
 
-// the is the environment of the run, or nil with the reason in whyNot. A test binary has one TestMain and this is how
-// its tests meet it.
+// the is the environment of the run. If there is none, it is nil and whyNot has the reason. TestMain sets it for all tests.
 var (
 	the    *env
 	whyNot string
 )
 
-// use returns the environment, or skips the test, and lets it run beside the others.
+// use returns the environment, or skips the test if there is none. It also marks the test as parallel.
 func use(t *testing.T) *env {
 	t.Helper()
 	if the == nil {
@@ -90,7 +89,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("8") // tests wait far more than they compute
+		_ = f.Value.Set("8") // more than the processors, because tests mostly wait
 	}
 	sweep(e.bin)
 	defer keepKernel()()
@@ -118,7 +117,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// locate finds what a run needs, or says what is missing.
+// locate finds the programs that a run needs, or returns what is missing.
 func locate() (*env, string) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -155,7 +154,7 @@ func getenv(name, otherwise string) string {
 	return otherwise
 }
 
-// begin starts the control plane and the runtime beside each other, then the node.
+// begin starts the control plane and the runtime in parallel, and then the node.
 func (e *env) begin() error {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
 		return err
@@ -175,8 +174,8 @@ func (e *env) begin() error {
 	return e.node.waitReady(patience)
 }
 
-// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has them, and no other run
-// at the same time is likely to.
+// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has the same ones, and
+// another run at the same time probably has others.
 func (e *env) subnet(dir string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +229,7 @@ func (e *env) runtimeUp(dir, subnet string, flags ...string) error {
 	return nil
 }
 
-// end ends and removes everything; the logs stay unless all was well.
+// end ends and removes everything. The logs stay unless well is set.
 func (e *env) end(well bool) {
 	the = nil
 	e.mu.Lock()
@@ -263,7 +262,7 @@ func runtimeDown(bin, dir string) {
 	}
 }
 
-// clean removes what a run left in the machine: mounts, cgroups, and its directory, all of it or all but the logs.
+// clean removes the remains of a run from the machine: mounts, cgroups, and its directory, with or without the logs.
 func clean(dir string, id int, all bool) {
 	for _, m := range mountsBelow(dir) {
 		_ = syscall.Unmount(m, syscall.MNT_DETACH)
@@ -283,7 +282,7 @@ func clean(dir string, id int, all bool) {
 	}
 }
 
-// sweep removes what runs left that were killed: directories whose process is no more.
+// sweep removes the remains of killed runs: directories whose process no longer exists.
 func sweep(bin string) {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, dir := range dirs {
@@ -300,7 +299,7 @@ func sweep(bin string) {
 	}
 }
 
-// endProcesses ends the children of a run that was killed: those with its directory among their arguments.
+// endProcesses ends the children of a run that was killed, which have its directory among their arguments.
 func endProcesses(dir string) {
 	_ = wait(20*time.Second, func() error {
 		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -322,7 +321,7 @@ func endProcesses(dir string) {
 	})
 }
 
-// checkNothingLeft waits for the last pods to go and looks for anything of theirs that stayed.
+// checkNothingLeft waits until the last pods are gone, and searches for anything that is left of them.
 func (e *env) checkNothingLeft() error {
 	ctx := context.Background()
 	return wait(patience, func() error {
@@ -350,10 +349,10 @@ func podNames(pods []v1.Pod) (names []string) {
 	return names
 }
 
-var ports atomic.Int32 // how many freePort has tried
+var ports atomic.Int32 // number of ports that freePort has tried
 
-// freePort returns a TCP port that is free now. It is none of those that the kernel hands out by itself, so that nobody takes it
-// before it is used.
+// freePort returns a TCP port that is free now. It is outside of the range from which the kernel chooses ports by itself, so that
+// no other program gets it before it is used.
 func freePort() (int, error) {
 	for range 500 {
 		port := 10000 + (os.Getpid()*61+int(ports.Add(1)))%9000
@@ -364,7 +363,7 @@ func freePort() (int, error) {
 	return 0, errors.New("none of 500 TCP ports is free")
 }
 
-// keepKernel remembers the settings of the kernel that nodes set at their start, and returns what puts them back.
+// keepKernel reads the kernel settings that nodes change at their start, and returns a function that restores them.
 func keepKernel() (restore func()) {
 	before := map[string][]byte{}
 	for _, s := range config.KernelSettings() {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestManyAgentsInOneProcess runs examples/many, smaller: each agent its own node on the real API server, over the
-// simulated runtime, by the same code as the node that runs containers.
+// TestManyAgentsInOneProcess runs examples/many with fewer nodes. Each agent is a node of the real API server with a simulated
+// runtime, and runs the same code as a node with real containers.
 func TestManyAgentsInOneProcess(t *testing.T) {
 	e := use(t)
 	bin := filepath.Join(t.TempDir(), "many")

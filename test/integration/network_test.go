@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Hostname, hosts file and resolver of a pod.
+// A pod has the right host name, hosts file and resolver configuration.
 func TestNames(t *testing.T) {
 	s := newSpace(t)
 	s.pod("named", `
@@ -54,7 +54,7 @@ func hostSearches(s *space) string {
 	return ""
 }
 
-// Namespaces of the host, and those shared within a pod.
+// A pod can use the namespaces of the host, and its containers can share a process namespace.
 func TestHostNamespaces(t *testing.T) {
 	s := newSpace(t)
 	s.pod("host", `
@@ -79,12 +79,12 @@ containers:
 		s.same(kind+" namespace", s.sh("host", "readlink /proc/self/ns/"+kind), ours+"\n")
 	}
 	s.ready("shared")
-	s.eventually("main to see all processes", func() error { // in a container that has just started, the first process is still the runtime's
+	s.eventually("main to see all processes", func() error { // just after its start, the first process of a container may still be the runtime's
 		return lacks(s.sh("shared", "ps -o args"), "sleep 1001", "sleep 1002", "/pause")
 	})
 }
 
-// A host port leads to the pod, as long as the pod is there.
+// A host port leads to the pod as long as the pod exists.
 func TestHostPort(t *testing.T) {
 	s := newSpace(t)
 	port, err := freePort()

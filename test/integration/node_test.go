@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nodeConfig is what differs between the nodes of a run.
+// nodeConfig has the settings in which the nodes of a run differ.
 type nodeConfig struct {
 	Name    string
 	Runtime string // directory of its runtime
@@ -25,7 +25,7 @@ type nodeConfig struct {
 	Config  string // further lines of its KubeletConfiguration
 }
 
-// node is one Wherry node, its own process.
+// node is one Wherry node, which runs in a process of its own.
 type node struct {
 	nodeConfig
 	env          *env
@@ -33,7 +33,7 @@ type node struct {
 	cgroup       string
 	port, health int
 	process      *process
-	starts       int // how often it was started again
+	starts       int // how often the agent was restarted
 }
 
 const kubeletConfiguration = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -85,7 +85,7 @@ func (e *env) startNode(cfg nodeConfig) (*node, error) {
 	return n, nil
 }
 
-// waitReady waits until the API server says that the node is Ready.
+// waitReady waits until the API server shows that the node is Ready.
 func (n *node) waitReady(timeout time.Duration) error {
 	err := wait(timeout, func() error {
 		if err := n.process.alive(); err != nil {
@@ -117,10 +117,10 @@ func (n *node) ready() (v1.NodeCondition, error) {
 	return v1.NodeCondition{}, errors.New("no Ready condition yet")
 }
 
-// crictl asks the node's runtime.
+// crictl runs crictl with the node's runtime.
 func (n *node) crictl(args ...string) (string, error) { return n.env.crictl(n.Runtime, args...) }
 
-// crictl asks the runtime in a directory.
+// crictl runs crictl with the runtime in a directory.
 func (e *env) crictl(runtime string, args ...string) (string, error) {
 	endpoint := "unix://" + runtime + "/containerd.sock"
 	out, errOut, err := output(command(e.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
@@ -130,7 +130,7 @@ func (e *env) crictl(runtime string, args ...string) (string, error) {
 	return out, err
 }
 
-// checkNothingLeft finds what is left of pods that are gone.
+// checkNothingLeft returns an error if anything is left of pods that are gone.
 func (n *node) checkNothingLeft() error {
 	var errs []error
 	leftIn := func(where string, found []string) {
@@ -178,7 +178,7 @@ func mountsBelow(dir string) (points []string) {
 
 const cgroupFS = "/sys/fs/cgroup"
 
-// unified tells cgroup v2.
+// unified reports whether the machine has cgroup v2.
 func unified() bool {
 	_, err := os.Stat(filepath.Join(cgroupFS, "cgroup.controllers"))
 	return err == nil
@@ -206,7 +206,7 @@ func makeCgroups(name string) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a cgroup and those below it.
+// removeTree removes a cgroup and all cgroups below it.
 func removeTree(dir string) error {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// witness sees every state of a namespace's pods and of a node that the API server tells of.
+// witness watches all states of a node and of a namespace's pods in the API.
 type witness struct {
 	mu   sync.Mutex
 	saw  []string // observations that must not occur, in order
 	stop func()
 }
 
-// witness begins to watch for a pod that stops being Ready and for a node that does, as their users would notice.
+// witness starts a watch that records when a pod or the node stops being Ready.
 func (s *space) witness(n *node) *witness {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -68,7 +68,7 @@ func (s *space) witness(n *node) *witness {
 	return w
 }
 
-// nothing fails the test when anything was seen.
+// nothing fails the test if the witness has recorded anything.
 func (w *witness) nothing(s *space, while string) {
 	s.Helper()
 	w.stop()
@@ -88,7 +88,7 @@ func nodeCondition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{Type: kind}
 }
 
-// agentEvents returns what the agent has told of the pods that must not notice anything.
+// agentEvents returns the agent's events about the pods that must not be affected.
 func (s *space) agentEvents() (all []string) {
 	s.Helper()
 	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{})
@@ -123,7 +123,7 @@ containers:
 
 const stayingPlain = `containers: [{name: main, image: $busybox, command: [sleep, "100000"]}]`
 
-// onNode binds a pod to a node whatever its taints.
+// onNode binds a pod to a node whatever taints the node has.
 func onNode(n *node) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.NodeName = n.Name
@@ -131,7 +131,7 @@ func onNode(n *node) func(*v1.Pod) {
 	}
 }
 
-// stayers starts the pods that must not notice what happens to the node.
+// stayers starts the pods that must not be affected by what happens to the node.
 func (s *space) stayers(n *node) {
 	s.Helper()
 	s.pod("stays-probed", staying, onNode(n))
@@ -140,7 +140,7 @@ func (s *space) stayers(n *node) {
 	s.ready("stays-plain")
 }
 
-// proof runs a pod through the node: what came before has been dealt with when it is Ready.
+// proof starts and deletes a pod. When the pod is Ready, the agent has handled everything that happened before.
 func (s *space) proof(n *node, name string) {
 	s.Helper()
 	s.pod(name, `containers: [{name: main, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 3, timeoutSeconds: 20}}]`, onNode(n))
@@ -148,7 +148,7 @@ func (s *space) proof(n *node, name string) {
 	s.kubectl("delete", "pod", name, "--wait=false")
 }
 
-// ids returns the containers of the staying pods, as the runtime has them.
+// ids returns the IDs of the containers of the staying pods in the runtime.
 func (s *space) ids(n *node) string {
 	s.Helper()
 	var all []string
@@ -166,7 +166,7 @@ func (s *space) ids(n *node) string {
 	return strings.Join(all, "\n")
 }
 
-// agentLife: an agent that is killed, stopped, replaced by hand, brought back and cut off, and pods that notice nothing.
+// agentLife kills, stops, replaces and disconnects the agent. Running pods must not be affected.
 func agentLife(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
 	rt := filepath.Join(s.env.dir, "..", "rt-agent")
@@ -214,7 +214,7 @@ func agentLife(t *testing.T, e *env) {
 	leaseByHand(s, n)
 	same("the time without an agent")
 	for _, name := range []string{"stays-probed", "stays-plain"} {
-		s.ready(name) // the control plane had taken it away
+		s.ready(name) // the control plane had set it to not ready
 	}
 	outage(s, n, relay)
 	same("an API server out of reach")
@@ -225,8 +225,8 @@ func agentLife(t *testing.T, e *env) {
 	s.eventually("nothing to be left of the pods", n.checkNothingLeft)
 }
 
-// killedAnyTime kills the agent in the middle of whatever it does to pods that come and go. None runs twice, and what is
-// left of them is found.
+// killedAnyTime kills the agent at any time while pods are created and deleted. No container has two live instances, and the next
+// agent removes the remains.
 func killedAnyTime(s *space, n *node) {
 	for i, after := range []time.Duration{0, 60 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 1700 * time.Millisecond} {
 		if i > 0 {
@@ -244,7 +244,7 @@ func killedAnyTime(s *space, n *node) {
 		s.eventually("the runtime to answer", func() error { return n.twice() })
 	}
 	for _, name := range []string{"come-a-5", "come-b-5"} {
-		if c := s.ready(name).Status.ContainerStatuses[0]; c.RestartCount > 1 { // a start that was cut off may count
+		if c := s.ready(name).Status.ContainerStatuses[0]; c.RestartCount > 1 { // an interrupted start may count as a restart
 			s.Errorf("%s was started %d times", name, c.RestartCount+1)
 		}
 	}
@@ -259,7 +259,7 @@ func killedAnyTime(s *space, n *node) {
 	s.eventually("nothing to be left of them", func() error {
 		err := n.checkNothingLeft()
 		if err == nil || !strings.Contains(err.Error(), "_come-") {
-			return nil // the rest does not belong to these pods
+			return nil // the other containers do not belong to these pods
 		}
 		return err
 	})
@@ -268,7 +268,7 @@ func killedAnyTime(s *space, n *node) {
 	}
 }
 
-// twice returns a fatal error where a container of a pod runs in two instances.
+// twice returns a fatal error if a container of a pod has two running instances.
 func (n *node) twice() error {
 	out, err := n.crictl("ps", "-o", "json")
 	if err != nil {
@@ -294,7 +294,8 @@ func (n *node) twice() error {
 	return nil
 }
 
-// leaseByHand: without its agent a node is given up; a renewed lease alone does not bring it back, --ready does.
+// leaseByHand checks that a node without its agent is marked Unknown, that renewing its lease does not bring it back, and that
+// wherry lease --ready does.
 func leaseByHand(s *space, n *node) {
 	n.process.stop()
 	began := time.Now()
@@ -314,7 +315,7 @@ func leaseByHand(s *space, n *node) {
 	}
 	defer tool.stop()
 	s.contains("Ready condition", s.untilReady(n, v1.ConditionTrue).Message, "wherry lease renew --ready")
-	w, until := s.witnessNode(n), time.Now().Add(28*time.Second) // longer than the grace
+	w, until := s.witnessNode(n), time.Now().Add(28*time.Second) // longer than the grace period of the node
 	_ = wait(time.Until(until), func() error { return errorf("not yet") })
 	w.nothing(s, "while the lease is renewed by hand")
 	if err := n.restart(); err != nil {
@@ -336,14 +337,15 @@ func leaseByHand(s *space, n *node) {
 	s.proof(n, "after-lease")
 }
 
-// witnessNode returns a witness of the node alone: the pods have lost their readiness with it.
+// witnessNode returns a witness of the node alone, because the pods have become not ready together with the node.
 func (s *space) witnessNode(n *node) *witness {
 	other := *s
 	other.name = "default"
 	return other.witness(n)
 }
 
-// outage: the API server does not answer, then refuses. Containers go on, what was told meanwhile is done afterwards.
+// outage makes the API server hang, and then refuse connections. Containers keep running, and changes from the time of the outage
+// are applied afterwards.
 func outage(s *space, n *node, r *relay) {
 	for state, name := range map[relayState]string{hangs: "hangs", refuses: "refuses"} {
 		s.pod("ends-"+name, `
@@ -401,7 +403,7 @@ func kill(s *space, n *node, p *v1.Pod) {
 	}
 }
 
-// A death in a container is in the API soon after; how soon is printed.
+// The end of a container is soon shown in the API. The test prints how soon.
 func TestDeathIsSeen(t *testing.T) {
 	s := newSpace(t)
 	var took []time.Duration

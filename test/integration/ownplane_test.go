@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What happens to a node over days, in a minute: a control plane of its own that waits 20 seconds before it gives a node
-// up, signs for some minutes, and signs nothing by itself.
+// TestOwnPlane shows in a minute what happens to a node over days. Its own control plane marks a node as Unknown after 20
+// seconds, signs certificates for a few minutes, and approves no request by itself.
 func TestOwnPlane(t *testing.T) {
 	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "120s", "--node-monitor-grace-period", "20s")
 	approve(t, e)
@@ -26,7 +26,7 @@ func TestOwnPlane(t *testing.T) {
 	t.Run("agent", func(t *testing.T) { t.Parallel(); agentLife(t, e) })
 }
 
-// newPlane starts a control plane beside that of the run. It ends, with its nodes, when the test has.
+// newPlane starts a control plane in addition to that of the run. It ends, with its nodes, when the test ends.
 func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
 	t.Helper()
 	e := &env{dir: filepath.Join(main.dir, name+".logs"), bin: main.bin, wherry: main.wherry, kubectl: main.kubectl, flavor: main.flavor, id: main.id}
@@ -40,17 +40,17 @@ func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
 		if e.plane != nil {
 			e.plane.stop()
 		}
-		_ = os.RemoveAll(filepath.Join(e.dir, "cp")) // the logs stay, where the run keeps any
+		_ = os.RemoveAll(filepath.Join(e.dir, "cp")) // the logs stay, if the run keeps logs
 	})
 	if err := e.planeUp(flags...); err != nil {
 		t.Fatal(err)
 	}
-	e.node = &node{process: e.plane} // waiting makes no sense when it has ended
+	e.node = &node{process: e.plane} // waiting for the plane fails at once if it has ended
 	return e
 }
 
-// approve approves the requests of nodes and of the run's own bootstrap token, as an administrator does by hand, until
-// the test ends.
+// approve approves the certificate requests of nodes and of the run's bootstrap token until the test ends, as an administrator
+// does by hand.
 func approve(t *testing.T, e *env) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -82,19 +82,19 @@ func approve(t *testing.T, e *env) {
 	})
 }
 
-// runWherry runs a hand tool to its end.
+// runWherry runs a wherry command to its end.
 func (e *env) runWherry(args ...string) (stdout, stderr string, err error) {
 	return output(command(e.wherry, append(args, "--kubeconfig", e.kubeconfig())...))
 }
 
-// restart starts an ended agent again, as a service manager does.
+// restart starts an agent again after its end, as a service manager does.
 func (n *node) restart() (err error) {
 	n.starts++
 	n.process, err = start(filepath.Join(n.env.dir, fmt.Sprintf("node-%s-%d.log", n.Name, n.starts)), n.env.wherry, n.process.cmd.Args[1:]...)
 	return err
 }
 
-// kill ends the agent as the kernel would.
+// kill ends the agent by SIGKILL.
 func (n *node) kill() {
 	_ = n.process.cmd.Process.Kill()
 	<-n.process.ended
@@ -106,11 +106,11 @@ func (n *node) log() string {
 	return string(data)
 }
 
-// relay stands between a node and the API server, and can go wrong in the ways that networks do.
+// relay is a proxy between a node and the API server that can fail as networks do.
 type relay struct {
 	to string
 	mu sync.Mutex
-	// state is what is done with what comes.
+	// state says what the relay does with connections and data.
 	state    relayState
 	changed  chan struct{} // closed at the next change of state
 	listener net.Listener
@@ -121,7 +121,7 @@ type relayState int
 
 const (
 	passes  relayState = iota
-	hangs              // nothing comes through, and nobody is told
+	hangs              // nothing is forwarded, and neither side gets an error
 	refuses            // connections are cut and new ones refused
 )
 
@@ -203,7 +203,7 @@ func (r *relay) serve(conn net.Conn) {
 	_, _ = conn.Close(), up.Close()
 }
 
-// copy copies one direction; what was read while the relay hangs waits.
+// copy forwards one direction. Data that was read while the relay hangs is kept until it works again.
 func (r *relay) copy(from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {

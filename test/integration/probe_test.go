@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Readiness decides who gets traffic: a pod that is not ready leaves the endpoints, and comes back.
+// A pod that is not ready is removed from the endpoints of its Service, and added again when it is ready.
 func TestReadiness(t *testing.T) {
 	s := newSpace(t)
 	s.apply("apiVersion: v1\nkind: Service\nmetadata: {name: svc}\nspec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}")
@@ -29,7 +29,7 @@ containers:
 	}
 }
 
-// A container that fails its liveness probe is ended and started again.
+// A container whose liveness probe fails is restarted.
 func TestLiveness(t *testing.T) {
 	s := newSpace(t)
 	s.pod("alive", `
@@ -49,7 +49,7 @@ containers:
 	s.ready("alive")
 }
 
-// Until the startup probe has succeeded a container is not started: neither ready nor probed otherwise.
+// Until its startup probe has succeeded, a container does not count as started: it is not ready, and its other probes do not run.
 func TestStartupProbe(t *testing.T) {
 	s := newSpace(t)
 	s.pod("slow", `
@@ -77,7 +77,7 @@ containers:
 	}
 }
 
-// TCP and gRPC probes, and exec probes with their output in the event.
+// TCP, gRPC and exec probes work, and the event of a failed exec probe has its output.
 func TestProbeKinds(t *testing.T) {
 	s := newSpace(t)
 	s.pod("tcp", `containers: [{name: main, image: $web, readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10}}]`)
@@ -95,7 +95,7 @@ func TestProbeKinds(t *testing.T) {
 	}
 }
 
-// Readiness gates: a pod is Ready when its owner's conditions say so too.
+// A pod with readiness gates is Ready only when the conditions that they name are true too.
 func TestReadinessGates(t *testing.T) {
 	s := newSpace(t)
 	s.pod("gated", `

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// process is a child with its output in a file.
+// process is a child process whose output goes to a file.
 type process struct {
 	cmd   *exec.Cmd
 	log   string
-	ended chan struct{} // closed when it has ended
-	err   error         // valid then
+	ended chan struct{} // closed when the process has ended
+	err   error         // valid when ended is closed
 }
 
 func start(log, path string, args ...string) (*process, error) {
@@ -27,7 +27,7 @@ func start(log, path string, args ...string) (*process, error) {
 	defer out.Close()
 	p := &process{cmd: exec.Command(path, args...), log: log, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for the test alone
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that an interrupt at the terminal reaches only the test
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -38,16 +38,17 @@ func start(log, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// command returns a command that is killed, and so fails, where it hangs: a test that waits for it says then what it was.
+// command returns a command with a timeout, so that a test that waits for a hanging command fails with the name of the command.
 func command(path string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
 	context.AfterFunc(ctx, cancel)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.WaitDelay = 5 * time.Second // for children that hold its output open
+	cmd.WaitDelay = 5 * time.Second // for child processes that keep its output open
 	return cmd
 }
 
-// commandTime is more than any command takes on a busy machine, and a fraction of what all tests may take together.
+// commandTime is the timeout. It is longer than any command takes on a busy machine, and much shorter than the time limit of all
+// tests.
 const commandTime = 4 * time.Minute
 
 // alive returns an error when the process has ended.
@@ -83,10 +84,10 @@ func (p *process) end(t testing.TB) {
 	}
 }
 
-// fatal is an error that waiting does not mend.
+// fatal is an error after which waiting is useless.
 type fatal struct{ error }
 
-// wait asks until ask succeeds, time is up, or the error is fatal.
+// wait calls ask until it succeeds, the time is over, or its error is fatal.
 func wait(timeout time.Duration, ask func() error) error {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -106,10 +107,10 @@ func wait(timeout time.Duration, ask func() error) error {
 	}
 }
 
-// errorf is fmt.Errorf, for conditions that have not come true.
+// errorf is fmt.Errorf, for conditions that are not true yet.
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// nothing returns an error where there is any output.
+// nothing returns an error if there is any output.
 func nothing(out string, err error) error {
 	if err == nil && out != "" {
 		err = errorf("there is %q", out)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// limits reads what the cgroup files of a pod, or of one of its containers, say of CPU and memory: quota and limit.
+// limits returns the CPU quota and the memory limit in the cgroup files of a pod, or of one of its containers.
 func (s *space) limits(p *v1.Pod, container string) string {
 	s.Helper()
 	if unified() {
@@ -19,7 +19,8 @@ func (s *space) limits(p *v1.Pod, container string) string {
 	return s.cgroupFile(p, container, "cpu", "cpu.cfs_quota_us") + " " + s.cgroupFile(p, container, "memory", "memory.limit_in_bytes")
 }
 
-// condition of a pod, in one line: status, reason and message; empty: there is none.
+// condition returns a condition of a pod on one line: status, reason and message. It returns "" if the pod does not have the
+// condition.
 func condition(p *v1.Pod, kind v1.PodConditionType) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind {
@@ -29,7 +30,7 @@ func condition(p *v1.Pod, kind v1.PodConditionType) string {
 	return ""
 }
 
-// resized asks for other resources of a container and waits until the status says that it has them.
+// resized requests other resources for a container, and waits until the status shows that the container has them.
 func (s *space) resized(name, container, cpu, memory string) *v1.Pod {
 	s.Helper()
 	s.resize(name, container, cpu, memory)
@@ -50,11 +51,12 @@ func (s *space) resize(name, container, cpu, memory string) {
 		`{"spec":{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,"memory":%q}}}]}}`, container, cpu, memory, cpu, memory))
 }
 
-// Resources of running containers follow `kubectl patch --subresource resize`, up and down, in the files of their cgroups
-// and in what kubectl shows, without a restart or with one as their policy says; what does not fit waits or is refused.
+// `kubectl patch --subresource resize` changes the resources of running containers, up and down. The files of their cgroups and
+// the output of kubectl show the new values. A container restarts only if its resize policy says so. A resize that does not fit
+// waits or is refused.
 func TestResize(t *testing.T) {
 	s := newSpace(t)
-	// A node of its own: what fits it must be nobody else's.
+	// The test has its own node, because no other pods may use its resources.
 	rt := filepath.Join(s.env.dir, "rt-resize")
 	s.env.addRuntime(rt)
 	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
@@ -102,7 +104,7 @@ containers:
 	s.event("app", "ResizeStarted")
 	s.contains("event", s.event("app", "ResizeCompleted").Message, "Pod resize completed: ", `"name":"a"`)
 
-	p = s.resized("app", "b", "150m", "64Mi") // memory: RestartContainer
+	p = s.resized("app", "b", "150m", "64Mi") // the resize policy for memory is RestartContainer
 	if got := ids(p); got["a"] != first["a"] || got["b"] == first["b"] {
 		t.Errorf("containers %v after a resize that restarts b of %v", got, first)
 	}
@@ -114,7 +116,7 @@ containers:
 	check("b after it restarted", ids(p)["b"], fmt.Sprint(15000, " ", 64*mi))
 	s.same("Killing event", s.event("app", "Killing").Message, "Container b resize requires restart")
 
-	// What the node can never have is refused by the API server, which knows the node's allocatable since 1.36.
+	// Since 1.36 the API server knows the node's allocatable resources, and refuses a resize that can never fit.
 	_, refused, err := s.try("patch", "pod", "app", "--subresource", "resize", "-p", `{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"900"},"limits":{"cpu":"900"}}}]}}`)
 	if err == nil {
 		t.Error("900 CPUs were granted")
@@ -170,8 +172,8 @@ containers:
 	}
 }
 
-// The overhead of a RuntimeClass is in the pod's cgroup and counts for admission; a handler that the runtime does not
-// have is said.
+// The overhead of a RuntimeClass is included in the pod's cgroup and counts for admission. If the runtime does not have the
+// handler, an event says so.
 func TestRuntimeClass(t *testing.T) {
 	s := newSpace(t)
 	class := func(name, handler, cpu string) {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// cgroupFile reads a file of a pod's cgroup, or of one of its containers where an ID is given.
+// cgroupFile reads a file of a pod's cgroup, or of one of its containers if container is an ID.
 func (s *space) cgroupFile(p *v1.Pod, container, controller, file string) string {
 	s.Helper()
 	class := map[v1.PodQOSClass]string{v1.PodQOSBurstable: "burstable", v1.PodQOSBestEffort: "besteffort"}[p.Status.QOSClass]
@@ -31,7 +31,7 @@ func (s *space) cgroupFile(p *v1.Pod, container, controller, file string) string
 	return strings.TrimSpace(string(data))
 }
 
-// What a pod requests and may use at most is in the files of its cgroups, by class.
+// The cgroup files of a pod have its requests and limits, as its class requires.
 func TestCgroups(t *testing.T) {
 	s := newSpace(t)
 	s.pod("guaranteed", `
@@ -86,12 +86,12 @@ containers:
 			s.same(name+" "+c.container+" "+file, s.cgroupFile(p, ids[c.container], c.controller, file), value)
 		}
 	}
-	// oom_score_adj: what the class says, -997 for Guaranteed, 1000 for BestEffort, in between by memory request.
+	// oom_score_adj depends on the class: -997 for Guaranteed, 1000 for BestEffort, and between them by the memory request.
 	s.same("oom_score_adj of BestEffort", s.kubectl("exec", "besteffort", "--", "cat", "/proc/1/oom_score_adj"), "1000\n")
 }
 
-// A container over its memory limit is OOMKilled and, as its policy says, started again. If the kernel kills another process than the
-// container's first, an event says so.
+// A container that exceeds its memory limit is OOMKilled, and restarted if its restart policy says so. If the kernel kills
+// another process than the container's first, an event says so.
 func TestOOMKilled(t *testing.T) {
 	s := newSpace(t)
 	s.pod("glutton", `

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The log of a container that writes without pause is rotated, its number of files is bounded, and whoever follows it sees
-// every line once and in order, though rotations come in the midst of it.
+// The log of a container that writes without pause is rotated, and the number of its files is bounded. A client that follows the
+// log during rotations gets every line once and in order.
 func TestLogRotation(t *testing.T) {
 	const rotations, burst = 4, 500
 	line := func(n int) string { return fmt.Sprintf("%054d-%d", n%burst+1, n/burst+1) }
@@ -41,7 +41,7 @@ containers:
 	}
 	followed := make(chan followedLog, 1)
 	go func() { followed <- compare(scan, line) }()
-	s.sh("chatty", "touch /go") // not before: what is rotated before it is followed is not seen
+	s.sh("chatty", "touch /go") // only now, because lines that are rotated away before the client follows are not seen
 	last := ""
 	for r := 1; r <= rotations; r++ {
 		s.eventually(fmt.Sprintf("rotation %d", r), func() error {
@@ -59,7 +59,7 @@ containers:
 	if err := follow.Wait(); err != nil || whole.wrong != "" || whole.lines%burst != 0 {
 		t.Errorf("logs -f over rotations ended with %v after %d lines: %s", err, whole.lines, whole.wrong)
 	}
-	// A rotation may be under way when the container ends: it is taken back then, and leaves two files.
+	// A rotation that is in progress when the container ends is undone, which leaves two files.
 	var files, kept []string
 	s.eventually("the log's files to be in order", func() (err error) {
 		files = list(dir)
@@ -84,19 +84,19 @@ containers:
 	}
 	for i, got := range kept[:len(kept)-1] {
 		want := line(whole.lines + 1 - len(kept) + i)
-		if got != want && (i > 0 || !strings.HasSuffix(want, got)) { // the first file may begin within a line
+		if got != want && (i > 0 || !strings.HasSuffix(want, got)) { // the first file may begin in the middle of a line
 			t.Fatalf("line %d of the %d in %v is %q, want %q", i+1, len(kept), files, got, want)
 		}
 	}
 }
 
-// followedLog is what was seen of a log up to its end: the lines before "bye", and what was wrong with them.
+// followedLog is the result of following a log to its end: the lines before "bye", and the errors in them.
 type followedLog struct {
 	lines int
 	wrong string
 }
 
-// compare reads a log to its end, whatever is in it, for its writer would wait.
+// compare reads a log to its end even if a line is wrong, because otherwise its writer would block.
 func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	ended := false
 	for scan.Scan() {
@@ -119,8 +119,8 @@ func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	return seen
 }
 
-// contents returns the lines of a log's files in the runtime's format, compressed or not, without what the runtime puts
-// before each; of a line that it cut, the parts are put together, also from two files.
+// contents returns the lines of a log's files in the runtime's format, compressed or not, without the runtime's prefix. If the
+// runtime has split a line, the parts are joined, even if they are in two files.
 func contents(dir string, files ...string) (lines []string, err error) {
 	cut := false
 	for _, file := range files {

@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Sidecars start in order and before the main container, run again when they end, and are told to end after it, the last
-// one first.
+// Sidecars start in order and before the main container, restart when they end, and are stopped after the main container, in
+// reverse order.
 func TestSidecars(t *testing.T) {
 	s := newSpace(t)
 	side := func(name, start string) string {
@@ -52,8 +52,8 @@ func hostPathOf(s *space, name string) string {
 	return strings.TrimSpace(s.kubectl("get", "pod", name, "-o", "jsonpath={.spec.volumes[0].hostPath.path}"))
 }
 
-// A container's own rules: it runs again after one exit code and not after another; all run again, init containers too,
-// where the rule says so.
+// With restart rules of its own, a container restarts after one exit code and not after another. With a RestartAllContainers
+// rule, all containers restart, including init containers.
 func TestRestartRules(t *testing.T) {
 	s := newSpace(t)
 	s.pod("rules", `

@@ -12,13 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestRuntimeLife: a runtime that is not there yet, that hangs, that crashes. The node says so, comes back by itself,
-// and the pods notice nothing.
+// TestRuntimeLife has a runtime that is not started yet, hangs, or crashes. The node reports this and becomes Ready again by
+// itself, and pods are not affected.
 func TestRuntimeLife(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-rough")
 	root := smallRoot(t, s.env, "rough")
-	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // a full disk of pods is no reason to evict here
+	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // without eviction, because a disk full of pods is no problem here
 		Config: "nodeStatusUpdateFrequency: 2s\nregisterWithTaints: [{key: rough, effect: NoSchedule}]\nevictionHard: {memory.available: 10Mi}\n"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What a container may do: user, groups, capabilities, root filesystem, seccomp, privilege.
+// The security context of a container takes effect: user, groups, capabilities, root filesystem, seccomp, privileged.
 func TestSecurityContext(t *testing.T) {
 	s := newSpace(t)
 	s.pod("secure", `
@@ -51,7 +51,7 @@ containers:
 	s.contains("privileged status", in("privileged", "cat /proc/self/status"), "Seccomp:\t0")
 }
 
-// Commands, arguments and working directory: the image's where the pod does not say.
+// If the pod does not set command, arguments and working directory, those of the image are used.
 func TestImageDefaults(t *testing.T) {
 	s := newSpace(t)
 	s.pod("defaults", `

@@ -11,7 +11,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The node's own API, asked through the API server as a user asks.
+// The node's own API works through the API server, as users call it.
 func TestNodeProxy(t *testing.T) {
 	s := newSpace(t)
 	s.pod("seen", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do :; done'], resources: {limits: {cpu: 200m, memory: 32Mi}}, readinessProbe: {exec: {command: ['true']}, timeoutSeconds: 60}}]`)
@@ -30,7 +30,7 @@ func TestNodeProxy(t *testing.T) {
 		s.contains(path, raw(path), parts...)
 	}
 
-	s.eventually("CPU and memory of the pod", func() error { // a rate needs two readings
+	s.eventually("CPU and memory of the pod", func() error { // a CPU rate needs two readings
 		var sum stats.Summary
 		if err := json.Unmarshal([]byte(raw("stats/summary")), &sum); err != nil {
 			return fatal{err}
@@ -53,7 +53,7 @@ func TestNodeProxy(t *testing.T) {
 		return fmt.Errorf("summary has no pod %s", p.UID)
 	})
 	label := fmt.Sprintf(`container="main",namespace="%s",pod="seen"`, s.name)
-	s.eventually("metrics/resource", func() error { // which tells of an error where another test's pod goes in the midst of it
+	s.eventually("metrics/resource", func() error { // reports an error if another test's pod is deleted during the measurement
 		return lacks(raw("metrics/resource"), "node_cpu_usage_seconds_total ", "node_memory_working_set_bytes ",
 			"container_cpu_usage_seconds_total{"+label+"} ", "container_memory_working_set_bytes{"+label+"} ", "container_start_time_seconds{"+label+"} ",
 			`pod_cpu_usage_seconds_total{namespace="`+s.name+`",pod="seen"} `, "resource_scrape_error 0")
@@ -81,7 +81,7 @@ func hasSample(metrics, name string, labels ...string) bool {
 	return false
 }
 
-// What the node's port refuses to strangers, and what the health port says to everybody.
+// The node's port refuses unknown clients, and the health port answers everybody.
 func TestNodePorts(t *testing.T) {
 	s := newSpace(t)
 	s.same("healthz", s.fetch(fmt.Sprintf("http://127.0.0.1:%d/healthz", s.env.node.health)), "ok")
@@ -96,14 +96,14 @@ func TestNodePorts(t *testing.T) {
 		}
 	}
 	token := strings.TrimSpace(s.kubectl("create", "token", "default"))
-	s.eventually("a service account without rights to be refused", func() error { // after 10 s the review of a token is given up
+	s.eventually("a service account without rights to be refused", func() error { // a token review has a timeout of 10 s
 		status, body, err := insecure(base+"/pods", token)
 		if err == nil && status != http.StatusForbidden {
 			err = errorf("%d %s, want 403", status, body)
 		}
 		return err
 	})
-	// Another account: that the first was refused is remembered for a while.
+	// The test uses another account, because the refusal of the first one is cached for a while.
 	s.kubectl("create", "serviceaccount", "reader")
 	s.kubectl("create", "clusterrolebinding", s.name, "--clusterrole=system:kubelet-api-admin", "--serviceaccount="+s.name+":reader")
 	t.Cleanup(func() { s.kubectl("delete", "clusterrolebinding", s.name) })

@@ -18,25 +18,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Images that every runtime of `wherry-dev runtime` has.
+// These images are present in every runtime of `wherry-dev runtime`.
 const (
 	busybox = "docker.io/library/busybox:1.36"
 	web     = "registry.k8s.io/wherry/web:1"
 )
 
-// patience is how long a test waits for anything that should come soon. It is long because the machine may be busy; a
-// test that passes never waits for it.
+// patience is how long a test waits for something that should happen soon. It is long because the machine may be busy. A test
+// that passes never waits so long.
 const patience = 3 * time.Minute
 
-// space is one test's namespace, with what the test does there.
+// space is the namespace of one test. Its methods act in that namespace.
 type space struct {
 	*testing.T
 	env  *env
 	name string
-	node *node // whose cgroups it reads; nil: the node that all share
+	node *node // the node whose cgroups the test reads; nil: the node that all tests share
 }
 
-// newSpace makes a namespace, and removes it when the test ends; a test that fails prints what was in it.
+// newSpace creates a namespace, and removes it when the test ends. If the test fails, newSpace prints the content of the
+// namespace.
 func newSpace(t *testing.T) *space {
 	t.Helper()
 	return newSpaceOn(t, use(t))
@@ -68,8 +69,8 @@ func newSpaceOn(t *testing.T, e *env) *space {
 	return s
 }
 
-// dump logs what a user would look at first: the pods and the last events. The rest, which would bury why the test failed,
-// is kept beside the logs of the components.
+// dump logs what a user would check first: the pods and the last events. It writes the rest to files beside the logs of the
+// components, because it would hide the reason of the failure.
 func (s *space) dump() {
 	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"describe", "pods"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
 		out, errOut, _ := s.try(args...)
@@ -113,7 +114,7 @@ func (s *space) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// notAsked is what containerd says where a container's shim did not answer within 2 s: nothing was run in the container.
+// notAsked is containerd's error if a container's shim did not answer within 2 s. In this case nothing was run in the container.
 const notAsked = "failed to load task: context deadline exceeded"
 
 // try runs kubectl.
@@ -154,11 +155,11 @@ func (s *space) apply(manifest string) {
 	}
 }
 
-// client returns the namespace seen by a program.
+// client returns a client-go client.
 func (s *space) client() kubernetes.Interface { return s.env.client }
 
-// pod creates a pod from its spec in YAML. $busybox and $web stand for the images. Where the spec does not say, it has
-// a grace of one second, for most containers here are shells that heed no signal.
+// pod creates a pod from its spec in YAML. $busybox and $web stand for the images. If the spec does not set a grace period, the
+// pod gets one of a second, because most containers in the tests are shells that ignore signals.
 func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
 	s.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}}
@@ -173,7 +174,7 @@ func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
 		f(p)
 	}
 	if p.Spec.NodeName == "" && p.Spec.NodeSelector == nil {
-		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // some tests have further nodes
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // some tests start more nodes
 	}
 	if _, err := s.client().CoreV1().Pods(s.name).Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
@@ -190,7 +191,7 @@ func (s *space) get(name string) *v1.Pod {
 	return p
 }
 
-// until waits until the pod is as wanted and returns it.
+// until waits until wanted returns true for the pod, and returns the pod.
 func (s *space) until(name, what string, wanted func(*v1.Pod) bool) (p *v1.Pod) {
 	s.Helper()
 	s.eventually("pod "+name+" to be "+what, func() (err error) {
@@ -264,7 +265,7 @@ func (s *space) logs(pod string, args ...string) string {
 	return s.kubectl(append([]string{"logs", pod}, args...)...)
 }
 
-// logged waits until a container that still runs has written this and no more.
+// logged waits until the log of a running container is exactly this text.
 func (s *space) logged(pod, want string, args ...string) {
 	s.Helper()
 	s.eventually("log of "+pod, func() error {
@@ -276,7 +277,7 @@ func (s *space) logged(pod, want string, args ...string) {
 	})
 }
 
-// events returns those about an object.
+// events returns the events about an object.
 func (s *space) events(object string) ([]v1.Event, error) {
 	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
 	if err != nil {
@@ -285,8 +286,8 @@ func (s *space) events(object string) ([]v1.Event, error) {
 	return list.Items, nil
 }
 
-// event waits for an event about an object whose message has all the parts, and returns it; others of its reason may come
-// before.
+// event waits for an event about an object whose message has all the parts, and returns it; other events with the same reason may
+// come earlier.
 func (s *space) event(object, reason string, parts ...string) (found v1.Event) {
 	s.Helper()
 	s.eventually(reason+" event of "+object, func() error {
@@ -307,7 +308,7 @@ func (s *space) event(object, reason string, parts ...string) (found v1.Event) {
 	return found
 }
 
-// started waits until the start of each of a pod's containers has been told: events come later than the status.
+// started waits until each of a pod's containers has its Started event, because events come later than the status.
 func (s *space) started(name string) {
 	s.Helper()
 	want := len(s.get(name).Spec.Containers)
@@ -329,7 +330,7 @@ func (s *space) started(name string) {
 	})
 }
 
-// lacks returns an error unless a text has all the parts.
+// lacks returns an error if a text lacks one of the parts.
 func lacks(text string, parts ...string) error {
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
@@ -347,7 +348,7 @@ func (s *space) same(what, got, want string) {
 	}
 }
 
-// contains fails the test when any of the parts is missing.
+// contains fails the test if a text lacks one of the parts.
 func (s *space) contains(what, text string, parts ...string) {
 	s.Helper()
 	for _, part := range parts {

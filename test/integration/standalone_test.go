@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// alone is a machine without a control plane: a runtime, and what wherry run makes of it.
+// alone is a node without a control plane: a runtime, and the agent of wherry run.
 type alone struct {
 	*testing.T
 	env               *env
@@ -63,7 +63,8 @@ func (a *alone) said() string {
 	return string(text)
 }
 
-// says waits until wherry run has said something: it follows the pod and each container's output, and these come as they do.
+// says waits until the output of wherry run contains a text. The order of the output is not fixed, because it follows the pod and
+// each container.
 func (a *alone) says(what string) {
 	a.Helper()
 	a.eventually("wherry run to say "+what, func() error {
@@ -74,7 +75,7 @@ func (a *alone) says(what string) {
 	})
 }
 
-// up waits until wherry run says that a pod is.
+// up waits until wherry run prints that a pod is up.
 func (a *alone) up(name string) {
 	a.Helper()
 	a.says("pod/" + name + " is up at ")
@@ -121,7 +122,7 @@ func (a *alone) eventually(what string, ask func() error) {
 	}
 }
 
-// nothingLeft looks for what pods leave: in the runtime, in mounts, control groups and directories.
+// nothingLeft searches for remains of pods in the runtime, in mounts, control groups and directories.
 func (a *alone) nothingLeft() {
 	a.Helper()
 	for what, args := range map[string][]string{"containers": {"ps", "-a", "-q"}, "sandboxes": {"pods", "-q"}} {
@@ -129,7 +130,7 @@ func (a *alone) nothingLeft() {
 			a.Errorf("left in the runtime, %s: %s", what, out)
 		}
 	}
-	own := func(point string) bool { return point == a.root && a.agent.cmd.ProcessState == nil } // while the agent runs, its directory is a mount
+	own := func(point string) bool { return point == a.root && a.agent.cmd.ProcessState == nil } // while the agent runs, its directory is a mount point
 	if m := slices.DeleteFunc(mountsBelow(a.root), own); len(m) > 0 {
 		a.Errorf("left mounts: %v", m)
 	}
@@ -239,7 +240,7 @@ func (a *alone) survives() {
 		t.Errorf("the socket has mode %v, want 0600: %v", i.Mode(), err)
 	}
 
-	// It survives the agent: a changed ConfigMap reaches it under the next one, and no container is another.
+	// The pod survives a restart of the agent: its containers are the same, and under the next agent it gets a changed ConfigMap.
 	before := a.crictl("ps", "-q", "--no-trunc")
 	_ = a.agent.cmd.Process.Kill()
 	a.agent.end(a.T)
@@ -266,7 +267,7 @@ func (a *alone) survives() {
 		t.Errorf("containers before: %q, after: %q", before, after)
 	}
 
-	// It is removed without trace.
+	// The pod is removed without remains.
 	a.run()
 	a.eventually("the third agent", func() error {
 		out, err := a.wherry("ps")
@@ -294,7 +295,7 @@ func (a *alone) survives() {
 	}
 	a.agent.end(a.T)
 	a.nothingLeft()
-	if left := list(a.root); len(left) > 1 { // agent.log may stay
+	if left := list(a.root); len(left) > 1 { // agent.log may remain
 		t.Errorf("left in %s: %v", a.root, left)
 	}
 	for _, group := range cgroupDirs(a.group) {
@@ -307,7 +308,7 @@ func (a *alone) survives() {
 	}
 }
 
-// wherry attach takes part in what a container reads and writes, and leaves it running.
+// attaches checks that wherry attach connects to a container's input and output, and that the container keeps running afterwards.
 func (a *alone) attaches() {
 	t := a.T
 	manifest := filepath.Join(a.dir, "echo.yaml")
@@ -325,7 +326,7 @@ spec:
 	}
 	a.run(manifest)
 	a.up("echo")
-	for _, word := range []string{"ahoy", "again"} { // who leaves does not end what the container reads
+	for _, word := range []string{"ahoy", "again"} { // when one client leaves, the container's input stays open
 		cmd := command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
 		cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
 		in, err := cmd.StdinPipe()
@@ -366,7 +367,8 @@ spec:
 	a.nothingLeft()
 }
 
-// A pod that runs to its end ends wherry run with its exit code; Ctrl-C stops pods with their grace and removes them.
+// ends checks that wherry run ends with the exit code of a pod that has completed, and that Ctrl-C stops pods within their grace
+// period and removes them.
 func (a *alone) ends() {
 	t := a.T
 	job := filepath.Join(a.dir, "job.yaml")
@@ -397,7 +399,7 @@ spec:
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	a.agent.end(a.T) // which waits less than the grace
+	a.agent.end(a.T) // which waits for less than the grace period
 	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") {
 		t.Errorf("Ctrl-C: %v:\n%s", a.agent.err, a.said())
 	}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The pod of git.io/etcdclient.yaml, as it is put into a directory by hand, with another image.
+// etcdClient is the manifest of git.io/etcdclient.yaml, which users put into a directory by hand, with another image.
 const etcdClient = `apiVersion: v1
 kind: Pod
 metadata:
@@ -48,7 +48,7 @@ spec:
     name: etcd-data
 `
 
-// handMade is a node with static pods of a directory and of a URL.
+// handMade is a node with static pods from a directory and from a URL.
 type handMade struct {
 	*space
 	n    *node
@@ -63,7 +63,7 @@ func newHandMade(t *testing.T) *handMade {
 	if err := h.env.runtimeUp(rt, h.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
-	h.dir = filepath.Join(h.env.dir, "hand-manifests") // made later
+	h.dir = filepath.Join(h.env.dir, "hand-manifests") // the directory is created later
 	h.page.Store("")
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := h.page.Load().(string)
@@ -86,7 +86,7 @@ func newHandMade(t *testing.T) *handMade {
 	return h
 }
 
-// file writes a manifest at once, or removes it.
+// file writes a manifest by a rename, or removes it.
 func (h *handMade) file(name, text string) {
 	h.Helper()
 	path := filepath.Join(h.dir, name)
@@ -107,7 +107,7 @@ func (h *handMade) file(name, text string) {
 	}
 }
 
-// container returns the ID of the one container of that name which runs.
+// container returns the ID of the only running container with that name.
 func (h *handMade) container(name string) string {
 	h.Helper()
 	out, err := h.n.crictl("ps", "-q", "--name", "^"+name+"$")
@@ -117,9 +117,8 @@ func (h *handMade) container(name string) string {
 	return strings.TrimSpace(out)
 }
 
-// 是否可以删除 Static Pod? "From the API server's point of view it can be deleted; from the kubelet's the deletion never
-// took place": a deleted mirror comes back, seconds old, over a container as old as before. An edited manifest is a new pod;
-// a removed one takes the pod away.
+// If a client deletes the mirror of a static pod, a new mirror appears, and the container keeps running. An edited manifest makes
+// a new pod. Removing a manifest ends its pod.
 func TestStaticPods(t *testing.T) {
 	h := newHandMade(t)
 	data := filepath.Join(h.env.dir, "hand-etcd")
@@ -180,7 +179,8 @@ func TestStaticPods(t *testing.T) {
 	h.eventually("nothing to be left", func() error { return h.n.checkNothingLeft() })
 }
 
-// conf: ConfigMaps and Secrets lie beside the pod; the API server refuses a mirror with them, so it goes without.
+// conf checks that static pods can use ConfigMaps and Secrets from manifests. The API server would refuse a mirror that refers to
+// these, so the mirror leaves them out.
 func (h *handMade) conf(t *testing.T) {
 	h.file("conf.yaml", strings.NewReplacer("NS", h.name, "IMAGE", busybox).Replace(`apiVersion: v1
 kind: Pod
@@ -213,7 +213,7 @@ stringData: {k: hidden}
 	h.gone("conf-hand")
 }
 
-// url: an answer that fails is no answer.
+// url checks that a failed request for the URL does not remove its pods.
 func (h *handMade) url(t *testing.T) {
 	h.page.Store(strings.NewReplacer("NS", h.name, "IMAGE", busybox).Replace(`{"apiVersion": "v1", "kind": "PodList", "items": [
 		{"metadata": {"name": "far", "namespace": "NS"}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "far", "image": "IMAGE", "command": ["sleep", "9999d"]}]}}]}`))

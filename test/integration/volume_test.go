@@ -24,7 +24,8 @@ metadata: {name: hidden}
 stringData: {user: jo, password: s3cret}
 `
 
-// ConfigMaps, Secrets, downward API and a service-account token as files, with modes and items; changes arrive.
+// ConfigMaps, Secrets, the downward API and a service account token are files in volumes, with modes and items. Changes of the
+// objects reach the files.
 func TestObjectVolumes(t *testing.T) {
 	s := newSpace(t)
 	s.apply(volumeObjects)
@@ -72,10 +73,11 @@ containers:
 		}
 		return err
 	})
-	s.same("a subPath of what changed", s.sh("files", "cat /single"), "one") // the documentation says that it gets no updates
+	s.same("a subPath of what changed", s.sh("files", "cat /single"), "one") // a subPath gets no updates, as documented
 }
 
-// emptyDir: shared within the pod, of memory with a size where asked, gone with the pod; subPaths below it.
+// emptyDir volumes are shared within the pod, may be in memory with a size limit, can have subPaths, and are removed with the
+// pod.
 func TestEmptyDir(t *testing.T) {
 	s := newSpace(t)
 	s.pod("scratch", `
@@ -105,7 +107,7 @@ containers:
 	})
 }
 
-// hostPath of each type: made, required, or refused with the reason.
+// A hostPath of each type is created, accepted, or refused with a reason, as documented.
 func TestHostPath(t *testing.T) {
 	s := newSpace(t)
 	dir := s.TempDir()
@@ -153,7 +155,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 	}
 }
 
-// No subPath leaves its volume, not through a symbolic link of the container's own making either.
+// No subPath leads out of its volume, not even through a symbolic link that the container made.
 func TestSubPathEscape(t *testing.T) {
 	s := newSpace(t)
 	s.pod("escape", `
@@ -167,14 +169,14 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 	s.contains("message", p.Status.ContainerStatuses[0].State.Waiting.Message, `volume "v": container "main", volumeMounts[0] at /host: failed to prepare subPath "out/etc"`, "no symbolic link may lead outside")
 }
 
-// A volume whose source is missing: the event says so, and the pod starts when it comes.
+// If the source of a volume is missing, an event says so. The pod starts when the source exists.
 func TestMissingVolumeSource(t *testing.T) {
 	s := newSpace(t)
 	s.pod("waits", `
 volumes: [{name: v, secret: {secretName: later}}]
 containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
 	s.event("waits", "FailedMount", `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
-	s.eventually("that kubectl says so", func() error { // which is told together with what follows within 2 s
+	s.eventually("that kubectl says so", func() error { // the status may be sent up to 2 s later, together with other changes
 		if got := s.kubectl("get", "pod", "waits"); !strings.Contains(got, "ContainerCreating") {
 			return errorf("get pod: %s", got)
 		}
@@ -185,7 +187,8 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; 
 	s.logged("waits", "here\n")
 }
 
-// fsGroup owns what the pod's volumes hold; mounts made on the host show in a container that asks for them.
+// fsGroup is the group of the files in the pod's volumes. Mounts that are made on the host appear in a container whose mount
+// propagation asks for them.
 func TestFSGroup(t *testing.T) {
 	s := newSpace(t)
 	s.apply(volumeObjects)

@@ -33,7 +33,7 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}
 `
 
-// A Deployment is applied, answers, is scaled, rolled over to another image and deleted.
+// A Deployment is applied, serves requests, is scaled, updated to another image and deleted.
 func TestDeployment(t *testing.T) {
 	s := newSpace(t)
 	s.apply(deploymentManifest)
@@ -79,7 +79,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// withApp returns the pods with this app label.
+// withApp returns the pods whose label app has this value.
 func (s *space) withApp(app string) []v1.Pod {
 	s.Helper()
 	list, err := s.client().CoreV1().Pods(s.name).List(context.Background(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -89,7 +89,7 @@ func (s *space) withApp(app string) []v1.Pod {
 	return list.Items
 }
 
-// endpoints tells whether the Service has so many ready endpoints.
+// endpoints returns an error unless the Service has this number of ready endpoints.
 func (s *space) endpoints(service string, want int) error {
 	slices, err := s.client().DiscoveryV1().EndpointSlices(s.name).List(context.Background(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
 	if err != nil {

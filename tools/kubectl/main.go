@@ -10,6 +10,6 @@ import (
 
 func main() {
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-		util.CheckErr(err) // prints it and exits
+		util.CheckErr(err) // prints the error and exits
 	}
 }

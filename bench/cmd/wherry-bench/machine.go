@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// describe returns the machine and the versions of what is measured, and what else the machine does.
+// describe returns a description of the machine, its other load, and the versions of the measured programs.
 func describe(ctx context.Context, checkout string, programs map[string][]string, runtime string) []string {
 	read := func(path string) string {
 		b, _ := os.ReadFile(path)
@@ -24,7 +24,7 @@ func describe(ctx context.Context, checkout string, programs map[string][]string
 		}
 		return "?"
 	}
-	// asked is the first line of what a program says, or "?".
+	// asked returns the first line of a program's output, or "?".
 	asked := func(dir, program string, args ...string) string {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()

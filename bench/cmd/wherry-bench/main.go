@@ -1,4 +1,4 @@
-// Command wherry-bench measures the same work on upstream's kubelet, on bare CRI calls and on Wherry, in one run on one
+// Command wherry-bench measures the same work with upstream's kubelet, with bare CRI calls and with Wherry, in one run on one
 // machine, and prints medians, spreads and ratios.
 package main
 
@@ -40,7 +40,7 @@ type options struct {
 func main() {
 	o := options{}
 	flag.BoolVar(&o.full, "full", false, "more of everything, and what takes long: 500 pods, HTTP and gRPC probes. What is set by a flag stays")
-	flag.IntVar(&o.rounds, "rounds", 5, "how often each arm has its turns; on a machine with neighbours the same work takes half as long again from one minute to the next")
+	flag.IntVar(&o.rounds, "rounds", 3, "how often each arm has its turns; on a machine with neighbours the same work takes half as long again from one minute to the next")
 	flag.IntVar(&o.plan.Sequence, "sequence", 4, "pods one after another, per round")
 	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
 	flag.IntVar(&o.plan.Deaths, "deaths", 8, "containers killed, per round")
@@ -111,7 +111,7 @@ func run(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
-	// A copy: a build beside us must not change what runs.
+	// The programs are copied, so that a build at the same time does not change what runs.
 	for _, p := range b.programs {
 		if p[0], err = copyFile(p[0], filepath.Join(dir, "bin")); err != nil {
 			return err
@@ -128,7 +128,7 @@ func run(ctx context.Context, o *options) (err error) {
 		}
 	}()
 	err = b.rounds(ctx)
-	// What was measured before a failure is shown, too.
+	// The samples from before a failure are reported too.
 	return errors.Join(err, b.report())
 }
 
@@ -136,13 +136,13 @@ type bench struct {
 	*options
 	rig      *rig.Rig
 	programs map[string][]string        // by arm
-	samples  map[string][]table.Samples // by arm, of each round
+	samples  map[string][]table.Samples // by arm, for each round
 	calls    map[string]map[string][]string
 	machine  []string
 	began    time.Time
 }
 
-// arm returns where an arm's samples of a round go.
+// arm returns the map for the samples of an arm in a round.
 func (b *bench) arm(name string, round int) work.Samples {
 	for len(b.samples[name]) <= round {
 		b.samples[name] = append(b.samples[name], table.Samples{})
@@ -182,7 +182,7 @@ func (b *bench) rounds(ctx context.Context) error {
 			agents[name].Stop()
 		}()
 	}
-	var errs []error // a block that fails costs only its own rows
+	var errs []error // a block that fails affects only its own rows
 	for round := range b.options.rounds {
 		for _, block := range b.plan.Blocks(round, true) {
 			for _, name := range order(round) {
@@ -200,7 +200,8 @@ func (b *bench) rounds(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// order returns that of the arms in a round: none comes always first, or always after the same.
+// order returns the order of the arms in a round. It changes, so that no arm always comes first, or always after the same other
+// arm.
 func order(round int) []string {
 	arms := []string{bare, limit, upstream, wherry}
 	n := round % len(arms)
@@ -211,7 +212,7 @@ func order(round int) []string {
 	return arms
 }
 
-// turn lets an arm do one block of a round.
+// turn runs one block of a round with one arm.
 func (b *bench) turn(ctx context.Context, cri *work.CRI, agent *rig.Agent, name string, round int, block string) error {
 	switch name {
 	case bare:
@@ -297,7 +298,7 @@ func (b *bench) report() error {
 	return write(b.json, data)
 }
 
-// intoReadme puts the lines that matter most where the README shows them.
+// intoReadme writes the most important lines into the README.
 func (b *bench) intoReadme(lines []table.Line, arms []string) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median of all (least-greatest of a round); ratio: wherry to upstream.\n\n",
@@ -317,7 +318,7 @@ func (b *bench) intoReadme(lines []table.Line, arms []string) error {
 	return write(b.readme, []byte(text))
 }
 
-// agree prints what the tables of two runs do not agree about; that is an error.
+// agree prints the cells in which the tables of two runs disagree, and returns an error if there are any.
 func agree(files []string) error {
 	if len(files) != 2 {
 		return fmt.Errorf("-agree has %d files, it takes two", len(files))
@@ -372,7 +373,7 @@ func set(list string) map[string]bool {
 	return out
 }
 
-// findCheckout looks for the project's root from here upwards.
+// findCheckout returns the project's root: the working directory or one above it.
 func findCheckout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -386,7 +387,7 @@ func findCheckout() (string, error) {
 	return "", fmt.Errorf("%s is not in a checkout of the project", dir)
 }
 
-// buildPrograms builds both agents, stripped and without cgo, and counts what is in them.
+// buildPrograms builds both agents, stripped and without cgo, and counts the packages in them.
 func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func(string) work.Samples) (map[string][]string, error) {
 	bin := filepath.Join(checkout, "bin")
 	for _, need := range []string{"wherry-controlplane", "wherry-dev", "containerd", "images.tar"} {
@@ -398,11 +399,11 @@ func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func
 	ldflags := "-s -w -X " + v + "gitVersion=v1.36.3 -X " + v + "gitMajor=1 -X " + v + "gitMinor=36 -X " + v + "gitTreeState=clean"
 	for _, p := range []struct {
 		arm, file, module, pkg string
-		build                  []string // directory of the build: the module's, or one of its own
+		build                  []string // directory of the module to build from: the root module, or another
 	}{
 		{upstream, "bench-kubelet", "bench", "k8s.io/kubernetes/cmd/kubelet",
 			[]string{"bench", "build", "-ldflags", ldflags, "-o", filepath.Join(bin, "bench-kubelet"), "k8s.io/kubernetes/cmd/kubelet"}},
-		// Wherry as everybody builds it.
+		// This is Wherry, built as users build it.
 		{wherry, "wherry", ".", "./cmd/wherry", []string{"tools", "run", "./cmd/wherry-dev", "build", "wherry"}},
 	} {
 		if !prebuilt {

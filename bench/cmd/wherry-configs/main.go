@@ -1,5 +1,5 @@
-// Command wherry-configs compares what upstream's kubelet and Wherry tell a runtime of pods: of each field of a pod's spec alone,
-// and of random pods.
+// Command wherry-configs compares the messages about pods that upstream's kubelet and Wherry send to a runtime: for each field of
+// a pod's spec alone, and for random pods.
 package main
 
 import (
@@ -53,7 +53,7 @@ func main() {
 		}
 	}
 	klog.SetOutput(io.Discard)
-	utilruntime.ErrorHandlers = nil // errors of containers that are not started: the default handlers log each one and wait
+	utilruntime.ErrorHandlers = nil // errors are expected, because no container is started; the default handlers would log each one and wait
 	if err := run(context.Background(), o); err != nil {
 		fail(err)
 	}
@@ -64,7 +64,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// seen is a class of difference with the first case that shows it.
+// seen is a class of differences with the first case that shows it.
 type seen struct {
 	count int
 	first configs.Case
@@ -128,7 +128,7 @@ type report struct {
 	pair                                    *configs.Pair
 	classes                                 map[string]*seen
 	compared, sandboxes, containers, values int
-	// without are pods with a volume that cannot be made.
+	// without is the number of pods with a volume that could not be made.
 	without int
 	missing int
 }
@@ -157,7 +157,7 @@ func (r *report) take(ctx context.Context, c configs.Case) (configs.Result, erro
 	return res, nil
 }
 
-// alone sets each field alone.
+// alone compares pods in which one field is set, for each field.
 func (r *report) alone(ctx context.Context) error {
 	plain, err := r.take(ctx, configs.Plain())
 	if err != nil {
@@ -187,7 +187,7 @@ func (r *report) alone(ctx context.Context) error {
 			continue
 		case !shows:
 			set++
-			what = fmt.Sprintf("%d values, the runtime is told nothing of it", len(f.Cases))
+			what = fmt.Sprintf("%d values, no request to the runtime contains it", len(f.Cases))
 		default:
 			set++
 			shown++
@@ -200,7 +200,7 @@ func (r *report) alone(ctx context.Context) error {
 	return nil
 }
 
-// wholeRun is how many pods show every class that is decided.
+// wholeRun is the number of pods from which on every decided class must occur.
 const wholeRun = 9000
 
 func (r *report) finish() error {

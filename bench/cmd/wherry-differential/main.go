@@ -1,4 +1,5 @@
-// Command wherry-differential runs the same pods on upstream's kubelet and on Wherry and prints what the two do differently.
+// Command wherry-differential runs the same pods on upstream's kubelet and on Wherry and prints the differences in their
+// behaviour.
 package main
 
 import (
@@ -45,10 +46,10 @@ func main() {
 	flag.IntVar(&o.statics, "statics", 0, "how many lives of static pods")
 	flag.IntVar(&o.restarts, "restarts", 0, "how many lives during which both agents are restarted: first asked to end, then as many killed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first case of each kind")
-	flag.IntVar(&o.pairs, "pairs", 3, "how many pairs of agents run the cases, at most 10")
+	flag.IntVar(&o.pairs, "pairs", 5, "how many pairs of agents run the cases, at most 10")
 	flag.IntVar(&o.restartPairs, "restart-pairs", 1, "how many more pairs run the lives with restarts, beside the others, at most 5")
 	flag.IntVar(&o.atOnce, "at-once", 600, "how many cases run at once")
-	flag.Float64Var(&o.perSecond, "per-second", 2, "how many cases begin in a second")
+	flag.Float64Var(&o.perSecond, "per-second", 3, "how many cases begin in a second")
 	flag.IntVar(&o.again, "again", 1, "how often a case with a difference is run again: the difference counts when each run shows it")
 	flag.IntVar(&o.show, "show", 1, "how many cases are printed for each class of difference")
 	flag.BoolVar(&o.columns, "columns", true, "print what both did with a printed case beside each other")
@@ -125,12 +126,12 @@ func run(ctx context.Context, o options) (err error) {
 	return t.report()
 }
 
-// block is a number of cases that run beside each other.
+// block is a number of cases that run at the same time.
 type block struct {
 	cases    []*differ.Case
 	restarts bool // restart both agents in the middle of each case
 	kill     bool
-	// perSecond is how many cases begin in a second; 0: as many as the options say.
+	// perSecond is how many cases begin per second; 0: the number in the options.
 	perSecond float64
 }
 
@@ -141,10 +142,10 @@ func (b block) rate(o options) float64 {
 	return o.perSecond
 }
 
-// atRestart is how many lives meet one restart of the agents.
+// atRestart is the number of cases that run during one restart of the agents.
 const atRestart = 30
 
-// blocksOf returns the blocks without restarts and those with.
+// blocksOf returns the blocks without restarts and the blocks with restarts.
 func blocksOf(o options) (quiet, restarts []block, err error) {
 	if o.file != "" {
 		raw, err := os.ReadFile(o.file)
@@ -155,7 +156,7 @@ func blocksOf(o options) (quiet, restarts []block, err error) {
 		if err := json.Unmarshal(raw, c); err != nil {
 			return nil, nil, fmt.Errorf("read case %s: %w", o.file, err)
 		}
-		one := []block{{cases: []*differ.Case{c}, restarts: c.Kind == differ.Restart}}
+		one := []block{{cases: []*differ.Case{c}, restarts: c.Kind == differ.Restart, kill: c.Kill}}
 		if one[0].restarts {
 			return nil, one, nil
 		}
@@ -167,14 +168,16 @@ func blocksOf(o options) (quiet, restarts []block, err error) {
 		}
 		return b
 	}
-	restarted := func(seed uint64) *differ.Case {
-		c := differ.Generate(seed)
-		c.Kind = differ.Restart
-		return c
+	restarted := func(kill bool) func(uint64) *differ.Case {
+		return func(seed uint64) *differ.Case {
+			c := differ.Generate(seed)
+			c.Kind, c.Kill = differ.Restart, kill
+			return c
+		}
 	}
 	all := block{cases: slices.Concat(some(o.n, differ.Generate).cases, some(o.statics, differ.GenerateStatic).cases, some(o.specs, differ.GenerateSpec).cases)}
-	for _, kill := range []bool{false, true} { // cases of their own, so that both ways count
-		for some := range slices.Chunk(some(o.restarts, restarted).cases, atRestart) {
+	for _, kill := range []bool{false, true} { // separate cases, so that both ways are counted
+		for some := range slices.Chunk(some(o.restarts, restarted(kill)).cases, atRestart) {
 			restarts = append(restarts, block{cases: some, restarts: true, kill: kill, perSecond: 1})
 		}
 	}

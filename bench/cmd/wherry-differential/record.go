@@ -22,7 +22,7 @@ type record struct {
 	Upstream, Wherry *differ.Trace
 }
 
-// records is a file of records: gzip of JSON, one after the other. Its methods may be called concurrently.
+// records is a file with records as JSON, one after the other, compressed with gzip. Its methods may be called concurrently.
 type records struct {
 	mu   sync.Mutex
 	file *os.File
@@ -51,7 +51,8 @@ func (r *records) add(c *differ.Case, p *differ.Pair) error {
 // Close ends the file.
 func (r *records) Close() error { return errors.Join(r.zip.Close(), r.file.Close()) }
 
-// replay compares what was recorded. A case that was run again has more than one record: a difference counts when each shows it.
+// replay compares the recorded traces. A case that was run again has more than one record. A difference counts only if all of its
+// records show it; with -again 0, one record is enough.
 func replay(o options) error {
 	f, err := os.Open(o.replay)
 	if err != nil {
@@ -79,9 +80,9 @@ func replay(o options) error {
 		}
 		struck := plant != nil && plant(r.Case, r.Wherry)
 		v := differ.Judge(r.Case, r.Upstream, r.Wherry)
-		name := fmt.Sprint(r.Case.Kind, r.Case.Seed)
+		name := fmt.Sprint(r.Case.Kind, r.Case.Seed, r.Case.Kill)
 		c := byName[name]
-		if c == nil {
+		if c == nil || o.again == 0 {
 			c = r.Case
 			byName[name], cases, verdicts[c] = c, append(cases, c), &v
 		} else {

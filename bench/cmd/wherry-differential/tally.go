@@ -17,10 +17,10 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// wholeRun is how many cases must have been run before an entry of the table without a hit is a fault.
+// wholeRun is the number of cases from which on it is an error if a decision in the table has no hit.
 const wholeRun = 2500
 
-// mostSlow is how many cases of a hundred a run may leave out for a slow machine.
+// mostSlow is how many of a hundred cases a run may leave out because the machine is too slow.
 const mostSlow = 2
 
 // tally counts the differences of all blocks by class.
@@ -28,16 +28,16 @@ type tally struct {
 	o        options
 	ran      int
 	same     int // cases without an undecided difference
-	unsteady int // differences that a second run of their case did not show
+	unsteady int // differences that did not occur in a second run of their case
 	hits     map[string]*hit
 	decided  map[string]int // cases by decided class
 	excused  map[string]excused
-	crossed  int // cases in which two things happen in an order that may differ
+	crossed  int // cases in which two things happen so close together that their order may differ
 
 	records *records // nil: nothing is recorded
 
 	mu      sync.Mutex
-	refused []error                       // cases that are no valid pods
+	refused []error                       // cases that are not valid pods
 	slow    map[*differ.Case]bool         // cases that were not compared: upstream's kubelet was too slow
 	pairs   map[*differ.Case]*differ.Pair // the traces of cases with a difference, of their last run
 }
@@ -46,10 +46,10 @@ func newTally(o options) *tally {
 	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 }
 
-// excused is what an excuse of the comparison took.
+// excused counts the cases and lines for which the comparison made one kind of exception.
 type excused struct{ cases, lines int }
 
-// hit is a class of difference with the cases that have it.
+// hit is a class of differences with the cases that have it.
 type hit struct {
 	class string
 	block block
@@ -57,7 +57,8 @@ type hit struct {
 	first []differ.Difference
 }
 
-// runAll runs the blocks without restarts, and beside them those with, each lot one after another, and counts what they showed.
+// runAll runs the blocks without restarts and, at the same time, the blocks with restarts. Blocks of each kind run one after
+// another. It counts the differences of all.
 func (t *tally) runAll(ctx context.Context, runner *differ.Runner, lots ...[]block) error {
 	found, errs := make([][][]differ.Verdict, len(lots)), make([]error, len(lots))
 	var wg sync.WaitGroup
@@ -75,7 +76,7 @@ func (t *tally) runAll(ctx context.Context, runner *differ.Runner, lots ...[]blo
 	}
 	wg.Wait()
 	for i, lot := range lots {
-		for j := range found[i] { // as far as it came
+		for j := range found[i] { // as far as the block was run
 			t.ran += len(lot[j].cases)
 			for k, c := range lot[j].cases {
 				if !t.slow[c] {
@@ -87,7 +88,8 @@ func (t *tally) runAll(ctx context.Context, runner *differ.Runner, lots ...[]blo
 	return errors.Join(errs...)
 }
 
-// block runs a block, and its cases with differences again, and returns what each case showed in all its runs.
+// block runs a block, and runs its cases with differences again. It returns the differences that each case showed in all of its
+// runs.
 func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]differ.Verdict, error) {
 	verdicts, err := t.compare(ctx, runner, b)
 	if err != nil {
@@ -95,7 +97,7 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]di
 	}
 	for range t.o.again {
 		again := b
-		again.perSecond = b.rate(t.o) * 2 / 3 // the fewer at a time, the less a case meets others
+		again.perSecond = b.rate(t.o) * 2 / 3 // slower, because cases affect each other less if fewer run at the same time
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
@@ -117,7 +119,7 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]di
 	return verdicts, nil
 }
 
-// both leaves those undecided differences of a case that a further run of it shows too.
+// both keeps only the undecided differences of a case that another run of it shows too.
 func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +134,7 @@ func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
 	v.Crossed = v.Crossed && again.Crossed
 }
 
-// settle counts what a case shows after its last run.
+// settle counts the differences of a case after its last run.
 func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
 	if v.Crossed {
 		t.crossed++
@@ -146,7 +148,7 @@ func has(found []differ.Difference, class string) bool {
 	return slices.ContainsFunc(found, func(d differ.Difference) bool { return d.Class == class })
 }
 
-// count counts the decided classes of a case, and what was excused.
+// count counts the decided classes of a case, and the exceptions of the comparison.
 func (t *tally) count(v differ.Verdict) {
 	for name, lines := range v.Excused {
 		e := t.excused[name]
@@ -163,7 +165,7 @@ func (t *tally) count(v differ.Verdict) {
 	}
 }
 
-// note files the undecided differences of a case under their classes.
+// note adds the undecided differences of a case to their classes.
 func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 	if len(shown) == 0 {
 		t.same++
@@ -190,14 +192,14 @@ func (t *tally) shows(c *differ.Case) bool {
 	return false
 }
 
-// compare runs cases beside each other and returns how each compares.
+// compare runs cases at the same time and returns the result of each comparison.
 func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]differ.Verdict, error) {
 	found, errs := make([]differ.Verdict, len(b.cases)), make([]error, len(b.cases))
 	var wg sync.WaitGroup
 	var restart error
 	if b.restarts {
 		wg.Go(func() {
-			// Late enough that most pods have begun, and before the first is deleted.
+			// The restart comes when most pods have started, and before the first one is deleted.
 			if restart = pause(ctx, min(30*time.Second, time.Duration(float64(len(b.cases))/b.rate(t.o)*float64(time.Second))+8*time.Second)); restart == nil {
 				restart = runner.Restart(b.kill)
 			}
@@ -206,7 +208,7 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 	places := make(chan bool, t.o.atOnce)
 	for i, c := range b.cases {
 		places <- true
-		// Pods that all begin at once would wait for each other.
+		// Pods begin one after another, because they would wait for each other if all began at once.
 		if err := pause(ctx, time.Duration(float64(time.Second)/b.rate(t.o))); err != nil {
 			errs[i] = err
 			break
@@ -264,14 +266,14 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// shrinkAll makes the first case of each class as small as it can be.
+// shrinkAll makes the first case of each class as small as possible while it still shows the difference.
 func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
-	slow := maps.Clone(t.slow) // smaller cases do not count
+	slow := maps.Clone(t.slow) // so that slow smaller cases do not count
 	defer func() { t.slow = slow }()
 	var wg sync.WaitGroup
 	for _, h := range t.hits {
 		if h.block.restarts {
-			continue // a restart strikes the cases of other classes too
+			continue // a restart also affects the cases of other classes
 		}
 		wg.Go(func() {
 			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
@@ -331,7 +333,8 @@ func (t *tally) report() error {
 	return errors.Join(errs...)
 }
 
-// reportExcuses prints how much each excuse of the comparison took, and fails where one took more than its bound.
+// reportExcuses prints how often the comparison made each kind of exception, and returns errors for those that exceed their
+// bound.
 func (t *tally) reportExcuses() (errs []error) {
 	compared := max(1, t.ran-len(t.slow))
 	share := func(n int) float64 { return 100 * float64(n) / float64(compared) }

@@ -9,25 +9,25 @@ import (
 
 // Case is a pod to compare.
 type Case struct {
-	// Name is the field with its value, or the seed.
+	// Name is the field and its value, or the seed.
 	Name string
 	Pod  *v1.Pod
-	// Field is the one that was set; "" for many.
+	// Field is the field that is set; "" if many are.
 	Field string
 }
 
-// Field is what became of one field.
+// Field contains the cases of one field.
 type Field struct {
 	Path string
-	// Left is why it is not set here; "" if it is.
+	// Left is the reason why the field is not set here; "" if it is set.
 	Left string
-	// Cases are its values that the API server takes, beside the rest of a small pod.
+	// Cases have one value of the field each, in a pod that the API server accepts.
 	Cases []Case
-	// Refused is what the API server said of the last value that it did not take.
+	// Refused is the API server's error for the last value that it refused.
 	Refused string
 }
 
-// Fields returns all fields of a pod's spec, each with the pods in which it alone is set.
+// Fields returns all fields of a pod's spec. Each has the pods in which only that field is set.
 func Fields() (all []Field) {
 	for _, l := range leaves() {
 		f := Field{Path: l.path, Left: leftOut(l.path)}
@@ -64,7 +64,7 @@ func NewRandom() *Random {
 	return g
 }
 
-// Case returns the pod of a seed. A change that the API server would refuse is taken back.
+// Case returns the pod of a seed. A change that the API server would refuse is undone.
 func (g *Random) Case(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 36))
 	p := base(seed)
@@ -79,16 +79,16 @@ func (g *Random) Case(seed uint64) Case {
 	}
 	stored, err := valid(p)
 	if err != nil {
-		panic(err) // each step was taken, and the base is a constant
+		panic(err) // each step was accepted, and the base is a constant
 	}
 	return Case{Name: fmt.Sprintf("seed %d", seed), Pod: stored}
 }
 
-// Plain returns the pod that the fields are set in.
+// Plain returns the pod before any field is set.
 func Plain() Case {
 	p, err := valid(base(0))
 	if err != nil {
-		panic(err) // a constant
+		panic(err) // the pod is a constant
 	}
 	return Case{Name: "the plain pod", Pod: p}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// Difference is one that a pod shows.
+// Difference is a difference between the two agents' requests for a pod.
 type Difference struct {
-	// Class is how the runner of lives names it, so that both share one table of decisions.
+	// Class is the name of the difference. Package differ uses the same names, so that both share one table of decisions.
 	Class string
-	// Where is the container ("" is the sandbox) and the field.
+	// Where is the container ("" is the sandbox). Field is the field that differs.
 	Where            string
 	Upstream, Wherry string
 }
@@ -33,10 +33,9 @@ var (
 	quoted       = regexp.MustCompile(`"[^"]*"`)
 	mountAt      = regexp.MustCompile(`volumeMounts\[\d+\] at [^:]*:`)
 	element      = regexp.MustCompile(`\[[^\]]*\]`)
-	hostID       = regexp.MustCompile(`(uidMappings|gidMappings|[uU]ids|[gG]ids)\[\]\.hostId$`)
 )
 
-// normal returns a value without what differs by nature.
+// normal returns a value without the parts that differ on every node.
 func normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
 	value = messageFile.ReplaceAllString(value, "${1}HASH")
@@ -48,7 +47,8 @@ func normal(value string) string {
 	return specHash.ReplaceAllString(value, "1-ID")
 }
 
-// optionalFile tells a container with a variable from a file that need not be there. No file of a volume is there in these pods.
+// optionalFile returns a text about a container that has a variable from an optional file, or "". In these pods the volumes
+// contain no files.
 func optionalFile(p *v1.Pod, name string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for _, e := range c.Env {
@@ -60,7 +60,7 @@ func optionalFile(p *v1.Pod, name string) string {
 	return ""
 }
 
-// Compare lists what the two runtimes were told differently of a pod.
+// Compare lists the differences between the two agents' requests for a pod.
 func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 	add := func(kind, name, field, a, b string) {
 		class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(field, "[]"), a, b)
@@ -91,8 +91,8 @@ func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 				continue
 			}
 			a, b := normal(u[field]), normal(w[field])
-			if a == b || field == "envs in order" || // upstream's order is that of a Go map: another one each time
-				hostID.MatchString(element.ReplaceAllString(field, "[]")) { // which IDs are free differs
+			if a == b || field == "envs in order" || // upstream iterates over a Go map, so its order is random
+				differ.OfHostID(field) {
 				continue
 			}
 			add(kindOf(name), name, field, a, b)
@@ -101,7 +101,7 @@ func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 	return found
 }
 
-// general returns a failure without what names the pod.
+// general returns an error text without the names of the pod.
 func general(text string) string {
 	return quoted.ReplaceAllString(mountAt.ReplaceAllString(normal(text), "a mount:"), `"..."`)
 }
@@ -115,15 +115,13 @@ func union(a, b differ.Config) differ.Config {
 	return all
 }
 
-// config returns what was told of a container, or of the sandbox: nil if nothing was.
+// config returns the configuration of a container, or of the sandbox; nil: the runtime received none.
 func (t *Told) config(name string) differ.Config {
 	if name == "" {
 		if t.Sandbox == nil {
 			return nil
 		}
-		s := proto.Clone(t.Sandbox).(*runtimeapi.PodSandboxConfig)
-		slices.Sort(s.GetDnsConfig().GetOptions()) // upstream's order is that of a Go map
-		c := differ.ConfigOf(s)
+		c := differ.ConfigOf(t.Sandbox)
 		c["runtimeHandler"] = t.Handler
 		return c
 	}
@@ -135,12 +133,12 @@ func (t *Told) config(name string) differ.Config {
 	return differ.ConfigOf(c)
 }
 
-// alike makes alike what differs in a way that has a class of its own, whatever the values, and returns those classes.
+// alike removes the differences that have a class of their own, whatever the values are, and returns those classes.
 func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	if name == "" {
 		return sidecarPorts(p, u, w)
 	}
-	for field := range u { // the field of a mount that is not an image's
+	for field := range u { // the field of a mount that has no image
 		mount, ok := strings.CutSuffix(field, ".imageSubPath")
 		if ok && u[mount+".image.image"] == "" && w[field] == "" {
 			delete(u, field)
@@ -153,7 +151,7 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 		if c.Name != name || len(order) < 2 || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.MountPath == c.TerminationMessagePath }) {
 			continue
 		}
-		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // the mount of the termination message is the last
+		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // the mount of the termination message is the last one
 		for field := range union(u, w) {
 			if strings.HasPrefix(field, "mounts["+c.TerminationMessagePath+"].") {
 				delete(u, field)
@@ -165,7 +163,7 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	return classes
 }
 
-// limitsOfInit takes out variables with a limit that an init container does not have.
+// limitsOfInit removes the variables whose value is a limit that an init container does not have.
 func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	isInit := func(name string) bool {
 		return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
@@ -184,7 +182,7 @@ func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string)
 	return classes
 }
 
-// sidecarPorts takes the ports of sidecars out of Wherry's, if the others are upstream's.
+// sidecarPorts removes the ports of sidecars from Wherry's list, if the other ports are equal to upstream's.
 func sidecarPorts(p *v1.Pod, u, w differ.Config) []string {
 	has := func(c v1.Container) bool {
 		return len(c.Ports) > 0 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

@@ -5,10 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// complete gives a spec what its fields need beside them.
+// complete adds to a spec what its fields require.
 func complete(s *v1.PodSpec) {
 	p := &v1.Pod{Spec: *s}
-	for i := range s.InitContainers { // an init container with fields that only sidecars may have becomes a sidecar
+	for i := range s.InitContainers { // only sidecars may have such fields, so an init container that has one becomes a sidecar
 		c := &s.InitContainers[i]
 		if c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil {
 			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
@@ -49,7 +49,7 @@ func complete(s *v1.PodSpec) {
 	}
 }
 
-// completeFiles leaves one source to each file.
+// completeFiles leaves one source in each file.
 func completeFiles(items []v1.DownwardAPIVolumeFile) {
 	for i := range items {
 		if items[i].ResourceFieldRef != nil {

@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A leaf is a field of a pod's spec that has no fields of its own, with the values that it is tried with.
+// A leaf is a field of a pod's spec that has no fields of its own, with the values to try.
 type leaf struct {
-	// path as the documentation writes it: containers[].env[].value.
+	// path is the name as the documentation writes it: containers[].env[].value.
 	path string
-	// steps lead to it: indices of fields; for what is behind a pointer or in a list, nothing more is needed.
+	// steps are the indices of the struct fields that lead to the leaf. A pointer or a list on the way needs no index of its own.
 	steps  []int
 	values []reflect.Value
 }
 
-// leaves returns all of a type, found by walking it.
+// leaves returns all leaves of a type. It finds them by walking the type.
 func leaves() (all []leaf) {
 	var walk func(t reflect.Type, path string, steps []int, owner string, seen []reflect.Type)
 	walk = func(t reflect.Type, path string, steps []int, owner string, seen []reflect.Type) {
@@ -44,7 +44,7 @@ func leaves() (all []leaf) {
 		case reflect.Struct:
 			for _, s := range seen {
 				if s == t {
-					return // no type of a pod's spec holds itself; if one does, once is enough
+					return // no type of a pod's spec contains itself; if one ever does, it is walked once
 				}
 			}
 			for i := range t.NumField() {
@@ -68,7 +68,7 @@ func leaves() (all []leaf) {
 	return all
 }
 
-// ofKind are values for fields of which nothing special is known.
+// ofKind returns values for fields that have no entry in a table.
 func ofKind(t reflect.Type) []any {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -83,8 +83,8 @@ func ofKind(t reflect.Type) []any {
 	return nil
 }
 
-// set puts a value of the leaf into the spec, and makes what leads there. With r it picks elements of lists, or adds one;
-// without, it takes the first.
+// set writes a value of the leaf into the spec, and creates the structs that lead to it. With r it picks an element of each list,
+// or adds one; without r it takes the first element.
 func (l *leaf) set(spec *v1.PodSpec, value reflect.Value, r *rand.Rand) {
 	at := reflect.ValueOf(spec).Elem()
 	for _, step := range l.steps {
@@ -103,7 +103,7 @@ func (l *leaf) set(spec *v1.PodSpec, value reflect.Value, r *rand.Rand) {
 	at.Set(value.Convert(t))
 }
 
-// inside returns the struct behind a pointer or in a list, made when it is not there.
+// inside returns the struct behind a pointer or in a list. It creates the struct if it is missing.
 func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	for {
 		switch v.Kind() {
@@ -118,7 +118,7 @@ func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 			if r != nil {
 				i = r.IntN(min(n+1, 3))
 			}
-			if i >= n || v.Type().Elem() == reflect.TypeFor[v1.Volume]() && r == nil && n == 1 { // the base's own volume stays as it is
+			if i >= n || v.Type().Elem() == reflect.TypeFor[v1.Volume]() && r == nil && n == 1 { // the volume of the base stays unchanged
 				i = n
 				number := n
 				if r != nil {
@@ -133,7 +133,7 @@ func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	}
 }
 
-// seed returns the least that an element must have to be valid.
+// seed returns the smallest valid element of a list.
 func seed(t reflect.Type, n int) reflect.Value {
 	v := reflect.New(t).Elem()
 	if s, ok := seeds(n)[t]; ok {

@@ -12,13 +12,13 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// Pair is both agents over one world.
+// Pair is both agents in one world.
 type Pair struct {
 	upstream *Upstream
 	wherry   *Wherry
 }
 
-// NewPair makes both.
+// NewPair creates both agents.
 func NewPair(ctx context.Context, w World) (*Pair, error) {
 	resolver := "nameserver 192.0.2.53\nsearch lan.example corp.example\noptions ndots:1 timeout:2\n"
 	if err := os.WriteFile(filepath.Join(w.Dir, "resolv.conf"), []byte(resolver), 0o644); err != nil {
@@ -32,13 +32,13 @@ func NewPair(ctx context.Context, w World) (*Pair, error) {
 	return &Pair{u, x}, err
 }
 
-// Result is what a case shows.
+// Result is the result of a case.
 type Result struct {
 	Upstream, Wherry *Told
 	Found            []Difference
 }
 
-// Run lets both agents tell a runtime of the case's pod, and compares.
+// Run lets both agents send their requests for the case's pod, and compares the requests.
 func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 	seen := c.Pod.DeepCopy() // the annotation that upstream's sources write
 	seen.Annotations["kubernetes.io/config.source"] = "api"
@@ -54,7 +54,7 @@ func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 	return Result{u, w, Compare(c.Pod, u, w)}, nil
 }
 
-// Shows reports whether upstream tells the runtime anything else of a pod than of another one.
+// Shows reports whether upstream's requests for the two pods differ.
 func Shows(a, b *Told) bool {
 	return !reflect.DeepEqual(a.flat(), b.flat())
 }
@@ -74,7 +74,7 @@ func (t *Told) flat() differ.Config {
 	return all
 }
 
-// Fields returns how many values the runtime was told.
+// Fields returns the number of values in the requests.
 func (t *Told) Fields() int {
 	n := len(t.config(""))
 	for name := range t.Containers {

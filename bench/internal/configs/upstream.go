@@ -54,10 +54,10 @@ type Upstream struct {
 	manager kubecontainer.Runtime
 	started results.Manager
 	mounter *mount.FakeMounter
-	sizes   state.State // resources of containers, by pod; always written to disk as a whole
+	sizes   state.State // resources of containers, by pod; the whole state is written to disk at each change
 }
 
-// measured is what cAdvisor says of the machine.
+// measured contains the machine's measurements that cAdvisor would return.
 type measured struct {
 	cadvisortest.Fake
 	world World
@@ -68,7 +68,7 @@ func (m *measured) MachineInfo() (*cadvisorapi.MachineInfo, error) {
 		HugePages: []cadvisorapi.HugePagesInfo{{PageSize: 2048, NumPages: 512}}}, nil
 }
 
-// groups is a container manager of which only the names of cgroups are real: nothing is made.
+// groups is a container manager that returns the real names of cgroups but creates none.
 type groups struct {
 	*cm.FakeContainerManager
 	real cm.ContainerManager
@@ -83,7 +83,7 @@ func (g *groups) InternalContainerLifecycle() cm.InternalContainerLifecycle {
 	return cm.NewFakeInternalContainerLifecycle()
 }
 
-// NewUpstream makes upstream's kubelet. It goes on until ctx ends.
+// NewUpstream creates upstream's kubelet. It runs until ctx ends.
 func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	root := filepath.Join(w.Dir, "upstream", "root")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -112,7 +112,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 		return nil, fmt.Errorf("container manager: %w", err)
 	}
 	classes := unexported[cm.QOSContainerManager](real, "qosContainerManager")
-	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // the kubelet's start would set it
+	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // the kubelet sets this when it starts
 		Guaranteed: cm.CgroupName{"kubepods"}, Burstable: cm.CgroupName{"kubepods", "burstable"}, BestEffort: cm.CgroupName{"kubepods", "besteffort"}}
 	deps := &kubelet.Dependencies{
 		KubeClient: client, HeartbeatClient: client, ProbeManager: probetest.FakeManager{},
@@ -133,11 +133,12 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	u.volumes.plugins = plugged
 	*unexported[volumemanager.VolumeManager](k, "volumeManager") = u.volumes
 	u.manager = *unexported[kubecontainer.Runtime](k, "containerRuntime")
+	*unexported[kubecontainer.HandlerRunner](u.manager, "runner") = noHooks{}
 	u.sizes = *unexported[state.State](u.manager, "actuatedState")
 	u.started = *unexported[results.Manager](k, "startupManager")
 	handlers := *unexported[*runtimeclass.Manager](k, "runtimeClassManager")
 	go handlers.Start(ctx.Done())
-	go func() { // nobody else reads what startup probes say
+	go func() { // the results of startup probes have no other reader
 		for {
 			select {
 			case <-u.started.Updates():
@@ -150,13 +151,21 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	return u, u.settle(ctx, k)
 }
 
-// unexported returns an unexported field of upstream's kubelet: what it would learn or make only while it runs.
+// noHooks runs no hook, because no container runs. A hook that sleeps, or that nobody answers, would take its whole grace period.
+type noHooks struct{}
+
+// Run does nothing.
+func (noHooks) Run(context.Context, kubecontainer.ContainerID, *v1.Pod, *v1.Container, *v1.LifecycleHandler) (string, error) {
+	return "", nil
+}
+
+// unexported returns an unexported field of upstream's kubelet, which the kubelet would set only while it runs.
 func unexported[T any](k any, name string) *T {
 	f := reflect.ValueOf(k).Elem().FieldByName(name)
 	return (*T)(unsafe.Pointer(f.UnsafeAddr()))
 }
 
-// know tells the kubelet which runtime handlers there are, as the runtime's status would.
+// know sets the kubelet's runtime handlers, which it would read from the runtime's status.
 func (u *Upstream) know(k *kubelet.Kubelet) {
 	state := reflect.ValueOf(k).Elem().FieldByName("runtimeState").Elem()
 	known := (*[]kubecontainer.RuntimeHandler)(unsafe.Pointer(state.FieldByName("rtHandlers").UnsafeAddr()))
@@ -166,7 +175,7 @@ func (u *Upstream) know(k *kubelet.Kubelet) {
 	}
 }
 
-// settle waits until the kubelet's caches have what the API has.
+// settle waits until the kubelet's caches contain what the API server contains.
 func (u *Upstream) settle(ctx context.Context, k *kubelet.Kubelet) error {
 	last, n := errors.New("no error"), 0
 	for range 100 {

@@ -19,13 +19,14 @@ import (
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
 )
 
-// Told is what a runtime was told of a pod.
+// Told contains the requests that a runtime received for a pod.
 type Told struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	Handler string
-	// Containers by name, with the sandbox's configuration that came with the first of them.
+	// Containers contains the containers' configurations by name. Sandbox is the sandbox's configuration that came with the first
+	// of them.
 	Containers map[string]*runtimeapi.ContainerConfig
-	// Failed is why a container, or the sandbox (""), was not made.
+	// Failed contains, by container name, the reason why a container was not created; "" is the sandbox.
 	Failed map[string]string
 }
 
@@ -33,10 +34,10 @@ func newTold() *Told {
 	return &Told{Containers: map[string]*runtimeapi.ContainerConfig{}, Failed: map[string]string{}}
 }
 
-// errKept answers each start of a container: none runs. What becomes of it is set by hand.
+// errKept is the answer to each start of a container, because no container runs. The states of containers are set by hand.
 var errKept = errors.New("kept, not started")
 
-// listener is a runtime that keeps what it is told.
+// listener is a runtime that records its requests.
 type listener struct {
 	*critest.FakeRuntimeService
 	told *Told
@@ -85,14 +86,14 @@ func (pictures) PullImage(_ context.Context, s *runtimeapi.ImageSpec, _ *runtime
 	return imageOf(s.Image).Id, nil
 }
 
-// volumes hands out mounters of upstream's own plugins; their directories are there and empty.
+// volumes returns mounters of upstream's own plugins. The volumes' directories exist and are empty.
 type volumes struct {
 	volumemanager.VolumeManager
 	plugins *volume.VolumePluginMgr
 	mounted kubecontainer.VolumeMap
 }
 
-// GetMountedVolumesForPod returns those of the pod at hand.
+// GetMountedVolumesForPod returns the volumes of the current pod.
 func (v *volumes) GetMountedVolumesForPod(volumetypes.UniquePodName) kubecontainer.VolumeMap {
 	return v.mounted
 }
@@ -123,7 +124,7 @@ func (v *volumes) mount(p *v1.Pod) error {
 	return nil
 }
 
-// Tell lets upstream's code make the pod's sandbox and all of its containers.
+// Tell lets upstream's code create the pod's sandbox and all of its containers, and returns the requests.
 func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 	defer u.runtime.forget()
 	u.mounter.MountPoints = nil
@@ -139,7 +140,7 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 		return nil, err
 	}
 	backOff := flowcontrol.NewBackOff(time.Nanosecond, time.Nanosecond)
-	for made := -1; made < u.made(); { // a round for each container that others wait for
+	for made := -1; made < u.made(); { // a round for each container that other containers wait for
 		made = u.made()
 		known, err := u.known(ctx, p)
 		if err != nil {
@@ -150,7 +151,7 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 			return nil, err
 		}
 		if p.Spec.HostNetwork {
-			status.IPs = []string{hostIP} // the kubelet's own sync sets it first
+			status.IPs = []string{hostIP} // the kubelet's own sync sets this first
 		}
 		result := u.manager.SyncPod(ctx, p, status, nil, backOff, false)
 		if result.SyncError != nil {
@@ -169,14 +170,14 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 		return nil, err
 	}
 	for name := range u.runtime.told.Containers {
-		delete(u.runtime.told.Failed, name) // made in a later round, when its target was there
+		delete(u.runtime.told.Failed, name) // a later round created it, when its target existed
 	}
 	return u.runtime.told, nil
 }
 
 func (u *Upstream) made() int { return len(u.runtime.FakeRuntimeService.Containers) }
 
-// known returns what the kubelet's cache would say.
+// known returns what the kubelet's cache would return.
 func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, error) {
 	pods, err := u.manager.GetPods(ctx, true)
 	if err != nil {
@@ -188,7 +189,7 @@ func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, er
 	return &kubecontainer.Pod{ID: p.UID, Name: p.Name, Namespace: p.Namespace}, nil
 }
 
-// goOn lets init containers end that have been made, or could not be, and all others run.
+// goOn ends init containers that were created or could not be created, and makes all other containers run.
 func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	for i := range p.Spec.InitContainers {
 		name := p.Spec.InitContainers[i].Name
@@ -214,7 +215,7 @@ func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// pretend puts an init container into the runtime that could not be made, so that the next one's turn comes.
+// pretend adds to the runtime an init container that could not be created, so that the kubelet continues with the next one.
 func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
 	for id := range u.runtime.Sandboxes {
 		_, err := u.runtime.FakeRuntimeService.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
@@ -228,7 +229,7 @@ func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
 	return nil
 }
 
-// fill gives a volume the file that environments of containers are read from.
+// fill writes into a volume the file from which containers read their environment.
 func fill(vol *v1.Volume, dir string) error {
 	if vol.EmptyDir == nil {
 		return nil

@@ -26,8 +26,9 @@ func base(number uint64) *v1.Pod {
 	return p
 }
 
-// valid returns the pod as the API server would store it, or why it would not: its defaults, the fields that its gates leave, its
-// validation. Ephemeral containers, which come later, are judged with the rest.
+// valid returns the pod as the API server would store it: with its defaults, without fields whose feature gates are off, and
+// validated. The error says why the API server would refuse the pod. Ephemeral containers are validated with the rest, though
+// users add them later.
 func valid(p *v1.Pod) (*v1.Pod, error) {
 	internal, err := taken(p)
 	if err != nil {
@@ -40,7 +41,7 @@ func valid(p *v1.Pod) (*v1.Pod, error) {
 	return &out, nil
 }
 
-// taken returns the pod as the API server would take it, in its own form.
+// taken returns the pod in the API server's internal form, if the API server would accept it.
 func taken(p *v1.Pod) (*core.Pod, error) {
 	p = p.DeepCopy()
 	legacyscheme.Scheme.Default(p)

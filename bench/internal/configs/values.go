@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// some lists values of one type.
+// some returns a list of values of one type.
 func some[T any](values ...T) (all []any) {
 	for _, v := range values {
 		all = append(all, v)
@@ -19,7 +19,7 @@ func some[T any](values ...T) (all []any) {
 	return all
 }
 
-// triedOfType are the values of fields of a type.
+// triedOfType contains the values to try for fields of a type.
 var triedOfType = map[reflect.Type][]any{
 	reflect.TypeFor[v1.RestartPolicy]():                           some(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever),
 	reflect.TypeFor[v1.DNSPolicy]():                               some(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone),
@@ -61,10 +61,10 @@ var triedOfType = map[reflect.Type][]any{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}),
 }
 
-// mixed are texts with references to variables.
+// mixed contains texts with references to variables.
 var mixed = []string{"plain", "$(KUBERNETES_SERVICE_HOST)", "$$(KUBERNETES_SERVICE_HOST)", "$(NOT_THERE) $(VARIABLE_0)", "$", "$(", "a$$b$(VARIABLE_1)c"}
 
-// tried are the values of single fields, by the type that has them.
+// tried contains the values to try for single fields, by the name of the type and the field.
 var tried = map[string][]any{
 	"PodSpec.Hostname":                      some("host-1", strings.Repeat("a", 63)),
 	"PodSpec.Subdomain":                     some("sub"),
@@ -134,7 +134,7 @@ var tried = map[string][]any{
 	"Toleration.Key":                         some("example.com/taint"), "Toleration.TolerationSeconds": some[int64](5),
 }
 
-// left are the fields that are not set here, and why.
+// left lists the fields that are not set here, and why.
 var left = []struct{ prefix, why string }{
 	{"resourceClaims", "devices come from plugins, which Wherry does not have"},
 	{"[].resources.claims", "as resourceClaims"},
@@ -147,10 +147,10 @@ var left = []struct{ prefix, why string }{
 	{"schedulingGroup", "the scheduler's"},
 }
 
-// made are the kinds of volumes that Wherry makes; the others are refused and say so.
+// made lists the kinds of volumes that Wherry supports. Pods with others are refused with an error.
 var made = []string{"name", "emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected", "image"}
 
-// leftOut says why a field is not set here; "" if it is.
+// leftOut returns the reason why a field is not set here; "" if it is set.
 func leftOut(path string) string {
 	for _, l := range left {
 		if strings.HasPrefix(path, l.prefix) || strings.HasPrefix(l.prefix, "[]") && strings.Contains(path, l.prefix) {

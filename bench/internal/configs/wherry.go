@@ -30,10 +30,11 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// ErrNoVolume is a pod with a volume that cannot be made, for what it asks for is not there: no agent tells a runtime of it.
+// ErrNoVolume says that a volume of the pod cannot be set up, because an object or a file that it needs is missing. No agent
+// sends a request for such a pod.
 var ErrNoVolume = errors.New("a volume cannot be made")
 
-// Wherry is the part of Wherry that acts, without a node.
+// Wherry is the part of Wherry that performs actions, without a node.
 type Wherry struct {
 	world     World
 	runtime   *ear
@@ -42,7 +43,7 @@ type Wherry struct {
 	ids       *userns.Ranges
 }
 
-// NewWherry makes it.
+// NewWherry creates it.
 func NewWherry(w World) (*Wherry, error) {
 	root := filepath.Join(w.Dir, "wherry", "root")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -66,7 +67,7 @@ func NewWherry(w World) (*Wherry, error) {
 	return x, nil
 }
 
-// facts returns what the agent would know of this machine and of the world.
+// facts returns what the agent would know about this machine and the world.
 func (w World) facts(root string) (perform.Facts, error) {
 	text, err := os.ReadFile(filepath.Join(w.Dir, "resolv.conf"))
 	if err != nil {
@@ -87,7 +88,7 @@ func (w World) facts(root string) (perform.Facts, error) {
 		return perform.Facts{}, err
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
-		p.SwapController = true // the agent would find this in the pods' cgroups, which do not exist here
+		p.SwapController = true // the agent would read this from the pods' cgroups, which do not exist here
 	}
 	if p.HugePageSizes, err = pageSizes(); err != nil {
 		return perform.Facts{}, err
@@ -107,7 +108,8 @@ func (w World) facts(root string) (perform.Facts, error) {
 	return f, nil
 }
 
-// pageSizes returns the machine's huge pages, also where no cgroup can limit them: upstream's kubelet asks for limits there, too.
+// pageSizes returns the machine's sizes of huge pages, even if no cgroup can limit them, because upstream's kubelet sets limits
+// then too.
 func pageSizes() (sizes []string, err error) {
 	dirs, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
 	for _, d := range dirs {
@@ -127,7 +129,7 @@ func pageSizes() (sizes []string, err error) {
 	return sizes, err
 }
 
-// Tell lets Wherry's code make the pod's volumes, its sandbox and all of its containers.
+// Tell lets Wherry's code create the pod's volumes, its sandbox and all of its containers, and returns the requests.
 func (x *Wherry) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 	x.runtime.told = newTold()
 	told := x.runtime.told
@@ -174,9 +176,9 @@ func (x *Wherry) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 	return told, nil
 }
 
-// ear is a runtime that keeps what it is told.
+// ear is a runtime that records its requests.
 type ear struct {
-	runtimeapi.RuntimeServiceClient // others are not called
+	runtimeapi.RuntimeServiceClient // the other methods are not called
 	told                            *Told
 }
 
@@ -201,7 +203,7 @@ func (album) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest, _ 
 	return &runtimeapi.ImageStatusResponse{Image: imageOf(r.Image.Image)}, nil
 }
 
-// paper is this machine without its mounts: none is made.
+// paper is this machine without mounts: it mounts nothing.
 type paper struct {
 	hostfs.Host
 	mu      sync.Mutex
@@ -234,7 +236,7 @@ func (h *paper) Unmount(target string) error {
 	return nil
 }
 
-// names are cgroups that are named and not made.
+// names returns the names of cgroups and creates none.
 type names struct{ *cgroup.Cgroups }
 
 func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, error) {
@@ -243,7 +245,7 @@ func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, erro
 
 func (names) RemovePod(context.Context, types.UID) error { return nil }
 
-// things are what pods refer to.
+// things contains the objects that pods refer to.
 type things struct{}
 
 func (things) ConfigMap(_ context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {

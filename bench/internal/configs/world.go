@@ -11,20 +11,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What both agents find in the world.
+// These are the names of things in the world.
 const (
 	nodeName  = "node-1"
 	namespace = "shop"
 	hostIP    = "192.0.2.10"
 	podIP     = "198.51.100.7"
-	// handler is the runtime handler of RuntimeClass "special"; it has user namespaces and recursive read-only mounts, and the
-	// default one has them too. Handler plainHandler has neither.
+	// handler is the runtime handler of RuntimeClass "special". It supports user namespaces and recursive read-only mounts, as
+	// the default handler does. Handler plainHandler supports neither.
 	handler, plainHandler = "special", "plain"
 )
 
-// World is what a node's agent reads besides the pod.
+// World contains what an agent reads besides the pod.
 type World struct {
-	// Dir is where the agents keep their files, each below its name.
+	// Dir is the directory of both agents' files. Each agent has a subdirectory.
 	Dir string
 	// SeccompDefault, CPUQuota and LimitedSwap are settings of the node.
 	SeccompDefault, CPUQuota, LimitedSwap bool
@@ -85,7 +85,7 @@ func handlers() []*runtimeapi.RuntimeHandler {
 	return []*runtimeapi.RuntimeHandler{{Name: "", Features: all}, {Name: handler, Features: all}, {Name: plainHandler}}
 }
 
-// Images that a pod may name; the user is part of the name.
+// These are the images that a pod may name. The name says which user the image has.
 const (
 	imageWeb     = "registry.example/web:1"
 	imageOfUID   = "registry.example/uid-1234:1"
@@ -93,13 +93,13 @@ const (
 	imageOfFiles = "registry.example/files@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
 
-// envFile lies in each emptyDir, for env[].valueFrom.fileKeyRef.
+// envFile is a file in each emptyDir, for env[].valueFrom.fileKeyRef.
 const (
 	envFile     = "vars.env"
 	envFileText = "FIRST=one\nSECOND='two words'\n"
 )
 
-// imageOf returns what the runtime says of an image that it has: it has all.
+// imageOf returns the runtime's answer about an image. The runtime has every image.
 func imageOf(name string) *runtimeapi.Image {
 	if id, ok := strings.CutPrefix(name, "sha256:"); ok {
 		if plain, err := hex.DecodeString(id); err == nil {

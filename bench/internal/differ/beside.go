@@ -4,13 +4,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 )
 
-// What the API shows of something that happens at about the same time as something else.
+// This file excuses differences in the API between two things that happen at about the same time.
 
-// ofAMoment returns the excuse for one field of a last status, that of a container or, for "", of the pod, whose value hangs on a moment.
+// ofAMoment returns the excuse for one field of a last status of a container (or of the pod if name is ""), if its value depends
+// on the timing.
 func (d *differ) ofAMoment(name, field, u, w string) string {
 	pulls := func(v string) bool { return v == "waiting ErrImagePull" || v == "waiting ImagePullBackOff" }
 	switch {
@@ -32,10 +31,10 @@ func (d *differ) ofAMoment(name, field, u, w string) string {
 	return ""
 }
 
-// anyEndsItself reports whether the newest instance of any container was asked to end about when it ended by itself.
+// anyEndsItself reports whether the newest instance of any container was asked to end at about the time when it ended by itself.
 func (d *differ) anyEndsItself() bool { return slices.ContainsFunc(d.c.containers(), d.lastEndsItself) }
 
-// deletedBesideItsEnd reports whether the deletion came between the time when one side told of the pod's end and the time when the other did.
+// deletedBesideItsEnd reports whether the pod was deleted after one side had reported the pod's end and before the other did.
 func (d *differ) deletedBesideItsEnd() bool {
 	before := func(t *Trace) bool {
 		for _, s := range t.phases() {
@@ -48,7 +47,7 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra returns the spans of a container, or of the pod, that began before an instance that only one side came to.
+// withoutExtra removes the spans of a container, or of the pod, that began after an instance that only one side started.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -62,7 +61,8 @@ func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	})
 }
 
-// withoutOwnEnds takes out how a container ended, and what follows from that for the pod, where it ended by itself when it was asked to.
+// withoutOwnEnds removes how a container ended, and what follows from that for the pod, if the container ended by itself at about
+// the time when it was asked to end.
 func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []string) {
 	ends := func(v string) bool { return strings.HasPrefix(v, "terminated ") }
 	switch {
@@ -83,75 +83,111 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 	return slices.DeleteFunc(u, ends), slices.DeleteFunc(w, ends)
 }
 
-// The classes of what one side tells later, or not.
+// These are the classes of what one side reports later, or never.
 const (
 	classToldAfterHook  = "the API hears of a container when the postStart hook of another one has ended: only upstream"
+	classToldAfterStop  = "the API hears of a container when another one that is stopped has ended: only upstream"
 	classReadyOutOfTime = "a container of a pod that is out of time is ready again: only upstream"
 	classHearsNobody    = "a container that has ended is shown as running and not ready while its pod ends, since its probe over the network finds nobody: only upstream"
 	classOldVersionEnds = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
+	classAskedInTheEnd  = "a sidecar's liveness or startup probe fails while its pod ends: only upstream tells of it"
+	classWaitsForHook   = "a container that is started again is shown as waiting while its postStart hook runs: only Wherry"
 	classHookFailsAgain = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
-// toldLater returns the class of what only one side has in a series, where its evidence is there.
+// toldLater returns the class of values that only one side has in a series, if the traces contain the evidence for it; otherwise
+// "".
 func (d *differ) toldLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
-	in := func(spans []span, values []string, where func(span) bool) bool {
-		return !slices.ContainsFunc(values, func(v string) bool {
-			return !slices.ContainsFunc(spans, func(s span) bool { return s.value == v && where(s) })
-		})
-	}
-	all := func(values []string, is func(string) bool) bool {
-		return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
-	}
-	during := func(t *Trace, margin time.Duration, s func(from, to time.Time) bool) bool {
-		return slices.ContainsFunc(d.hooks(t, name), func(h [2]time.Time) bool { return s(h[0].Add(-margin), h[1].Add(margin)) })
-	}
-	failsAfterStart := func() bool {
-		return slices.ContainsFunc(d.c.Plays[name], func(p Play) bool { _, fails := p.Fails["postStart"]; return fails })
+	betweenLives := func(s span) bool {
+		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
 	}
 	switch {
-	case in(upstream, u, func(s span) bool {
-		return during(d.upstream, time.Second, func(from, to time.Time) bool {
-			end := s.since.Add(s.lasts)
-			return s.since.Before(to) && end.After(to.Add(-2*time.Second)) && end.Before(to)
-		})
-	}) && in(wherry, w, func(s span) bool {
-		return during(d.wherry, time.Second, func(from, to time.Time) bool { return s.since.After(from) && s.since.Before(to) })
-	}):
+	case d.toldAfter(d.hookHolds, name, upstream, wherry, u, w):
 		return classToldAfterHook
+	case d.toldAfter(d.stopHolds, name, upstream, wherry, u, w):
+		return classToldAfterStop
 	case len(w) == 0 && strings.HasPrefix(aspect, "readiness") && !d.deadlineOf(d.upstream).IsZero() &&
 		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
-		in(upstream, u, func(s span) bool { return s.since.After(d.deadlineOf(d.upstream).Add(-time.Second)) }):
+		stood(upstream, u, func(s span) bool { return s.since.After(d.deadlineOf(d.upstream).Add(-time.Second)) }):
 		return classReadyOutOfTime
-	case strings.HasPrefix(aspect, "states of") && failsAfterStart() &&
+	case strings.HasPrefix(aspect, "states of") && d.c.hookFails(name) &&
 		all(u, func(v string) bool { return strings.HasSuffix(v, " PostStartHookError") }) &&
 		all(w, func(v string) bool { return strings.HasPrefix(v, "terminated ") }):
 		return classHookFailsAgain
-	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") &&
-		in(wherry, w, func(s span) bool {
-			return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
-		}):
+	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return strings.HasPrefix(v, "waiting ") }) &&
+		stood(wherry, w, func(s span) bool { return d.wherry.beginsAgain(s.since, name) }):
+		return classWaitsForHook
+	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") && stood(wherry, w, betweenLives):
 		return classOldVersionEnds
-	case len(u) == 0 && tellsOfEnds(aspect, w) && in(wherry, w, func(s span) bool {
-		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
-	}):
+	case len(u) == 0 && endsBetweenLives(aspect, notIn(w, values(upstream)), wherry, betweenLives):
 		return aspect + " while the pod ends: only Wherry tells of each end at once"
 	}
 	return ""
 }
 
-// hooks returns the times of the postStart hooks of other containers that take a while.
-func (d *differ) hooks(t *Trace, name string) (out [][2]time.Time) {
-	for _, c := range t.Calls {
-		takes := d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]
-		if c.Verb == "ExecSync" && c.Command == "postStart" && takes >= settled && c.Container != name {
-			out = append(out, [2]time.Time{c.At, c.At.Add(takes)})
-		}
-	}
-	return out
+// endsBetweenLives reports whether some values are all about ends, and the API had each of them between two lives of a static
+// pod.
+func endsBetweenLives(aspect string, w []string, wherry []span, between func(span) bool) bool {
+	return len(w) > 0 && tellsOfEnds(aspect, w) && stood(wherry, w, between)
 }
 
-// betweenLives reports whether a static pod's first life was ending then, or had ended, after its manifest was written, and that its next one
-// had just begun at most.
+// notIn returns the values of a that b does not have.
+func notIn(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
+}
+
+// stood reports whether the API had each of these values for a while, at a time for which such is true.
+func stood(spans []span, values []string, such func(span) bool) bool {
+	return all(values, func(v string) bool {
+		return slices.ContainsFunc(spans, func(s span) bool { return s.value == v && s.lasts >= settled+sends && such(s) })
+	})
+}
+
+func all(values []string, is func(string) bool) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
+}
+
+// toldAfter reports whether each value that only upstream has lasted until upstream's blocked routine continued, and each value that
+// only Wherry has began while that routine was blocked. The difference is then only that upstream's kubelet reported later.
+func (d *differ) toldAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
+	during := func(t *Trace, is func(from, to time.Time) bool) bool {
+		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(time.Second)) })
+	}
+	return stood(upstream, u, func(s span) bool {
+		end := s.since.Add(s.lasts)
+		return during(d.upstream, func(_, to time.Time) bool {
+			return s.since.Before(to) && end.After(to.Add(-2*time.Second)) && end.Before(to)
+		})
+	}) && stood(wherry, w, func(s span) bool {
+		return during(d.wherry, func(from, to time.Time) bool { return s.since.After(from) && s.since.Before(to) })
+	})
+}
+
+// beginsAgain reports whether the postStart hook of a later instance of a container had just begun at that time.
+func (t *Trace) beginsAgain(at time.Time, name string) bool {
+	return slices.ContainsFunc(t.Calls, func(c Call) bool {
+		return c.Container == name && c.Command == "postStart" && c.Attempt%lifeAttempts > 0 && at.Sub(c.At).Abs() < time.Second
+	})
+}
+
+// hookFails reports whether a container's postStart hook fails, itself or because its container ends first.
+func (c *Case) hookFails(name string) bool {
+	return slices.ContainsFunc(c.Plays[name], func(p Play) bool {
+		_, fails := p.Fails["postStart"]
+		return fails || p.Exits && p.Runs <= p.Slow["postStart"]
+	})
+}
+
+// hookEndsItself reports whether a container ends by itself at about the time when its postStart hook does.
+func (c *Case) hookEndsItself(name string) bool {
+	return slices.ContainsFunc(c.Plays[name], func(p Play) bool {
+		takes, slow := p.Slow["postStart"]
+		return slow && p.Exits && (p.Runs-takes).Abs() < time.Second
+	})
+}
+
+// betweenLives reports whether, at that time after the manifest was written, a static pod's first life was ending or had ended,
+// and its next life had begun at most a moment before.
 func (t *Trace) betweenLives(at, written time.Time) bool {
 	var ends, next time.Time
 	for _, c := range t.Calls {
@@ -178,7 +214,7 @@ func (d *differ) comesBack() bool {
 	return false
 }
 
-// written is when a static pod's manifest was last written.
+// written returns when a static pod's manifest was last written.
 func (d *differ) written() (at time.Duration) {
 	for _, a := range d.c.Acts {
 		if a.Do == WriteFile {
@@ -188,7 +224,7 @@ func (d *differ) written() (at time.Duration) {
 	return at
 }
 
-// stopsLate reports whether a container was asked to end, or its hook was run, when it had ended.
+// stopsLate reports whether a container was asked to end, or its hook was run, after the container had ended.
 func (t *Trace) stopsLate(name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool { return c.Container == name && c.Late })
 }
@@ -203,21 +239,7 @@ func (t *Trace) hurries(name string) bool {
 	return false
 }
 
-// failsInTheEnd reports whether a probe of a container began to fail at about the time when it was asked to end: whether it ran once more
-// hangs on a moment.
-func (d *differ) failsInTheEnd(t *Trace, name string) bool {
-	for attempt, in := range t.instances(name) {
-		for _, probe := range probeNames {
-			w, fails := d.c.play(name, attempt%lifeAttempts).Fails[probe]
-			if fails && !in.stopped.IsZero() && in.stopped.Sub(in.began.Add(w.From)).Abs() < probed {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// hookEndsWith reports whether a preStop hook ended at about the time when its container was killed.
+// hookEndsWith reports whether a preStop hook ended at about the time at which its container was killed.
 func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	for _, hook := range t.Calls {
 		if hook.Container != name || hook.Command != "preStop" {
@@ -234,8 +256,8 @@ func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	return false
 }
 
-// endsLast reports whether a container was asked to end in the five seconds before the pod's deletion: whether it has a back-off hangs on a
-// moment.
+// endsLast reports whether a container was asked to end in the five seconds before the pod's deletion. Whether the container then
+// has a back-off depends on the timing.
 func (t *Trace) endsLast(name string) bool {
 	in := newest(t.instances(name))
 	return in != nil && !in.stopped.IsZero() && in.stopped.Before(t.Deleted) && t.Deleted.Sub(in.stopped) < late
@@ -252,31 +274,28 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether all that is told of a container's readiness while its pod ends is that it is not ready, and that it is asked
-// over the network.
+// hearsNobody reports whether the differing values say only that a container is not ready, and its readiness probe asks over the
+// network. Such values appear while the pod ends.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	if len(w) > 0 || !strings.HasPrefix(aspect, "readiness") || slices.ContainsFunc(u, func(v string) bool { return !strings.Contains(v, " ready=false ") }) {
 		return false
 	}
-	return slices.ContainsFunc(slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers), func(x v1.Container) bool {
-		_, asks := networkProbes(x)["readiness"]
-		return x.Name == name && asks
-	})
+	p := d.c.probe(name, "readiness")
+	return p != nil && p.Exec == nil
 }
 
-// unheard reports whether a probe over the network found nobody who listens, though the container listens for as long as it runs: it had ended.
+// unheard reports whether a network probe failed because nobody listened, although the container listens for as long as it runs.
+// The container had then ended.
 func (d *differ) unheard(name, message string) bool {
 	kind, text, failed := strings.Cut(message, " probe failed: ")
 	if !failed || !slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF", "failed to connect service"}, func(s string) bool { return strings.Contains(text, s) }) {
 		return false
 	}
-	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
-		how, is := networkProbes(x)[strings.ToLower(kind)]
-		if x.Name != name || !is {
-			continue
-		}
-		closes := how.TCPSocket != nil && slices.ContainsFunc(d.c.Plays[name], func(p Play) bool { _, fails := p.Fails[strings.ToLower(kind)]; return fails })
-		return !closes
+	probe := strings.ToLower(kind)
+	p := d.c.probe(name, probe)
+	if p == nil || p.Exec != nil {
+		return false
 	}
-	return false
+	closes := p.TCPSocket != nil && slices.ContainsFunc(d.c.Plays[name], func(p Play) bool { _, fails := p.Fails[probe]; return fails })
+	return !closes
 }

@@ -18,7 +18,7 @@ func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// A deadline that passes while the pod is ending is no reason of its end; one that ends it is.
+// A deadline that passes while the pod is already ending is not the reason of its end. A deadline that ends the pod is.
 func TestADeadlineInTheEnd(t *testing.T) {
 	c := oneContainer()
 	c.Spec.ActiveDeadlineSeconds = new(int64(45))
@@ -37,8 +37,9 @@ func TestADeadlineInTheEnd(t *testing.T) {
 	}
 }
 
-// What upstream's kubelet tells when the hook of another container has ended is told as that, and nothing beside the hook is.
-func TestWhatIsToldAfterAHook(t *testing.T) {
+// A status that upstream's kubelet sends only after another container's hook has ended gets the class of that hook. Without a
+// hook it gets no such class.
+func TestWhatIsReportedAfterAHook(t *testing.T) {
 	for hook, class := range map[bool]string{true: classToldAfterHook, false: `states of main: only upstream has ["waiting ContainerCreating"]`} {
 		c := twoContainers()
 		c.Plays = map[string][]Play{}
@@ -57,7 +58,7 @@ func TestWhatIsToldAfterAHook(t *testing.T) {
 	}
 }
 
-// without returns the class, unless it is decided: decided ones are not shown.
+// without returns the class, unless it is the decided one, because decided classes are not shown.
 func without(class, decided string) []string {
 	if class == decided {
 		return nil
@@ -65,7 +66,7 @@ func without(class, decided string) []string {
 	return []string{class}
 }
 
-// A container that ended by itself may be probed once more over the network; one whose port is closed by its play has failed its probe.
+// A network probe may run once more after its container ended by itself. But if the play closes the port, the probe has failed.
 func TestAProbeThatFindsNobody(t *testing.T) {
 	const refused = "Liveness probe failed: dial tcp 127.60.0.1:8101: connect: connection refused"
 	for _, try := range []struct {
@@ -90,7 +91,7 @@ func TestAProbeThatFindsNobody(t *testing.T) {
 	}
 }
 
-// Phases of a static pod count until its manifest is removed, also those that come with its end.
+// The phases of a static pod are compared until its manifest is removed, also those that begin at the same time as its end.
 func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	c := oneContainer()
 	c.Kind = Static
@@ -107,7 +108,7 @@ func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	}
 }
 
-// How the status of an instance that only one side made goes on is no difference; what comes before it is.
+// The status of an instance that only one side started is no difference. A difference before that instance is one.
 func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	u, w := newLife(), newLife()
 	w.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})

@@ -14,23 +14,25 @@ import (
 type Case struct {
 	Seed uint64
 	Kind Kind
-	// Name is the first part of its pods' names; the side's name follows. Empty: the runner chooses one.
+	// Name is the first part of its pods' names; the name of the side follows. If it is empty, the runner chooses one.
 	Name        string
 	Annotations map[string]string `json:",omitempty"`
 	Spec        v1.PodSpec
-	// Plays says what the instances of a container do, by container name: the first play is the first instance's, the last
-	// play is that of all later ones.
+	// Plays says what the instances of a container do, by container name. The first play is for the first instance, and so on;
+	// the last play is for all later ones too.
 	Plays map[string][]Play
-	// Acts are in the order of their times.
+	// Acts are ordered by time.
 	Acts []Act
 	// For is how long the pod is watched before it is deleted.
 	For time.Duration
+	// Kill says that a restart kills both agents instead of asking them to end.
+	Kill bool `json:",omitempty"`
 }
 
 // Kind is what a case tests.
 type Kind string
 
-// The kinds of cases.
+// These are the kinds of cases.
 const (
 	Life    Kind = ""        // a life with acts and plays
 	Spec    Kind = "spec"    // the messages to the runtime are compared
@@ -40,39 +42,39 @@ const (
 
 // Play is what one instance of a container does.
 type Play struct {
-	// Exits after Runs with Code. If Exits is false, it runs until it is stopped.
+	// If Exits is true, the container exits after Runs with Code. Otherwise it runs until it is stopped.
 	Exits  bool
 	Runs   time.Duration
 	Code   int32
 	Reason string // reason of the exit, such as OOMKilled; empty: the runtime's usual one
-	// Term is what it does when it is asked to end.
+	// Term is how it answers when it is asked to end.
 	Term Term
 	// StartError makes the runtime refuse the start.
 	StartError string
-	// Fails are the times since the start during which a command of this name fails: liveness, readiness, startup,
-	// postStart, preStop.
+	// Fails contains, by name, the time after the start during which a command fails: liveness, readiness, startup, postStart,
+	// preStop.
 	Fails map[string]Window
-	// Slow has how long commands take; a command without an entry takes no time.
+	// Slow is how long commands take. A command without an entry takes no time.
 	Slow map[string]time.Duration
 }
 
 // Term is how a container answers SIGTERM.
 type Term int
 
-// The answers to SIGTERM.
+// These are the answers to SIGTERM.
 const (
 	TermEnds    Term = iota // ends at once, with 143
 	TermZero                // ends at once, with 0
 	TermSlow                // ends after a second and a half, with 0
-	TermIgnored             // runs on until it is killed
+	TermIgnored             // keeps running until it is killed
 )
 
-// Window is a span of time since a container's start. To zero: without end.
+// Window is a span of time since a container's start. If To is zero, it has no end.
 type Window struct{ From, To time.Duration }
 
 func (w Window) has(d time.Duration) bool { return d >= w.From && (w.To == 0 || d < w.To) }
 
-// Act is what a user, or the machine, does to the pod.
+// Act is something that a user, or the machine, does to the pod.
 type Act struct {
 	At        time.Duration
 	Do        Deed
@@ -84,17 +86,17 @@ type Act struct {
 // Deed is the kind of an Act.
 type Deed string
 
-// The deeds.
+// These are the kinds of acts.
 const (
 	Delete      Deed = "delete"
 	SetImage    Deed = "set-image"
 	Debug       Deed = "debug"        // adds an ephemeral container
 	Resize      Deed = "resize"       // resizes the CPU of a container
-	LoseSandbox Deed = "lose-sandbox" // the sandbox ends behind the agent's back
+	LoseSandbox Deed = "lose-sandbox" // the sandbox ends without a request of the agent
 
-	// Of static pods:
+	// These are for static pods.
 	WriteFile    Deed = "write-file"    // writes the pod's file, with another image if a container is named
-	RemoveFile   Deed = "remove-file"   // removes it
+	RemoveFile   Deed = "remove-file"   // removes the pod's file
 	DeleteMirror Deed = "delete-mirror" // deletes the pod in the API
 )
 
@@ -107,7 +109,7 @@ func (c *Case) play(container string, attempt uint32) Play {
 	return plays[min(int(attempt), len(plays)-1)]
 }
 
-// String returns the case as a person reads it: what differs from the plainest pod, then plays and acts.
+// String describes the case for people: how it differs from the simplest pod, then its plays and acts.
 func (c *Case) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, watched for %s: restartPolicy %s, grace %d", c.Seed, c.For, c.Spec.RestartPolicy, *c.Spec.TerminationGracePeriodSeconds)
@@ -135,7 +137,7 @@ func (c *Case) playsOf(b *strings.Builder, name string) {
 	}
 }
 
-// traits describes what a container has besides its name and command.
+// traits describes everything of a container except its name and command.
 func traits(x v1.Container) string {
 	var b strings.Builder
 	if x.Image != image {
@@ -171,7 +173,7 @@ func traits(x v1.Container) string {
 	return b.String()
 }
 
-// handler describes how a probe asks, unless it is a command.
+// handler describes how a probe asks; "" if it runs a command.
 func handler(p *v1.Probe) string {
 	switch {
 	case p.HTTPGet != nil:
@@ -215,7 +217,7 @@ func (c *Case) containers() (names []string) {
 	return append(names, "debug")
 }
 
-// forced reports whether the pod leaves the API before its containers have ended.
+// forced reports whether the pod is removed from the API before its containers have ended.
 func (c *Case) forced() bool {
 	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete && a.Grace == 0 })
 }
@@ -225,7 +227,7 @@ func (c *Case) sidecarPorts() bool {
 	return slices.ContainsFunc(c.Spec.InitContainers, func(x v1.Container) bool { return len(x.Ports) > 0 && c.kind(x.Name) == "sidecar" })
 }
 
-// kind says which kind of container a name is.
+// kind returns the kind of a container: main, init, sidecar or ephemeral.
 func (c *Case) kind(name string) string {
 	for _, x := range c.Spec.InitContainers {
 		if x.Name == name {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Pair has the traces of a case on both agents.
+// Pair contains the traces of a case on both agents.
 type Pair struct{ Upstream, Wherry *Trace }
 
 // line is something that one agent did, or that the API saw.
@@ -19,11 +19,11 @@ type line struct {
 	text   string
 }
 
-// column is the width of a side in characters.
+// column is the width of one side in characters.
 const column = 62
 
-// Columns prints both sides beside each other, in the order of time: the requests to the runtime (of probes only those of hooks)
-// and what the API saw.
+// Columns prints both sides next to each other, ordered by time: the requests to the runtime and what the API saw. Of commands in
+// containers it prints only hooks.
 func (p *Pair) Columns(c *Case) string {
 	all := append(p.Upstream.lines(c, false), p.Wherry.lines(c, true)...)
 	slices.SortStableFunc(all, func(a, b line) int { return int(a.at - b.at) })

@@ -13,41 +13,43 @@ import (
 
 // Difference is one thing that the two agents did differently with one pod.
 type Difference struct {
-	// Class says of what kind it is: the aspect, the kind of container, and how the two sides differ, without names and
-	// numbers that vary from pod to pod. Decisions are made by class.
+	// Class is the kind of difference: the aspect, the kind of container, and how the two sides differ, without names and numbers
+	// that vary from pod to pod. Each decision is about one class.
 	Class string
-	// Level tells causes from consequences.
+	// Level distinguishes causes from consequences.
 	Level Level
-	// About is the pod's part that differs; Upstream and Wherry are the two sides.
+	// About is the part of the pod that differs. Upstream and Wherry are the two values.
 	About, Upstream, Wherry string
 }
 
-// Level tells causes from consequences: an agent that starts a container once more also says other things about it. Of a case
-// with undecided differences only those of the lowest level are shown, beside those of Config.
+// Level distinguishes causes from consequences. For example, an agent that starts a container once more also reports other things
+// about it. Of a case with undecided differences, only those of the lowest level are shown, and those of level InConfig.
 type Level int
 
-// The levels.
+// These are the levels.
 const (
-	InConfig   Level = iota // the configuration of a sandbox or container: it has no consequence in a simulated runtime
-	InCalls                 // what the runtime was asked to do
-	InStatus                // status of containers in the API
-	InPod                   // status of the pod in the API
-	InEvents                // which events there were
+	InConfig   Level = iota // the configuration of a sandbox or container, which has no consequences in a simulated runtime
+	InCalls                 // the requests to the runtime
+	InStatus                // the status of containers in the API
+	InPod                   // the status of the pod in the API
+	InEvents                // which events exist
 	InMessages              // the messages of events
 )
 
 const (
-	// settled is how long a value must stay in the API before it is compared. What passes sooner is seen by one agent and not by
-	// the other: upstream's kubelet lists its containers once a second, and its status manager merges what is not sent yet.
+	// settled is how long a value must stay in the API before it is compared. A shorter value may be seen by only one agent,
+	// because upstream's kubelet lists its containers once a second, and its status manager merges statuses that are not sent
+	// yet.
 	settled = 2 * time.Second
-	// late is how far apart the two may do the same thing: upstream's kubelet adds up to a jitter of some seconds.
+	// late is the largest difference between the times at which the two agents do the same thing. Upstream's kubelet adds a
+	// jitter of up to some seconds.
 	late = 5 * time.Second
 )
 
 // Compare returns the differences between what upstream's kubelet and Wherry did with a case.
 func Compare(c *Case, upstream, wherry *Trace) []Difference { return Judge(c, upstream, wherry).Found }
 
-// Judge compares what upstream's kubelet and Wherry did with a case, and says what it did not compare.
+// Judge compares what upstream's kubelet and Wherry did with a case, and returns also what was not compared.
 func Judge(c *Case, upstream, wherry *Trace) Verdict {
 	d := differ{c: c, upstream: upstream, wherry: wherry, excused: map[string]int{}, extras: map[extra]time.Time{}}
 	d.configs()
@@ -70,7 +72,7 @@ func Judge(c *Case, upstream, wherry *Trace) Verdict {
 	return v
 }
 
-// calls compares what the runtime was asked to do.
+// calls compares the requests to the runtime.
 func (d *differ) calls() {
 	upstream, wherry := d.upstream, d.wherry
 	configs := len(d.found)
@@ -96,7 +98,7 @@ func (d *differ) calls() {
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
 }
 
-// later compares what the API saw. What follows something that is late by decision is late, too, and does not count.
+// later compares what the API saw. If something is late by decision, everything after it is late too and is not compared.
 func (d *differ) later() {
 	calls := len(d.found)
 	d.statuses()
@@ -120,7 +122,7 @@ func (d *differ) statuses() {
 		}
 	}
 	d.level = InPod
-	if !d.removedStatic() { // the comparison of the last status covers the phase
+	if !d.removedStatic() { // the comparison of the last status includes the phase
 		d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
 	} else {
 		d.series("phases", "the phases in the API", upstream.beforeRemoval(upstream.phases()), wherry.beforeRemoval(wherry.phases()))
@@ -138,14 +140,14 @@ type differ struct {
 	c                *Case
 	upstream, wherry *Trace
 	level            Level
-	late             *delay // the first start or stop that one side does late
+	late             *delay // the first start or stop that one side makes late
 	waited           bool   // one side waited, as decided, when the pod ended
 	found            []Difference
 	excused          map[string]int
-	extras           map[extra]time.Time // when an instance began that the other side did not come to
+	extras           map[extra]time.Time // when an instance began that the other side never started
 }
 
-// extra is a container on one side.
+// extra is an instance of a container on one side.
 type extra struct {
 	t    *Trace
 	name string
@@ -155,7 +157,7 @@ func (d *differ) add(class, about, upstream, wherry string) {
 	d.found = append(d.found, Difference{Class: class, Level: d.level, About: about, Upstream: upstream, Wherry: wherry})
 }
 
-// list notes a difference of two sequences. Its class has the elements that only one side has, in general terms.
+// list records a difference between two sequences. The class contains the elements that only one side has, without names.
 func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	if slices.Equal(upstream, wherry) {
 		return
@@ -164,7 +166,7 @@ func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	d.add(aspect+": "+only(u, w), about, strings.Join(upstream, ", "), strings.Join(wherry, ", "))
 }
 
-// fields compares last statuses, those of a container or, for "", of the pod.
+// fields compares last statuses of a container, or of the pod if name is "".
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string, name string) {
 	if upstream == nil || wherry == nil {
 		return
@@ -182,7 +184,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
-			continue // a message goes with its reason
+			continue // a message is compared with its reason
 		}
 		if excuse := d.ofAMoment(name, k, u, w); excuse != "" {
 			d.excuse(excuse, 1)
@@ -210,12 +212,16 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end", about+", "+k, u, w)
 			continue
 		}
+		if k == "lastState" && d.repeatsItsEnd(strings.TrimPrefix(about, "last status of "), u, w, upstream["state"], wherry["state"]) {
+			d.add(aspect+", lastState: upstream repeats the end that is its state, Wherry has the one before", about+", "+k, u, w)
+			continue
+		}
 		gu, gw := d.message(u), d.message(w)
 		d.add(fmt.Sprintf("%s, %s: upstream %q, Wherry %q", aspect, k, gu, gw), about+", "+k, u, w)
 	}
 }
 
-// noLastStatus returns the excuse for which the last status of a container, or of the pod, is not compared.
+// noLastStatus returns the excuse that applies to the last status of a container, or of the pod; "" if it is compared.
 func (d *differ) noLastStatus(name string) string {
 	switch {
 	case d.c.forced():
@@ -241,7 +247,7 @@ func both[K comparable, V any](a, b map[K]V) map[K]bool {
 	return all
 }
 
-// only says what one side has and the other has not.
+// only describes what only one side has.
 func only(u, w []string) string {
 	var parts []string
 	if len(u) > 0 {
@@ -266,7 +272,7 @@ func (d *differ) callsOf(name string) {
 	}
 }
 
-// instance compares what was asked of one instance of a container. It returns false where those after it are not compared.
+// instance compares the requests for one instance of a container. It returns false if later instances are not to be compared.
 func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 	about := fmt.Sprintf("calls for %s#%d", name, attempt)
 	switch {
@@ -302,7 +308,7 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 	return true
 }
 
-// sameInstance compares what both sides asked of one instance, without what hangs on a moment.
+// sameInstance compares the requests of both sides for one instance, except those that depend on the timing.
 func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about string) {
 	without := func(when bool, excuse string, part func(*instance) *instance) {
 		if !when {
@@ -323,7 +329,8 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	}
 }
 
-// resizedMeanwhile tells an instance whose container was resized after the end of the one before it had begun, and before it started.
+// resizedMeanwhile returns a text if the container was resized after the end of the instance before had begun and before this
+// instance started.
 func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) string {
 	before := d.upstream.instances(name)[attempt-1]
 	if attempt%lifeAttempts == 0 || before == nil || before.stopped.IsZero() {
@@ -337,7 +344,8 @@ func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) stri
 	return ""
 }
 
-// ownGrace tells the stop of a container with the grace period of its pod from one with that of its probe.
+// ownGrace returns a text if upstream's kubelet stopped a container with the grace period of its pod, and Wherry with that of its
+// probe.
 func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
 		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
@@ -351,7 +359,7 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	return ""
 }
 
-// sameNumber reports whether both agents started a container equally often.
+// sameNumber reports whether both agents started a container the same number of times.
 func (d *differ) sameNumber(name string) bool {
 	return len(d.upstream.instances(name)) == len(d.wherry.instances(name))
 }
@@ -365,7 +373,8 @@ func further(attempt uint32) string {
 
 var stopCall = regexp.MustCompile(`^stop\((\d+)\)$`)
 
-// sameCalls lets timeouts of two seconds and more differ by one: what a hook leaves of a grace period is no whole number.
+// sameCalls treats timeouts of two seconds and more as equal if they differ by one, because the part of a grace period that a
+// hook leaves is no whole number.
 func sameCalls(u, w []string) bool {
 	return slices.EqualFunc(u, w, func(a, b string) bool {
 		if a == b {
@@ -384,7 +393,7 @@ func sameCalls(u, w []string) bool {
 
 var numbers = regexp.MustCompile(`#\d+|(running|terminated|waiting) \d+|^\d+ ready`)
 
-// generals are elements without names and counts that vary from pod to pod.
+// generals returns elements without names and counts that vary from pod to pod.
 func (d *differ) generals(elements []string) (out []string) {
 	for _, e := range elements {
 		e = numbers.ReplaceAllStringFunc(d.general(e), func(m string) string { return strings.TrimRight(strings.TrimLeft(m, "0123456789 "), "#0123456789 ") })
@@ -410,7 +419,7 @@ var (
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )
 
-// message returns a message without what differs by nature: names, identities, durations.
+// message returns a message without the parts that differ in every run: names, IDs, durations.
 func (d *differ) message(text string) string {
 	text = podName.ReplaceAllString(text, "POD")
 	text = identity.ReplaceAllString(text, "ID")
@@ -420,7 +429,7 @@ func (d *differ) message(text string) string {
 	return d.general(text)
 }
 
-// apart returns what remains of two sequences without their longest common subsequence.
+// apart returns what is left of two sequences after their longest common subsequence is removed.
 func apart(a, b []string) (onlyA, onlyB []string) {
 	most := make([][]int, len(a)+1)
 	for i := range most {
@@ -451,12 +460,12 @@ func apart(a, b []string) (onlyA, onlyB []string) {
 	return append(onlyA, a[i:]...), append(onlyB, b[j:]...)
 }
 
-// common returns the elements of a that b has too.
+// common returns the elements of a that are also in b.
 func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return !slices.Contains(b, e) })
 }
 
-// order returns a list of first starts. Main and ephemeral containers have no order among themselves.
+// order returns a list of first starts in a fixed order. Main and ephemeral containers have no order among themselves.
 func (d *differ) order(starts []string) []string {
 	free := func(s string) bool { k := d.c.kind(s); return k == "main" || k == "ephemeral" }
 	out := slices.Clone(starts)

@@ -84,7 +84,7 @@ func TestTimeoutsWithinASecondAreEqual(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet stops, hook first, what has ended before it knows.
+// Upstream's kubelet stops a container that has ended before it knows of the end, and runs its hook first.
 func TestAStopOfWhatHasEndedIsNotCompared(t *testing.T) {
 	upstream, wherry := newLife(), newLife()
 	upstream.call(20, Call{Verb: "ExecSync", Command: "preStop", Container: "main-0", Late: true})
@@ -166,7 +166,7 @@ func TestAStopOfWhatEndsItselfIsNotCompared(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"]`)
 }
 
-// What comes and goes within two seconds is excused where something happened to the pod, and only there.
+// A value that lasts less than two seconds is excused if something happened to the pod at that time, and only then.
 func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	u, w := newLife(), newLife()
 	u.ready(1, v1.ConditionTrue, "")
@@ -210,7 +210,7 @@ func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 		`config of a container: mounts[].readonly: upstream "true", Wherry ""`)
 }
 
-// The UID of a static pod is another one on each node, and stands in paths.
+// A static pod's UID differs on each node, and is part of paths.
 func TestTheUIDOfAStaticPodIsNoDifference(t *testing.T) {
 	u, w := newLife(), newLife()
 	for l, uid := range map[*life]string{&u: "e479371b840aa0da45732e05792930aa", &w: "931dfd652105e4fb3f02fc3b1de74164"} {
@@ -244,7 +244,7 @@ func TestASlowMachineIsNoDifference(t *testing.T) {
 	}
 }
 
-// The comparison finds three faults that an agent might have. Each is planted in the recorded life of a plain pod, which is
+// The comparison finds three faults that an agent might have. Each is planted in the recorded life of a simple pod, which is
 // otherwise equal on both sides.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	plain := func() life {
@@ -271,7 +271,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// What a decision makes late is late in all that follows, and nothing else is.
+// If a decision makes one thing late, everything after it counts as late, and nothing else does.
 func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	lives := func(second float64) life {
 		l := newLife()
@@ -289,8 +289,8 @@ func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
 }
 
-// The two are told apart from a grace period that is wrong for another reason.
-func TestTheGracePeriodOfAProbeIsTold(t *testing.T) {
+// A stop with the probe's grace period has a class of its own, unlike a grace period that is wrong for another reason.
+func TestTheGracePeriodOfAProbeHasItsClass(t *testing.T) {
 	c := oneContainer()
 	c.Spec.TerminationGracePeriodSeconds = new(int64(8))
 	u, w := newLife(), newLife()
@@ -301,7 +301,7 @@ func TestTheGracePeriodOfAProbeIsTold(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`)
 }
 
-func TestALateStopBesideAPostStartHookIsTold(t *testing.T) {
+func TestALateStopBesideAPostStartHookIsReported(t *testing.T) {
 	c := oneContainer()
 	u, w := newLife(), newLife()
 	u.call(30, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})

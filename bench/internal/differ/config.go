@@ -13,15 +13,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Config is what the runtime was told of a sandbox or a container, one entry for each field: "linux.resources.cpuShares" to "2".
-// Lists that have a key stand by it, with their order in an entry of its own.
+// Config is the configuration of a sandbox or a container that the runtime received, with one entry for each field:
+// "linux.resources.cpuShares" to "2". An element of a list that has a key is named by its key. The order of such a list is an
+// entry of its own.
 type Config map[string]string
 
-// keys of lists whose elements have names.
+// keys contains the keys of lists whose elements have names.
 var keys = map[string]string{"mounts": "containerPath", "envs": "key", "devices": "containerPath", "portMappings": "containerPort"}
 
 // ConfigOf flattens a message of the runtime's interface.
 func ConfigOf(m proto.Message) Config { return configOf(m) }
+
+// OfHostID reports whether a field is the host ID of a user namespace. Each agent chooses a free range itself, so these IDs
+// differ.
+func OfHostID(field string) bool { return hostID.MatchString(field) }
 
 // configOf flattens a message of the runtime's interface.
 func configOf(m proto.Message) Config {
@@ -35,8 +40,26 @@ func configOf(m proto.Message) Config {
 	}
 	c := Config{}
 	c.flatten("", tree)
+	c.sortOptions()
 	return c
 }
+
+// sortOptions sorts the resolver's options by name, because their order has no meaning and upstream takes it from a Go map.
+func (c Config) sortOptions() {
+	var options []string
+	for field, value := range c {
+		if dnsOption.MatchString(field) {
+			options = append(options, value)
+			delete(c, field)
+		}
+	}
+	slices.Sort(options)
+	for i, value := range options {
+		c[fmt.Sprintf("dnsConfig.options[%d]", i)] = value
+	}
+}
+
+var dnsOption = regexp.MustCompile(`^dnsConfig\.options\[\d+\]$`)
 
 func (c Config) flatten(at string, node any) {
 	switch node := node.(type) {
@@ -53,7 +76,7 @@ func (c Config) flatten(at string, node any) {
 				name = fmt.Sprint(fields[keys[last]])
 				order = append(order, name)
 				if raw, err := base64.StdEncoding.DecodeString(fmt.Sprint(fields["value"])); err == nil && last == "envs" {
-					fields["value"] = string(raw) // bytes
+					fields["value"] = string(raw) // a field of type bytes
 				}
 			}
 			c.flatten(at+"["+name+"]", v)
@@ -71,22 +94,26 @@ var (
 	ownAddress   = regexp.MustCompile(`\b127\.[6-9]\d\.\d+\.\d+\b`)
 	ownCgroup    = regexp.MustCompile(`wherry-bench[^/]*`)
 	ownNode      = regexp.MustCompile(`(wherry-)?bench-(upstream|wherry)(-\d+)?`)
-	ownUID       = regexp.MustCompile(`(pod|_)[0-9a-f]{32}\b`) // of a static pod: its node is in it
+	ownUID       = regexp.MustCompile(`(pod|_)[0-9a-f]{32}\b`) // UID of a static pod, which depends on the node
 	hashed       = regexp.MustCompile(`(containers/[^/]+/)(ID|[0-9a-f]{8})\b`)
+	ownToken     = regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`)
+	hostID       = regexp.MustCompile(`([uU]id|[gG]id)(s|Mappings)\[[^\]]*\]\.hostId$`)
 )
 
-// normal returns a value without what differs by nature.
+// normal returns a value without the parts that differ on every node.
 func (d *differ) normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$3")
 	value = ownNode.ReplaceAllString(value, "NODE")
 	value = ownAddress.ReplaceAllString(value, "ADDRESS")
 	value = ownCgroup.ReplaceAllString(value, "CGROUP")
 	value = ownUID.ReplaceAllString(value, "${1}ID")
+	value = ownToken.ReplaceAllString(value, "kube-api-access-NAME")
 	value = hashed.ReplaceAllString(value, "${1}HASH")
 	return d.message(value)
 }
 
-// madeTogether reports whether both agents made the first instance of a container at about the same time: its image may change.
+// madeTogether reports whether both agents created the first instance of a container at about the same time. Otherwise its image
+// may have changed between them.
 func (d *differ) madeTogether(name string) bool {
 	u, w := d.upstream.instances(name)[0], d.wherry.instances(name)[0]
 	return u == nil || w == nil || (u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created)).Abs() < late
@@ -95,16 +122,19 @@ func (d *differ) madeTogether(name string) bool {
 // element matches the name of a list's element, which a class leaves out.
 var element = regexp.MustCompile(`\[[^\]]*\]`)
 
-// configs compares the first configuration of the sandbox and of each container.
+// configs compares the configurations of the first sandbox and of the first instance of each container.
 func (d *differ) configs() {
 	for _, name := range slices.Sorted(maps.Keys(d.upstream.Configs)) {
 		u, w := d.upstream.Configs[name], d.wherry.Configs[name]
 		if w == nil || !d.madeTogether(name) {
-			continue // the comparison of calls covers these
+			continue // the comparison of calls includes these
 		}
 		for _, field := range slices.Sorted(maps.Keys(both(u, w))) {
 			a, b := d.normal(u[field]), d.normal(w[field])
-			if a == b || field == "envs in order" { // upstream's order is that of a Go map: another one each time
+			if a == b || field == "envs in order" { // upstream iterates over a Go map, so its order is random
+				continue
+			}
+			if OfHostID(field) && a != "" && b != "" {
 				continue
 			}
 			if ofImage(field) && d.changedBefore(name) {
@@ -131,13 +161,13 @@ func (d *differ) configs() {
 	}
 }
 
-// ofImage reports whether a field follows from the image.
+// ofImage reports whether the image determines a field.
 func ofImage(field string) bool {
 	return strings.HasPrefix(field, "image.") || field == "annotations.io.kubernetes.container.hash" || field == "annotations.wherry.dev/spec-hash"
 }
 
-// changedBefore reports whether a container's image was changed before one side made its first instance: upstream's kubelet goes on with the
-// definition that it had when it began to start the pod's containers.
+// changedBefore reports whether a container's image was changed before one side created its first instance. Upstream's kubelet
+// uses the definition that it had when it began to start the pod's containers.
 func (d *differ) changedBefore(name string) bool {
 	return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
 		made := func(t *Trace) bool {

@@ -1,19 +1,15 @@
 package differ
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "slices"
 
-// Decision is a class of differences that are intended. Every other difference is a fault of Wherry or of the comparison.
+// Decision is a class of intended differences. Every other difference is a fault of Wherry or of the comparison.
 type Decision struct {
 	Class string
-	// Why says why Wherry's way is right. It quotes the documentation or an issue of upstream's where there is one.
+	// Why is the reason why Wherry's way is right. It quotes the documentation or an issue of upstream's if there is one.
 	Why string
 	// Notice is what a user notices.
 	Notice string
-	// Where names the machines that show it, if not all do.
+	// Where names the machines on which the difference appears, if not on all.
 	Where string
 }
 
@@ -208,6 +204,31 @@ var Decisions = []Decision{
 		Notice: "kubectl debug works until the pod is over.",
 	},
 	{
+		Class:  classToldAfterStop,
+		Why:    "As for a postStart hook: upstream's kubelet tells the API of the pod when the routine that waits for the container's end comes back.",
+		Notice: "kubectl get pods shows what the other containers do while one takes its grace period to end.",
+	},
+	{
+		Class:  classDeadProbed,
+		Why:    `"The kubelet restarts containers with an exponential back-off delay". Upstream's kubelet sees an end up to a second later, and a liveness probe that asks over the network meanwhile finds nobody: the container is asked to end, though it has, and its next restart counts as the first.`,
+		Notice: "A container that exits again and again waits longer each time, whatever its liveness probe meets.",
+	},
+	{
+		Class:  classHookForgotten,
+		Why:    `"If either a PostStart or PreStop hook fails, it kills the Container." Upstream's kubelet remembers in memory alone that the hook failed: after a restart in the midst of the stop it shows the container as running and ready.`,
+		Notice: "A container whose postStart hook failed ends, also where the agent is restarted meanwhile.",
+	},
+	{
+		Class:  classWaitsForHook,
+		Why:    `"The container's status is not set to RUNNING until the postStart handler completes". Upstream's kubelet shows the instance before as running meanwhile, though it has ended.`,
+		Notice: "kubectl get pods does not count a container as ready whose hook is still running.",
+	},
+	{
+		Class:  classAskedInTheEnd,
+		Why:    "Nothing restarts a container of a pod that ends, so its liveness and startup probes have ended. Upstream's kubelet 1.36 forgets those of sidecars; its next version ends them, too (kubernetes#141766).",
+		Notice: "No event tells of a failed liveness probe in a pod that ends.",
+	},
+	{
 		Class:  classHearsNobody,
 		Why:    `As for the condition ContainersReady while the pod ends: upstream's kubelet tells of the ends of an ending pod's containers when all have ended, and goes on asking them.`,
 		Notice: "A container that has ended is shown as that.",
@@ -318,6 +339,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
+		Why:    `"LastTerminationState holds the last termination state of the container": of the instance before the one whose end is the state. Upstream's kubelet shows a container that waited for its back-off when the pod ended with the same end twice, if it had removed the instance before.`,
+		Notice: "kubectl describe shows the last two ends.",
+	},
+	{
 		Class:  `phases while the pod ends: only Wherry has ["Running"]`,
 		Why:    `"Running: The Pod has been bound to a node, and all of the containers have been created." Upstream's kubelet tells of a container that it started shortly before the pod's deletion when all have ended.`,
 		Notice: "A pod whose container runs is not shown as Pending while it ends.",
@@ -356,6 +382,11 @@ var Decisions = []Decision{
 		Class:  `last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Running"`,
 		Why:    "No document says which phase the mirror of a removed static pod has; upstream gives terminal phases to pods of the API alone (kubernetes#115331). Upstream's kubelet leaves the phase of before where no container ran, Wherry says that of a pod whose containers have ended and may run again.",
 		Notice: "Nothing: the mirror is deleted at once.",
+	},
+	{
+		Class:  `last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Failed"`,
+		Why:    "The same, of a pod whose containers do not run again.",
+		Notice: "As above.",
 	},
 	{
 		Class:  "the mirror of a removed static pod shows how it ended: only Wherry's",
@@ -439,14 +470,14 @@ var Decisions = []Decision{
 	},
 }
 
-// Decided reports whether a class stands in the table.
+// Decided reports whether the table contains a class.
 func Decided(class string) bool {
 	has := func(d Decision) bool { return d.Class == class }
 	return slices.ContainsFunc(Decisions, has) || slices.ContainsFunc(ConfigDecisions, has)
 }
 
-// Shown returns the undecided differences of a case without the consequences of others: those of the lowest level that has any, and
-// those of configuration.
+// Shown returns the undecided differences of a case without the consequences of others: those of the lowest level that has any,
+// and those of configurations.
 func Shown(found []Difference) (shown []Difference) {
 	lowest := InMessages
 	for _, d := range found {
@@ -461,68 +492,3 @@ func Shown(found []Difference) (shown []Difference) {
 	}
 	return shown
 }
-
-// Document returns the table as a page.
-func Document() string {
-	var b strings.Builder
-	b.WriteString(`# What Wherry does differently from upstream's kubelet
-
-<!-- Generated from bench/internal/differ/decisions.go by: cd bench && go test ./internal/differ -run TestDocument -update -->
-
-` + "`make differential`" + ` runs the same generated pods on upstream's kubelet and on Wherry, each over a simulated runtime of its own, and
-compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. A
-difference counts when the case shows it twice. A difference that is in no table of this page fails the run, and so does an entry
-that no case of a run of 2,500 or more needs.
-
-A case in which upstream's kubelet tells the API of a container more than six seconds late tells of the machine and is left out;
-more than two of a hundred fail the run. Probes are commands, HTTP and gRPC requests, and connections; the simulated pods answer on
-loopback addresses of their own. Not generated: devices, and volumes that need a driver.
-
-How sharp the comparison is can be tried: ` + "`-record FILE`" + ` keeps what both agents did, and ` + "`-replay FILE -plant grace`" + ` (or restart, or
-reason) compares it again with a fault in all that Wherry did, and says how many cases show it.
-
-## What is not compared
-
-Upstream's kubelet looks at its containers once a second, and starts them and writes statuses one after another. So some lines that
-differ are no difference. A run prints how many cases and lines each of these rules took, and fails when a rule takes more than its
-bound. A judge that excuses too much could not fail.
-
-`)
-	b.WriteString("| Rule | Why | Bound, of 100 cases |\n|---|---|---|\n")
-	for _, e := range Excuses {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(e.Name), cell(e.Why), e.Bound())
-	}
-	fmt.Fprintf(&b, "\nOf a hundred cases at most %g may have two things whose order an agent may see either way.\n\n## Decided differences\n\n", MostCrossed)
-	if len(Decisions) == 0 {
-		b.WriteString("No difference is decided yet.\n")
-	} else {
-		b.WriteString("| Difference | Why | What a user notices |\n|---|---|---|\n")
-	}
-	b.WriteString(rows(Decisions))
-	b.WriteString(aboutConfigs)
-	b.WriteString(rows(ConfigDecisions))
-	b.WriteString(aboutSuite)
-	b.WriteString(undecided)
-	return b.String()
-}
-
-func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
-
-// aboutSuite has what the generated pods do not come to.
-const aboutSuite = `
-## What upstream's own node suite shows
-
-| Difference | Why | What a user notices |
-|---|---|---|
-| a pod that the node preempts, evicts or ends for its shutdown, and whose containers then exit with 0: upstream Succeeded without a reason, Wherry Failed with the reason | "PodFailed means that all containers in the pod have terminated, and at least one container has terminated in a failure (exited with a non-zero exit code or was stopped by the system)." Upstream's kubelet says Failed too while it ends the pod, and derives the phase from the exit codes alone when the containers have ended; its maintainers kept that (kubernetes#118310), and an open issue asks how to tell such a pod from one that is done (kubernetes#141483). The test "should add DisruptionTarget condition to the preempted pod" of the suite wants Succeeded. | A Job does not count work as done that the node broke off, and the status says for what. |
-`
-
-// undecided says what is not decided yet.
-const undecided = `
-## Not decided yet
-
-With the rules of this page two runs (1,425 cases from seed 41000 and 1,169 from seed 43000, the second with probes over the network and
-restarts of both agents) have no undecided difference but one that is mended since; the rules were made after looking at them. A third run of a
-seed never used (1,125 cases from 45000) had 12 cases with one, in nine classes: failures of readiness probes that upstream's kubelet alone
-tells of (5), the phase of the mirror of a removed static pod (2), and five of one case each. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
-`

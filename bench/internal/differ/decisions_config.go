@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ConfigDecisions are the classes that stay of what the comparison of configurations finds (make differential-config): pods that
-// the runner of lives does not make.
+// ConfigDecisions are the classes of intended differences that only the comparison of configurations finds (make
+// differential-config), because the runner of lives does not create such pods.
 var ConfigDecisions = []Decision{
 	{
 		Class:  `config of a container: image.runtimeHandler: upstream "", Wherry "HANDLER"`,
@@ -65,7 +65,7 @@ var ConfigDecisions = []Decision{
 	},
 }
 
-// rows are decisions as lines of a table.
+// rows formats decisions as lines of a table.
 func rows(all []Decision) string {
 	var b strings.Builder
 	for _, d := range all {
@@ -78,7 +78,7 @@ func rows(all []Decision) string {
 	return b.String()
 }
 
-// aboutConfigs stands before the differences of configuration.
+// aboutConfigs is the text before the differences of configuration.
 const aboutConfigs = `
 ## What the runtime is told, field by field
 

@@ -24,7 +24,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-func TestDecisionsAreWhole(t *testing.T) {
+func TestDecisionsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, d := range Decisions {
 		if d.Class == "" || d.Why == "" || d.Notice == "" {

@@ -9,11 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// How a pod ends, and what comes after.
+// This file finds when a pod's end begins, and compares what happens after that.
 
 // part splits spans into those that began before the pod's end did, and the others.
-func (t *Trace) part(spans []span) (before, after []span) {
-	ends := t.ends()
+func (d *differ) part(t *Trace, spans []span) (before, after []span) {
+	ends := d.ends(t)
 	for _, s := range spans {
 		if s.since.Before(ends) {
 			before = append(before, s)
@@ -34,23 +34,21 @@ func (t *Trace) beforeRemoval(spans []span) (out []span) {
 	return out
 }
 
-// inTheEnd says whether two sequences differ in nothing that began before the pod's end, and returns the values that only one side
-// had after that, each on its own.
+// inTheEnd compares two sequences that may differ after the pod's end began. only is true if they do not differ before that. u
+// and w are the values that only one side had after that.
 func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
-	uBefore, uAfter := d.upstream.part(upstream)
-	wBefore, wAfter := d.wherry.part(wherry)
+	uBefore, uAfter := d.part(d.upstream, upstream)
+	wBefore, wAfter := d.part(d.wherry, wherry)
 	uMore, _ := apart(d.upstream.lasting(uBefore), values(wherry))
 	wMore, _ := apart(d.wherry.lasting(wBefore), values(upstream))
 	uMore = d.withoutWaits(uMore, values(wherry))
 	u, w = d.upstream.lasting(uAfter), d.wherry.lasting(wAfter)
-	without := func(a, b []string) []string {
-		return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
-	}
-	return without(u, w), without(w, u), len(uMore)+len(wMore) == 0
+	return notIn(u, w), notIn(w, u), len(uMore)+len(wMore) == 0
 }
 
-// ends returns when the pod's end began: its deletion, or the first stop after which nothing was started any more.
-func (t *Trace) ends() time.Time {
+// ends returns when the pod's end began on one side. That is its deletion, or the first stop after which nothing was started and
+// no main container kept running.
+func (d *differ) ends(t *Trace) time.Time {
 	last := t.Created
 	for _, c := range t.Calls {
 		if c.Verb == "StartContainer" {
@@ -58,14 +56,31 @@ func (t *Trace) ends() time.Time {
 		}
 	}
 	for _, c := range t.Calls {
-		if (c.Verb == "StopContainer" || c.Verb == "StopPodSandbox") && !c.At.Before(last) && c.At.Before(t.Deleted) {
+		ends := c.Verb == "StopPodSandbox" || c.Verb == "StopContainer" && !d.runsOn(t, c.At)
+		if ends && !c.At.Before(last) && c.At.Before(t.Deleted) {
 			return c.At
 		}
 	}
 	return t.Deleted
 }
 
-// mirrorWithoutEnd reports whether upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
+// runsOn reports whether a main container had not ended at that time and was not asked to end soon after.
+func (d *differ) runsOn(t *Trace, at time.Time) bool {
+	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+		all := t.instances(x.Name)
+		for attempt, in := range all {
+			p := d.c.play(x.Name, attempt%lifeAttempts)
+			over := p.StartError != "" || p.Exits && in.began.Add(p.Runs).Before(at.Add(listed)) || !in.stopped.IsZero() && in.stopped.Before(at.Add(settled))
+			if all[attempt+1] == nil && in.began.Before(at) && !over {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// mirrorWithoutEnd reports whether upstream's kubelet removed the mirror of a removed static pod from the API before it reported
+// the pod's end.
 func (d *differ) mirrorWithoutEnd() bool {
 	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
 		return false
@@ -73,13 +88,10 @@ func (d *differ) mirrorWithoutEnd() bool {
 	if d.upstream.running(d.upstream.last()) {
 		return true
 	}
-	return d.upstream.waits() && d.wherry.last() != nil && !d.wherry.waits()
-}
-
-// waits reports whether the last status has a container that waits.
-func (t *Trace) waits() bool {
-	s := t.last().Status
-	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c v1.ContainerStatus) bool { return c.State.Waiting != nil })
+	return d.wherry.last() != nil && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		u, w := statusOf(d.upstream.last(), name), statusOf(d.wherry.last(), name)
+		return u != nil && u.State.Waiting != nil && w != nil && w.State.Terminated != nil
+	})
 }
 
 // running reports whether a version of the pod shows a container as running that was asked to end later.
@@ -90,31 +102,33 @@ func (t *Trace) running(p *v1.Pod) bool {
 	})
 }
 
-// changedAfterItsEnd reports whether somebody changed the pod after it had ended, and Wherry's last status is of the newer version.
+// changedAfterItsEnd reports whether somebody changed the pod after it had ended, and Wherry's last status is about the newer
+// version.
 func (d *differ) changedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
 }
 
-// deletedAfterItsEnd reports whether somebody deleted the pod after it had ended, and upstream's kubelet alone wrote a status for that.
+// deletedAfterItsEnd reports whether somebody deleted the pod after it had ended, and only upstream's kubelet wrote a status
+// because of that.
 func (d *differ) deletedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Status.ObservedGeneration == u.Generation && u.DeletionTimestamp != nil && w.Status.ObservedGeneration == u.Generation-1 &&
 		d.after(func(a Act) bool { return a.Do == Delete })
 }
 
-// resizedInItsEnd reports whether somebody resized the pod when it had ended, or was ending on both sides.
+// resizedInItsEnd reports whether somebody resized the pod after it had ended, or while it was ending on both sides.
 func (d *differ) resizedInItsEnd() bool {
 	return d.after(func(a Act) bool { return a.Do == Resize }) || slices.ContainsFunc(d.c.Acts, func(a Act) bool {
-		ending := func(t *Trace) bool { return !t.Created.Add(a.At).Before(t.ends()) }
+		ending := func(t *Trace) bool { return !t.Created.Add(a.At).Before(d.ends(t)) }
 		return a.Do == Resize && ending(d.upstream) && ending(d.wherry)
 	})
 }
 
-// removedStatic reports whether the case is a static pod's whose manifest was removed.
+// removedStatic reports whether the case is a static pod whose manifest was removed.
 func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 
-// after reports whether such an act came when upstream's kubelet had told of the pod's end, or shortly before.
+// after reports whether such an act came after upstream's kubelet had reported the pod's end, or shortly before that.
 func (d *differ) after(such func(Act) bool) bool {
 	for _, s := range d.upstream.Statuses {
 		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
@@ -124,7 +138,13 @@ func (d *differ) after(such func(Act) bool) bool {
 	return false
 }
 
-// toldBefore reports whether upstream's kubelet had told the API of the same end of that container.
+// repeatsItsEnd reports whether upstream's last status shows the same end twice, as state and as last state, while Wherry shows
+// that end as the state and, as the last state, another end that upstream's kubelet had reported before.
+func (d *differ) repeatsItsEnd(name, lastU, lastW, u, w string) bool {
+	return u == w && lastU == u && strings.HasPrefix(u, "terminated ") && lastW != lastU && d.toldBefore(name, lastW)
+}
+
+// toldBefore reports whether upstream's kubelet had reported the same end of that container to the API.
 func (d *differ) toldBefore(name, state string) bool {
 	fields := strings.Fields(state)
 	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.Statuses, func(seen Seen) bool {
@@ -133,14 +153,15 @@ func (d *differ) toldBefore(name, state string) bool {
 			return false
 		}
 		told := s.State.Terminated
-		if told == nil { // the end of an instance that waits for its next start
+		if told == nil { // the end of an instance whose next start is delayed
 			told = s.LastTerminationState.Terminated
 		}
 		return told != nil && told.Reason == fields[1] && fmt.Sprint(told.ExitCode) == fields[2]
 	})
 }
 
-// endIsTaken reports whether all that differs is an end that upstream's kubelet had told and takes back: the last status tells of that.
+// endIsTaken reports whether the only difference is an end that upstream's kubelet had reported and later removes from the
+// status. The comparison of the last status reports that.
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
 	unknown := func(v string) bool {
@@ -149,8 +170,8 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
 
-// withoutWaits takes out of upstream's values what it shows of a failed start or end while it waits already: those of an attempt of
-// which Wherry says that it waits.
+// withoutWaits removes from upstream's values those about a failed start or end that it shows while it already waits: those of an
+// attempt that Wherry shows as waiting.
 func (d *differ) withoutWaits(u, wherry []string) []string {
 	return slices.DeleteFunc(u, func(v string) bool {
 		fields := strings.Fields(v)
@@ -163,11 +184,11 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 	})
 }
 
-// unknownEnd is the reason of an end that nobody saw.
+// unknownEnd is the reason of an end that the kubelet did not see.
 const unknownEnd = "ContainerStatusUnknown"
 
-// withoutUnknown takes an end of which upstream's kubelet knows nothing any more, though it had told of it, out of its values, and
-// that end out of Wherry's. The last status tells of it.
+// withoutUnknown removes from upstream's values an end that upstream's kubelet has forgotten although it had reported it. It
+// removes the same end from Wherry's values. The comparison of the last status reports that.
 func (d *differ) withoutUnknown(name string, u, w []string) ([]string, []string) {
 	told := func(v string) bool {
 		fields := strings.Fields(v)

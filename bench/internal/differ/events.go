@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// repeated are the events whose number hangs on how often an agent looks, or on when the deletion came between two tries.
+// repeated lists the events whose number depends on how often an agent looks, or on whether the deletion came between two tries.
 var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
 
-// events compares which events there were, whether a reason came once or more often, and what was said.
+// events compares which events exist, whether a reason came once or more often, and the messages.
 func (d *differ) events() {
 	upstream, wherry := d.upstream.Events, d.wherry.Events
 	often := func(k string, n int) string {
@@ -19,13 +19,18 @@ func (d *differ) events() {
 			return "none"
 		case n == 1:
 			return "one"
-		case slices.Contains(repeated, strings.Fields(k)[1]):
+		case slices.Contains(repeated, strings.Fields(k)[1]), d.c.Kind == Restart && strings.Fields(k)[1] == "Killing": // after a restart the next agent continues the kill
 			return "one"
 		}
 		return "several"
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
+		if d.askedInTheEnd(containerOf(k), probeOf(k, u, w), u, w) {
+			d.level = InEvents
+			d.add(classAskedInTheEnd, "events "+k, fmt.Sprintf("%d %s", u.Count, u.Message), "")
+			continue
+		}
 		if excuse := d.noEvent(k, u, w); excuse != "" {
 			if often(k, u.Count) != often(k, w.Count) || d.message(u.Message) != d.message(w.Message) {
 				d.excuse(excuse, 1)
@@ -52,7 +57,7 @@ func (d *differ) events() {
 	}
 }
 
-// noEvent returns the excuse for which the events of a key are not compared.
+// noEvent returns the excuse that applies to the events of a key; "" if they are compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
@@ -63,7 +68,7 @@ func (d *differ) noEvent(k string, u, w Event) string {
 	return d.hangsOnAMoment(k, u, w)
 }
 
-// ofWhat tells some events apart from others of their reason.
+// ofWhat distinguishes some events from other events of the same reason.
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
@@ -77,7 +82,7 @@ func (d *differ) ofWhat(k string) string {
 	return ""
 }
 
-// sharesMissing reports whether several containers have the image that no registry has.
+// sharesMissing reports whether several containers use the image that no registry has.
 func (d *differ) sharesMissing() bool {
 	n := 0
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
@@ -88,11 +93,11 @@ func (d *differ) sharesMissing() bool {
 	return n > 1
 }
 
-// burst is how many events of one type about one object a client writes at once; then one goes out each five minutes, and chance
-// says which are left out.
+// burst is how many events of one type about one object a client sends at once. After that it sends one each five minutes, and
+// chance decides which events are lost.
 const burst = 25
 
-// talks reports whether there were so many events of a key's type that some were left out.
+// talks reports whether there were so many events of a key's type that some were lost.
 func (t *Trace) talks(k string) bool {
 	kind, all := strings.Fields(k)[0], 0
 	for other, e := range t.Events {

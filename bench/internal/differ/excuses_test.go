@@ -9,11 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An exit that upstream's kubelet may see before or after an act parts the two sides; one that both see before does not.
+// If upstream's kubelet may see an exit before or after an act, the two sides may differ. If both see the exit before the act,
+// they may not.
 func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 	for at, crossed := range map[time.Duration]bool{5 * time.Second: true, 12 * time.Second: false, 3 * time.Second: false} {
 		c := oneContainer()
-		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}}} // it exits in second 4.5
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}}} // the container exits in second 4.5
 		c.Acts = []Act{{At: at, Do: SetImage, Container: "main-0"}}
 		if v := Judge(c, newLife().Trace, newLife().Trace); v.Crossed != crossed {
 			t.Errorf("an exit in second 4.5, an act after %s: crossed %t, want %t", at, v.Crossed, crossed)
@@ -21,7 +22,8 @@ func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 	}
 }
 
-// What two containers do by themselves is not crossed by the start of one of them, nor is one container with itself.
+// What two containers do by themselves is not crossed with the start of one of them. What one container does is not crossed with
+// itself.
 func TestStartsOfOtherContainersAreNotCrossed(t *testing.T) {
 	c := twoContainers()
 	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 4 * time.Second}}}
@@ -53,7 +55,7 @@ func TestUncrossLeavesConfigurationAndWhatIsDecided(t *testing.T) {
 	}
 }
 
-// Each excuse counts the lines that it takes, and none where the sides are equal.
+// Each excuse counts the lines that it removes. If the sides are equal, it counts none.
 func TestExcusesAreCounted(t *testing.T) {
 	if v := Judge(oneContainer(), newLife().Trace, newLife().Trace); len(v.Excused) > 0 {
 		t.Errorf("equal lives need excuses: %v", v.Excused)
@@ -102,7 +104,7 @@ func TestEachExcuseHasABoundAndAReason(t *testing.T) {
 	}
 }
 
-// An event of a hook that says that it was cut short is no difference; one that says that it failed is.
+// An event that says that a hook was cut short is no difference. An event that says that the hook failed is one.
 func TestAHookThatIsCutShort(t *testing.T) {
 	for message, found := range map[string]bool{"PreStopHook failed: context canceled": false, "PreStopHook failed": true} {
 		u, w := newLife(), newLife()
@@ -113,7 +115,8 @@ func TestAHookThatIsCutShort(t *testing.T) {
 	}
 }
 
-// A start that upstream's kubelet does not come to, since it waits by decision, counts for that decision; another one does not.
+// If upstream's kubelet does not start a container because it waits by decision, that decision is counted. Another missing start
+// is a difference.
 func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	for changed, class := range map[bool]string{
 		true:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
@@ -147,7 +150,7 @@ func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	}
 }
 
-// A deadline beside an act is crossed; an act beside the deletion that it is, is not.
+// A deadline close to an act is crossed. An act close to the deletion that it causes is not.
 func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	for deadline, crossed := range map[int64]bool{8: true, 20: false} {
 		c := oneContainer()

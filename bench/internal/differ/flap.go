@@ -5,21 +5,23 @@ import (
 	"time"
 )
 
-// A value that stands in the API for less than two seconds is no difference: see excusePassing. But an agent that goes from a value to
-// another and back for no reason flaps, however short that takes.
+// A value that the API has for less than two seconds is no difference: see excusePassing. But an agent that changes a value and
+// changes it back without a cause flaps, however short that takes.
 
 const (
-	// causedWithin is how long before a change its cause may lie: an exit, a start, a stop, an act.
+	// causedWithin is how long before a change its cause may be: an exit, a start, a stop, an act.
 	causedWithin = 3 * time.Second
-	// failsWithin is how long after a probe's answer changes it may have failed often enough, or succeeded often enough.
+	// failsWithin is how long after a change of a probe's answer the probe reaches its failure or success threshold at the
+	// latest.
 	failsWithin = 5 * time.Second
 )
 
-// flaps returns the values that Wherry's series leaves and comes back to within two seconds, without a cause and where upstream's does not.
+// flaps returns the values that Wherry's series leaves and returns to within two seconds, without a cause, if upstream's series
+// does not do the same.
 func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	for i := 1; i+1 < len(wherry); i++ {
 		s := wherry[i]
-		if s.lasts >= settled || strings.HasSuffix(s.value, " ErrImagePull") || // it is another pull
+		if s.lasts >= settled || strings.HasSuffix(s.value, " ErrImagePull") || // this is another pull
 			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}
@@ -30,7 +32,7 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	return out
 }
 
-// passesBack reports whether a series has a value between two of another.
+// passesBack reports whether a series contains the value between two equal values around.
 func passesBack(spans []span, around, value string) bool {
 	for i := 1; i+1 < len(spans); i++ {
 		if spans[i].value == value && spans[i-1].value == around && spans[i+1].value == around {

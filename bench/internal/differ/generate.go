@@ -18,11 +18,11 @@ const (
 // watchFor is how long a case runs before its pod is deleted.
 const watchFor = 40 * time.Second
 
-// generator makes a case out of a seed. All times are whole seconds and at least three apart, so that an agent that looks once a
-// second sees the same order of things as one that is told at once.
+// generator creates a case from a seed. All times are whole seconds and at least three seconds apart, so that an agent that looks
+// once a second sees things in the same order as an agent that receives events.
 type generator struct{ *rand.Rand }
 
-// Generate makes the case of a seed.
+// Generate creates the case of a seed.
 func Generate(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 11))}
 	c := &Case{Seed: seed, Plays: map[string][]Play{}, For: watchFor}
@@ -55,7 +55,7 @@ func Generate(seed uint64) *Case {
 	return c
 }
 
-// GenerateStatic makes the case of a seed for a pod that comes from a file.
+// GenerateStatic creates the case of a seed for a static pod.
 func GenerateStatic(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 13))}
 	c := Generate(seed)
@@ -148,7 +148,7 @@ func (g generator) main(c *Case, name string) v1.Container {
 	return x
 }
 
-// runs returns an instance that runs on, or exits by itself.
+// runs returns the play of an instance that keeps running, or exits by itself.
 func (g generator) runs() Play {
 	p := Play{Term: pick(g, TermEnds, TermZero, TermSlow, TermIgnored)}
 	if g.chance(45) {
@@ -164,7 +164,7 @@ func (g generator) probes(x *v1.Container, p *Play) {
 	p.Fails = map[string]Window{}
 	probe := func(what string) *v1.Probe {
 		switch g.IntN(3) {
-		case 0: // it never fails
+		case 0: // the probe never fails
 		case 1:
 			p.Fails[what] = Window{From: 0, To: g.seconds(4, 7)}
 		default:

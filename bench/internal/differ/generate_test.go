@@ -74,7 +74,7 @@ func TestSmallerCasesLackSomethingAndLeaveTheCaseAlone(t *testing.T) {
 	}
 }
 
-// TestShrinkFindsTheSmallestCase shrinks with a judge that sees a difference wherever main-0 has a preStop hook and is deleted.
+// TestShrinkFindsTheSmallestCase shrinks with a comparison that finds a difference if main-0 has a preStop hook and is deleted.
 func TestShrinkFindsTheSmallestCase(t *testing.T) {
 	shows := func(c *Case) bool {
 		return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete }) && c.Spec.Containers[0].Lifecycle != nil

@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// living is a case that runs on one agent.
+// living is one run of a case on one agent.
 type living struct {
 	run  *Runner
 	side *side
@@ -31,7 +31,7 @@ type living struct {
 
 func (l *living) pods() typed.PodInterface { return l.run.rig.Client.CoreV1().Pods(rig.Namespace) }
 
-// live makes the pod, lets happen what the case says, and ends it.
+// live creates the pod, makes the things of the case happen, and ends the pod.
 func (l *living) live(ctx context.Context) error {
 	first, last := Act{Do: "create"}, Act{At: l.c.For, Do: Delete, Grace: -1}
 	if l.c.Kind == Static {
@@ -64,8 +64,9 @@ func (l *living) live(ctx context.Context) error {
 	return l.ends(ctx)
 }
 
-// begins waits until the agent makes the pod's sandbox: all offsets count from then, so that a pod that waits for its turn among
-// many meets what happens to it at the same point of its life. A pod that gets no sandbox begins after a while all the same.
+// begins waits until the agent creates the pod's sandbox, because all offsets count from then. So what happens to a pod that
+// waits for its turn among many happens at the same point of its life. A pod that gets no sandbox begins after a bounded time
+// anyway.
 func (l *living) begins(ctx context.Context) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if calls := l.side.runtime.Calls(l.name); len(calls) > 0 {
@@ -82,8 +83,8 @@ func (l *living) begins(ctx context.Context) error {
 	}
 }
 
-// ends waits until the pod has left the API and the runtime, and for the last events. Upstream's kubelet removes the last sandboxes
-// of its pods once a minute: what it leaves is not waited for, and not compared.
+// ends waits until the pod has left the API and the runtime, and for the last events. Upstream's kubelet removes the last
+// sandboxes of its pods once a minute, so those are neither waited for nor compared.
 func (l *living) ends(ctx context.Context) error {
 	for deadline := time.Now().Add(goneWithin); ; {
 		l.run.mu.Lock()
@@ -149,14 +150,14 @@ func (l *living) act(ctx context.Context, a Act) error {
 		}
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
-		return nil // the pod has gone, or may not be changed any more
+		return nil // the pod is removed, or may not be changed any more
 	}
 	return err
 }
 
 func (l *living) path() string { return filepath.Join(l.side.manifests, l.file+".json") }
 
-// writeFile writes a static pod's file as a person's editor does: a new file takes the place of the old one.
+// writeFile writes a static pod's file as an editor does: a new file replaces the old one.
 func (l *living) writeFile(a Act) error {
 	p := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: l.c.meta(l.file), Spec: *l.c.Spec.DeepCopy()}
 	p.Namespace = rig.Namespace

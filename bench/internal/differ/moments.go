@@ -5,13 +5,13 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
 
-// What hangs on a moment is not compared: an agent that is a second later than the other meets another world.
+// What depends on the timing is not compared, because an agent that is a second later than the other sees a different state.
 
-// endsItself reports whether an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
+// endsItself reports whether an instance was asked to end at about the time when its play ends. Whether it is asked to end then
+// depends on the timing.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() {
@@ -19,20 +19,20 @@ func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	}
 	for _, a := range d.c.Acts {
 		if a.Do == LoseSandbox && (in.stopped.Sub(d.upstream.Created.Add(a.At)).Abs() < late || in.stopped.Sub(d.wherry.Created.Add(a.At)).Abs() < late) {
-			return true // it ends with its sandbox
+			return true // the container ends with its sandbox
 		}
 	}
 	ends, until := in.began.Add(p.Runs), in.stopped.Add(late)
-	if slices.Contains(in.calls, "preStop") { // it may end while its hook runs
+	if slices.Contains(in.calls, "preStop") { // the container may end while its hook runs
 		until = until.Add(time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 0)) * time.Second)
 	}
 	return p.Exits && ends.After(in.stopped.Add(-late)) && ends.Before(until)
 }
 
-// lastEndsItself reports whether the newest instance of a container was asked to end about when it ended by itself.
+// lastEndsItself reports whether the newest instance of a container was asked to end at about the time when it ended by itself.
 func (d *differ) lastEndsItself(name string) bool { return d.someEndsItself(name, true) }
 
-// everEndsItself reports whether an instance of the container was asked to end about when it ended by itself.
+// everEndsItself reports whether an instance of the container was asked to end at about the time when it ended by itself.
 func (d *differ) everEndsItself(name string) bool { return d.someEndsItself(name, false) }
 
 func (d *differ) someEndsItself(name string, newest bool) bool {
@@ -47,8 +47,9 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment returns the excuse for an event of the end of a container that ended by itself at about that time, of a container that
-// had just been started when the pod ended, or of a command that the end of its container cut short.
+// hangsOnAMoment returns the excuse for an event that depends on the timing: an event of the end of a container that ended by
+// itself at about that time, of a container that had just been started when the pod ended, or of a command that the end of its
+// container cut short.
 func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
 		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")
@@ -62,17 +63,19 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 		return excuseCut
 	case reason == "FailedPreStopHook" && (d.hookEndsWith(d.upstream, name) || d.hookEndsWith(d.wherry, name)):
 		return excuseCut
-	case reason == "Unhealthy" && (d.failsInTheEnd(d.upstream, name) || d.failsInTheEnd(d.wherry, name)):
+	case reason == "FailedPostStartHook" && d.c.hookEndsItself(name):
 		return excuseCut
+	case reason == "Unhealthy" && d.untold(name, probeOf(k, u, w), u, w):
+		return excuseUntold
 	case reason == "Unhealthy" && (d.upstream.hurries(name) || d.wherry.hurries(name)):
 		return excuseHurried
 	case (reason == "Killing" || reason == "FailedPreStopHook") && (d.upstream.stopsLate(name) || d.wherry.stopsLate(name)):
 		return excuseOwnEnd
 	case reason == "Killing" && u.Message != w.Message && (d.deadlineBeside(d.upstream, name) || d.deadlineBeside(d.wherry, name)):
 		return excuseCrossed
-	case (cut(u) || cut(w)) && (reason == "Unhealthy" || u.Count == 0 || w.Count == 0):
+	case (cut(u) || cut(w)) && (reason == "Unhealthy" || u.Count != w.Count):
 		return excuseCut
-	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the calls tell where they may not
+	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the calls already show that there may be no such event
 		return excuseExtra
 	case d.startsLast(containerOf(k)):
 		return excuseLast
@@ -84,25 +87,26 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	return ""
 }
 
-// containerOf returns the container that the key of an event names, or nothing.
+// containerOf returns the container that the key of an event names, or "".
 func containerOf(key string) string {
 	_, name, _ := strings.Cut(key, "{")
 	return strings.TrimSuffix(name, "}")
 }
 
-// startsLast reports whether on either side a container, or for "" any, was started shortly before the pod's end. How it ended hangs on a
-// moment, unless it ended by itself before, and both sides had started it as often.
+// startsLast reports whether on either side a container (any container if name is "") was started shortly before the pod's end.
+// How it ended depends on the timing, unless it ended by itself before and both sides started it the same number of times.
 func (d *differ) startsLast(name string) bool {
 	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
 		return (name == "" || name == each) && (d.startedLast(d.upstream, each) || d.startedLast(d.wherry, each))
 	})
 }
 
-// lately is how shortly before the pod's end a start counts as short: upstream's kubelet sees it a second later, and says so then.
+// lately is how long before the pod's end a start is shortly before it. Upstream's kubelet sees the start a second later, and
+// reports it then.
 const lately = 2 * time.Second
 
 func (d *differ) startedLast(t *Trace, name string) bool {
-	ends := t.ends()
+	ends := d.ends(t)
 	for attempt, in := range t.instances(name) {
 		if !in.began.Before(ends) || ends.Sub(in.began) >= lately || ends.Sub(t.Created) <= lately {
 			continue
@@ -116,7 +120,7 @@ func (d *differ) startedLast(t *Trace, name string) bool {
 	return false
 }
 
-// hurried reports whether an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.
+// hurried reports whether an instance was asked to end as soon as it ran. Whether its hook had begun then depends on the timing.
 func (in *instance) hurried() bool {
 	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
 }
@@ -127,20 +131,22 @@ func (in *instance) without(call string) *instance {
 	return &out
 }
 
-// unstopped returns an instance without its end.
+// unstopped returns an instance without the requests that end it.
 func (in *instance) unstopped() *instance {
 	out := *in
 	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
 	return &out
 }
 
-// ownOrder returns the containers of a list whose place in it does not hang on a moment.
+// ownOrder returns the containers of a list whose position does not depend on the timing.
 func (d *differ) ownOrder(stops []string) []string {
 	return slices.DeleteFunc(slices.Clone(stops), d.anotherEndsItself)
 }
 
-// anotherEndsItself reports whether a sidecar's end hangs on a moment: it comes when the main containers have ended, and one of them ended
-// by itself when it was asked to.
+// anotherEndsItself reports whether the time of a sidecar's end depends on the timing: the sidecar ends after the main and init
+// containers and after the sidecars that started later, and one of them ended by itself when it was asked to end.
 func (d *differ) anotherEndsItself(name string) bool {
-	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool { return d.everEndsItself(x.Name) })
+	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.containers(), func(other string) bool {
+		return other != name && d.everEndsItself(other)
+	})
 }

@@ -18,8 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Probes over the network reach the simulated containers, since the pods have loopback addresses: 127.60.0.5 needs no interface.
-// The runtime listens there for as long as the container runs, and answers as its play says.
+// Network probes reach the simulated containers, because the pods have loopback addresses: 127.60.0.5 needs no interface. The
+// runtime listens there for as long as the container runs, and answers as the container's play says.
 
 // portOf returns the port on which a container answers a probe.
 func portOf(container, probe string) int32 {
@@ -32,10 +32,10 @@ func portOf(container, probe string) int32 {
 	return port + int32(slices.Index(probeNames, probe))
 }
 
-// probeNames are the probes that a container may have.
+// probeNames lists the probes that a container may have.
 var probeNames = []string{"startup", "liveness", "readiness"}
 
-// asking makes a probe's handler ask over the network.
+// asking returns a probe's handler that asks over the network.
 func asking(how, container, probe string) v1.ProbeHandler {
 	port := portOf(container, probe)
 	switch how {
@@ -47,7 +47,7 @@ func asking(how, container, probe string) v1.ProbeHandler {
 	return v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: new("")}}
 }
 
-// answers are one instance of a container as its probes over the network see it.
+// answers contains the servers that answer the network probes of one instance of a container.
 type answers struct {
 	play    Play
 	started time.Time
@@ -58,7 +58,7 @@ func (a *answers) fails(probe string) bool {
 	return has && w.has(time.Since(a.started))
 }
 
-// listen begins to answer the probes of a container that has just been started. It goes on until the container ends.
+// listen starts to answer the probes of a container that has just been started, until the container ends.
 func (r *Runtime) listen(ctx context.Context, id string) error {
 	r.mu.Lock()
 	o := r.containers[id]
@@ -87,7 +87,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 		before := r.services[s.address]
 		r.services[s.address] = s
 		r.mu.Unlock()
-		if before != nil { // of the instance before, which has ended
+		if before != nil { // the services of the instance before, which has ended
 			before.end()
 		}
 		if err := s.turn(); err != nil {
@@ -97,7 +97,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 			defer s.end()
 			for r.runs(id) {
 				time.Sleep(answersEvery)
-				_ = s.turn() // what could not be opened is tried again
+				_ = s.turn() // a port that could not be opened is tried again
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 // answersEvery is how soon after a change a port is open or closed.
 const answersEvery = 50 * time.Millisecond
 
-// networkProbes returns a container's probes that ask over the network, by name.
+// networkProbes returns a container's network probes by name.
 func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
 	out := map[string]v1.ProbeHandler{}
 	for i, p := range []*v1.Probe{x.StartupProbe, x.LivenessProbe, x.ReadinessProbe} {
@@ -118,7 +118,7 @@ func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
 	return out
 }
 
-// runs reports whether a container runs, and the runtime too.
+// runs reports whether both the container and the runtime run.
 func (r *Runtime) runs(id string) bool {
 	select {
 	case <-r.ended:
@@ -129,7 +129,7 @@ func (r *Runtime) runs(id string) bool {
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// service is what answers one probe of one container.
+// service answers one probe of one container.
 type service struct {
 	a       *answers
 	probe   string
@@ -137,11 +137,11 @@ type service struct {
 	address string
 
 	mu    sync.Mutex
-	stop  func() // nil: it does not listen
+	stop  func() // nil: the service does not listen
 	ended bool
 }
 
-// turn opens the port, or closes it: a TCP probe that fails finds it closed. The other kinds say that they fail.
+// turn opens or closes the port. While a TCP probe is to fail, its port is closed; the other kinds answer with a failure.
 func (s *service) turn() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *service) end() {
 	s.close()
 }
 
-// close closes the port. Called with the lock held.
+// close closes the port. The caller holds the lock.
 func (s *service) close() {
 	if s.stop != nil {
 		s.stop()
@@ -177,7 +177,7 @@ func (s *service) close() {
 	}
 }
 
-// serve answers on l until stop is called. Called with the lock held.
+// serve answers on l until stop is called. The caller holds the lock.
 func (s *service) serve(l net.Listener) {
 	switch {
 	case s.how.HTTPGet != nil:
@@ -214,7 +214,7 @@ type healthOf struct {
 	probe string
 }
 
-// Check says whether the probe fails.
+// Check returns whether the probe succeeds or fails.
 func (h *healthOf) Check(context.Context, *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
 	if h.a.fails(h.probe) {
 		return &health.HealthCheckResponse{Status: health.HealthCheckResponse_NOT_SERVING}, nil

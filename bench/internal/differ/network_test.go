@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The probes of a container that ask over the network find what its play says, from its start to its end.
+// Network probes get the answers of the container's play, from the container's start to its end.
 func TestNetworkProbesAreAnswered(t *testing.T) {
 	r, err := Serve(filepath.Join(t.TempDir(), "cri.sock"), "127.99.0.0/16")
 	if err != nil {
@@ -80,8 +80,8 @@ func TestNetworkProbesAreAnswered(t *testing.T) {
 	all("after the end", map[string]string{"http": "no answer", "tcp": "no answer", "grpc": "no answer"})
 }
 
-// startOne makes a sandbox through the socket, and returns a function that starts the next instance of a container there and returns
-// its ID, and the pod's address.
+// startOne creates a sandbox through the socket. It returns the pod's address and a function that starts the next instance of a
+// container and returns its ID.
 func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, ip string) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+r.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -95,7 +95,7 @@ func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, i
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An agent says which range its node has: the pods' addresses stay.
+	// The agent sends the node's pod range, but the pods keep their addresses.
 	if _, err := client.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.244.3.0/24"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func checkHealth(t *testing.T, ip string, port int32) string {
 	return "no"
 }
 
-// Each container of a generated pod answers each of its probes on a port of its own.
+// Each container of a generated pod uses a different port for each of its probes.
 func TestPortsOfProbesAreTheirOwn(t *testing.T) {
 	seen := map[int32]string{}
 	for _, container := range []string{"main-0", "main-1", "side-0", "side-1"} {
@@ -156,7 +156,7 @@ func TestPortsOfProbesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// Messages of probes differ in addresses and in the ports of those who dial, and in nothing else.
+// Messages of probes differ only in addresses and in the ports of the side that dials.
 func TestMessagesOfNetworkProbes(t *testing.T) {
 	d := &differ{c: oneContainer()}
 	a := d.message("Readiness probe failed: read tcp 127.0.0.1:43210->127.60.0.7:8101: read: connection reset by peer")

@@ -6,8 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Plants are faults that an agent may have, by name. Each changes what Wherry did with a case as that fault would have, and says
-// whether the case gave it a chance to. With them one sees how much of a recorded run the comparison finds.
+// Plants contains faults that an agent might have, by name. Each function changes what Wherry did with a case as that fault would
+// change it, and reports whether the case allowed that. With plants one can measure how many faults the comparison finds in a
+// recorded run.
 var Plants = map[string]func(*Case, *Trace) bool{
 	"grace":   plantGrace,
 	"restart": plantRestart,
@@ -33,7 +34,7 @@ func plantRestart(c *Case, t *Trace) bool {
 	return len(t.Calls) < before
 }
 
-// plantReason gives the condition Ready another reason while containers are not ready.
+// plantReason changes the reason of the condition Ready while containers are not ready.
 func plantReason(_ *Case, t *Trace) (planted bool) {
 	for _, s := range t.Statuses {
 		for i, c := range s.Pod.Status.Conditions {

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Each planted fault strikes a life that gives it a chance, is found there, and leaves alone a life that gives it none.
+// Each planted fault changes a life that allows it, and is found there. It does not change a life that does not allow it.
 func TestPlantsAreFound(t *testing.T) {
 	lived := func() life {
 		l := newLife()

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
-// Some decided differences part the lives of a pod for good: what comes after one of them differs on the two sides, whatever the
-// agents do. Each has a rule here that looks for its evidence in the calls of both sides. Where a case has it, and differs, the
-// case counts for that class, and nothing else of it but its configuration is compared.
+// Some decided differences make the two lives of a pod differ in everything that follows. For each there is a rule here that
+// looks for its evidence in the calls of both sides. If a case has the evidence and differs, the case counts for that class, and
+// only its configurations are compared.
 
-// The classes of such differences.
+// These are the classes of such differences.
 const (
 	classWhileHook      = "Wherry acts on another container while upstream's kubelet waits for a postStart hook"
 	classWhileStop      = "Wherry acts on another container while upstream's kubelet waits for one to end that it restarts"
@@ -25,13 +24,15 @@ const (
 	classShorter        = "a deletion with a shorter grace period, or by force, cuts short a pod that is ending: only Wherry"
 	classEndsWithOne    = "sidecars get their time from the end of the last container that failed a probe, not from its failure: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
+	classDeadProbed     = "a container that has ended is taken for one that fails its liveness probe, and restarted without a back-off: only upstream"
+	classHookForgotten  = "a container whose postStart hook failed is still stopped after a restart of the agents: only Wherry"
 	classDebugsInTheEnd = "an ephemeral container is started while the last container ends for a failed probe: only Wherry"
 
-	// It parts only what the API sees:
+	// This one changes only what the API sees.
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )
 
-// root returns the class that parts the two lives, or nothing.
+// root returns the class that explains why the two lives differ, or "".
 func (d *differ) root() string {
 	switch {
 	case d.actsMeanwhile(d.hookWaits()):
@@ -54,91 +55,16 @@ func (d *differ) root() string {
 		return classStartsInTheEnd
 	case d.debugsInTheEnd():
 		return classDebugsInTheEnd
+	case d.deadProbed():
+		return classDeadProbed
+	case d.hookForgotten():
+		return classHookForgotten
 	}
 	return ""
 }
 
-// wait is a time during which upstream's kubelet does nothing else for the pod.
-type wait struct {
-	from, to  time.Duration // since the pod's first sandbox
-	container string
-	attempt   uint32
-}
-
-// hookWaits returns the postStart hooks that take a while.
-func (d *differ) hookWaits() (out []wait) {
-	for i, c := range d.upstream.Calls {
-		if c.Verb == "ExecSync" && c.Command == "postStart" {
-			out = append(out, d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]))
-		}
-	}
-	return out
-}
-
-// stopWaits returns the stops of containers of a pod that goes on: what is stopped runs again.
-func (d *differ) stopWaits() (out []wait) {
-	for i, c := range d.upstream.Calls {
-		stops := c.Verb == "StopContainer" || c.Verb == "ExecSync" && c.Command == "preStop"
-		if stops && !c.Late && d.upstream.instances(c.Container)[c.Attempt+1] != nil {
-			most := time.Duration(max(c.Timeout, ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))+2) * time.Second
-			out = append(out, d.waitFrom(i, most))
-		}
-	}
-	return out
-}
-
-// waitFrom returns the time from a call to upstream's next one for the pod, at most as long as the call can take.
-func (d *differ) waitFrom(i int, most time.Duration) wait {
-	c := d.upstream.Calls[i]
-	to := c.At.Add(most)
-	for _, next := range d.upstream.Calls[i+1:] {
-		if next.Verb == "ExecSync" && next.Command != "postStart" && next.Command != "preStop" {
-			continue // a probe
-		}
-		if next.At.Before(to) {
-			to = next.At
-		}
-		break
-	}
-	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container, c.Attempt}
-}
-
-// actsMeanwhile reports whether Wherry started, stopped or changed something else during one of those times, which upstream's kubelet did
-// only later, or never. Upstream's kubelet looks once a second: its time may begin that much later.
-func (d *differ) actsMeanwhile(waits []wait) bool {
-	for _, w := range waits {
-		if w.to-w.from < settled {
-			continue
-		}
-		for _, c := range d.wherry.Calls {
-			at := c.At.Sub(d.wherry.Created)
-			itself := c.Container == w.container && c.Attempt == w.attempt
-			if itself || c.Late || at < w.from-time.Second || at > w.to || !acts(c) {
-				continue
-			}
-			if !slices.ContainsFunc(d.upstream.Calls, func(u Call) bool {
-				return u.Verb == c.Verb && u.Container == c.Container && u.Attempt == c.Attempt && u.Command == c.Command && u.At.Sub(d.upstream.Created) <= w.to
-			}) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// acts reports whether a call moves something.
-func acts(c Call) bool {
-	switch c.Verb {
-	case "RunPodSandbox", "StopPodSandbox", "StartContainer", "StopContainer", "UpdateContainerResources":
-		return true
-	case "ExecSync":
-		return c.Command == "preStop"
-	}
-	return false
-}
-
-// runsAgain reports whether a static pod that had ended, or whose policy lets it end with its removal, was run again by Wherry alone, after its manifest
-// came back.
+// runsAgain reports whether only Wherry ran a static pod again after its manifest came back. The pod had ended before, or its
+// policy lets it end when the manifest is removed.
 func (d *differ) runsAgain() bool {
 	var removed, written bool
 	at := time.Duration(0)
@@ -156,7 +82,8 @@ func (d *differ) runsAgain() bool {
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
 }
 
-// ownPolicy reports whether Wherry alone made a lost sandbox again, in a pod whose containers do not run again but for one that says so.
+// ownPolicy reports whether only Wherry created a lost sandbox again, in a pod whose containers do not restart, except one that
+// has a restart policy of its own.
 func (d *differ) ownPolicy() bool {
 	own := func(x v1.Container) bool {
 		return x.RestartPolicy != nil && *x.RestartPolicy != v1.ContainerRestartPolicyNever
@@ -166,8 +93,8 @@ func (d *differ) ownPolicy() bool {
 		d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
 }
 
-// cutsShort reports whether a deletion came when Wherry had begun to end the pod, and Wherry asked a container to end once more, with
-// less time; upstream's kubelet did not.
+// cutsShort reports whether a deletion came after Wherry had begun to end the pod, and Wherry then asked a container once more to
+// end, with less time, but upstream's kubelet did not.
 func (d *differ) cutsShort() bool {
 	for _, a := range d.c.Acts {
 		if a.Do != Delete || a.Grace < 0 {
@@ -183,7 +110,7 @@ func (d *differ) cutsShort() bool {
 	return false
 }
 
-// stopsAgain are the containers that had been asked to end and were asked to do so sooner, within two seconds of an act.
+// stopsAgain returns the containers that had been asked to end and, within two seconds of an act, were asked to end sooner.
 func stopsAgain(t *Trace, a Act) map[string]bool {
 	again := map[string]bool{}
 	at := t.Created.Add(a.At)
@@ -197,14 +124,14 @@ func stopsAgain(t *Trace, a Act) map[string]bool {
 		case c.Verb == "StopContainer" && !c.Late:
 			asked[name] = c.Timeout
 		case c.Verb == "ExecSync" && c.Command == "preStop" && c.At.Before(at):
-			asked[name] = math.MaxInt64 // the hook is the beginning of its end
+			asked[name] = math.MaxInt64 // the hook begins the container's end
 		}
 	}
 	return again
 }
 
-// endsWithOne reports whether a main container was asked to end for a failed probe and not started again, and upstream's kubelet gave
-// sidecars what was left of that container's time; Wherry gave them more.
+// endsWithOne reports whether a main container was asked to end because of a failed probe and was not started again, and
+// upstream's kubelet gave sidecars only the rest of that container's time, while Wherry gave them more.
 func (d *differ) endsWithOne() bool {
 	failed := slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
 		for _, in := range d.upstream.instances(x.Name) {
@@ -239,7 +166,7 @@ func newest(all map[uint32]*instance) *instance {
 	return last
 }
 
-// least returns the shortest time that the instance was given to end, in seconds.
+// least returns the shortest time to end that the instance was given, in seconds.
 func (in *instance) least() int64 {
 	least := int64(math.MaxInt64)
 	for _, c := range in.calls {
@@ -262,7 +189,8 @@ func (d *differ) startsInTheEnd() bool {
 	return false
 }
 
-// debugsInTheEnd reports whether Wherry alone started the ephemeral container, while another one was ending in a pod that nobody had deleted.
+// debugsInTheEnd reports whether only Wherry started the ephemeral container, while another container was ending in a pod that
+// nobody had deleted.
 func (d *differ) debugsInTheEnd() bool {
 	debug := d.wherry.instances("debug")[0]
 	if debug == nil || len(d.upstream.instances("debug")) > 0 || !debug.began.Before(d.wherry.Deleted) {
@@ -274,8 +202,8 @@ func (d *differ) debugsInTheEnd() bool {
 	})
 }
 
-// deadlineInTheEnd reports whether a deadline passed when the pod's end had begun for another reason, and that upstream's kubelet alone gave
-// it as the reason of the end.
+// deadlineInTheEnd reports whether a deadline passed when the pod's end had begun for another reason, and only upstream's kubelet
+// gave the deadline as the reason of the end.
 func (d *differ) deadlineInTheEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	if u == nil || w == nil || u.Status.Reason != "DeadlineExceeded" || w.Status.Reason == "DeadlineExceeded" {
@@ -283,7 +211,7 @@ func (d *differ) deadlineInTheEnd() bool {
 	}
 	ending := func(t *Trace) bool {
 		at := d.deadlineOf(t)
-		return !at.IsZero() && t.ends().Before(at)
+		return !at.IsZero() && d.ends(t).Before(at)
 	}
 	return ending(d.upstream) && ending(d.wherry)
 }
@@ -297,7 +225,39 @@ func (d *differ) deadlineOf(t *Trace) time.Time {
 	return s.Status.StartTime.Add(time.Duration(*d.c.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// twice reports whether the same attempt of a container was made again.
+// hookForgotten reports whether a restart of both agents cut short the stop of a container whose postStart hook had failed, and
+// only Wherry asked it to end again before the pod's deletion.
+func (d *differ) hookForgotten() bool {
+	if d.c.Kind != Restart {
+		return false
+	}
+	again := func(t *Trace, cut Call) bool {
+		return slices.ContainsFunc(t.Calls, func(c Call) bool {
+			return c.Verb == "StopContainer" && !c.Failed && c.Container == cut.Container && c.Attempt == cut.Attempt && c.At.Before(t.Deleted)
+		})
+	}
+	return slices.ContainsFunc(d.upstream.Calls, func(c Call) bool {
+		return c.Verb == "StopContainer" && c.Failed && d.c.hookFails(c.Container) && !again(d.upstream, c) && again(d.wherry, c)
+	})
+}
+
+// deadProbed reports whether only upstream's kubelet asked a container to end that had just ended by itself, and then started it
+// again. Its liveness probe asks over the network, and so failed when the container had ended.
+func (d *differ) deadProbed() bool {
+	for _, c := range d.upstream.Calls {
+		p := d.c.probe(c.Container, "liveness")
+		if c.Verb != "StopContainer" || !c.Late || p == nil || p.Exec != nil || !d.c.play(c.Container, c.Attempt%lifeAttempts).Exits {
+			continue
+		}
+		again := d.upstream.instances(c.Container)[c.Attempt+1] != nil
+		if again && !slices.ContainsFunc(d.wherry.Calls, func(w Call) bool { return w.Verb == c.Verb && w.Container == c.Container && w.Attempt == c.Attempt }) {
+			return true
+		}
+	}
+	return false
+}
+
+// twice reports whether the same attempt of a container was created again.
 func twice(t *Trace) bool {
 	made := map[string]bool{}
 	for _, c := range t.Calls {
@@ -313,7 +273,7 @@ func twice(t *Trace) bool {
 	return false
 }
 
-// deadlineAnew reports whether the next life of a static pod with a deadline was ended by upstream's kubelet as soon as it began.
+// deadlineAnew reports whether upstream's kubelet ended the next life of a static pod with a deadline as soon as it began.
 func (d *differ) deadlineAnew() bool {
 	if d.c.Kind != Static || d.c.Spec.ActiveDeadlineSeconds == nil {
 		return false

@@ -12,13 +12,13 @@ func twoContainers() *Case {
 		Plays: map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": 12 * time.Second}}}}}
 }
 
-// Wherry starts a container again while upstream's kubelet waits for the hook of another one: the two lives part.
+// Wherry starts a container again while upstream's kubelet waits for the hook of another one. From then on the two lives differ.
 func TestWhatWherryDoesDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	want(t, Compare(twoContainers(), u.hooked(), w.hooked(5)), classWhileHook)
 }
 
-// The same difference outside of a hook is told as it is.
+// The same difference without a hook is reported unchanged.
 func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	c := twoContainers()
 	c.Plays = nil
@@ -26,7 +26,7 @@ func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	want(t, Compare(c, u.hooked(), w.hooked(5)), `order of first starts: only Wherry has ["main"]`, "calls of main: only Wherry has a further instance")
 }
 
-// What both do during the hook is no difference, and hides none.
+// What both do during the hook is no difference, and hides no difference.
 func TestWhatBothDoDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	a, b := u.hooked(5), w.hooked(5)
@@ -34,7 +34,7 @@ func TestWhatBothDoDuringAHook(t *testing.T) {
 	want(t, Compare(twoContainers(), a, b), `calls of main: only Wherry has ["stop(3)"]`)
 }
 
-// A container is restarted after the pod's deletion by upstream's kubelet alone.
+// Only upstream's kubelet restarts a container after the pod's deletion.
 func TestARestartInTheEnd(t *testing.T) {
 	u, w := newLife(), newLife()
 	for _, l := range []*life{&u, &w} {
@@ -47,7 +47,7 @@ func TestARestartInTheEnd(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), classStartsInTheEnd)
 }
 
-// A sandbox is lost in a pod whose policy is Never; one container has a policy of its own.
+// A sandbox is lost in a pod whose policy is Never; one container has a restart policy of its own.
 func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		c := oneContainer()
@@ -63,7 +63,7 @@ func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
 	}
 }
 
-// hooked returns the life of two containers of which the first has a postStart hook, and the second is started again at these seconds.
+// hooked returns the life of two containers. The first has a postStart hook; the second is started again at these seconds.
 func (l life) hooked(again ...float64) *Trace {
 	l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
 	for _, at := range again {
@@ -73,7 +73,7 @@ func (l life) hooked(again ...float64) *Trace {
 	return l.Trace
 }
 
-// A deletion with less time comes while the pod ends.
+// A pod is deleted with less time while it is already ending.
 func TestADeletionThatCutsShort(t *testing.T) {
 	c := oneContainer()
 	c.Acts = []Act{{At: 35 * time.Second, Do: Delete, Grace: 20}, {At: 40 * time.Second, Do: Delete, Grace: 1}}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,7 @@ const (
 	lastEvents = 10 * time.Second
 )
 
-// unlimited takes away the limits that many pods at once would meet: they would only move things in time.
+// unlimited removes the limits that many pods at once would reach, because these would only delay things.
 const unlimited = `kubeAPIQPS: 2000
 kubeAPIBurst: 4000
 eventRecordQPS: 2000
@@ -48,28 +49,29 @@ type side struct {
 	upstream  bool
 	agent     *rig.Agent
 	runtime   *Runtime
-	manifests string // the directory of its static pods
+	manifests string // the directory of the static pods
+	downs     []Down // guarded by the runner's lock
 }
 
 // Runner compares the two agents. Close ends them.
 //
-// It may have several pairs of them, each pair two nodes of the one control plane: upstream's kubelet writes its statuses one after
-// another, which bounds how many pods one of them keeps up with.
+// It may have several pairs of agents, because upstream's kubelet writes its statuses one after another, which bounds how many
+// pods one kubelet can handle. Each pair is two nodes of the one control plane.
 type Runner struct {
 	rig   *rig.Rig
 	pairs []*[2]*side // upstream, wherry
-	// restarted is how many of them, the last ones, live through the cases with restarts, so that no other case does.
+	// restarted is the number of pairs, the last ones, that run the cases with restarts. No other case runs on them.
 	restarted int
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
-	runs      atomic.Int64 // how many cases were run, so that each has a name of its own
+	runs      atomic.Int64 // the number of cases that were run, so that each gets its own name
 
 	mu     sync.Mutex
 	traces map[string]*Trace        // by pod name
-	lags   map[string]time.Duration // by node: how late its newest event came; upstream's kubelet sends them one by one
+	lags   map[string]time.Duration // by node: how late its newest event came, because upstream's kubelet sends events one by one
 }
 
-// Start starts as many pairs of agents on one control plane, and some more for the cases with restarts.
+// Start starts pairs of agents on one control plane, and further pairs for the cases with restarts.
 func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wherry rig.Program) (_ *Runner, err error) {
 	run := &Runner{rig: r, restarted: restarted, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
 	defer func() {
@@ -106,10 +108,11 @@ func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wher
 	return run, errors.Join(err1, err2)
 }
 
-// firstSubnet is the second number of the first agent's pod addresses.
+// firstSubnet is the second byte of the first agent's pod addresses.
 const firstSubnet = 60
 
-// startSide starts an agent over a runtime of its own. The side may be used, and its runtime closed, also where it fails.
+// startSide starts an agent with a runtime of its own. If it fails, the returned side may still be used, and its runtime has to
+// be closed.
 func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *side, err error) {
 	s = &side{name: p.Name, upstream: upstream, manifests: filepath.Join(run.rig.Dir, p.Name+"-static")}
 	if err := os.MkdirAll(s.manifests, 0o755); err != nil {
@@ -125,7 +128,7 @@ func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *si
 	return s, s.agent.Start(s.runtime.Socket)
 }
 
-// sides returns the agents of these pairs.
+// sides returns the agents of the pairs.
 func sides(pairs []*[2]*side) iter.Seq[*side] {
 	return func(yield func(*side) bool) {
 		for _, pair := range pairs {
@@ -161,9 +164,11 @@ func (run *Runner) of(k Kind) []*[2]*side {
 	return run.pairs[:quiet]
 }
 
-// Restart stops the agents that run cases with restarts, asking or killing them, and starts them again.
+// Restart stops the agents that run cases with restarts and starts them again. With kill they are killed, otherwise they are
+// asked to stop.
 func (run *Runner) Restart(kill bool) error {
 	var wg sync.WaitGroup
+	from := time.Now()
 	for s := range sides(run.of(Restart)) {
 		wg.Go(func() {
 			if kill {
@@ -177,11 +182,24 @@ func (run *Runner) Restart(kill bool) error {
 	var errs []error
 	for s := range sides(run.of(Restart)) {
 		errs = append(errs, s.agent.Start(s.runtime.Socket))
+		run.mu.Lock()
+		s.downs = append(s.downs, Down{from, time.Now()})
+		run.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// follow tells see of every change from now on.
+// during returns the downs that overlap a life.
+func (t *Trace) during(downs []Down) (out []Down) {
+	for _, d := range downs {
+		if d.To.After(t.Created) && d.From.Before(t.Ended) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// follow calls see with every change from now on.
 func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), see func(watch.Event)) error {
 	list, err := run.rig.Client.CoreV1().Pods(rig.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -199,7 +217,7 @@ func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1
 	return nil
 }
 
-// seePod writes a version of a pod into its trace.
+// seePod appends a version of a pod to its trace.
 func (run *Runner) seePod(e watch.Event) {
 	p, ok := e.Object.(*v1.Pod)
 	if !ok {
@@ -213,7 +231,7 @@ func (run *Runner) seePod(e watch.Event) {
 	case e.Type == watch.Deleted:
 		t.Gone, t.Ended = true, time.Now()
 	default:
-		t.Gone = false // a static pod's mirror may come back
+		t.Gone = false // a static pod's mirror may return
 		t.Statuses = append(t.Statuses, Seen{time.Now(), p})
 	}
 }
@@ -226,7 +244,7 @@ func (run *Runner) seeEvent(e watch.Event) {
 	}
 	run.mu.Lock()
 	defer run.mu.Unlock()
-	run.lags[v.Source.Host] = max(0, time.Since(v.LastTimestamp.Time)-time.Second) // it is in whole seconds
+	run.lags[v.Source.Host] = max(0, time.Since(v.LastTimestamp.Time)-time.Second) // the timestamp is in whole seconds
 	t := run.traces[v.InvolvedObject.Name]
 	if t == nil {
 		return
@@ -234,13 +252,23 @@ func (run *Runner) seeEvent(e watch.Event) {
 	t.events[v.Name] = v
 }
 
-// countEvents sums up the events by type, reason and container.
+// eventKey returns the key under which an event is counted: its type, its reason, the probe that failed if the reason is
+// Unhealthy, and the container.
+func eventKey(v *v1.Event) string {
+	reason := v.Reason
+	if probe, _, ok := strings.Cut(v.Message, " probe "); ok && reason == "Unhealthy" {
+		reason += " " + probe
+	}
+	return v.Type + " " + reason + " " + v.InvolvedObject.FieldPath
+}
+
+// countEvents adds up the events by their keys.
 func (t *Trace) countEvents() {
 	t.Events = map[string]Event{}
 	for _, v := range slices.SortedFunc(maps.Values(t.events), func(a, b *v1.Event) int {
 		return cmp.Or(a.FirstTimestamp.Compare(b.FirstTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	}) {
-		k := v.Type + " " + v.Reason + " " + v.InvolvedObject.FieldPath
+		k := eventKey(v)
 		n := t.Events[k]
 		if n.Count == 0 {
 			n.Message = v.Message
@@ -250,7 +278,7 @@ func (t *Trace) countEvents() {
 	}
 }
 
-// Run runs a case on both agents and returns how the two compare, and what both did. Many cases may run at once.
+// Run runs a case on both agents. It returns the comparison and what both did. Many cases may run at once.
 func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	c = c.clone()
 	n := run.runs.Add(1)
@@ -294,6 +322,7 @@ func (run *Runner) life(ctx context.Context, s *side, c *Case) (*Trace, error) {
 	if !l.t.Gone {
 		l.t.Ended = time.Now()
 	}
+	l.t.Downs = l.t.during(s.downs)
 	l.t.countEvents()
 	return l.t, nil
 }

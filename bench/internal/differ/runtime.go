@@ -26,13 +26,13 @@ type Call struct {
 	Verb      string // the CRI method
 	Container string // empty: the sandbox
 	Attempt   uint32
-	Timeout   int64  // of StopContainer, in seconds
-	Command   string // of ExecSync: its second word
+	Timeout   int64  // timeout of StopContainer, in seconds
+	Command   string // the second word of ExecSync's command
 	Failed    bool
-	Late      bool // a StopContainer or preStop hook of what had ended: it asks for nothing
+	Late      bool // a StopContainer or preStop hook for a container that had ended, which has no effect
 }
 
-// Runtime is the simulated runtime of one agent. It plays the cases that it was told of, and records the calls for their pods.
+// Runtime is the simulated runtime of one agent. It plays the cases that Play added, and records the calls for their pods.
 type Runtime struct {
 	*simcri.Runtime
 	Socket string
@@ -42,10 +42,10 @@ type Runtime struct {
 	mu         sync.Mutex
 	cases      map[string]*Case             // by pod name
 	calls      map[string][]Call            // by pod name
-	lives      map[string][]string          // by pod name: its UIDs, as they came
+	lives      map[string][]string          // the UIDs in their order, by pod name
 	configs    map[string]map[string]Config // by pod name; see Trace.Configs
-	services   map[string]*service          // what answers probes over the network, by address: the newest
-	answering  sync.WaitGroup               // for them
+	services   map[string]*service          // the newest servers of network probes, by address
+	answering  sync.WaitGroup               // the goroutines of services
 	sandboxes  map[string]owner             // by sandbox ID
 	containers map[string]owner             // by container ID
 }
@@ -53,14 +53,14 @@ type Runtime struct {
 type owner struct {
 	pod, name string
 	attempt   uint32
-	sandbox   string // of a container: its sandbox's ID
+	sandbox   string // the ID of a container's sandbox
 }
 
-// lifeAttempts is how many attempts a pod's UID has room for: an edited static pod is another pod of the same name, whose
-// containers begin with attempt 0 again.
+// lifeAttempts is the number of attempts that are reserved for each UID of a pod, because an edited static pod is another pod of
+// the same name, whose containers begin with attempt 0 again.
 const lifeAttempts = 1000
 
-// life returns the number of the UID among those that a pod's name has had. Called with the lock held.
+// life returns the position of the UID among the UIDs that a pod's name has had. The caller holds the lock.
 func (r *Runtime) life(pod, uid string) uint32 {
 	if r.cases[pod] == nil {
 		return 0
@@ -72,7 +72,7 @@ func (r *Runtime) life(pod, uid string) uint32 {
 	return uint32(at) * lifeAttempts
 }
 
-// Serve starts a runtime on a socket. subnet gives its pods their addresses, which are of the loopback network: see network.go.
+// Serve starts a runtime on a socket. The pods get addresses of subnet, which is part of the loopback network: see network.go.
 func Serve(socket, subnet string) (*Runtime, error) {
 	prefix, err := netip.ParsePrefix(subnet)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Runtime) Close() {
 	r.answering.Wait()
 }
 
-// pull knows every image but one.
+// pull succeeds for every image except one.
 func pull(name string) simcri.Pull {
 	p := simcri.DefaultPull(name)
 	if name == noImage {
@@ -120,14 +120,14 @@ func (r *Runtime) Play(pod string, c *Case) {
 	r.cases[pod] = c
 }
 
-// Calls returns what was asked for a pod, in order.
+// Calls returns the requests for a pod, in order.
 func (r *Runtime) Calls(pod string) []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]Call(nil), r.calls[pod]...)
 }
 
-// Forget drops a pod.
+// Forget removes a pod's records.
 func (r *Runtime) Forget(pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,14 +137,14 @@ func (r *Runtime) Forget(pod string) {
 	delete(r.lives, pod)
 }
 
-// Configs returns what the runtime was told of the first sandbox and of the first instance of each container.
+// Configs returns the configurations of the pod's first sandbox and of the first instance of each container.
 func (r *Runtime) Configs(pod string) map[string]Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.configs[pod])
 }
 
-// keep notes a configuration, if it is the first. Called with the lock held.
+// keep records a configuration if it is the first of its name. The caller holds the lock.
 func (r *Runtime) keep(pod, name string, config proto.Message) {
 	if r.cases[pod] == nil || r.configs[pod][name] != nil {
 		return
@@ -165,7 +165,8 @@ func (r *Runtime) playOf(info simcri.ContainerInfo) (Play, bool) {
 	return c.play(info.Name, info.Attempt), true
 }
 
-// slowEnd is how long a container that ends slowly takes. It is no whole number: no timeout is over at the same time.
+// slowEnd is how long a container that ends slowly takes. It is no whole number of seconds, so that no timeout ends at the same
+// time.
 const slowEnd = 1500 * time.Millisecond
 
 func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
@@ -198,10 +199,10 @@ func (r *Runtime) exec(info simcri.ContainerInfo, cmd []string) (stdout, stderr 
 	return nil, nil, 0, true
 }
 
-// record notes what changes something, and who asked for it.
+// record records a call and the container that it is for, and then performs it.
 func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, ok := req.(*runtimeapi.UpdateRuntimeConfigRequest); ok {
-		return &runtimeapi.UpdateRuntimeConfigResponse{}, nil // pods keep their loopback addresses, whatever range the node has
+		return &runtimeapi.UpdateRuntimeConfigResponse{}, nil // pods keep their loopback addresses, whatever the node's pod range is
 	}
 	call := Call{At: time.Now(), Verb: path.Base(info.FullMethod)}
 	pod := r.place(req, &call)
@@ -216,7 +217,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 			slow = c.play(call.Container, call.Attempt%lifeAttempts).Slow[call.Command]
 		}
 		r.mu.Unlock()
-		if slow > 0 { // a hook that takes its time
+		if slow > 0 { // the hook takes this long
 			select {
 			case <-time.After(slow):
 			case <-ctx.Done():
@@ -252,7 +253,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, nil
 }
 
-// late reports whether a request is about the end of a container that has ended.
+// late reports whether a request asks a container to end that has ended.
 func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	id := ""
 	switch req := req.(type) {
@@ -270,7 +271,7 @@ func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
-// place finds the pod that a request is for, and fills in the call. "" is a request that is not compared.
+// place returns the pod that a request is for, and fills in the call. It returns "" for a request that is not compared.
 func (r *Runtime) place(req any, call *Call) (pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,7 +311,7 @@ func (r *Runtime) place(req any, call *Call) (pod string) {
 	return ""
 }
 
-// LoseSandbox ends a pod's newest sandbox and what runs in it, without the agent.
+// LoseSandbox ends a pod's newest sandbox and what runs in it, without a request of the agent.
 func (r *Runtime) LoseSandbox(ctx context.Context, pod string) error {
 	list, err := r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -323,13 +324,13 @@ func (r *Runtime) LoseSandbox(ctx context.Context, pod string) error {
 		}
 	}
 	if newest == nil {
-		return nil // there is none yet: nothing to lose
+		return nil // there is no sandbox yet
 	}
 	_, err = r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: newest.Id})
 	return err
 }
 
-// Left says what the runtime still has of a pod.
+// Left describes what the runtime still has of a pod.
 func (r *Runtime) Left(pod string) (left []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// series notes what stood in the API for a while on one side and never, or in another order, on the other; and what stood there
-// in the end.
+// series records a difference if the API had a value for a while on one side, and on the other side never or in a different
+// order. It also compares the last values.
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
@@ -29,6 +29,9 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	u, w = d.withoutUnknown(name, u, w)
 	d.excuse(excuseShown, before-len(u)-len(w))
 	if len(u)+len(w) == 0 {
+		return
+	}
+	if w = d.withoutBackOffs(aspect, about, upstream, wherry, w); len(u)+len(w) == 0 {
 		return
 	}
 	if class := d.toldLater(aspect, about, name, upstream, wherry, u, w); class != "" {
@@ -58,16 +61,30 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
 
-// tellsOfEnds reports whether all that only Wherry has tells of containers that end, or cease to be ready, while their pod does.
+// withoutBackOffs removes the waits for a back-off from the values that only Wherry has, if such waits are a decided difference, and
+// records that difference. The remaining values have another cause.
+func (d *differ) withoutBackOffs(aspect, about string, upstream, wherry []span, w []string) []string {
+	waits := slices.DeleteFunc(slices.Clone(w), func(v string) bool { return !strings.HasSuffix(v, "BackOff") })
+	class := aspect + ": " + only(nil, d.generals(waits))
+	if len(waits) == 0 || !Decided(class) {
+		return w
+	}
+	d.add(class, about, d.timed(upstream), d.timed(wherry))
+	return notIn(w, waits)
+}
+
+// tellsOfEnds reports whether all values that only Wherry has are about containers that end, or stop being ready, while their pod
+// ends.
 func tellsOfEnds(aspect string, w []string) bool {
-	switch { // readiness probes go on
+	switch { // readiness probes continue
 	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "readiness"):
 		return true
 	}
 	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") })
 }
 
-// passing counts the values that only one side had and that do not count, since they passed soon or began shortly before the deletion.
+// passing counts the values that only one side had and that are not compared, because they were short or began shortly before the
+// deletion.
 func (d *differ) passing(upstream, wherry []span, counted int) {
 	long := func(spans []span) (out []string) {
 		for _, s := range spans {
@@ -94,11 +111,11 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is how much longer it may take: Wherry sends some news with what follows within two seconds.
+// sends is added to settled when values are compared, because Wherry sends some changes together with those of the next two seconds.
 const sends = 300 * time.Millisecond
 
-// lasting returns the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
-// have come to; what stands in the end is compared by itself.
+// lasting returns the values that the API had for a while. A value that began shortly before the deletion is left out, because
+// the other agent may be a little later and not reach it. The last values are compared separately.
 func (t *Trace) lasting(spans []span) (out []string) {
 	for _, s := range spans {
 		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)

@@ -8,20 +8,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrSlow says that upstream's kubelet told the API so late of a container that ran that the case tells of the machine and not of
-// the agents. It is not compared.
+// ErrSlow says that upstream's kubelet reported a running container to the API so late that the case shows the speed of the
+// machine and not the behaviour of the agents. Such a case is not compared.
 var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 
-// tellsWithin is how soon after its start an agent on a machine with room tells the API of a container.
+// tellsWithin is how soon after its start an agent on a fast enough machine reports a container to the API.
 const tellsWithin = 6 * time.Second
 
-// slow names a container that ran long enough and of which the API heard only later than it should have, or never. A postStart hook
-// holds the news back by as long as it takes.
+// slow returns the name of a container that ran long enough and that was reported to the API late or never. A postStart hook
+// delays the report by the time that the hook takes.
 func (t *Trace) slow(c *Case) string {
 	within := tellsWithin + c.slowestHook()
 	for _, a := range c.Acts {
 		if a.Do == DeleteMirror {
-			return "" // then nobody is told
+			return "" // then nothing is reported
 		}
 	}
 	for _, call := range t.Calls {
@@ -79,7 +79,7 @@ func (t *Trace) endsBefore(start Call, at time.Time) bool {
 	return false
 }
 
-// slowestHook returns how long the pod's postStart hooks take together.
+// slowestHook returns how long the pod's postStart hooks take in total.
 func (c *Case) slowestHook() (all time.Duration) {
 	for _, list := range [][]v1.Container{c.Spec.InitContainers, c.Spec.Containers} {
 		for _, x := range list {

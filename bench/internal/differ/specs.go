@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// GenerateSpec makes a case whose pod uses many fields of the API and does nothing: what the runtime is told of its sandbox and
-// containers is compared.
+// GenerateSpec makes a case whose pod uses many fields of the API and does nothing. The configurations of its sandbox and
+// containers are compared.
 func GenerateSpec(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 12))}
 	c := &Case{Seed: seed, Kind: Spec, Plays: map[string][]Play{}, For: 8 * time.Second}
@@ -27,7 +27,7 @@ func GenerateSpec(seed uint64) *Case {
 	g.names(s)
 	if g.chance(50) {
 		if s.SecurityContext = g.podSecurity(); s.HostNetwork {
-			s.SecurityContext.Sysctls = nil // the node's own
+			s.SecurityContext.Sysctls = nil // these sysctls belong to the node
 		}
 	}
 	if g.chance(25) {
@@ -49,14 +49,14 @@ func GenerateSpec(seed uint64) *Case {
 	}
 	if g.chance(25) {
 		x := g.rich(c, "init-0", guaranteed)
-		x.ReadinessProbe = nil // only of sidecars
+		x.ReadinessProbe = nil // only sidecars may have these
 		s.InitContainers = append(s.InitContainers, x)
 		c.Plays["init-0"] = []Play{{Exits: true}}
 	}
 	return c
 }
 
-// volumes gives the pod some volumes.
+// volumes adds some volumes to the pod.
 func (g generator) volumes(s *v1.PodSpec) {
 	add := func(name string, source v1.VolumeSource) {
 		s.Volumes = append(s.Volumes, v1.Volume{Name: name, VolumeSource: source})
@@ -86,7 +86,7 @@ func (g generator) volumes(s *v1.PodSpec) {
 	}
 }
 
-// host shares namespaces with the node.
+// host makes the pod share namespaces with the node.
 func (g generator) host(s *v1.PodSpec) {
 	s.HostNetwork = g.chance(15)
 	s.HostPID = g.chance(10)
@@ -99,7 +99,7 @@ func (g generator) host(s *v1.PodSpec) {
 	}
 }
 
-// names are the pod's names and those that it finds.
+// names sets the pod's names and the names that it resolves.
 func (g generator) names(s *v1.PodSpec) {
 	s.DNSPolicy = pick(g, "", v1.DNSClusterFirst, v1.DNSDefault, v1.DNSClusterFirstWithHostNet)
 	if g.chance(30) {
@@ -166,7 +166,7 @@ func (g generator) rich(c *Case, name string, guaranteed bool) v1.Container {
 	if g.chance(30) {
 		x.EnvFrom = []v1.EnvFromSource{{Prefix: "C_", ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: rig.ConfigMap(2)}}}}
 	}
-	if g.chance(30) && !c.Spec.HostNetwork { // ports of the node may be taken once
+	if g.chance(30) && !c.Spec.HostNetwork { // a port of the node can be used only once
 		x.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: 8080}, {ContainerPort: 53, Protocol: v1.ProtocolUDP}}
 	}
 	x.Resources = g.resources(guaranteed)
@@ -279,7 +279,7 @@ func (g generator) security(userNamespace bool) *v1.SecurityContext {
 	return sc
 }
 
-// meta returns what a case's pod has beside its name.
+// meta returns the metadata of a case's pod, except its name.
 func (c *Case) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Annotations: c.Annotations, Labels: map[string]string{"app": "one"}}
 }

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// delay is a start or a stop that one side does later than the other.
+// delay is a start or a stop that one side makes later than the other.
 type delay struct {
 	d                *differ
 	what             string // such as "StartContainer of main-0#2"
@@ -57,22 +57,23 @@ func (d *differ) hasPostStart() bool {
 	})
 }
 
-// definitionChanged reports whether the container was given another image or other resources before either side started it.
+// definitionChanged reports whether the container's image or resources were changed before either side started it.
 func (l *delay) definitionChanged() bool {
 	return slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
 		return (a.Do == SetImage || a.Do == Resize) && a.Container == l.name && a.At < min(l.upstream, l.wherry)
 	})
 }
 
-// byDecision reports whether an instance comes after a start that is late by decision.
+// byDecision reports whether an instance follows a start that is late by decision.
 func (d *differ) byDecision(name string, attempt uint32) bool {
 	if d.late != nil && d.late.start && d.late.attempt >= lifeAttempts && attempt >= lifeAttempts && Decided(d.late.class()) {
-		return true // a static pod's whole next life is late
+		return true // the whole next life of the static pod is late
 	}
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// never returns the delay of a start that one side, Wherry or else upstream, did not make, and the other made.
+// never returns the delay of a start that only one side made. wherry says that Wherry did not make it; otherwise upstream did
+// not.
 func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 	if wherry {
@@ -85,7 +86,7 @@ func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	return l
 }
 
-// waitsByDecision reports whether such a start was not made since the pod's end came while that side waited by decision.
+// waitsByDecision reports whether that side did not make the start because the pod's end came while the side waited by decision.
 func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
 	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false
@@ -95,15 +96,21 @@ func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool 
 		waiting = d.wherry
 	}
 	before := waiting.instances(name)[attempt-1]
+	if before == nil {
+		return false
+	}
 	n := attempt % lifeAttempts
-	waits := backOff<<min(max(n, 2)-2, 4) + d.c.play(name, n-1).Runs + 2*late
-	return before != nil && waiting.ends().Sub(before.began) < waits
+	over := before.began.Add(d.c.play(name, n-1).Runs)
+	if before.stopped.After(over) {
+		over = before.stopped
+	}
+	return d.ends(waiting).Sub(over) < backOff<<min(max(n, 2)-2, 4)+2*late
 }
 
-// backOff is how long the second restart of a container waits.
+// backOff is the delay of a container's second restart.
 const backOff = 10 * time.Second
 
-// times finds the first start or stop that one side does late: what follows it is late too.
+// times finds the first start or stop that one side makes late, because everything after it is late too.
 func (d *differ) times() *delay {
 	upstream, wherry := d.upstream.times(), d.wherry.times()
 	var first *delay
@@ -111,7 +118,7 @@ func (d *differ) times() *delay {
 		u := upstream[k]
 		w, ok := wherry[k]
 		if !ok {
-			continue // told by the calls
+			continue // the comparison of calls reports this
 		}
 		verb, rest, _ := strings.Cut(k, " of ")
 		name, number, _ := strings.Cut(rest, "#")
@@ -137,8 +144,8 @@ func (d *differ) times() *delay {
 	return first
 }
 
-// allowance returns how much later than Wherry upstream's kubelet may start an instance, or ask it to end: it draws up to half of a
-// back-off upon it, again and again.
+// allowance returns how much later than Wherry upstream's kubelet may start an instance, or ask it to end. Upstream's kubelet
+// adds up to half of the back-off to it, at each restart again.
 func (d *differ) allowance(l *delay) time.Duration {
 	all := time.Duration(0)
 	last := l.attempt
@@ -151,7 +158,7 @@ func (d *differ) allowance(l *delay) time.Duration {
 	return all + d.lag(l.name, last)
 }
 
-// draw returns how long after the instance before an instance was started.
+// draw returns how long after the instance before it an instance was started.
 func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	all := t.instances(name)
 	if attempt%lifeAttempts == 0 || all[attempt] == nil || all[attempt-1] == nil {
@@ -160,7 +167,7 @@ func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	return all[attempt].began.Sub(all[attempt-1].began)
 }
 
-// lag returns how much later upstream started an instance than Wherry.
+// lag returns how much later upstream's kubelet started an instance than Wherry.
 func (d *differ) lag(name string, attempt uint32) time.Duration {
 	u, w := d.upstream.instances(name)[attempt], d.wherry.instances(name)[attempt]
 	if u == nil || w == nil {
@@ -169,16 +176,17 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
-// atTheEnd reports whether an instance began so shortly before the pod's end that the other agent, a little later, did not need it.
+// atTheEnd reports whether an instance began so shortly before the pod's end that the other agent may not have started it,
+// because it was a little later.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
 	slow := late
 	if t == d.wherry && attempt%lifeAttempts > 0 {
 		slow += d.draw(t, name, attempt)/2 + d.lag(name, attempt-1)
 	}
-	return in.began.After(t.ends().Add(-slow))
+	return in.began.After(d.ends(t).Add(-slow))
 }
 
-// end says how an instance came to its end.
+// end describes how an instance ended.
 func (d *differ) end(name string, attempt uint32) string {
 	in := d.upstream.instances(name)[attempt]
 	switch {

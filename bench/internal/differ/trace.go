@@ -12,23 +12,27 @@ import (
 
 // Trace is what one agent did with one pod.
 type Trace struct {
-	Created  time.Time // when its first sandbox was asked for: all offsets count from then
-	Deleted  time.Time // when its deletion was first asked for
-	Ended    time.Time // when it had left the API, or was watched no longer
+	Created  time.Time // when its first sandbox was requested: all offsets count from then
+	Deleted  time.Time // when its deletion was first requested
+	Ended    time.Time // when it had left the API, or when the runner stopped watching it
+	Downs    []Down    `json:",omitempty"` // when its agent was restarted
 	Calls    []Call
 	Statuses []Seen
-	Events   map[string]Event  // by type, reason and container
+	Events   map[string]Event  // by type, reason and container; see eventKey
 	Configs  map[string]Config // first configuration of the sandbox ("sandbox") and of each container, by name
-	Gone     bool              // from the API
+	Gone     bool              // the API server no longer has the pod
 	Left     []string          // what is left in the runtime at the end
 
 	events map[string]*v1.Event // the pod's events by object name; countEvents sums them up in Events
 }
 
-// Event is what was said of a pod for one reason.
+// Down is a time during which an agent did not run.
+type Down struct{ From, To time.Time }
+
+// Event is the events about a pod that have one key.
 type Event struct {
 	Count   int
-	Message string // the first one's
+	Message string // the message of the first one
 }
 
 // Seen is a version of the pod in the API.
@@ -37,7 +41,7 @@ type Seen struct {
 	Pod *v1.Pod
 }
 
-// last returns the newest version of the pod before somebody deleted it, or the newest at all.
+// last returns the newest version of the pod before somebody deleted it, or the newest version if nobody did.
 func (t *Trace) last() *v1.Pod {
 	if len(t.Statuses) == 0 {
 		return nil
@@ -55,7 +59,7 @@ func (t *Trace) starts() (out []string) {
 	return out
 }
 
-// sandboxes counts the sandboxes that were made.
+// sandboxes returns one element for each sandbox that was created.
 func (t *Trace) sandboxes() []string {
 	n := 0
 	for _, c := range t.Calls {
@@ -66,16 +70,16 @@ func (t *Trace) sandboxes() []string {
 	return []string{fmt.Sprint(n)}
 }
 
-// instance is what was asked of one instance of a container, each thing once: made, started, hooks, stops with their timeouts,
+// instance contains the requests for one instance of a container, each once: created, started, hooks, stops with their timeouts,
 // and which of its probes ran.
 type instance struct {
 	calls   []string
-	began   time.Time // when it was started, or made
+	began   time.Time // when it was started, or else created
 	stopped time.Time // when it was first asked to end
 	probes  []string
 }
 
-// instances has an instance for each attempt of a container.
+// instances returns the instances of a container by attempt.
 func (t *Trace) instances(container string) map[uint32]*instance {
 	all := map[uint32]*instance{}
 	for _, c := range t.Calls {
@@ -123,8 +127,9 @@ func (in *instance) stop(at time.Time) {
 	}
 }
 
-// stops returns the containers in the order in which the pod's deletion first asked them to end; those asked within half a second of each
-// other stand in the order of their names. The stop of an instance that another follows is not of the pod's end.
+// stops returns the containers in the order in which the pod's deletion first asked them to end; those asked within half a second
+// of each other are ordered by name. The stop of an instance that is followed by another instance does not belong to the pod's
+// end.
 func (t *Trace) stops() []string {
 	type first struct {
 		at   time.Time
@@ -152,7 +157,7 @@ func (t *Trace) stops() []string {
 	return out
 }
 
-// span is a value that something in the API had, and for how long.
+// span is a value that something in the API had, with the time and the duration.
 type span struct {
 	value string
 	since time.Time
@@ -178,10 +183,10 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 	})
 }
 
-// over is the value of what is not there any more.
+// over is the value of something that no longer exists.
 const over = "over"
 
-// spans returns the values that something in the API had, one after the other. An empty value is no news.
+// spans returns the values that something in the API had, one after the other. An empty value is skipped.
 func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	for _, s := range t.Statuses {
 		now := of(s.Pod)
@@ -218,7 +223,7 @@ func (t *Trace) states(container string) []span {
 	})
 }
 
-// readiness returns how ready and started of a running container changed in the API.
+// readiness returns how the fields ready and started of a running container changed in the API.
 func (t *Trace) readiness(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
@@ -229,7 +234,7 @@ func (t *Trace) readiness(container string) []span {
 	})
 }
 
-// final returns a container's last status, field by field, without what differs by nature: times, IDs.
+// final returns a container's last status, field by field, without the parts that differ in every run: times, IDs.
 func (t *Trace) final(container string) map[string]string {
 	p := t.last()
 	if p == nil {

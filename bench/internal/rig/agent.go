@@ -17,11 +17,11 @@ import (
 type Program struct {
 	Name string   // name of the arm; the node's name is this after "bench-"
 	Args []string // program and its first arguments
-	// Config has further lines of its KubeletConfiguration.
+	// Config has additional lines of the agent's KubeletConfiguration.
 	Config string
 }
 
-// Agent is a node agent that runs, or has run and may be started again.
+// Agent is a node agent, which may run or be stopped and can be started again.
 type Agent struct {
 	Node string
 	rig  *Rig
@@ -33,7 +33,8 @@ type Agent struct {
 	Began time.Time
 }
 
-// agentConfig is the same for every agent: upstream's defaults, but for where things lie and what a bench machine lacks.
+// agentConfig is the configuration of every agent: upstream's defaults, except for paths and for features that the benchmark's
+// machine lacks.
 var agentConfig = template.Must(template.New("config").Parse(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: "unix://{{.Socket}}"
@@ -114,12 +115,13 @@ func (a *Agent) Start(socket string) error {
 	a.done = make(chan struct{})
 	go func() {
 		defer close(a.done)
-		_ = a.cmd.Wait() // it ends by a signal
+		_ = a.cmd.Wait() // Wait returns an error, because a signal ends the process
 	}()
 	return nil
 }
 
-// Forget takes the agent's credentials away, so that its next start asks for some, as the first one does. It must not run.
+// Forget removes the agent's credentials, so that its next start requests new ones, as the first start does. The agent must not
+// be running.
 func (a *Agent) Forget() error {
 	if err := os.Remove(a.path("kubeconfig")); err != nil && !os.IsNotExist(err) {
 		return err
@@ -130,7 +132,7 @@ func (a *Agent) Forget() error {
 	return os.Mkdir(a.path("pki"), 0o755)
 }
 
-// Stop ends the agent; its pods go on.
+// Stop ends the agent. Its pods keep running.
 func (a *Agent) Stop() {
 	if a.cmd == nil {
 		return
@@ -145,17 +147,17 @@ func (a *Agent) Stop() {
 	a.cmd = nil
 }
 
-// Kill ends the agent as a crash does.
+// Kill ends the agent by SIGKILL, like a crash.
 func (a *Agent) Kill() {
 	_ = a.cmd.Process.Kill()
 	<-a.done
 	a.cmd = nil
 }
 
-// PID returns the running agent's.
+// PID returns the process ID of the running agent.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
-// Alive fails when the agent has ended by itself.
+// Alive returns an error if the agent has ended by itself.
 func (a *Agent) Alive() error {
 	select {
 	case <-a.done:
@@ -182,9 +184,9 @@ func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error)
 	}
 }
 
-// address returns the machine's own: a kubelet refuses a loopback address.
+// address returns an address of the machine, because a kubelet refuses a loopback address.
 func address() string {
-	c, err := net.Dial("udp", "198.51.100.1:9") // sends nothing
+	c, err := net.Dial("udp", "198.51.100.1:9") // this sends nothing
 	if err != nil {
 		return "127.0.0.1"
 	}
@@ -192,10 +194,11 @@ func address() string {
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// MakeCgroup makes a group in every hierarchy, as a node agent does for a pod; the one above it must exist.
+// MakeCgroup makes a cgroup in every hierarchy, as a node agent does for a pod. Its parent must exist.
 func MakeCgroup(path string) error { return makeCgroup(path) }
 
-// LeastShares gives a group the weight of those that ask for no processor: what it runs waits for everybody else.
+// LeastShares gives a cgroup the smallest CPU weight, as pods without a CPU request have it, so that its processes yield to all
+// others.
 func LeastShares(path string) error {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return os.WriteFile("/sys/fs/cgroup"+path+"/cpu.weight", []byte("1"), 0o644)
@@ -203,10 +206,10 @@ func LeastShares(path string) error {
 	return os.WriteFile("/sys/fs/cgroup/cpu"+path+"/cpu.shares", []byte("2"), 0o644)
 }
 
-// RemoveCgroup removes a group and those below it from every hierarchy.
+// RemoveCgroup removes a cgroup and all cgroups below it from every hierarchy.
 func RemoveCgroup(path string) error { return removeCgroup(path) }
 
-// Address returns the node's.
+// Address returns the address of the node.
 func Address() string { return address() }
 
 func controllers() []string {
@@ -220,13 +223,13 @@ func controllers() []string {
 	return dirs
 }
 
-// makeCgroup makes the agent's cgroup root in every hierarchy: a kubelet wants it to exist.
+// makeCgroup makes the agent's cgroup root in every hierarchy: because a kubelet requires that it exists.
 func makeCgroup(path string) error {
 	for _, c := range controllers() {
 		if err := os.MkdirAll(c+path, 0o755); err != nil {
 			return err
 		}
-		// A new cpuset has neither processors nor memory, and can hold no process until it has.
+		// A new cpuset has neither processors nor memory nodes, and cannot contain a process until they are set.
 		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if v, err := os.ReadFile(filepath.Join(c, f)); err == nil && filepath.Base(c) == "cpuset" {
 				if err := os.WriteFile(filepath.Join(c+path, f), v, 0o644); err != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Counter is a proxy before the runtime's socket that counts calls by their name and changes nothing.
+// Counter is a proxy for the runtime's socket that counts calls by name and changes nothing.
 type Counter struct {
 	Socket string
 	to     string
@@ -61,7 +61,7 @@ func (c *Counter) Close() {
 	c.wg.Wait()
 }
 
-// Calls returns the calls since the last, by name.
+// Calls returns the number of calls by name since the last call of Calls.
 func (c *Counter) Calls() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *Counter) relay(to io.Writer, from *bufio.Reader) error {
 	}
 }
 
-// Requests reads, from an offset of the audit log, what a node asked of the API server, by verb and resource.
+// Requests counts a node's requests to the API server by verb and resource, from an offset of the audit log on.
 func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 	f, err := os.Open(r.AuditLog())
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 			} `json:"objectRef"`
 		}
 		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
-			continue // the last line may not be whole yet
+			continue // the last line may be incomplete
 		}
 		if e.User.Username == "system:node:"+node {
 			what := e.Verb + " " + e.Object.Resource
@@ -178,7 +178,7 @@ func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 	return out, s.Err()
 }
 
-// AuditSize returns the audit log's length now: an offset for Requests.
+// AuditSize returns the present length of the audit log, which is an offset for Requests.
 func (r *Rig) AuditSize() int64 {
 	st, err := os.Stat(r.AuditLog())
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// CPU is processor time, user and system, that the parts of a node have used. Unlike the time that a clock shows, it
-// hardly depends on what else the machine does.
+// CPU is processor time, user and system, that the parts of a node have used. Unlike elapsed time, it hardly depends on the other
+// load of the machine.
 type CPU struct {
-	Containerd time.Duration // the process itself
-	Programs   time.Duration // programs that containerd runs: network plugins, and the starters of shims
-	Shims      time.Duration // shims and what they run: runc, and what a container does before it is one
+	Containerd time.Duration // the process containerd alone
+	Programs   time.Duration // programs that containerd runs: network plugins, and starters of shims
+	Shims      time.Duration // shims and the programs that they run: runc, and init processes of containers before their own program starts
 	API        time.Duration // kube-apiserver
 	Etcd       time.Duration
 	Plane      time.Duration // the rest of the control plane: scheduler, controllers
-	Agent      time.Duration // with its children; zero where the benchmark itself is the agent
-	Bench      time.Duration // the benchmark's own
+	Agent      time.Duration // the agent and its children; zero if the benchmark itself is the agent
+	Bench      time.Duration // the benchmark itself
 }
 
 // All returns the sum.
@@ -29,14 +29,14 @@ func (c CPU) All() time.Duration {
 	return c.Containerd + c.Programs + c.Shims + c.API + c.Etcd + c.Plane + c.Agent + c.Bench
 }
 
-// Sub returns what was used since b was taken.
+// Sub returns the processor time that was used since b was measured.
 func (c CPU) Sub(b CPU) CPU {
 	return CPU{c.Containerd - b.Containerd, c.Programs - b.Programs, c.Shims - b.Shims,
 		c.API - b.API, c.Etcd - b.Etcd, c.Plane - b.Plane, c.Agent - b.Agent, c.Bench - b.Bench}
 }
 
-// runtimeCgroup holds containerd and all that it starts: shims outlive their parents, and the time of one that has ended is
-// in no file of /proc.
+// runtimeCgroup is the cgroup of containerd and of all processes that it starts. /proc is not enough, because shims outlive their
+// parents and /proc has no times of ended processes.
 func runtimeCgroup() string { return Cgroup("runtime") }
 
 // cpuController returns the directory of the hierarchy that counts processor time.
@@ -47,7 +47,7 @@ func cpuController() string {
 	return "/sys/fs/cgroup/cpuacct"
 }
 
-// meter puts the runtime where its processor time is counted.
+// meter moves the runtime into a cgroup that counts its processor time.
 func (r *Rig) meter() error {
 	pid, err := os.ReadFile(filepath.Join(filepath.Dir(r.Socket), "containerd.pid"))
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *Rig) meter() error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(f[0]), 0o644)
 }
 
-// CPU returns what was used until now; agent is the process of the agent under test, or 0.
+// CPU returns the processor time that was used until now. agent is the process ID of the measured agent, or 0.
 func (r *Rig) CPU(agent int) (CPU, error) {
 	all, err := cgroupCPU(cpuController() + runtimeCgroup())
 	if err != nil {
@@ -115,7 +115,7 @@ func cgroupCPU(dir string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s/cpu.stat has no usage_usec", dir)
 }
 
-// plane adds what the control plane has used: one process that starts one for each part.
+// plane adds the processor time of the control plane, which is one process with a child process for each component.
 func (c *CPU) plane(pid int) error {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *CPU) plane(pid int) error {
 		}
 		own, children, err := processCPU(child)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
 		switch f := strings.Split(string(args), "\x00"); {
@@ -152,7 +152,7 @@ func parent(pid int) int {
 	return ppid
 }
 
-// stat returns what /proc/PID/stat has after the program's name, which is in parentheses and may hold anything.
+// stat returns the fields of /proc/PID/stat after the program's name. The name is in parentheses and may contain anything.
 func stat(pid int) ([]string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -166,15 +166,15 @@ func stat(pid int) ([]string, error) {
 	return f, nil
 }
 
-// processCPU returns what a process and those of its children that it has waited for have used.
+// processCPU returns the processor time of a process, and of its children that have ended and for which it has waited.
 func processCPU(pid int) (own, children time.Duration, err error) {
 	f, err := stat(pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	const tick = time.Second / 100 // USER_HZ is 100 wherever Linux runs
+	const tick = time.Second / 100 // USER_HZ is 100 on all systems that Linux supports
 	var ticks [4]time.Duration
-	for i := range ticks { // utime, stime, cutime, cstime
+	for i := range ticks { // the fields utime, stime, cutime, cstime
 		n, err := strconv.ParseInt(f[11+i], 10, 64)
 		if err != nil {
 			return 0, 0, err

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Delayed is a proxy before the API server that changes nothing, but what the server sends arrives later. A request is answered
-// that much later, and so are a handshake's messages and the events of a watch.
+// Delayed is a proxy for the API server that changes nothing but delays everything that the server sends: answers to requests,
+// handshake messages and events of watches.
 type Delayed struct {
 	URL string
 	to  string
@@ -25,7 +25,7 @@ type Delayed struct {
 	wg    sync.WaitGroup
 }
 
-// Delay opens such a proxy before the rig's API server. Close ends it.
+// Delay opens a proxy that delays the rig's API server. Close ends it.
 func (r *Rig) Delay(by time.Duration) (*Delayed, error) {
 	server, err := url.Parse(r.admin.Host)
 	if err != nil {
@@ -40,7 +40,7 @@ func delay(to string, by time.Duration) (*Delayed, error) {
 		return nil, fmt.Errorf("delay %q: %w", to, err)
 	}
 	d := &Delayed{to: to, by: by, conns: map[net.Conn]bool{}}
-	// The same address with another port: the server's certificate is good for it.
+	// The proxy has the same address with another port, so that the server's certificate is valid for it.
 	if d.l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err != nil {
 		return nil, fmt.Errorf("delay %q: %w", to, err)
 	}
@@ -101,16 +101,16 @@ func (d *Delayed) serve(from net.Conn) {
 	d.mu.Unlock()
 }
 
-// chunk is what was read at once, and when it is due.
+// chunk is the data of one read, with the time at which it has to be written.
 type chunk struct {
 	data []byte
 	due  time.Time
 }
 
-// later copies until an error or the end. Each byte is written that long after it was read; what is read meanwhile waits beside
-// it, so that the delay costs no throughput.
+// later copies until an error or the end. Each byte is written with this delay after it was read. Reading continues in the
+// meantime, so that the delay does not reduce the throughput.
 func later(to io.Writer, from io.Reader, by time.Duration) error {
-	// 4096 chunks of at most 32 KiB wait; who reads more than that in the time of the delay is slowed down.
+	// At most 4096 chunks of up to 32 KiB wait. A transfer with more data than that within the delay becomes slower.
 	chunks, failed := make(chan chunk, 4096), make(chan struct{})
 	var read, written error
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func later(to io.Writer, from io.Reader, by time.Duration) error {
 		}
 	}
 	if c, ok := from.(io.Closer); ok && written != nil {
-		_ = c.Close() // the reader may wait for more
+		_ = c.Close() // because the other goroutine may be blocked in a read
 	}
 	wg.Wait()
 	if errors.Is(read, io.EOF) {
@@ -149,7 +149,8 @@ func later(to io.Writer, from io.Reader, by time.Duration) error {
 	return errors.Join(read, written)
 }
 
-// Redirect has the agent's next start use another address of the API server; "" stands for the server's own. It must not run.
+// Redirect makes the agent use another address of the API server from its next start on; "" means the server's own. The agent
+// must not be running.
 func (a *Agent) Redirect(server string) error {
 	if server == "" {
 		server = a.rig.admin.Host
@@ -166,7 +167,7 @@ func (a *Agent) Redirect(server string) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// redirected replaces the one server of a kubeconfig.
+// redirected replaces the only server in a kubeconfig.
 func redirected(kubeconfig []byte, server string) ([]byte, error) {
 	var out []byte
 	found := 0

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Each byte arrives as late as it should, none is lost or changed, and they do not wait for each other.
+// Each byte is delayed by the right time, none is lost or changed, and the delays of several chunks do not add up.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// A reader that goes away ends the copy, also while the other side is silent.
+// If the reader disconnects, the copy ends, even while the other side sends nothing.
 func TestLaterEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

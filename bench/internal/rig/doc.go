@@ -1,7 +1,7 @@
-// Package rig is what every arm of the benchmark shares: one control plane, one containerd, one node agent at a time,
-// and the eyes on them: a watch of the API with the time of each change, the API server's audit log, a counting proxy
-// before the runtime's socket, /proc, and the processor time of each part.
+// Package rig has what all arms of the benchmark share: one control plane, one containerd and one node agent at a time. It also
+// has the measurements: a watch of the API with the time of each change, the API server's audit log, a counting proxy for the
+// runtime's socket, /proc, and the processor time of each component.
 //
-// Invariants: everything that Open starts ends with Close; nothing outside the rig's directory is left changed, cgroups
-// and sysctls included.
+// Invariants: everything that Open starts ends with Close; Close restores everything outside the rig's directory, including
+// cgroups and sysctls.
 package rig

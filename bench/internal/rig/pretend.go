@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PretendNode makes a Node that is Ready and stays so while its lease is renewed. The function that it returns ends that,
-// and removes the Node.
+// PretendNode creates a Node that is Ready, and keeps it Ready by renewing its lease. leave ends this and removes the Node.
 func (r *Rig) PretendNode(ctx context.Context, name string) (leave func(), err error) {
 	now := metav1.Now()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{

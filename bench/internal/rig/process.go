@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Memory of a process, in bytes, as /proc/PID/status has it.
+// Memory is the memory of a process in bytes, as in /proc/PID/status.
 type Memory struct{ RSS, Anon, File int64 }
 
 // MemoryOf reads a process' resident memory.
@@ -40,7 +40,7 @@ func MemoryOf(pid int) (Memory, error) {
 
 // CPUOf returns the processor time that a process has used, without its children's.
 func CPUOf(pid int) (time.Duration, error) {
-	// schedstat counts nanoseconds, per thread; the threads of a Go process do not end.
+	// schedstat counts nanoseconds per thread. The sum is complete, because threads of a Go process do not end.
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return 0, err
@@ -49,7 +49,7 @@ func CPUOf(pid int) (time.Duration, error) {
 	for _, t := range tasks {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, t.Name()))
 		if err != nil {
-			continue // ended between the two reads
+			continue // the thread ended between the two reads
 		}
 		ns, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
 		sum += time.Duration(ns)
@@ -57,7 +57,7 @@ func CPUOf(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// Metric reads one plain metric of an agent, through the API server.
+// Metric reads one metric without labels of an agent, through the API server.
 func (a *Agent) Metric(ctx context.Context, name string) (float64, error) {
 	b, err := a.rig.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(a.Node).SubResource("proxy").Suffix("metrics").
 		SetHeader("Accept", "text/plain").DoRaw(ctx)

@@ -19,25 +19,25 @@ import (
 	"sync"
 )
 
-// Layers and their size, in bytes before compression, of the image that is pulled while others start. Its files hold letters, of
-// which gzip makes three quarters.
+// These are the number of layers, and their size before compression in bytes, of the image that is pulled while pods start. Its
+// files contain random letters, which gzip compresses to three quarters.
 const (
 	bigLayers = 4
 	bigLayer  = 64 << 20
 	bigFile   = 256 << 10
 )
 
-// Media types of an OCI image.
+// These are media types of OCI images.
 const (
 	typeManifest = "application/vnd.oci.image.manifest.v1+json"
 	typeConfig   = "application/vnd.oci.image.config.v1+json"
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// Registry serves one image over HTTP on loopback, where container runtimes ask for no TLS. The registry of
-// tools/internal/conformance serves archives of many images; this module cannot import it, and needs none of that.
+// Registry serves one image over HTTP on loopback, where container runtimes do not require TLS. The registry of
+// tools/internal/conformance serves archives of many images; this module cannot import it and does not need its features.
 type Registry struct {
-	Image string // its reference
+	Image string // the reference of the image
 
 	dir      string
 	manifest []byte
@@ -46,14 +46,14 @@ type Registry struct {
 	wg       sync.WaitGroup
 }
 
-// descriptor is how an image names its parts.
+// descriptor is a reference to a part of an image.
 type descriptor struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
 	Size      int64  `json:"size"`
 }
 
-// Registry starts the rig's registry when it is first asked for, and returns it. It serves an image that runs, and that is large.
+// Registry returns the rig's registry, and starts it at the first call. It serves a large image that can be run.
 func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	if r.registry != nil {
 		return r.registry, nil
@@ -66,7 +66,7 @@ func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	return g, nil
 }
 
-// newRegistry makes an image with a program and layers of a size in dir, and serves it.
+// newRegistry makes an image with a program and layers of the given size in dir, and serves it.
 func newRegistry(ctx context.Context, dir, program string, layers int, size int64) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (g *Registry) makeImage(ctx context.Context, program string, layers int, si
 	return err
 }
 
-// makeLayer writes a layer and returns it, and the digest of what it is before compression.
+// makeLayer writes a layer. It returns its descriptor, and the digest of its content before compression.
 func (g *Registry) makeLayer(fill func(*tar.Writer) error) (d descriptor, diff string, err error) {
 	f, err := os.CreateTemp(g.dir, "layer")
 	if err != nil {
@@ -182,7 +182,7 @@ func entry(w *tar.Writer, name string, mode int64, data []byte) error {
 	return err
 }
 
-// letters fills a layer with files of letters, which are the same at each call.
+// letters fills a layer with files of pseudo-random letters, which are the same at each call.
 func letters(w *tar.Writer, layer int, size int64) error {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	r := rand.New(rand.NewPCG(uint64(layer), 20))
@@ -202,7 +202,7 @@ func letters(w *tar.Writer, layer int, size int64) error {
 	return nil
 }
 
-// handler serves what a container runtime asks a registry for to pull.
+// handler serves the requests with which a container runtime pulls an image.
 func (g *Registry) handler() http.Handler {
 	serve := func(w http.ResponseWriter, req *http.Request) {
 		sum := req.PathValue("digest")

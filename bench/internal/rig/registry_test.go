@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// The registry serves an image that is whole: each part has the digest and the size by which it is named, and the layers hold
-// the program and as many bytes as were asked for.
+// The registry serves a complete image: each part has the digest and the size in its descriptor, and the layers contain the
+// program and the requested number of bytes.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,26 +17,26 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Namespace is where the pods of the benchmark live.
+// Namespace is the namespace of the benchmark's pods.
 const Namespace = "bench"
 
 // ConfigMaps is how many ConfigMaps the namespace has.
 const ConfigMaps = 20
 
-// ConfigMap returns the name of one of them.
+// ConfigMap returns the name of the i-th ConfigMap.
 func ConfigMap(i int) string { return fmt.Sprintf("config-%d", i) }
 
-// Rig is what all arms share.
+// Rig is the environment that all arms share.
 type Rig struct {
-	Bin    string // the project's programs
-	Dir    string // short, since unix sockets lie in it
+	Bin    string // directory of the project's programs
+	Dir    string // a short path, because Unix sockets are in it
 	Client kubernetes.Interface
-	Socket string // the runtime's
+	Socket string // the socket of the runtime
 	Log    func(format string, args ...any)
 
 	flavor     string
 	plane      *exec.Cmd
-	registry   *Registry // nil: nobody has asked for it
+	registry   *Registry // nil: not started yet
 	runtime    bool
 	runtimePID int
 	admin      *rest.Config
@@ -44,7 +44,7 @@ type Rig struct {
 	cgroups    []string // cgroups of the agents and of the runtime
 }
 
-// auditPolicy notes each request of a node's identity, and nothing else.
+// auditPolicy makes the API server log the requests of nodes, and no others.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -54,7 +54,7 @@ rules:
 - level: None
 `
 
-// Open starts the control plane and the runtime in dir. The flavor is one of `wherry-dev runtime`; "" starts no runtime.
+// Open starts the control plane and the runtime in dir. flavor is a flavor of `wherry-dev runtime`; "" starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
 	r = &Rig{Bin: bin, Dir: dir, flavor: flavor, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
 	defer func() {
@@ -86,7 +86,7 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 
 func (r *Rig) path(elem ...string) string { return filepath.Join(append([]string{r.Dir}, elem...)...) }
 
-// Runc returns the runtime's own runc, and where that keeps what it knows of the containers of Kubernetes.
+// Runc returns the runc program of the runtime, and its state directory for containers of Kubernetes.
 func (r *Rig) Runc() (program, root string) {
 	bin := r.Bin
 	if r.flavor == "debian" {
@@ -95,7 +95,7 @@ func (r *Rig) Runc() (program, root string) {
 	return filepath.Join(bin, "runc"), r.path("rt", "runc", "k8s.io")
 }
 
-// AuditLog returns the API server's record of what nodes asked of it.
+// AuditLog returns the path of the API server's log of requests by nodes.
 func (r *Rig) AuditLog() string { return r.path("audit.log") }
 
 func (r *Rig) startPlane(ctx context.Context) error {
@@ -136,7 +136,7 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The benchmark's own client must not be what is measured.
+	// The benchmark's own client has no rate limit, so that it does not distort the measurement.
 	cfg.QPS, cfg.ContentType = -1, "application/vnd.kubernetes.protobuf"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	r.admin = cfg
@@ -146,7 +146,7 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	return r.makeNamespace(ctx)
 }
 
-// NodeClient returns a client that the API server takes for a node's: authorization and admission do what they do for one.
+// NodeClient returns a client with a node's identity, so that the API server applies the authorization and admission of nodes.
 func (r *Rig) NodeClient(node string) (kubernetes.Interface, error) {
 	cfg := rest.CopyConfig(r.admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes"}}
@@ -167,7 +167,7 @@ func (r *Rig) Close() error {
 	}
 	if r.plane != nil && r.plane.Process != nil {
 		_ = r.plane.Process.Signal(syscall.SIGTERM)
-		_ = r.plane.Wait() // it ends by a signal
+		_ = r.plane.Wait() // Wait returns an error, because a signal ends the process
 	}
 	r.restoreSysctls()
 	for _, c := range append(r.cgroups, Cgroup("bare"), Cgroup("limit")) {
@@ -179,17 +179,17 @@ func (r *Rig) Close() error {
 	return errors.Join(unmountBelow(r.Dir), os.RemoveAll(r.Dir))
 }
 
-// Cgroup is below which the pods of an arm are. Two runs at once do not meet.
+// Cgroup returns the cgroup of an arm's pods. Two runs at the same time have different ones.
 func Cgroup(arm string) string { return fmt.Sprintf("/wherry-bench-%d-%s", os.Getpid(), arm) }
 
-// subnet returns where pods get their addresses from.
+// subnet returns the range of the pods' addresses.
 func subnet() string { return fmt.Sprintf("10.%d.%d.0/22", 100+os.Getpid()%50, os.Getpid()/50%64*4) }
 
-// A kubelet sets these to what it wants and leaves them so.
+// kernelFlags lists the kernel settings that a kubelet changes and does not restore.
 var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "fs/inotify/max_user_instances"}
 
-// crowdedInstances is how many inotify instances a crowded node may need: on cgroup v2 each container's shim has one.
+// crowdedInstances is how many inotify instances a crowded node may need: because on cgroup v2 each container's shim has one.
 const crowdedInstances = 4096
 
 func (r *Rig) recordSysctls() {
@@ -200,7 +200,7 @@ func (r *Rig) recordSysctls() {
 	}
 }
 
-// raise makes a number of the kernel's at least as large.
+// raise sets a kernel setting to at least this number.
 func (r *Rig) raise(key string, least int) {
 	if now, err := strconv.Atoi(r.sysctls[key]); err != nil || now >= least {
 		return
@@ -220,7 +220,8 @@ func (r *Rig) restoreSysctls() {
 	}
 }
 
-// unmountBelow detaches what a killed agent left mounted, so that no directory of the machine is walked into.
+// unmountBelow detaches the mounts that a killed agent left, so that a later removal does not delete files of the machine through
+// a mount.
 func unmountBelow(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -229,7 +230,7 @@ func unmountBelow(dir string) error {
 	var errs []error
 	for line := range strings.Lines(string(mounts)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			// One that is mounted in two places may go with the other.
+			// A mount may be gone already, if it was unmounted together with another one.
 			if err := syscall.Unmount(f[4], syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
 				errs = append(errs, fmt.Errorf("unmount %s: %w", f[4], err))
 			}

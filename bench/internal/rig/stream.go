@@ -30,7 +30,7 @@ func (r *Rig) ExecFirstByte(ctx context.Context, pod string) (time.Duration, err
 	return out.at.Sub(began), nil
 }
 
-// firstWrite notes when the first bytes came.
+// firstWrite is a writer that records the time of the first write.
 type firstWrite struct{ at time.Time }
 
 func (f *firstWrite) Write(p []byte) (int, error) {

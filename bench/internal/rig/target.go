@@ -46,7 +46,7 @@ func NewTarget() (*Target, error) {
 	return t, nil
 }
 
-// Served returns how many probes came since the last call.
+// Served returns the number of probes since the last call of Served.
 func (t *Target) Served() int64 { return t.served.Swap(0) }
 
 // Close ends the target.

@@ -14,13 +14,13 @@ import (
 	tools "k8s.io/client-go/tools/watch"
 )
 
-// Watch is a client of the API that notes when it saw what. It is what every arm is judged by.
+// Watch is a client of the API that records when it saw each change. The measurements of all arms are based on it.
 type Watch struct {
 	mu     sync.Mutex
 	pods   map[string]*podSeen
 	nodes  map[string][]nodeSeen
-	events int           // changes of pods
-	moved  chan struct{} // closed, and replaced, when something was seen: any number may wait
+	events int           // number of changes of pods
+	moved  chan struct{} // closed and replaced at every change; any number of goroutines may wait for it
 	stop   []watch.Interface
 	wg     sync.WaitGroup
 }
@@ -60,7 +60,7 @@ func (r *Rig) makeNamespace(ctx context.Context) error {
 	}
 }
 
-// Watch begins to watch pods and nodes. Close ends it. A watch that breaks is taken up where it broke.
+// Watch begins to watch pods and nodes. Close ends it. A watch that breaks is continued from its last version.
 func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{pods: map[string]*podSeen{}, nodes: map[string][]nodeSeen{}, moved: make(chan struct{})}
 	pods, err := r.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{Limit: 1})
@@ -141,7 +141,7 @@ func (w *Watch) takePod(t watch.EventType, p *v1.Pod, at time.Time) {
 	}
 }
 
-// await calls f, with the lock held, whenever something was seen, until it is true.
+// await calls f, with the lock held, after every change until f returns true.
 func (w *Watch) await(ctx context.Context, f func() bool) error {
 	for {
 		w.mu.Lock()
@@ -158,12 +158,12 @@ func (w *Watch) await(ctx context.Context, f func() bool) error {
 	}
 }
 
-// Ready waits until all named pods have been Ready and says when each first was.
+// Ready waits until all named pods have been Ready, and returns when each was Ready for the first time.
 func (w *Watch) Ready(ctx context.Context, names []string) (map[string]time.Time, error) {
 	return w.times(ctx, "Ready", names, func(s *podSeen) time.Time { return s.ready })
 }
 
-// Gone waits until the API has none of the named pods any more and says since when.
+// Gone waits until all named pods are gone from the API, and returns when each was gone.
 func (w *Watch) Gone(ctx context.Context, names []string) (map[string]time.Time, error) {
 	return w.times(ctx, "gone", names, func(s *podSeen) time.Time { return s.gone })
 }
@@ -190,7 +190,7 @@ func (w *Watch) times(ctx context.Context, what string, names []string, at func(
 	return out, nil
 }
 
-// ContainerEnded waits until the API says that a container, which was seen running, runs no more.
+// ContainerEnded waits until the API shows that a container which was seen running has ended.
 func (w *Watch) ContainerEnded(ctx context.Context, name, id string) (time.Time, error) {
 	var at time.Time
 	err := w.await(ctx, func() bool {
@@ -200,7 +200,7 @@ func (w *Watch) ContainerEnded(ctx context.Context, name, id string) (time.Time,
 	return at, err
 }
 
-// ContainerReplaced waits until another container than that with the ID was seen running in the pod.
+// ContainerReplaced waits until a container with another ID was seen running in the pod.
 func (w *Watch) ContainerReplaced(ctx context.Context, name, id string) error {
 	return w.await(ctx, func() bool {
 		s := w.pods[name]
@@ -208,7 +208,7 @@ func (w *Watch) ContainerReplaced(ctx context.Context, name, id string) error {
 	})
 }
 
-// ContainerID returns that of the pod's first container, as last seen running.
+// ContainerID returns the ID of the newest instance of the pod's first container that was seen running.
 func (w *Watch) ContainerID(name string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,15 +218,15 @@ func (w *Watch) ContainerID(name string) string {
 	return ""
 }
 
-// PodEvents counts the changes of pods that were seen.
+// PodEvents returns the number of changes of pods that were seen.
 func (w *Watch) PodEvents() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events
 }
 
-// NodeReady says when a Ready status of the node was first seen that was made after since. A status' time has whole
-// seconds, so a process must not be started in the second in which its predecessor may have sent one.
+// NodeReady returns when a Ready status of the node from after since was first seen. The time in a status is in whole seconds, so
+// an agent must not be started in the same second in which the agent before it may have sent a status.
 func (w *Watch) NodeReady(node string, since time.Time) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Whoever waits sees what it waits for at once, also where others wait for something else.
+// Each waiting goroutine notices its condition at once, even if others wait for other conditions.
 func TestManyMayAwait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

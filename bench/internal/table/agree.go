@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Apart is what two runs do not agree about: a cell whose spreads, as they are printed, do not meet.
+// Apart is a cell in which two runs disagree: their spreads, as printed, do not overlap.
 type Apart struct{ Work, Column, One, Other string }
 
-// Compare looks at all cells that two runs have in common, the ratios among them.
+// Compare compares all cells that two runs have in common, including ratios.
 func Compare(one, other []Line) (cells int, apart []Apart) {
 	others, row := map[string]*Line{}, map[string]int{}
-	key := func(l *Line) string { // some rows have the same title: parts of what stands above them
+	key := func(l *Line) string { // the key includes the headings above a row, because some rows have the same title
 		k := fmt.Sprintf("%s %d", l.Work, row[l.Work])
 		row[l.Work]++
 		return k
@@ -46,7 +46,7 @@ func Compare(one, other []Line) (cells int, apart []Apart) {
 	return cells, apart
 }
 
-// meet reports whether two spreads have a value in common, to the digits that are printed.
+// meet reports whether two spreads overlap, in the precision that is printed.
 func meet(x, y *Stat, format func(float64) string) bool {
 	return x.Min <= y.Max && y.Min <= x.Max || format(x.Min) == format(y.Max) || format(y.Min) == format(x.Max)
 }

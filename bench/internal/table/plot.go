@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Series is one line of a plot: the moments, in seconds, at which things were done.
+// Series is one line of a plot: the times, in seconds, at which events occurred.
 type Series struct {
 	Name  string
 	Times []float64
 }
 
-// The plot's geometry, in pixels.
+// This is the plot's geometry, in pixels.
 const (
 	plotWidth, plotHeight       = 760, 400
 	plotLeft, plotRight         = 60, 20
@@ -22,7 +22,8 @@ const (
 	plotInnerWidth, innerHeight = plotWidth - plotLeft - plotRight, plotHeight - plotTop - plotBottom
 )
 
-// Plot draws, as SVG, what share of each series was done by when. It stands on its own: white ground, no script.
+// Plot draws as SVG which share of each series had occurred at which time. The SVG has a white background and no script, so it
+// can be used anywhere.
 func Plot(title, axis string, series []Series) string {
 	most := 0.0
 	for _, s := range series {

@@ -13,14 +13,14 @@ import (
 // Samples are measured values by name.
 type Samples = map[string][]float64
 
-// Stat is one statistic of one arm: a quantile, such as the median, of all samples, and its spread: the least and the
-// greatest that it is in one round, or, when there is one round, the least and the greatest sample.
+// Stat is a statistic of one arm: a quantile of all samples, such as the median, with its spread. The spread is the smallest and
+// largest value of the quantile in single rounds or, if there is only one round, the smallest and largest sample.
 type Stat struct {
 	Value, Min, Max float64
-	N               int // samples
+	N               int // number of samples
 }
 
-// Of summarizes the samples of rounds; ok is false when there are none.
+// Of computes the statistic of the samples of all rounds; ok is false if there are none.
 func Of(rounds [][]float64, quantile float64) (s Stat, ok bool) {
 	rounds = slices.DeleteFunc(slices.Clone(rounds), func(v []float64) bool { return len(v) == 0 })
 	all := slices.Sorted(slices.Values(slices.Concat(rounds...)))
@@ -37,7 +37,7 @@ func Of(rounds [][]float64, quantile float64) (s Stat, ok bool) {
 	return Stat{Quantile(all, quantile), slices.Min(spread), slices.Max(spread), len(all)}, true
 }
 
-// Quantile of sorted values, between neighbours in proportion.
+// Quantile returns a quantile of sorted values, interpolated between neighbours.
 func Quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	low := int(math.Floor(at))
@@ -50,7 +50,7 @@ func Quantile(sorted []float64, q float64) float64 {
 // Unit says how a value is printed.
 type Unit string
 
-// The units of a row. A value is kept in seconds, bytes or plain numbers.
+// These are the units of rows. Values are in seconds, bytes or plain numbers.
 const (
 	Milliseconds Unit = "ms"
 	Seconds      Unit = "s"
@@ -72,7 +72,8 @@ func (u Unit) format(v float64) string {
 	return digits(v)
 }
 
-// digits prints two significant digits, and all that stand before the point: more than that does not repeat.
+// digits prints two significant digits, or more if there are more before the decimal point. Further digits would differ from run
+// to run.
 func digits(v float64) string {
 	places := 0
 	for at := 10.0; places < 3 && math.Abs(v) < at && v != 0; at /= 10 {
@@ -87,26 +88,26 @@ type Row struct {
 	Sample   string
 	Unit     Unit
 	Quantile float64 // 0: the median
-	// Target is the greatest ratio to upstream's; 0: none.
+	// maximum of the ratio to upstream's value; 0: none
 	Target float64
-	// Limit is the greatest value of our own, whatever upstream's; 0: none.
+	// Limit is the maximum of our own value, whatever upstream's is; 0: none.
 	Limit float64
-	// Short marks what a short table shows.
+	// Short marks the rows of the short table.
 	Short bool
 }
 
-// Line is a filled row.
+// Line is a row with its values.
 type Line struct {
 	Work   string          `json:"work"`
 	Unit   Unit            `json:"unit"`
 	Arms   map[string]Stat `json:"arms"`
-	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents; its spread is that of the rounds' ratios
+	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents; its spread is that of the ratios in single rounds
 	Target float64         `json:"target,omitempty"`
 	Limit  float64         `json:"limit,omitempty"`
 	Short  bool            `json:"-"`
 }
 
-// Fill makes lines of what was measured; rows without any value are left out. The ratio is of the arm ours to theirs.
+// Fill makes lines from the samples, and leaves out rows without a value. The ratio is that of the arm ours to the arm theirs.
 func Fill(rows []Row, samples map[string][]Samples, theirs, ours string) []Line {
 	var out []Line
 	for _, r := range rows {
@@ -137,7 +138,7 @@ func named(rounds []Samples, name string) [][]float64 {
 	return out
 }
 
-// ratio of two arms, over all rounds and in each; nil when either has no samples.
+// ratio returns the ratio of two arms, over all rounds and in each round. It returns nil if one of them has no samples.
 func ratio(ours, theirs [][]float64, quantile float64) *Stat {
 	of := func(a, b [][]float64) (float64, bool) {
 		x, haveX := Of(a, quantile)
@@ -194,7 +195,7 @@ func Markdown(w io.Writer, lines []Line, arms []string) error {
 	return err
 }
 
-// Between replaces what stands between two marks, of which each has to be there once.
+// Between replaces the text between two marks. Each mark must occur once.
 func Between(text, begin, end, with string) (string, error) {
 	before, rest, ok := strings.Cut(text, begin)
 	if !ok {
@@ -207,7 +208,7 @@ func Between(text, begin, end, with string) (string, error) {
 	return before + begin + with + end + after, nil
 }
 
-// cell returns an arm's value with its spread, where there is one.
+// cell returns an arm's value with its spread, if there is one.
 func (l *Line) cell(arm string) string {
 	s, ok := l.Arms[arm]
 	if !ok {
@@ -231,7 +232,7 @@ func (s *Stat) print(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s-%s)", value, low, high)
 }
 
-// target returns what a line is to be: a ratio, or a value.
+// target returns the target of a line: a maximum ratio, or a maximum value.
 func (l *Line) target() string {
 	if l.Limit > 0 {
 		return "at most " + l.Unit.format(l.Limit) + " " + string(l.Unit)

@@ -59,7 +59,7 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// Two runs agree about a cell when the spreads, as printed, meet.
+// Two runs agree in a cell if their spreads, as printed, overlap.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	run := func(start, part, rss, ratio Stat) []Line {

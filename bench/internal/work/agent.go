@@ -15,19 +15,19 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// Plan says how much to do.
+// Plan says how much work a round has.
 type Plan struct {
-	Sequence int           // pods one after another
-	Pods     int           // pods at once
-	Deaths   int           // containers to kill
-	Rest     time.Duration // how long the pods are left alone
-	Parallel int           // workers of the bare arm
-	Volumes  int           // pods with 20 ConfigMap volumes, one after another
-	Probes   []string      // kinds of probe that all pods have each second: exec, http, grpc
-	Dense    int           // pods on a crowded node, in two halves; 0: not done
+	Sequence int           // number of pods that start one after another
+	Pods     int           // number of pods that start at once
+	Deaths   int           // number of containers to kill
+	Rest     time.Duration // how long the agent is measured at rest
+	Parallel int           // number of workers of the arm without an agent
+	Volumes  int           // number of pods with 20 ConfigMap volumes, one after another
+	Probes   []string      // kinds of probes that run in all pods each second: exec, http, grpc
+	Dense    int           // number of pods on a crowded node, started in two halves; 0: skip
 	Brief    bool          // skip blocks in some rounds whose results are steady or that take long
 	Work     map[string]bool
-	// Profiles is the directory for profiles of the agents while they work, or empty. It costs what profiling costs.
+	// Profiles is the directory for profiles of the agents while they work; "": no profiles. Profiling slows the agents down.
 	Profiles string
 }
 
@@ -38,41 +38,42 @@ func (s Samples) add(name string, v float64) { s[name] = append(s[name], v) }
 
 func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 
-// Session is one agent's turn at a block.
+// Session is one agent's run of a block.
 type Session struct {
 	Rig     *rig.Rig
-	Agent   *rig.Agent // nil: the limit's turn
+	Agent   *rig.Agent // nil: the run is that of a Limit
 	Node    string
 	Plan    Plan
 	Samples Samples
-	// Calls and Requests are per minute of rest, Starts requests per start of a pod, Stops calls per deletion, by name.
+	// These are counts by name: Calls and Requests per minute at rest, Starts requests per start of a pod, Stops calls per
+	// deletion.
 	Calls, Requests, Starts, Stops map[string]float64
 
 	watch *rig.Watch
 	count *rig.Counter
-	limit *Limit // instead of Agent
+	limit *Limit // used instead of Agent
 	CRI   *CRI
 	round int
 }
 
-// block is a part of a round. All arms have their turn at one before the next begins: between what is compared lie seconds,
-// not minutes in which the machine may have become another.
+// block is a part of a round. All arms run a block before the next block begins, so that the compared measurements are only
+// seconds apart, and the state of the machine hardly changes in between.
 type block struct {
 	name  string
 	steps []step
 }
 
-// step is one kind of work. If it fails, that costs its own rows and those of the steps that go on with its pods.
+// step is one kind of work. If it fails, its own rows are missing, and those of the steps that continue with its pods.
 type step struct {
 	name  string
-	needs string // another step, whose pods it goes on with
+	needs string // another step, with whose pods it continues
 	do    func(*Session, context.Context) error
 	brief int  // number of rounds with this block if Plan.Brief is set; 0: all
-	limit bool // the arm "limit" does it, too
-	alone bool // only the arm "bare CRI" does it: it has no agent in it
+	limit bool // the arm "limit" runs this step too
+	alone bool // only the arm "bare CRI" runs this step, because it has no agent in it
 }
 
-// blocks is the table of all there is to do; it is never changed.
+// blocks is the table of all work; it is never changed.
 var blocks = []block{
 	{"one", []step{
 		{name: "idle", do: (*Session).idle, brief: 3},
@@ -85,7 +86,7 @@ var blocks = []block{
 		{name: "restart", needs: "many", do: (*Session).restart, brief: 3},
 		{name: "delete", needs: "many", do: (*Session).deleteMany, limit: true},
 	}},
-	{"busy", []step{{name: "busy", do: (*Session).busy, brief: 3}}},
+	{"busy", []step{{name: "busy", do: (*Session).busy, brief: 2}}},
 	{"trouble", []step{
 		{name: "crash", do: (*Session).crash, brief: 1},
 		{name: "chatter", do: (*Session).chatter, brief: 1},
@@ -97,7 +98,7 @@ var blocks = []block{
 	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
-// Blocks returns the names of what a round consists of, for an agent or for the arms that do without one.
+// Blocks returns the names of the blocks of a round, for an agent or for the arms without one.
 func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	for _, b := range blocks {
 		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent && !s.alone || !agent && (s.limit || s.alone)) }) {
@@ -116,7 +117,7 @@ func steps(name string) []step {
 	return nil
 }
 
-// wants reports whether a step is to be done in a round. What many pods leave is always deleted.
+// wants reports whether a round has a step. The step that deletes the pods of many is always wanted.
 func (p *Plan) wants(s step, round int) bool {
 	if p.Brief && s.brief > 0 && round >= s.brief || s.name == "dense" && p.Dense == 0 {
 		return false
@@ -124,8 +125,8 @@ func (p *Plan) wants(s step, round int) bool {
 	return len(p.Work) == 0 || p.Work[s.name] || s.name == "delete" && p.Work["many"]
 }
 
-// Run does a block of the plan's work on an agent and leaves nothing of it. It goes on after a step that failed, and
-// returns all that went wrong.
+// Run runs a block of the plan with an agent and removes everything afterwards. It continues after a failed step, and returns all
+// errors.
 func (s *Session) Run(ctx context.Context, round int, block string) (err error) {
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
@@ -137,7 +138,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 		err = errors.Join(err, s.stop(ctx), s.clear(ctx))
 	}()
 	what := "start to Ready, no pods"
-	if block == blocks[0].name { // once in a round
+	if block == blocks[0].name { // once per round
 		what = "first start to Ready"
 		if err := s.Agent.Forget(); err != nil {
 			return err
@@ -164,7 +165,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 		errs = append(errs, err)
 		failed[step.name] = true
 		if step.needs != "" {
-			failed[step.needs] = true // its pods go now
+			failed[step.needs] = true // because its pods are deleted now
 		}
 		if ctx.Err() != nil {
 			break
@@ -176,7 +177,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 	return errors.Join(errs...)
 }
 
-// RunLimit does with a Limit what Run does with an agent, as far as it can.
+// RunLimit is Run for a Limit, for the steps that a Limit can do.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
 	if len(todo) == 0 {
@@ -210,7 +211,7 @@ func (s *Session) RunLimit(ctx context.Context, round int, block string) (err er
 	return nil
 }
 
-// start starts the agent and waits until it has said that its node is Ready.
+// start starts the agent and waits until it has reported its node as Ready.
 func (s *Session) start(ctx context.Context, socket string) (time.Duration, error) {
 	if err := s.Agent.Start(socket); err != nil {
 		return 0, err
@@ -218,8 +219,8 @@ func (s *Session) start(ctx context.Context, socket string) (time.Duration, erro
 	return within(ctx, time.Minute, func(ctx context.Context) (time.Duration, error) { return s.Agent.AwaitReady(ctx, s.watch) })
 }
 
-// stop stops the agent. It may be started again after that: see Watch.NodeReady; the second must not be one in which the
-// old agent said something.
+// stop stops the agent. It returns in a later second than that of the agent's last report, so that the agent may be started again
+// at once: see Watch.NodeReady.
 func (s *Session) stop(ctx context.Context) error {
 	s.Agent.Stop()
 	s.endCount()
@@ -233,7 +234,7 @@ func (s *Session) endCount() {
 	}
 }
 
-// anew begins with nothing after a step that failed: no pod, an agent that has just started.
+// anew restores a clean state after a failed step: no pods, and an agent that has just started.
 func (s *Session) anew(ctx context.Context) error {
 	if err := s.stop(ctx); err != nil {
 		return err
@@ -245,7 +246,7 @@ func (s *Session) anew(ctx context.Context) error {
 	return err
 }
 
-// pod returns a busybox that sleeps and does not end when asked to.
+// pod returns a pod with busybox that sleeps and ignores SIGTERM.
 func (s *Session) pod(name string) *v1.Pod {
 	grace, no := int64(1), false
 	return &v1.Pod{
@@ -287,7 +288,7 @@ func (s *Session) clear(ctx context.Context) error {
 	return err
 }
 
-// profile fetches a profile beside the work; the function that it returns waits for it. What goes wrong is said and no more.
+// profile fetches a profile during the work; wait waits for it. Errors are only logged.
 func (s *Session) profile(ctx context.Context, step, what string) (wait func()) {
 	if s.Plan.Profiles == "" || s.Agent == nil {
 		return func() {}

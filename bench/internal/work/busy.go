@@ -11,9 +11,9 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// A busy node: what a person waits for, beside what the node does all the time.
+// This file measures a busy node: how long a user waits while the node has other work all the time.
 
-// readySoon has each pod's readiness asked for each second, by a command.
+// readySoon gives a pod a readiness probe that runs a command every second.
 func readySoon(p *v1.Pod) {
 	c := &p.Spec.Containers[0]
 	c.ReadinessProbe = &v1.Probe{
@@ -22,8 +22,8 @@ func readySoon(p *v1.Pod) {
 	c.Command = []string{"sh", "-c", "echo first line; exec sleep 1000000"}
 }
 
-// busy starts many pods with such probes at once, and has a few other things done beside them: first beside all of them, then
-// beside a fifth.
+// busy starts many pods with such probes at once, and does other work at the same time: first with all of these pods, and then
+// with a fifth of them.
 func (s *Session) busy(ctx context.Context) error {
 	names := s.named("busy", s.Plan.Pods)
 	if err := s.atOnce(ctx, names, "probed pods at once, create to Ready", readySoon); err != nil {
@@ -38,8 +38,14 @@ func (s *Session) busy(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		names = names[:n]
-		if err := sleep(ctx, 3*time.Second); err != nil {
+		deleted := len(names) - n
+		if names = names[:n]; deleted > 0 {
+			what := fmt.Sprintf("one pod beside %d pods that are deleted by force, create to Ready", deleted)
+			if err := s.sequence(ctx, "besidegone", 1, what, "", nil); err != nil {
+				return err
+			}
+		}
+		if err := s.settle(ctx, n); err != nil {
 			return err
 		}
 		if err := s.beside(ctx, fmt.Sprintf("%d probed pods", n), names); err != nil {
@@ -49,10 +55,10 @@ func (s *Session) busy(ctx context.Context) error {
 	if err := s.force(ctx, names); err != nil {
 		return err
 	}
-	return s.anew(ctx) // an agent may leave sandboxes for a minute
+	return s.anew(ctx) // because an agent may leave sandboxes for a minute
 }
 
-// more starts as many pods again, without probes, beside those with probes, and deletes them by force.
+// more starts the same number of pods without probes while the pods with probes run, and deletes them by force.
 func (s *Session) more(ctx context.Context) error {
 	names := s.named("busymore", s.Plan.Pods)
 	if err := s.atOnce(ctx, names, "pods at once beside as many probed pods, create to Ready", nil); err != nil {
@@ -63,13 +69,21 @@ func (s *Session) more(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	_, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.CRI.Run(ctx, s.Plan.Pods)
-	})
-	return err
+	return s.settle(ctx, s.Plan.Pods)
 }
 
-// beside starts and deletes pods one after another, and runs commands in pods and reads their logs, beside others.
+// settle waits until deleted pods cannot disturb the next measurement: only that many pods are left, and 3 s have passed, in
+// which the agent may remove what has ended.
+func (s *Session) settle(ctx context.Context, pods int) error {
+	if _, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.CRI.Settled(ctx, pods)
+	}); err != nil {
+		return err
+	}
+	return sleep(ctx, 3*time.Second)
+}
+
+// beside starts and deletes pods one after another while other pods run. It also runs commands in pods and reads their logs.
 func (s *Session) beside(ctx context.Context, what string, names []string) error {
 	prefix := fmt.Sprintf("beside-%d", len(names))
 	if err := s.sequence(ctx, prefix, s.Plan.Sequence, "one pod beside "+what+", create to Ready", "one pod beside "+what+", delete to gone", nil); err != nil {
@@ -89,7 +103,7 @@ func (s *Session) beside(ctx context.Context, what string, names []string) error
 	return nil
 }
 
-// crash has many pods crash in a loop, and others start beside them while the first restarts follow each other.
+// crash starts many pods that crash in a loop, and starts other pods during their first restarts.
 func (s *Session) crash(ctx context.Context) error {
 	names := s.named("crash", s.Plan.Pods)
 	if _, err := each(names, func(n string) error {
@@ -107,10 +121,12 @@ func (s *Session) crash(ctx context.Context) error {
 	return s.anew(ctx)
 }
 
-// writers is how many containers write logs at once: a megabyte each, ten times a second where the machine has room for it.
+// writers is the number of containers that write logs at the same time. Each writes a megabyte ten times per second, if the
+// machine can do that.
 const writers = 5
 
-// chatter has containers write about 50 MB of logs a second, as far as the machine has room, and others start beside them.
+// chatter starts containers that write about 50 MB of logs per second, as far as the machine can, and starts other pods at the
+// same time.
 func (s *Session) chatter(ctx context.Context) error {
 	names := s.named("chatter", writers)
 	if err := s.atOnce(ctx, names, "", func(p *v1.Pod) {

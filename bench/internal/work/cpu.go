@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// meter begins to count processor time; the function that it returns adds what was used since, per pod, by component.
+// meter begins to count processor time. add adds the time that was used since then to the samples, per pod and by component.
 func meter(r *rig.Rig, agent int) (add func(s Samples, what string, pods int) error, err error) {
 	before, err := r.CPU(agent)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 const image = "docker.io/library/busybox:latest"
 
-// command ignores SIGTERM, as the first process of a PID namespace does unless it asks for it.
+// command is a command that ignores SIGTERM, as the first process of a PID namespace does unless it handles the signal.
 var command = []string{"sleep", "1000000"}
 
 // CRI is a bare client of the runtime.
@@ -33,7 +33,7 @@ type CRI struct {
 	dir    string
 }
 
-// DialCRI opens a client; files of its pods lie in dir.
+// DialCRI opens a client. The files of its pods are in dir.
 func DialCRI(socket, dir string) (*CRI, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -45,7 +45,7 @@ func DialCRI(socket, dir string) (*CRI, error) {
 // Close closes the client.
 func (c *CRI) Close() error { return c.conn.Close() }
 
-// PID returns that of a container's first process.
+// PID returns the ID of a container's first process.
 func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 	st, err := c.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -58,13 +58,13 @@ func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 	return info.PID, nil
 }
 
-// NoneRuns waits until no container runs and returns when it saw that.
+// NoneRuns waits until no container runs, and returns the time when it saw that.
 func (c *CRI) NoneRuns(ctx context.Context) (time.Time, error) {
 	err := c.Run(ctx, 0)
 	return time.Now(), err
 }
 
-// Run waits until at most so many containers run.
+// Run waits until at most this many containers run.
 func (c *CRI) Run(ctx context.Context, most int) error {
 	for {
 		list, err := c.r.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
@@ -81,7 +81,26 @@ func (c *CRI) Run(ctx context.Context, most int) error {
 	}
 }
 
-// RemoveImage has the runtime forget an image and what only that image needs. It may be absent.
+// Settled waits until at most that many sandboxes are ready. The runtime has then removed the pods that were deleted before, or at
+// least their processes and networks.
+func (c *CRI) Settled(ctx context.Context, most int) error {
+	for {
+		list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+			State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}}})
+		n := len(list.GetItems())
+		if err == nil && n <= most {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d sandboxes are still ready, not %d (%v): %w", n, most, err, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// RemoveImage removes an image from the runtime, with the layers that only that image needs. It is no error if the image is
+// missing.
 func (c *CRI) RemoveImage(ctx context.Context, name string) error {
 	if _, err := c.images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
 		return fmt.Errorf("remove image %s: %w", name, err)
@@ -89,7 +108,7 @@ func (c *CRI) RemoveImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// Clear removes every pod that the runtime still has: what an arm that failed left behind.
+// Clear removes every pod that is still in the runtime, because an arm that failed may have left some.
 func (c *CRI) Clear(ctx context.Context) error {
 	list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -113,8 +132,8 @@ func (c *CRI) Clear(ctx context.Context) error {
 
 type bare struct{ sandbox, container string }
 
-// start makes what a node agent makes in the runtime for a pod: a sandbox, a container with the token's directory,
-// the hosts file and the file for last words, in a cgroup of its own.
+// start makes the parts of a pod that a node agent makes: a cgroup, a sandbox, and a container with the token's directory, the
+// hosts file and the termination message file.
 func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 	dir := filepath.Join(c.dir, name)
 	token := filepath.Join(dir, "token")
@@ -144,7 +163,7 @@ func (c *CRI) sandboxConfig(name, uid, dir, cgroup string) *runtimeapi.PodSandbo
 	}
 }
 
-// container creates and starts an attempt of the container of a pod; its mounts lie in dir.
+// container creates and starts an attempt of the container of a pod; its mounts are in dir.
 func (c *CRI) container(ctx context.Context, b *bare, sandbox *runtimeapi.PodSandboxConfig, dir string, attempt uint32, created func()) error {
 	made, err := c.r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: b.sandbox, SandboxConfig: sandbox,
@@ -185,7 +204,7 @@ func (c *CRI) stop(ctx context.Context, b bare) error {
 	return nil
 }
 
-// Bare does with CRI calls alone what a session does with pods in a block.
+// Bare runs a block with bare CRI calls, as a session does with pods.
 func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int, block string) (err error) {
 	made := map[string]bare{}
 	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx), made)) }()
@@ -243,7 +262,7 @@ func (c *CRI) many(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int
 	if used, err = meter(r, 0); err != nil {
 		return err
 	}
-	// All at once, as an agent may: nearly all of the time is the grace period.
+	// All pods stop at once, as an agent may do it, because nearly all of the time is the grace period.
 	var mu sync.Mutex
 	err = atOnce(names, len(names), "pods deleted, delete to gone", s, &mu, func(n string) error {
 		mu.Lock()
@@ -257,7 +276,7 @@ func (c *CRI) many(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int
 	return used(s, "CPU per pod deletion", p.Pods)
 }
 
-// startAll starts pods with a number of workers; made gets them, also those that failed.
+// startAll starts pods with a number of workers; made gets each pod, even if its start failed.
 func (c *CRI) startAll(ctx context.Context, names []string, workers int, s Samples, made map[string]bare) error {
 	var mu sync.Mutex
 	return atOnce(names, workers, "pods at once, create to Ready", s, &mu, func(n string) error {
@@ -280,7 +299,8 @@ func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 	return nil
 }
 
-// Fastest tries numbers of workers on some pods and returns the one that brought them up soonest, with how long each took.
+// Fastest starts some pods with each of the numbers of workers. It returns the number with which they were up soonest, and how
+// long it took with each number.
 func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, said string, err error) {
 	least := 0.0
 	for i, n := range workers {
@@ -306,7 +326,7 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// atOnce does f for all names with a number of workers; each one's time counts from the beginning of all.
+// atOnce calls f for all names with a number of workers. The time of each name is measured from the common beginning.
 func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex, f func(string) error) error {
 	todo := make(chan string, len(names))
 	for _, n := range names {

@@ -13,14 +13,16 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// execs is how many commands are run to learn what one costs, and execsAtOnce how many of them at a time where several are.
+// execs is how many commands are run to measure the cost of one. execsAtOnce is how many run at the same time in the parallel
+// measurement.
 const (
 	execs       = 40
 	execsAtOnce = 8
 )
 
-// execCost takes apart what a command in a container costs, such as a probe's: by the runtime, by runc without the runtime, and
-// by what no runtime gets around, which is to join the container's namespaces and to run the command.
+// execCost measures the parts of the cost of a command in a container, such as a probe. It runs the command through the runtime,
+// through runc without the runtime, and in the least way that any runtime needs: joining the container's namespaces and running
+// the command.
 func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, made map[string]bare) error {
 	name := fmt.Sprintf("bare-exec-%d", round)
 	b, err := c.start(ctx, name)
@@ -32,7 +34,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // wait until the work that follows a start is done
+	if err := sleep(ctx, time.Second); err != nil { // so that the work after a start is done
 		return err
 	}
 	execSync := func(ctx context.Context) error {
@@ -78,7 +80,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	return c.stop(ctx, b)
 }
 
-// execAgain runs a command over and over, some at a time, and adds how long each took.
+// execAgain runs a command repeatedly, several at a time, and adds the duration of each to the samples.
 func (c *CRI) execAgain(ctx context.Context, s Samples, what string, atOnce int, run func(context.Context) error) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

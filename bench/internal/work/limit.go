@@ -23,12 +23,12 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// Limit is the least that a node agent can do: the bare CRI calls, and beside them only what no agent gets around. It
-// watches the pods of its node; per pod it asks for one token, mounts a tmpfs for it, makes a cgroup, writes the hosts file
-// and the file for last words, checks the image, asks for the sandbox's address, sends two statuses and the three events
-// that kubectl describe shows; at the end of one it stops, unmounts, sends an event and the last status, and deletes. It
-// decides nothing, remembers nothing, recovers from nothing and never looks twice: what it takes is a bound, on this
-// machine, for an agent of any design.
+// Limit is a node agent that does only the minimum: bare CRI calls, and the work that no agent can avoid. It watches the pods of
+// its node. For each pod it requests one token, mounts a tmpfs for it, makes a cgroup, writes the hosts file and the termination
+// message file, checks the image, reads the sandbox's address, and sends two statuses and the three events that kubectl describe
+// shows. At the end of a pod it stops the containers, unmounts, sends an event and the last status, and deletes the pod. It makes
+// no decisions, keeps no state, does not recover from failures and checks nothing again. So its time is a lower bound on this
+// machine for an agent of any design.
 type Limit struct {
 	cri    *CRI
 	client kubernetes.Interface // has the node's identity
@@ -43,11 +43,11 @@ type Limit struct {
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	noEvents bool // the runtime has none: it is not heard of a container's end
+	noEvents bool // the runtime has no events, so the end of a container is not noticed
 	pods     map[types.UID]*limited
-	died     map[string]time.Time // when the runtime's event told of a container's end
+	died     map[string]time.Time // when the runtime's event reported a container's end
 	removed  []bare               // containers to remove from the runtime
-	err      error                // the first
+	err      error                // the first error
 }
 
 type limited struct {
@@ -56,7 +56,7 @@ type limited struct {
 	b       bare
 	attempt uint32
 	status  v1.PodStatus
-	up      chan struct{} // closed when it has been started
+	up      chan struct{} // closed when the pod has been started
 	ending  bool
 }
 
@@ -99,7 +99,7 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	l.wg.Go(func() {
 		for {
 			e, err := stream.Recv()
-			if err != nil { // the end of ctx, or a runtime without events
+			if err != nil { // ctx has ended, or the runtime has no events
 				l.mu.Lock()
 				l.noEvents = ctx.Err() == nil
 				l.mu.Unlock()
@@ -123,18 +123,18 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	return l, nil
 }
 
-// bestEffort returns the group of all pods that ask for nothing, as those of the benchmark do.
+// bestEffort returns the cgroup of all pods without resource requests, to which the benchmark's pods belong.
 func bestEffort() string { return rig.Cgroup("limit") + "/besteffort" }
 
 func podCgroup(p *v1.Pod) string { return bestEffort() + "/pod" + string(p.UID) }
 
-// Close ends the agent, removes its pods from the runtime and returns the first thing that went wrong.
+// Close ends the agent, removes its pods from the runtime and returns the first error.
 func (l *Limit) Close(ctx context.Context) error {
 	l.cancel()
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.pods { // pods that nobody has deleted
+	for _, p := range l.pods { // pods that were not deleted
 		l.removed = append(l.removed, p.b)
 		l.keep(l.leave(p.pod))
 	}
@@ -162,14 +162,14 @@ func (l *Limit) keep(err error) {
 	}
 }
 
-// Died returns when the runtime's event told of the end of a container; zero: not yet.
+// Died returns when the runtime's event reported the end of a container; zero: not yet.
 func (l *Limit) Died(id string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.died[id]
 }
 
-// HasEvents reports whether the runtime tells of what happens.
+// HasEvents reports whether the runtime sends events.
 func (l *Limit) HasEvents() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +212,7 @@ func (l *Limit) path(p *v1.Pod, elem ...string) string {
 	return filepath.Join(append([]string{l.dir, string(p.UID)}, elem...)...)
 }
 
-// start brings a pod up and says so.
+// start starts a pod and reports it as running.
 func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	l.mu.Lock()
 	state := l.pods[p.UID]
@@ -220,7 +220,7 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	defer close(state.up)
 	state.status = waiting(metav1.Now())
 	creating := state.status
-	first := make(chan error, 1) // the first status is sent beside the work
+	first := make(chan error, 1) // the first status is sent at the same time as the work
 	go func() { first <- l.patch(ctx, p, &creating) }()
 
 	err = l.up(ctx, state)
@@ -233,7 +233,7 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	return l.patch(ctx, p, &state.status)
 }
 
-// up makes all that a pod consists of, and its status.
+// up makes all parts of a pod, and its status.
 func (l *Limit) up(ctx context.Context, state *limited) error {
 	p := state.pod
 	if err := rig.MakeCgroup(podCgroup(p)); err != nil {
@@ -267,7 +267,7 @@ func (l *Limit) up(ctx context.Context, state *limited) error {
 	return l.run(ctx, state, state.b, ip)
 }
 
-// run starts an attempt of the container in its sandbox, and says in the status that it runs.
+// run starts an attempt of the container in its sandbox, and sets the status to running.
 func (l *Limit) run(ctx context.Context, state *limited, b bare, ip string) error {
 	p := state.pod
 	if err := l.cri.container(ctx, &b, state.sandbox, l.path(p), state.attempt, func() { l.event(p, "Created", "Container created") }); err != nil {
@@ -285,7 +285,7 @@ func (l *Limit) run(ctx context.Context, state *limited, b bare, ip string) erro
 	return nil
 }
 
-// volumes mounts what every pod gets: a token, the cluster's authority and the name of the namespace.
+// volumes mounts the volume that every pod gets, with a token, the cluster's CA and the name of the namespace.
 func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
 	dir := l.path(p, "token")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -303,7 +303,7 @@ func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
 		if token, err = l.client.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, "default", req, metav1.CreateOptions{}); err == nil {
 			break
 		}
-		// The authorizer may not have seen yet that the pod is this node's.
+		// The authorizer may not know yet that the pod is bound to this node.
 		if !apierrors.IsForbidden(err) || wait > time.Second {
 			return fmt.Errorf("request token: %w", err)
 		}
@@ -317,7 +317,7 @@ func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// stop brings a pod down and deletes it.
+// stop stops a pod and deletes it.
 func (l *Limit) stop(ctx context.Context, state *limited) error {
 	p := state.pod
 	select {
@@ -355,7 +355,7 @@ func (l *Limit) stop(ctx context.Context, state *limited) error {
 	return nil
 }
 
-// leave undoes volumes and cgroup.
+// leave removes the volumes and the cgroup of a pod.
 func (l *Limit) leave(p *v1.Pod) error {
 	if err := syscall.Unmount(l.path(p, "token"), syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
 		return fmt.Errorf("unmount %s: %w", l.path(p, "token"), err)
@@ -363,7 +363,7 @@ func (l *Limit) leave(p *v1.Pod) error {
 	return rig.RemoveCgroup(podCgroup(p))
 }
 
-// happened tells the API of a container that has died by itself, and starts it again.
+// happened reports to the API that a container has ended by itself, and restarts it.
 func (l *Limit) happened(ctx context.Context, e *runtimeapi.ContainerEventResponse) {
 	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
 		return
@@ -397,7 +397,7 @@ func (l *Limit) again(ctx context.Context, state *limited) error {
 	return l.patch(ctx, state.pod, &state.status)
 }
 
-// patch tells the API a whole status, with what a strategic merge patch needs to name the pod.
+// patch sends a whole status to the API, with the fields by which a strategic merge patch identifies the pod.
 func (l *Limit) patch(ctx context.Context, p *v1.Pod, status *v1.PodStatus) error {
 	l.mu.Lock()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
@@ -412,7 +412,7 @@ func (l *Limit) patch(ctx context.Context, p *v1.Pod, status *v1.PodStatus) erro
 	return nil
 }
 
-// event queues an event; they go one after another, beside everything else.
+// event queues an event. Events are sent one after another, in parallel to all other work.
 func (l *Limit) event(p *v1.Pod, reason, message string) {
 	now := metav1.Now()
 	l.events <- &v1.Event{

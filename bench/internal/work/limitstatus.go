@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// conditions of a pod whose containers are ready, or not.
+// conditions returns the conditions of a pod whose containers are ready, or are not.
 func conditions(sandbox, ready v1.ConditionStatus, now metav1.Time) []v1.PodCondition {
 	var out []v1.PodCondition
 	for _, c := range []struct {

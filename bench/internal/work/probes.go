@@ -12,11 +12,11 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// probedFor is how long the agent is watched while it probes.
+// probedFor is how long the agent is measured while it probes.
 const probedFor = 20 * time.Second
 
-// probes has all pods probed each second, by one kind of probe after another. The pods have the host's network, so that
-// a server of the benchmark's own answers HTTP and gRPC, and counts. They are deleted by force.
+// probes runs pods that are probed every second, with one kind of probe after another. The pods are on the host's network, so
+// that a server of the benchmark answers HTTP and gRPC probes and counts them. The pods are deleted by force.
 func (s *Session) probes(ctx context.Context) error {
 	for _, kind := range s.Plan.Probes {
 		target, err := rig.NewTarget()
@@ -65,10 +65,10 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	if err := s.force(ctx, names); err != nil {
 		return err
 	}
-	return s.anew(ctx) // an agent may leave sandboxes for a minute
+	return s.anew(ctx) // because an agent may leave sandboxes for a minute
 }
 
-// force deletes pods with grace 0: the API has them no more at once, and the runtime is what tells when they have ended.
+// force deletes pods with a grace period of 0. They are gone from the API at once, so the runtime shows when they have ended.
 func (s *Session) force(ctx context.Context, names []string) error {
 	start := time.Now()
 	if _, err := each(names, func(n string) error {

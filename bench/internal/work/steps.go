@@ -21,7 +21,7 @@ func within[T any](ctx context.Context, d time.Duration, f func(context.Context)
 	return f(ctx)
 }
 
-// sleep waits while the agent is left alone.
+// sleep waits without giving the agent any work.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -54,7 +54,7 @@ func (s *Session) one(ctx context.Context) error {
 	return s.sequence(ctx, "one", s.Plan.Sequence, "one pod, create to Ready", "one pod, delete to gone", nil)
 }
 
-// volumes does the same with pods that have many volumes.
+// volumes starts and deletes pods with many volumes one after another.
 func (s *Session) volumes(ctx context.Context) error {
 	return s.sequence(ctx, "volumes", s.Plan.Volumes, "20 ConfigMap volumes, create to Ready", "20 ConfigMap volumes, delete to gone", func(p *v1.Pod) {
 		for i := range rig.ConfigMaps {
@@ -79,7 +79,7 @@ func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end
 			return err
 		}
 		s.Samples.took(start, ready[name].Sub(began))
-		// The next is no better off for what this one still does.
+		// The pause keeps the remaining work of this pod out of the measurement of the next one.
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return err
 		}
@@ -91,7 +91,9 @@ func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end
 		if err != nil {
 			return err
 		}
-		s.Samples.took(end, gone[name].Sub(began))
+		if end != "" {
+			s.Samples.took(end, gone[name].Sub(began))
+		}
 	}
 	return nil
 }
@@ -102,7 +104,7 @@ func (s *Session) named(prefix string, n int) []string {
 	return names(fmt.Sprintf("%s-%d-", prefix, s.round), n)
 }
 
-// each does f for all names, eight at a time, and returns when each was begun.
+// each calls f for all names, eight at a time, and returns when each call began.
 func each(names []string, f func(string) error) (map[string]time.Time, error) {
 	began := make(map[string]time.Time, len(names))
 	type done struct {
@@ -188,7 +190,7 @@ func (s *Session) many(ctx context.Context) error {
 	return s.memory("all pods")
 }
 
-// deleteMany deletes them. What an agent removes from the runtime later is not in it.
+// deleteMany deletes the pods of many. The measurement does not include what an agent removes from the runtime later.
 func (s *Session) deleteMany(ctx context.Context) error {
 	if s.count != nil {
 		s.count.Calls()
@@ -220,7 +222,7 @@ func (s *Session) pid() int {
 	return s.Agent.PID()
 }
 
-// requestsPerPod returns what the agent asked of the API server since an offset of the audit log.
+// requestsPerPod returns the agent's requests to the API server per pod, since an offset of the audit log.
 func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
 	requests, err := s.Rig.Requests(s.Node, offset)
 	if err != nil {
@@ -235,7 +237,7 @@ func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
 	return out, nil
 }
 
-// spread adds the total and, pod by pod, the times between two moments.
+// spread adds the total time to the samples, and for each pod the time from its beginning to its end.
 func (s *Session) spread(name string, start time.Time, began, ended map[string]time.Time) {
 	last := start
 	for n, at := range ended {
@@ -247,7 +249,8 @@ func (s *Session) spread(name string, start time.Time, began, ended map[string]t
 	s.Samples.took(name+", total", last.Sub(start))
 }
 
-// deaths kills containers behind everybody's back, each when the one before runs again and all is quiet.
+// deaths kills containers without the agent's knowledge. Before each, it waits until the last killed container runs again and
+// nothing else happens.
 func (s *Session) deaths(ctx context.Context) error {
 	for i := range min(s.Plan.Deaths, s.Plan.Pods) {
 		name := s.names()[i]
@@ -256,7 +259,7 @@ func (s *Session) deaths(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Not in step with anybody's ticker.
+		// The pause varies, so that the kills are not synchronous with a periodic loop of an agent.
 		if err := sleep(ctx, time.Duration(500+37*i)*time.Millisecond); err != nil {
 			return err
 		}
@@ -281,7 +284,7 @@ func (s *Session) deaths(ctx context.Context) error {
 	return sleep(ctx, time.Second)
 }
 
-// restart ends the agent, starts it again, this time over a counting proxy, and leaves it alone for a while.
+// restart ends the agent, starts it again with a counting proxy before the runtime, and gives it no work for a while.
 func (s *Session) restart(ctx context.Context) error {
 	if err := s.stop(ctx); err != nil {
 		return err
@@ -290,7 +293,7 @@ func (s *Session) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.count = count // the agent needs it as long as it runs
+	s.count = count // the agent needs the proxy as long as it runs
 	events := s.watch.PodEvents()
 	took, err := s.start(ctx, count.Socket)
 	if err != nil {
@@ -307,7 +310,7 @@ func (s *Session) restart(ctx context.Context) error {
 	return s.rest(ctx, count)
 }
 
-// cpu adds how much of a core the agent used for a while.
+// cpu adds to the samples how much of a core the agent uses during d.
 func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.Duration, error) {
 	before, err := rig.CPUOf(s.Agent.PID())
 	if err != nil {
@@ -367,7 +370,7 @@ func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	return nil
 }
 
-// Lines prints a count per minute, most first.
+// Lines prints counts per minute, the largest first.
 func Lines(m map[string]float64) []string {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
 		if m[a] != m[b] {

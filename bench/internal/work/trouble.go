@@ -12,9 +12,10 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// What people wait for while the node or the API server has other trouble: an image comes, or each answer comes late.
+// This file measures how long users wait in two kinds of trouble: while an image is pulled, and while all answers of the API
+// server are late.
 
-// pull has pods start and end while an image is pulled and unpacked, over and over.
+// pull starts and deletes pods while an image is repeatedly pulled and unpacked.
 func (s *Session) pull(ctx context.Context) error {
 	registry, err := s.Rig.Registry(ctx)
 	if err != nil {
@@ -23,11 +24,11 @@ func (s *Session) pull(ctx context.Context) error {
 	pulls, end := context.WithCancel(ctx)
 	defer end()
 	begun, ended := make(chan struct{}), make(chan error, 1)
-	var took []time.Duration // the other goroutine uses it until that has ended
+	var took []time.Duration // the other goroutine writes it until it ends
 	go func() {
 		err := s.pullAgain(pulls, registry.Image, begun, func(d time.Duration) { took = append(took, d) })
 		if pulls.Err() != nil {
-			err = nil // it was cut short
+			err = nil // the last pull was canceled, which is no error
 		}
 		ended <- err
 	}()
@@ -44,8 +45,8 @@ func (s *Session) pull(ctx context.Context) error {
 	return errors.Join(err, s.anew(ctx), s.CRI.RemoveImage(context.WithoutCancel(ctx), registry.Image))
 }
 
-// pullAgain has one pod after another pull an image that the runtime does not have, until ctx ends. It closes begun when the first
-// pod is there.
+// pullAgain creates one pod after another whose image the runtime does not have, until ctx ends. It closes begun when the first
+// pod exists.
 func (s *Session) pullAgain(ctx context.Context, image string, begun chan<- struct{}, took func(time.Duration)) error {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("puller-%d-%d", s.round, i)
@@ -74,10 +75,10 @@ func (s *Session) pullAgain(ctx context.Context, image string, begun chan<- stru
 	}
 }
 
-// slowAnswer is how late what the API server sends arrives.
+// slowAnswer is the delay of everything that the API server sends.
 const slowAnswer = 200 * time.Millisecond
 
-// slow has pods start and end while the API server's answers come late.
+// slow starts and deletes pods while the API server's answers are delayed.
 func (s *Session) slow(ctx context.Context) (err error) {
 	proxy, err := s.Rig.Delay(slowAnswer)
 	if err != nil {
@@ -106,8 +107,8 @@ func (s *Session) slow(ctx context.Context) (err error) {
 	return s.atOnce(ctx, s.named("slowmany", s.Plan.Pods/2), "pods at once "+what+", create to Ready", nil)
 }
 
-// crowd starts as many pods as a crowded node has, in two halves, and after each leaves them alone for a while and starts the
-// agent again: what two halves cost beside one says how each grows.
+// crowd starts the pods of a crowded node in two halves. After each half it measures the agent at rest, and restarts it. The
+// difference between one half and both shows how the cost grows with the number of pods.
 func (s *Session) crowd(ctx context.Context) error {
 	names := s.named("crowd", s.Plan.Dense)
 	half := len(names) / 2
@@ -125,7 +126,7 @@ func (s *Session) crowd(ctx context.Context) error {
 	return s.allGone(ctx, names, "crowded, delete to gone")
 }
 
-// settled measures an agent whose pods are up: at rest, and how soon its node is Ready again when it is started anew.
+// settled measures an agent whose pods are running: at rest, and how soon its node is Ready again after a restart of the agent.
 func (s *Session) settled(ctx context.Context, what string) error {
 	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err

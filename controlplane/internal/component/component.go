@@ -56,7 +56,7 @@ func command(name string) (*cobra.Command, error) {
 	return nil, fmt.Errorf("run component %q: not one of %s, %s, %s, %s, %s", name, Etcd, APIServer, ControllerManager, Scheduler, Proxy)
 }
 
-// etcdOptions are the flags of the embedded etcd: those that one member on one machine needs.
+// etcdOptions are the flags of the embedded etcd. It has only the flags that a single member on one machine needs.
 type etcdOptions struct {
 	dataDir              string
 	clientPort, peerPort int

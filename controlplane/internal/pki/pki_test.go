@@ -95,7 +95,7 @@ func ensure(t *testing.T, store *Store, leaf Leaf) Pair {
 	return pair
 }
 
-func TestNewAuthorityMakesLeavesAnew(t *testing.T) {
+func TestNewAuthorityMakesNewLeaves(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	store := newStore(t, &now)

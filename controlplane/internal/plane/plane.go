@@ -29,7 +29,7 @@ type plane struct {
 	failed   chan error
 }
 
-// Run starts a control plane and blocks until ctx ends (then it returns nil) or the plane cannot go on.
+// Run starts a control plane and blocks until ctx ends (then it returns nil) or the plane cannot continue.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.fill(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 
 	if err := p.bringUp(ctx, cr); err != nil {
 		if ctx.Err() != nil {
-			return nil // ended before it was ready
+			return nil // ctx ended before the plane was ready
 		}
 		return err
 	}
@@ -92,13 +92,13 @@ func (p *plane) prepare() (*credentials, error) {
 func (p *plane) bringUp(ctx context.Context, cr *credentials) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("control plane not ready in %s", startBound))
 	defer cancel()
-	lifetime := context.WithoutCancel(ctx) // stop ends the children in order
+	lifetime := context.WithoutCancel(ctx) // because stop ends the children in order
 	p.launch(lifetime, component.Etcd, cr)
 	p.launch(lifetime, component.APIServer, cr)
 
 	work, workCtx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
-	work.Go(func() error { // a component that fails ends the wait below
+	work.Go(func() error { // if a component fails, this ends the wait below
 		select {
 		case err := <-p.failed:
 			return err
@@ -148,7 +148,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 	if err := poll(ctx, every, get("/readyz")); err != nil {
 		return fmt.Errorf("wait for kube-apiserver to be ready: %w", err)
 	}
-	// This is late enough: the components' roles are installed, so none of them gets a Forbidden error and backs off.
+	// The other components start only now. Their roles are installed, so they do not get Forbidden errors and back off.
 	p.launch(lifetime, component.ControllerManager, cr)
 	p.launch(lifetime, component.Scheduler, cr)
 	if p.cfg.Proxy {
@@ -162,7 +162,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 		return fmt.Errorf("install what joining nodes need: %w", err)
 	}
 	p.say("roles, bindings, bootstrap token and cluster-info installed")
-	// The controller manager creates it, and without it no pod can be created.
+	// The controller manager creates the default service account, without which no pod can be created.
 	if err := poll(ctx, every, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/examples/labs/lab"
 )
 
-// The list follows pods as they come and go, and shows only those of the node.
+// The list changes when pods are created and deleted, and shows only the node's pods.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	client, _, err := lab.Client("")

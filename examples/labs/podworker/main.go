@@ -48,7 +48,7 @@ type cache struct {
 	stamps map[types.UID]time.Time
 }
 
-// Get returns a pod of which the runtime has nothing. The stamp is when that became known.
+// Get returns a pod without sandboxes and containers. The stamp is when the cache was set.
 func (c *cache) Get(uid types.UID) (*pod.Observed, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 	return w.Pod, pod.SourceAPI
 }
 
-// LastGrace returns nil, because no pod is deleted here.
+// LastGrace returns nil, because the lab deletes no pod.
 func (wanted) LastGrace(types.UID) *int64 { return nil }
 
 // node implements the interfaces that a worker needs from its node. It prints the actions.
@@ -106,7 +106,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	w := podworker.New(&podworker.Config{
 		Context: ctx, Group: &wg,
 		Cache: c, Desired: wanted{p}, Performer: here, Reporter: here, Host: here, Checkpoints: checkpoint.Nowhere{},
-		Gate: podworker.NewGate(1, 1, func(types.UID) {}), Policy: &policy,
+		Gate: podworker.NewGate(1, 1, func(types.UID) {}), Policy: func() *decide.Policy { return &policy },
 		Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes,
 		Gone: func(types.UID) {}, Log: slog.New(slog.DiscardHandler),
 	}, pod.RefOf(p))

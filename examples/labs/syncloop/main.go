@@ -1,4 +1,4 @@
-// Command syncloop shows the causes for which a node looks at a pod, one after another: a source, the runtime, a probe, a
+// Command syncloop shows the causes for which a node decides about a pod, one after another: a source, the runtime, a probe, a
 // timer, the outcome of an action. It runs a whole agent with a simulated runtime and one pod whose probe begins to fail, and
 // prints the pod's timeline as it grows.
 //

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Each kind of cause makes the node look at the pod. The first cause is the source.
+// Each kind of cause makes the node decide about the pod. The first cause is the source.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

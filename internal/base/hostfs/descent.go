@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a walk through a tree that a container made.
+// These constants bound a walk through a tree that a container made.
 const (
 	// openLevels is how many of the deepest directories stay open, in addition to the top one. Few trees are deeper.
 	openLevels = 8
@@ -26,21 +26,21 @@ const (
 var (
 	// ErrTooDeep is the cause when a tree has more levels than a walk can follow.
 	ErrTooDeep = errors.New("more than " + strconv.Itoa(maxLevels) + " directories lie in each other")
-	// ErrMoved is the cause when somebody moves the directories that a walk is in.
+	// ErrMoved is the cause if a directory is moved while a walk is inside it.
 	ErrMoved = errors.New("a directory was moved while it was read")
 )
 
-// descent is a position in a tree of directories, with the way back to the top. It never leaves the mount of the top
-// and follows no link. It keeps at most openLevels+1 directories open, and a few words of memory for each other level.
+// descent is a position in a tree of directories, with the path back to the top. It never leaves the mount of the top and follows
+// no link. It keeps at most openLevels+1 directories open, and a few words of memory for each other level.
 //
-// It goes down by name from an open directory. It goes up by ".." if the directory above is no longer open; device and
-// inode must then be those of the way down. If somebody moved a directory meanwhile, the way up fails with ErrMoved and
-// never leads anywhere else.
+// It goes down by name from an open directory. It goes up by ".." if the directory above is no longer open; it then checks that
+// device and inode are the same as on the way down. If a directory has been moved in the meantime, going up fails with ErrMoved,
+// so the descent never gets to another tree.
 type descent struct {
 	host   Host
 	mount  int // the mount of the top, for kernels without openat2
 	levels []level
-	spare  []*dirReader // closed readers, for their buffers
+	spare  []*dirReader // closed readers, whose buffers are used again
 }
 
 // level is a directory between the top and the position.
@@ -48,7 +48,7 @@ type level struct {
 	dev, ino uint64
 	reader   *dirReader // nil: closed, to save descriptors
 	at       int64      // where reading continues; valid while the reader is closed
-	// For removal: whether an entry could not be removed, and how often the current entry was entered.
+	// These two are for removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool
 	tries  uint8
 }
@@ -58,19 +58,19 @@ type dirReader struct {
 	fd   int
 	buf  []byte
 	n    int // bytes in buf
-	pos  int // of the next entry in buf
-	last int // of the previous entry, which unread returns to
-	// Positions in the directory: of the next entry, and of the one before.
+	pos  int // position of the next entry in buf
+	last int // position of the previous entry, to which unread returns
+	// These are positions in the directory: of the next entry, and of the one before it.
 	at, lastAt int64
 }
 
 // dirEntry is one entry. name is valid until the next call of the descent.
 type dirEntry struct {
 	name []byte
-	kind uint8 // unix.DT_*; a hint
+	kind uint8 // a value DT_*; only a hint
 }
 
-// begin starts a descent at an open directory, and closes that at the end.
+// begin starts a descent at an open directory, and closes the directory at the end.
 func (h Host) begin(fd int) (*descent, error) {
 	d := &descent{host: h}
 	if h.noOpenat2 {
@@ -104,7 +104,7 @@ func (d *descent) push(fd int) error {
 		return err
 	}
 	d.levels = append(d.levels, level{dev: st.Dev, ino: st.Ino, reader: d.newReader(fd)})
-	if i := len(d.levels) - 1 - openLevels; i > 0 { // the top stays open
+	if i := len(d.levels) - 1 - openLevels; i > 0 { // the top stays open, so it does not count
 		d.closeLevel(i)
 	}
 	return nil
@@ -131,7 +131,7 @@ func (d *descent) closeLevel(i int) {
 	l.reader = nil
 }
 
-// enter goes into a subdirectory. EXDEV means another mount; ENOTDIR or ELOOP means that it is not a directory.
+// enter goes into a subdirectory. The error is EXDEV if that is on another mount, and ENOTDIR or ELOOP if it is not a directory.
 func (d *descent) enter(name string) error {
 	if len(d.levels) >= d.host.levelLimit() {
 		return ErrTooDeep
@@ -235,7 +235,7 @@ func (d *descent) next() (dirEntry, bool, error) {
 	}
 }
 
-// unread makes next return the last entry again, even if the directory is closed and opened meanwhile.
+// unread makes next return the last entry again, even if the directory is closed and reopened before that.
 func (d *descent) unread() {
 	r := d.here().reader
 	r.pos, r.at = r.last, r.lastAt
@@ -262,7 +262,7 @@ func (r *dirReader) parse() (dirEntry, bool) {
 	return dirEntry{name: name, kind: b[18]}, true
 }
 
-// place returns the current path for messages, or the depth if the path is too long.
+// place returns the current path, for messages, or the depth if the path is too long.
 func (d *descent) place(top string) string {
 	const most = 512
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(d.fd()))
@@ -272,8 +272,8 @@ func (d *descent) place(top string) string {
 	return path
 }
 
-// openDirOn opens a directory for reading and follows no link. It returns EXDEV if the directory is on another mount
-// than at; bind mounts of the same file system count as other mounts. The kernel checks that in the same step as the
+// openDirOn opens a directory for reading and follows no link. It returns EXDEV if the directory is on another mount than the
+// directory at. Bind mounts of the same file system count as other mounts. The kernel checks that in the same step as the
 // opening. Without openat2, openDirOn compares the mount with the given one.
 func (h Host) openDirOn(at int, name string, mount int) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC

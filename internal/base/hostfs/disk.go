@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskSpace returns the size of the file system at path and what an ordinary user may still take, in bytes and inodes.
+// DiskSpace returns the size of the file system at path, and how much of it an ordinary user may still use, in bytes and inodes.
 func (Host) DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error) {
 	var st unix.Statfs_t
 	if err := statfs(path, &st); err != nil {
@@ -33,9 +33,9 @@ func statfs(path string, st *unix.Statfs_t) error {
 	}
 }
 
-// DiskUsage adds up the disk usage of dir and all below it like du: it counts blocks, not lengths, leaves out other
-// mounts and follows no link. A file with several names counts in equal parts under each name, so that nothing has to
-// be remembered. It stops when ctx ends. It uses few descriptors and little memory, however deep or wide the tree is.
+// DiskUsage adds up the disk usage of dir and all below it, as du does: it counts blocks, not lengths, leaves out other mounts
+// and follows no link. A file with several names counts in equal parts under each name, so that DiskUsage need not remember which
+// files it has seen. It stops when ctx ends. It uses few descriptors and little memory, however deep or wide the tree is.
 //
 // Anything that cannot be measured is an error. With the error, DiskUsage returns what it has counted: the real usage
 // is at least that.
@@ -68,7 +68,7 @@ func (h Host) diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, 
 	return uint64(math.Round(u.bytes)), uint64(math.Round(u.inodes)), err
 }
 
-// usage counts in fractions: a file with n names is found n times.
+// usage counts a file with n names in n parts, because it finds the file n times.
 type usage struct {
 	*descent
 	bytes, inodes float64
@@ -97,14 +97,14 @@ func (u *usage) walk(ctx context.Context) error {
 	}
 }
 
-// entry adds an entry, and goes into it if it is a directory. An entry that vanishes meanwhile does not count.
+// entry adds an entry, and goes into it if it is a directory. An entry that disappears before it is measured does not count.
 func (u *usage) entry(name string, isDir bool) error {
 	if isDir {
 		err := u.enter(name)
 		switch {
 		case err == nil:
 			return u.addOpen()
-		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV): // gone, or a mount: not ours to count
+		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV): // the entry is gone, or on another mount, and does not count
 			return nil
 		case !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return err
@@ -120,7 +120,7 @@ func (u *usage) entry(name string, isDir bool) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		u.add(&st)
 		return nil
-	case isDir: // it was not a directory a moment ago
+	case isDir: // it was listed as a directory, but is no longer one
 		return ErrMoved
 	}
 	return u.entry(name, true) // this file system lists no types
@@ -132,7 +132,7 @@ func (u *usage) addOpen() error {
 	if err := unix.Fstat(u.fd(), &st); err != nil {
 		return err
 	}
-	st.Nlink = 1 // the links of a directory come from its subdirectories
+	st.Nlink = 1 // the number of links of a directory depends on its subdirectories, so it is ignored
 	u.add(&st)
 	return nil
 }
@@ -143,7 +143,7 @@ func (u *usage) add(st *unix.Stat_t) {
 	u.inodes += 1 / names
 }
 
-// mountOf finds the mount on which path lies, and the path without links.
+// mountOf returns the mount that has path, and path with its links resolved.
 func mountOf(path string) (found *mountinfo.Info, real string, err error) {
 	if real, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, "", fmt.Errorf("resolve %s: %w", path, err)
@@ -152,7 +152,7 @@ func mountOf(path string) (found *mountinfo.Info, real string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("read mounts above %s: %w", path, err)
 	}
-	for _, m := range infos { // of several on one mount point, the last is on top
+	for _, m := range infos { // if several mounts have the same mount point, the last one is on top
 		if (found == nil || len(m.Mountpoint) >= len(found.Mountpoint)) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
 			found = m
 		}

@@ -13,8 +13,8 @@
 //     container may make trees as deep and as wide as its disk allows. A directory that cannot be read is an error,
 //     never empty.
 //  4. Unmount never follows a link and never fails because something is in use: it detaches a busy mount.
-//  5. Files that a container may have put in place are opened only by OpenUntrusted and the functions like it, an
-//     UntrustedDir or an UntrustedFS. These follow no link, wait for nothing, open only regular files, and bound what
+//  5. Files that a container may have created or replaced are opened only by OpenUntrusted and similar functions, an
+//     UntrustedDir or an UntrustedFS. These follow no link, never block, open only regular files, and bound how much
 //     they read. Such files are hosts files, termination messages, container logs, and all below /var/log and volumes.
 //     internal/proof/archtest forbids other ways to open files, except where it names them with a reason.
 package hostfs

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// Machine reads what the kernel and the operating system report about the machine. All files lie below Root.
+// Machine reads what the kernel and the operating system report about the machine. All files that it reads are below Root.
 type Machine struct {
-	// Root is "/" on a real machine (and when empty); a directory with proc, sys and etc in tests.
+	// Root is "/" on a real machine, and also if empty. In tests it is a directory with proc, sys and etc.
 	Root string
 }
 
 // Facts are facts that do not change while the machine runs (except huge pages). Strings that cannot be read are empty.
 type Facts struct {
 	MachineID     string // /etc/machine-id
-	SystemUUID    string // of the firmware; the machine ID if the firmware has none
+	SystemUUID    string // the firmware's UUID, or the machine ID if the firmware has none
 	BootID        string
 	KernelVersion string // as uname -r
 	OSImage       string // PRETTY_NAME of os-release
@@ -38,8 +38,8 @@ type HugePages struct {
 	Pages     uint64
 }
 
-// Facts reads the facts. It fails only without a CPU count or a memory size, since without them nothing can be
-// promised to a pod.
+// Facts reads the facts. It fails only if the number of CPUs or the memory size is unknown, because a node cannot admit pods
+// without them.
 func (m Machine) Facts() (Facts, error) {
 	f := Facts{
 		MachineID:     m.first("etc/machine-id", "var/lib/dbus/machine-id"),
@@ -88,6 +88,28 @@ func (m Machine) CPUs() (int, error) {
 		return 0, fmt.Errorf("count CPUs: neither %s nor %s says", m.path("sys/devices/system/cpu/online"), m.path("proc/cpuinfo"))
 	}
 	return n, nil
+}
+
+// maxCPUs bounds how many CPUs Topology looks at.
+const maxCPUs = 4096
+
+// Topology counts the physical cores and the sockets of the kernel's CPUs. It returns zeros if the kernel does not report them.
+func (m Machine) Topology() (cores, sockets int) {
+	type core struct{ socket, core string }
+	byCore, bySocket := map[core]bool{}, map[string]bool{}
+	present, err := parseCPUList(m.first("sys/devices/system/cpu/present"))
+	if err != nil {
+		return 0, 0
+	}
+	for i := range min(present, maxCPUs) {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", i)
+		c := core{m.first(dir + "physical_package_id"), m.first(dir + "core_id")}
+		if c.socket == "" || c.core == "" { // a CPU that is offline has no topology
+			continue
+		}
+		byCore[c], bySocket[c.socket] = true, true
+	}
+	return len(byCore), len(bySocket)
 }
 
 // parseCPUList counts a list like 0-3,8.
@@ -208,7 +230,7 @@ func (m Machine) hugePages() []HugePages {
 	return pools
 }
 
-// osImage returns the distribution's name of itself.
+// osImage returns the name that the distribution gives itself.
 func (m Machine) osImage() string {
 	for line := range strings.Lines(m.first("etc/os-release", "usr/lib/os-release")) {
 		value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME=")

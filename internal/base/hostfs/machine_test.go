@@ -95,3 +95,21 @@ func TestParseCPUList(t *testing.T) {
 		}
 	}
 }
+
+// Two threads of one core count as one core; a CPU that is offline, or whose topology is not known, is not counted.
+func TestTopology(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"sys/devices/system/cpu/present": "0-4\n"}
+	for cpu, at := range map[string][2]string{"cpu0": {"0", "0"}, "cpu1": {"0", "0"}, "cpu2": {"0", "1"}, "cpu3": {"1", "0"}} {
+		dir := "sys/devices/system/cpu/" + cpu + "/topology/"
+		files[dir+"physical_package_id"], files[dir+"core_id"] = at[0]+"\n", at[1]+"\n"
+	}
+	if cores, sockets := fakeRoot(t, files).Topology(); cores != 3 || sockets != 2 {
+		t.Errorf("%d cores, %d sockets", cores, sockets)
+	}
+	for _, present := range []string{"", "x", "0-4294967295"} {
+		if cores, sockets := fakeRoot(t, map[string]string{"sys/devices/system/cpu/present": present}).Topology(); cores != 0 || sockets != 0 {
+			t.Errorf("present %q: %d cores, %d sockets", present, cores, sockets)
+		}
+	}
+}

@@ -16,9 +16,9 @@ import (
 
 // Host acts on the machine that the process runs on. The zero value is ready.
 type Host struct {
-	// noOpenat2 makes every call work as on kernels before 5.6. For tests.
+	// noOpenat2 makes every call work as on kernels before 5.6. It is for tests.
 	noOpenat2 bool
-	// maxLevels replaces the constant of that name; 0: the constant. For tests.
+	// maxLevels replaces the constant of that name; 0: the constant. It is for tests.
 	maxLevels int
 }
 
@@ -31,7 +31,7 @@ func (Host) MountPoints(dir string) ([]string, error) {
 	}
 	points := make([]string, 0, len(infos))
 	for _, m := range infos {
-		// The kernel marks a mount point whose directory was removed elsewhere.
+		// The kernel adds this mark if the mount point's directory was removed in another mount namespace.
 		points = append(points, strings.TrimSuffix(m.Mountpoint, "//deleted"))
 	}
 	return points, nil
@@ -62,9 +62,9 @@ func (Host) Mount(source, target, fstype, options string) error {
 	return nil
 }
 
-// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, with the
-// mode and group of its root and the flags of mount(2). Its pages are never swapped out if the kernel can promise that
-// (6.4). maySwap says that the kernel cannot, and that this machine has swap space.
+// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, with the mode and
+// group of its root and the flags of mount(2). If the kernel supports it (from Linux 6.4 on), the tmpfs is never swapped out.
+// maySwap is true if the kernel does not, and the machine has swap space.
 func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int, flags uintptr) (maySwap bool, err error) {
 	options := []string{"mode=" + strconv.FormatUint(uint64(unixMode(mode)), 8)}
 	if size > 0 {
@@ -176,7 +176,7 @@ func (h Host) TakeBackShared(dir string) error {
 	return h.Unmount(real)
 }
 
-// Unmount removes the topmost mount of target. It detaches a busy one, which disappears from the tree now, and for good
+// Unmount removes the topmost mount of target. It detaches a busy mount: the mount disappears from the tree at once, and ends
 // when its last user is gone. It is no error if nothing is mounted there.
 func (Host) Unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)

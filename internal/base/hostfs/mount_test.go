@@ -46,8 +46,8 @@ func TestMountTmpfsTakesFlags(t *testing.T) {
 	}
 }
 
-// Only a kernel that does not know noswap gets a mount without it, and maySwap says so if the machine swaps. Any other
-// error is an error: a full machine must not turn the protection off.
+// A mount without noswap is made only if the kernel does not know that option; maySwap is then true if the machine has swap
+// space. Any other error is returned, because a full machine must not turn the protection off.
 func TestTmpfsFallsBackToSwapOnlyOnOldKernels(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -17,9 +17,9 @@ var ErrEscapes = errors.New("path leads outside of its root")
 // maxLinks is how many symbolic links one path may take (the kernel's own limit).
 const maxLinks = 40
 
-// OpenBeneath opens path below root and never leaves root, whatever symbolic links or renames a container makes
-// meanwhile. The result is an O_PATH descriptor, good for Bind and Stat. Links are followed while they stay inside;
-// absolute links and links that climb out are ErrEscapes. Root itself is trusted and may be a link.
+// OpenBeneath opens path below root and never leaves root, whatever symbolic links or renames a container makes at the same time.
+// The result is an O_PATH descriptor, which Bind and Stat can use. Links that stay inside are followed. For an absolute link, or
+// a link that leads out of root, the error is ErrEscapes. Root itself is trusted and may be a link.
 func (h Host) OpenBeneath(root, path string) (*os.File, error) {
 	dir, err := openRoot(root)
 	if err != nil {
@@ -69,11 +69,11 @@ func (h Host) stepInto(root, path string, parent *os.File, mode fs.FileMode) (*o
 	}
 	fd, openErr := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if openErr != nil {
-		return nil, openErr // EEXIST and also ENOENT: a dangling link
+		return nil, openErr // the error is EEXIST, or ENOENT for a dangling link
 	}
 	f = os.NewFile(uintptr(fd), path)
 	if err == nil {
-		// The umask belongs to the process and must not change.
+		// The mode is set separately, because the umask applies to Mkdir and belongs to the whole process.
 		if err := unix.Fchmod(fd, unixMode(mode)); err != nil {
 			f.Close()
 			return nil, err
@@ -100,11 +100,11 @@ func (h Host) openIn(dir *os.File, path string) (*os.File, error) {
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
-		case errors.Is(err, unix.EAGAIN) && try < 100: // something was renamed meanwhile
+		case errors.Is(err, unix.EAGAIN) && try < 100: // something was renamed during the call
 			continue
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM): // old kernel, or a filter that hides the call
+		case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM): // an old kernel, or a seccomp filter that hides the call
 			return walkIn(dir, path)
 		case errors.Is(err, unix.EXDEV):
 			return nil, fmt.Errorf("open %q: %w", path, ErrEscapes)
@@ -115,8 +115,8 @@ func (h Host) openIn(dir *os.File, path string) (*os.File, error) {
 	}
 }
 
-// walkIn resolves path one component at a time with O_NOFOLLOW. It keeps every directory on the way open, so that ".."
-// in a link means the directory that it came through, and never one that somebody moved.
+// walkIn resolves path one component at a time with O_NOFOLLOW. It keeps every directory on the way open, so that ".." in a link
+// leads back to the directory from which it came, even if a directory has been moved.
 func walkIn(root *os.File, path string) (*os.File, error) {
 	stack := []int{} // open directories below root
 	defer func() {

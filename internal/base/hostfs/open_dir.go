@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UntrustedDiskUsage is DiskUsage for a directory that a container may have made or replaced; depth is as for
-// OpenUntrusted. It does not follow a link in the directory's place, which could lead to the node's own files.
+// UntrustedDiskUsage is DiskUsage for a directory that a container may have made or replaced; depth is as for OpenUntrusted. It
+// does not follow a link that has replaced the directory, because the link could lead to the node's own files.
 func (h Host) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error) {
 	pinned, err := pin(dir, depth)
 	if err != nil {
@@ -26,13 +26,13 @@ func (h Host) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (by
 	return h.DiskUsage(ctx, procFD(pinned)+"/.")
 }
 
-// listed is how many names of a directory are in memory at once.
+// listed is the maximum number of a directory's names that are in memory at once.
 const listed = 512
 
-// UntrustedDir is an open directory that a container can write to. Its methods stay in this directory, whatever its
-// path leads to meanwhile, follow no link and wait for nothing. Names are names of entries, without a path.
+// UntrustedDir is an open directory that a container can write to. Its methods stay in this directory even if its path leads
+// elsewhere later. They follow no link and never block. Names are names of entries, without a path.
 type UntrustedDir struct {
-	// root is safe except for its Open, which follows links to other files of the directory and waits for pipes.
+	// root is safe except for its method Open, which follows links to other files of the directory and blocks on pipes.
 	root *os.Root
 }
 
@@ -53,7 +53,7 @@ func OpenUntrustedDir(path string, depth int) (*UntrustedDir, error) {
 // Close closes the directory.
 func (d *UntrustedDir) Close() error { return d.root.Close() }
 
-// Create makes a new file for writing. If there is an entry of that name, also a link, the error is fs.ErrExist.
+// Create makes a new file for writing. If there is an entry of that name, even a link, the error is fs.ErrExist.
 func (d *UntrustedDir) Create(name string, perm fs.FileMode) (*os.File, error) {
 	return d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 }
@@ -162,8 +162,8 @@ func (d *UntrustedDir) Each(f func(fs.DirEntry) error) error {
 // maxShown bounds the listing of a directory by an UntrustedFS.
 const maxShown = 10_000
 
-// UntrustedFS shows the regular files and directories below dir, for a reader who may read all of them. It follows
-// links while they stay below dir. Opening anything else is an error (ErrNotRegular, ErrEscapes) and never waits. A
+// UntrustedFS returns a file system with the regular files and directories below dir, for a reader who may read all of them. It
+// follows links while they stay below dir. Opening anything else is an error (ErrNotRegular, ErrEscapes) and never blocks. A
 // directory with more than 10,000 entries cannot be listed.
 func UntrustedFS(dir string) fs.FS { return untrustedFS(dir) }
 

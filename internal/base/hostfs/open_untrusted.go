@@ -12,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Causes of errors about a file that a container controls.
+// These are causes of errors about files that a container controls.
 var (
-	// ErrNotRegular is the cause if there is something other than a regular file (or a directory, if that is expected):
-	// a link, a named pipe, a device, a socket.
+	// ErrNotRegular is the cause if a path has something other than a regular file (or a directory, if one is expected): a link,
+	// a named pipe, a device, a socket.
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrTooLarge is the cause if a file has more bytes than its reader takes.
 	ErrTooLarge = errors.New("file is too large")
 )
 
-// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never waits.
-// It refuses a pipe, a device, a socket and a directory (ErrNotRegular) and does not even open it, because an open can
-// block or make a device act. A container may have made the last depth names of path: none of them may be a symbolic
-// link. The names before them belong to the node, and links there are followed. For a missing file the error is
-// fs.ErrNotExist.
+// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never blocks. It refuses
+// a pipe, a device, a socket and a directory (ErrNotRegular) without opening it, because opening can block or start an action of
+// a device. A container may have made the last depth names of path: none of them may be a symbolic link. The names before them
+// belong to the node, and links there are followed. For a missing file the error is fs.ErrNotExist.
 func OpenUntrusted(path string, depth int) (*os.File, error) {
 	pinned, err := pin(path, depth)
 	if err != nil {
@@ -91,7 +90,7 @@ func ReadUntrustedEnd(path string, depth int, limit int64) ([]byte, error) {
 	}
 	data := make([]byte, min(limit, st.Size()))
 	n, err := f.ReadAt(data, st.Size()-int64(len(data)))
-	if err != nil && err != io.EOF { // a container may truncate it meanwhile
+	if err != nil && err != io.EOF { // a container may truncate the file at the same time
 		return nil, err
 	}
 	return data[:n], nil
@@ -107,19 +106,19 @@ func ReadBounded(f *os.File, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: it has %d bytes, more than %d: %w", f.Name(), st.Size(), limit, ErrTooLarge)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit { // it grew meanwhile
+	if err == nil && int64(len(data)) > limit { // the file has grown since it was opened
 		return nil, fmt.Errorf("read %s: it has more than %d bytes: %w", f.Name(), limit, ErrTooLarge)
 	}
 	return data, err
 }
 
-// OverwriteUntrusted replaces the content of a file that containers have mounted and can write to. It reads nothing.
-// The file keeps its inode, so that the containers see the content, and is never empty meanwhile; bytes behind the
-// content are cut off.
+// OverwriteUntrusted replaces the content of a file that containers have mounted and can write to. It reads nothing. The file
+// keeps its inode, so that the containers see the new content, and is never empty in between. Bytes after the content are
+// removed.
 //
-// If there is something other than a regular file with one name, the agent did not make it and no container has it
-// mounted. It is removed, and a new file takes its place, so that nothing is written through a symbolic or hard link.
-// Path's directory is trusted.
+// If there is something other than a regular file with one name, the agent did not make it and no container has it mounted. In
+// this case it is removed and replaced by a new file, so that nothing is written through a symbolic or hard link. Path's
+// directory is trusted.
 func OverwriteUntrusted(path string, content []byte, perm fs.FileMode) error {
 	f, err := openToOverwrite(path, perm)
 	if err != nil {
@@ -201,7 +200,7 @@ func split(path string, depth int) (trusted string, names []string, err error) {
 	return trusted, names, nil
 }
 
-// wantType refuses all but one type of file, given as its bits of fs.FileMode: 0 (regular) or fs.ModeDir.
+// wantType returns an error if a file does not have the wanted type: 0 (regular) or fs.ModeDir.
 func wantType(f *os.File, want fs.FileMode) error {
 	st, err := f.Stat()
 	if err != nil {

@@ -22,7 +22,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// Every function that opens a file refuses anything else, at once and by name.
+// Every function that opens a file refuses anything but a regular file, at once, and its error names what it found.
 func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(path string) error{
@@ -67,9 +67,9 @@ func TestOpenUntrusted(t *testing.T) {
 	must(t,
 		os.MkdirAll(filepath.Join(base, "real/pod/c"), 0o755),
 		os.WriteFile(filepath.Join(base, "real/pod/c/0.log"), []byte("0123456789"), 0o644),
-		os.Symlink("real", filepath.Join(base, "admin")),           // above what containers control
-		os.Symlink("pod", filepath.Join(base, "real/other-pod")),   // a pod's directory
-		os.Symlink("../pod/c", filepath.Join(base, "real/pod/c2")), // a container's
+		os.Symlink("real", filepath.Join(base, "admin")),           // above the names that containers control
+		os.Symlink("pod", filepath.Join(base, "real/other-pod")),   // in the place of a pod's directory
+		os.Symlink("../pod/c", filepath.Join(base, "real/pod/c2")), // in the place of a container's directory
 	)
 	for _, tt := range []struct {
 		path string
@@ -109,7 +109,7 @@ func TestOpenUntrusted(t *testing.T) {
 	}
 }
 
-// Not parallel: it measures what the process allocates.
+// The test is not parallel, because it measures what the process allocates.
 func TestASparseFileIsNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	plant.Sparse(t, path)
@@ -184,7 +184,7 @@ func TestOverwriteReplacesWhatIsNoFile(t *testing.T) {
 }
 
 // A container that owns a file can hold a lease on it, which makes ordinary opens wait.
-func TestALeaseHoldsNobodyUp(t *testing.T) {
+func TestALeaseDelaysNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "hosts")
 	f, err := os.Create(path)
@@ -222,7 +222,7 @@ func TestMakeUntrustedDir(t *testing.T) {
 	}
 }
 
-// An open UntrustedDir stays the same directory when another one takes its name.
+// An open UntrustedDir stays the same directory when another directory gets its name.
 func TestOpenUntrustedDir(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -253,7 +253,7 @@ func TestOpenUntrustedDir(t *testing.T) {
 	}
 }
 
-// The agent does not walk the target of a link in the place of a log directory, or above it.
+// If a link has replaced a log directory, or a directory above it, the agent does not walk the link's target.
 func TestUntrustedDiskUsage(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

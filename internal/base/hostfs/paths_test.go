@@ -73,7 +73,7 @@ func TestOpenBeneath(t *testing.T) {
 		)
 		for _, tt := range []struct {
 			path string
-			want string // below root
+			want string // the expected path below root
 			err  error
 		}{
 			{"a/b", "a/b", nil},
@@ -87,7 +87,7 @@ func TestOpenBeneath(t *testing.T) {
 			{"a/file/x", "", unix.ENOTDIR},
 			{"out", "", ErrEscapes},
 			{"a/outside", "", ErrEscapes},
-			{"a/updown", "a/file", nil}, // climbs, and stays inside
+			{"a/updown", "a/file", nil}, // the link leads upwards, but stays inside
 			{"absolute", "", ErrEscapes},
 			{"absolute-inside", "", ErrEscapes},
 			{"../secret", "", ErrEscapes},
@@ -212,7 +212,7 @@ func TestRemoveTree(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755), os.Mkdir(outside, 0o755),
 			os.WriteFile(filepath.Join(outside, "precious"), nil, 0o644),
 			os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink(outside, filepath.Join(dir, "a/link")))
-		for i := range 3000 { // more than one read of the directory
+		for i := range 3000 { // more entries than one read of the directory returns
 			must(t, os.WriteFile(filepath.Join(dir, "a/b", fmt.Sprint(i)), nil, 0o000))
 		}
 		must(t, h.RemoveTree(t.Context(), dir))
@@ -243,7 +243,7 @@ func TestRemoveTreeEntersNoMount(t *testing.T) {
 		dir, outside := filepath.Join(base, "dir"), filepath.Join(base, "outside")
 		must(t, os.MkdirAll(filepath.Join(dir, "a/bind"), 0o755), os.MkdirAll(filepath.Join(dir, "tmpfs"), 0o755), os.Mkdir(outside, 0o755),
 			os.WriteFile(filepath.Join(outside, "precious"), nil, 0o644), os.WriteFile(filepath.Join(dir, "boundfile"), nil, 0o644))
-		mount := func(source, target string) { // of the same file system, so the device number is the same
+		mount := func(source, target string) { // a bind mount of the same file system, so the device number is the same
 			t.Helper()
 			must(t, unix.Mount(source, target, "", unix.MS_BIND, ""))
 			t.Cleanup(func() { _ = h.Unmount(target) })
@@ -267,7 +267,7 @@ func TestRemoveTreeEntersNoMount(t *testing.T) {
 			t.Errorf("mount points %v, %v", points, err)
 		}
 		for _, p := range points {
-			must(t, h.Unmount(p), h.Unmount(p)) // again: nothing is mounted, no error
+			must(t, h.Unmount(p), h.Unmount(p)) // the second call finds nothing mounted, which is no error
 		}
 		must(t, h.RemoveTree(t.Context(), dir))
 	})

@@ -19,9 +19,9 @@ const maxPasses = 100
 // errRefilled is the cause if a directory does not become empty.
 var errRefilled = errors.New("somebody puts new entries there while it is removed")
 
-// RemoveTree deletes dir and all below it. It follows no symbolic link and enters no mount: it leaves a mount and what
-// it holds alone, reports it as ErrMounted, and deletes the rest. A missing dir is no error. It stops between two
-// entries when ctx ends. It uses few descriptors and little memory, however deep the tree is.
+// RemoveTree deletes dir and all below it. It follows no symbolic link and enters no mount: it leaves a mount and its content
+// alone, reports the mount as ErrMounted, and deletes the rest. A missing dir is no error. It stops between two entries when ctx
+// ends. It uses few descriptors and little memory, however deep the tree is.
 func (h Host) RemoveTree(ctx context.Context, dir string) error {
 	parent, err := openRoot(filepath.Dir(dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -61,7 +61,7 @@ func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 		err = unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		if err = file; file == nil { // listed as a directory, but no longer one
+		if err = file; file == nil { // it was listed as a directory, but is no longer one
 			err = unix.Unlinkat(at, name, 0)
 		}
 	}
@@ -88,7 +88,7 @@ func (h Host) empty(ctx context.Context, at int, dir string) error {
 	fd, err := h.openDirOn(at, filepath.Base(dir), mount)
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
-		return nil // changed meanwhile: the caller looks again
+		return nil // the entry has changed since it was listed, so the caller reads it again
 	case errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("remove %s: %w", dir, ErrMounted)
 	case err != nil:
@@ -103,16 +103,16 @@ func (h Host) empty(ctx context.Context, at int, dir string) error {
 	return r.run()
 }
 
-// removal empties a directory from its leaves up. If an entry cannot be removed, it and the directories above it stay,
-// and the rest goes.
+// removal empties a directory from its leaves up. If an entry cannot be removed, the entry and the directories above it stay, and
+// the rest is removed.
 type removal struct {
 	*descent
 	ctx    context.Context
 	top    string
-	first  error // the first failure
-	skip   bool  // the next entry is the directory just left, which could not be emptied
+	first  error // the first error
+	skip   bool  // the next entry is the directory that was just left and could not be emptied
 	lifted bool  // something was moved to the top since the last reading of the top began
-	moved  int   // how often the way up was lost
+	moved  int   // how often going up failed with ErrMoved
 }
 
 func (r *removal) run() error {
@@ -146,14 +146,14 @@ func (r *removal) end() (done bool, err error) {
 	switch {
 	case r.depth() > 1:
 		return false, r.up()
-	case r.lifted: // a lifted directory may lie before the position
+	case r.lifted: // a lifted directory may come before the present position, so read the top again
 		r.lifted = false
 		return false, r.rewind()
 	}
 	return true, nil
 }
 
-// one deletes an entry, or goes into it. A directory comes up again when all below it is gone.
+// one deletes an entry, or goes into it. It meets a directory again, and deletes it, when all below it is gone.
 func (r *removal) one(name string, kind uint8) {
 	full, err := removeEntry(r.fd(), name, kind)
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *removal) one(name string, kind uint8) {
 	err = r.enter(name)
 	switch {
 	case err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
-		return // entered, or changed meanwhile: look again
+		return // the directory was entered, or the entry has changed, so read it again
 	case errors.Is(err, ErrTooDeep):
 		if err = r.lift(name); err == nil {
 			return
@@ -185,7 +185,7 @@ func (r *removal) one(name string, kind uint8) {
 	r.skip = true
 }
 
-// lift moves a directory that is too deep into the top directory, which is then read again.
+// lift moves a directory that is too deep into the top directory. The top directory is read again later.
 func (r *removal) lift(name string) error {
 	err := unix.Renameat(r.fd(), name, r.levels[0].reader.fd, ".removed-"+rand.Text())
 	if errors.Is(err, unix.ENOENT) {

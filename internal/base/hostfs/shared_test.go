@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a machine whose root mount is private, MakeShared makes a directory a shared mount: a slave of it sees what is
-// mounted below later, and what was mounted before. The test runs itself again in a mount namespace of its own.
+// On a machine whose root mount is private, MakeShared makes a directory a shared mount. A slave of that mount sees what is
+// mounted below it before and afterwards. The test runs itself again in a mount namespace of its own.
 func TestMakeShared(t *testing.T) {
 	needRoot(t)
 	if dir := os.Getenv("HOSTFS_PRIVATE_DIR"); dir != "" {
@@ -47,7 +47,7 @@ func sharedInPrivateNamespace(t *testing.T, dir string) {
 	if _, err := os.Stat(filepath.Join(root, "before/file")); err != nil {
 		t.Errorf("what was mounted below the directory is hidden: %v", err)
 	}
-	// This is what a runtime does for HostToContainer.
+	// The test now does what a runtime does for HostToContainer.
 	container := filepath.Join(dir, "container")
 	must(t, unix.Mount(root, container, "", unix.MS_BIND|unix.MS_REC, ""))
 	must(t, unix.Mount("", container, "", unix.MS_SLAVE|unix.MS_REC, ""))

@@ -77,7 +77,7 @@ func smallHeap(t *testing.T) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	t.Logf("the heap took %d KiB", m.HeapSys>>10)
-	if m.HeapSys > 64<<20 { // never given back: the peak
+	if m.HeapSys > 64<<20 { // HeapSys never shrinks, so it is the peak
 		t.Errorf("the heap took %d MiB", m.HeapSys>>20)
 	}
 }
@@ -98,7 +98,7 @@ func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 			top, _, err := h.DiskUsage(t.Context(), dir)
 			must(t, err)
 			levels := 100_000
-			if h.noOpenat2 { // which takes three times as long
+			if h.noOpenat2 { // without openat2 this takes three times as long
 				levels = 20_000
 			}
 			want, inodes := dig(t, dir, levels, strings.Repeat("d", 200), false)
@@ -115,8 +115,8 @@ func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	}
 }
 
-// A directory has 100,000 entries, half of them names of one file. It is not read into memory as a whole, and no name
-// is remembered.
+// A directory has 100,000 entries, half of them names of one file. The agent does not read the whole directory into memory and
+// remembers no name.
 func TestWideTreesNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	if !child(t) {
@@ -125,7 +125,7 @@ func TestWideTreesNeedLittleMemory(t *testing.T) {
 	h, dir := Host{}, filepath.Join(memoryDir(t), "tree")
 	must(t, os.Mkdir(dir, 0o755))
 	long := strings.Repeat("n", 200)
-	const entries, most = 100_000, 30_000 // names that a file may have, on any file system
+	const entries, most = 100_000, 30_000 // most is how many names a file may have on any file system
 	made, file := 0, ""
 	for i := range entries {
 		name := filepath.Join(dir, fmt.Sprint(long, i))
@@ -147,8 +147,7 @@ func TestWideTreesNeedLittleMemory(t *testing.T) {
 	smallHeap(t)
 }
 
-// Trees of all shapes are measured exactly and removed, also if walks are kept shallow and deeper directories are
-// lifted.
+// Trees of all shapes are measured exactly and removed, also if maxLevels is small, so that deeper directories are lifted.
 func TestTreesOfManyShapes(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -230,7 +229,8 @@ func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	must(t, h.RemoveTree(t.Context(), dir))
 }
 
-// One mount in a wide and deep tree stays with the directories above it, and nothing else stays. It is not measured.
+// One mount in a wide and deep tree stays with the directories above it, and nothing else stays. DiskUsage does not measure the
+// mount.
 func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -264,8 +264,8 @@ func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	})
 }
 
-// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts
-// new ones in their place, until stop. precious lies outside; nobody may touch it.
+// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts new ones in
+// their place, until stop is called. precious is outside of the tree, and RemoveTree must not touch it.
 func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -314,7 +314,7 @@ func TestTreesUnderAttack(t *testing.T) {
 				t.Fatalf("measured %d bytes (%v): more than is in the tree", bytes, err)
 			}
 			if i%3 == 0 {
-				_ = h.RemoveTree(t.Context(), tree) // may fail: somebody fills it
+				_ = h.RemoveTree(t.Context(), tree) // an error is possible, because the attack adds entries
 			}
 		}
 		stop()
@@ -330,8 +330,8 @@ func TestTreesUnderAttack(t *testing.T) {
 	})
 }
 
-// A walk is in a directory, deeper than it keeps directories open, when that is moved out of the tree: the walk does
-// not follow ".." to the new place.
+// A directory is moved out of the tree while a walk is in it, deeper than the walk keeps directories open. The walk does not
+// follow ".." to the new parent.
 func TestTheWayUpIsChecked(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unfinished ends the name of a file that WriteFile or ReplaceFile had not finished when the process ended.
+// Unfinished is the suffix of temporary files. One is left if the process ends during WriteFile or ReplaceFile.
 const Unfinished = ".new"
 
-// WriteFile writes data to path, with exactly mode, and to the disk: after it has returned, not even a power cut loses
-// the file. Until then path keeps its old content. It is for directories that only the agent writes to, with one writer
-// of a path at a time.
+// WriteFile writes data to path, with exactly mode, and waits for the disk, so that not even a power cut loses the file after
+// WriteFile has returned. Until then path keeps its old content. It is for directories that only the agent writes to, with one
+// writer of a path at a time.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	if err := replace(path, data, mode, true); err != nil {
 		return err
@@ -23,8 +23,8 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// ReplaceFile is WriteFile without waiting for the disk, in a tenth of the time. After a power cut, the file may be
-// old, empty or torn. Use it for files that are checked when they are read and that the agent can do without.
+// ReplaceFile is WriteFile without waiting for the disk, in a tenth of the time. After a power cut, the file may be old, empty or
+// torn. Use it for files that are checked when they are read, and without which the agent can work.
 func ReplaceFile(path string, data []byte, mode fs.FileMode) error {
 	return replace(path, data, mode, false)
 }
@@ -47,12 +47,12 @@ func replace(path string, data []byte, mode fs.FileMode, sync bool) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // a full disk: leave no torn file
+		_ = os.Remove(tmp) // the disk may be full, so leave no incomplete file
 	}
 	return err
 }
 
-// SyncDir makes changes of the names in a directory durable: files made, renamed or removed there.
+// SyncDir makes changes of a directory durable: created, renamed and removed files.
 func SyncDir(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

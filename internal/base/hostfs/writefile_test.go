@@ -46,7 +46,7 @@ func TestWriteFileIsWholeOrNotAtAll(t *testing.T) {
 				t.Errorf("in a directory that does not exist: %v", err)
 			}
 			if os.Geteuid() != 0 {
-				return // the rest needs a mount
+				return // the other cases need a mount
 			}
 			must(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""))
 			t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })

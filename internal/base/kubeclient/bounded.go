@@ -35,7 +35,7 @@ type boundedBody struct {
 	left int64
 }
 
-// Read fails if the answer goes on after its bound.
+// Read fails if the answer is longer than the bound.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
 	if b.left -= int64(n); b.left < 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -27,7 +28,10 @@ type Client struct {
 // New returns a client for the server and user in cfg. It does no IO. All resources share one rate limit:
 // cfg.RateLimiter, or a limiter with cfg.QPS and cfg.Burst (0: those of client-go; below 0: no limit). Without a
 // content type, the client sends protobuf and accepts JSON, too.
-func New(cfg *rest.Config) (*Client, error) {
+func New(cfg *rest.Config) (*Client, error) { return NewMetered(cfg, nil) }
+
+// NewMetered returns a client as New does, whose requests meter counts; nil: nothing counts them.
+func NewMetered(cfg *rest.Config, meter Meter) (*Client, error) {
 	own := rest.CopyConfig(cfg)
 	if own.UserAgent == "" {
 		own.UserAgent = rest.DefaultKubernetesUserAgent()
@@ -50,7 +54,11 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make API client: %w", err)
 	}
-	h = &http.Client{Transport: bounded{h.Transport}, CheckRedirect: h.CheckRedirect, Jar: h.Jar, Timeout: h.Timeout}
+	transport := http.RoundTripper(bounded{h.Transport})
+	if meter != nil {
+		transport = metered{transport, meter, hostOf(own.Host)}
+	}
+	h = &http.Client{Transport: transport, CheckRedirect: h.CheckRedirect, Jar: h.Jar, Timeout: h.Timeout}
 	c := &Client{}
 	for _, g := range []struct {
 		client  *rest.Interface
@@ -63,8 +71,19 @@ func New(cfg *rest.Config) (*Client, error) {
 		if *g.client, err = group(own, g.version, h); err != nil {
 			return nil, fmt.Errorf("make API client: %w", err)
 		}
+		if meter != nil {
+			*g.client = newMeteredClient(*g.client, meter, hostOf(own.Host))
+		}
 	}
 	return c, nil
+}
+
+// hostOf returns the host and port of an API server's address, which is a URL or only host and port.
+func hostOf(server string) string {
+	if u, err := url.Parse(server); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return server
 }
 
 func group(cfg *rest.Config, version schema.GroupVersion, h *http.Client) (rest.Interface, error) {

@@ -1,5 +1,5 @@
-// Package kubeclient is a client for the API server. It has only the resources that the node agent and its hand tools
-// use.
+// Package kubeclient is a client for the API server. It has only the resources that the node agent and the commands of package
+// handtools use.
 //
 // k8s.io/client-go/kubernetes has a client for every resource of Kubernetes, with all types, apply configurations and
 // schemas: some ten MiB of code, and a scheme that every process fills at its start. This package has the seven groups

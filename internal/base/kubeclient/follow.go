@@ -27,10 +27,10 @@ type Followed interface {
 }
 
 const (
-	// The first wait between tries is short: a node may read an object only after the API server's authorizer has seen
-	// the pod, which is often some milliseconds later than the node.
+	// The first wait between tries is short, because a node may read an object only after the API server's authorizer has seen
+	// the pod, which is often a few milliseconds after the node has seen it.
 	retryMin = 10 * time.Millisecond
-	// After a watch that ends sooner, the next one waits.
+	// If a watch ends sooner than this, the next one is delayed.
 	watchMin = time.Second
 	// The server ends a watch after this time, or up to twice of it. The next watch continues without a list.
 	watchTimeout = 5 * time.Minute
@@ -57,7 +57,7 @@ func Follow(ctx context.Context, f Followed, longest time.Duration) {
 			f.Failed(err)
 		}
 		switch {
-		case tooOld: // the server answers, so the list need not wait
+		case tooOld: // the server answers, so the next list is not delayed
 			wait = 0
 		case lived < watchMin:
 			wait = min(max(2*wait, retryMin), longest)

@@ -128,7 +128,7 @@ func TestFollowKeepsUp(t *testing.T) {
 		see("after half an hour", time.Second, false)
 		k.CutWatches()
 		see("after a cut", time.Second, false)
-		for range 10 { // other objects, so that only bookmarks report newer versions
+		for range 10 { // changes of other objects, so that only bookmarks report newer versions
 			if _, err := c.ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Namespace: "default"}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ type script struct {
 	list  func(opts metav1.ListOptions) (runtime.Object, error)
 	watch func(opts metav1.ListOptions) (watch.Interface, error)
 	log   []string
-	most  int // lines of the log after which Follow ends
+	most  int // number of log lines after which Follow ends
 	end   context.CancelFunc
 }
 
@@ -206,9 +206,9 @@ func (s *script) follow(t *testing.T) {
 	kubeclient.Follow(ctx, s, time.Minute)
 }
 
-// Follow lists again if the server no longer has a version or, after a restore from a backup, does not have it yet.
-// Other failures cost no list.
-func TestWhereFollowGoesOn(t *testing.T) {
+// Follow lists again if the server no longer has a version or, after a restore from a backup, does not have it yet. After other
+// failures it only watches again.
+func TestWhereFollowContinues(t *testing.T) {
 	t.Parallel()
 	services7 := func(metav1.ListOptions) (runtime.Object, error) { return services("7", "", 1), nil }
 	tooLarge := apierrors.NewTimeoutError("Too large resource version: 7, current: 3", 1)
@@ -273,7 +273,7 @@ func TestFollowReadsPages(t *testing.T) {
 	})
 }
 
-// The waits between failures grow, even if each failure takes a long time itself.
+// The waits between failures grow, even if each failing request takes a long time.
 func TestFollowBacksOffWhereFailuresTakeTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestFollowBacksOffWhereFailuresTakeTime(t *testing.T) {
 	})
 }
 
-// An endless answer is cut; a watch is not.
+// An endless answer causes an error; an endless watch does not.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// Each method of a resource works against an API server whose client others wrote.
+// Each method of a resource works with the fake API server of client-go.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

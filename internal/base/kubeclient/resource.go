@@ -33,7 +33,7 @@ func resource[T, L any, PT object[T], PL object[L]](client rest.Interface, name,
 	return &Resource[PT, PL]{client, name, namespace, func() PT { return new(T) }, func() PL { return new(L) }}
 }
 
-// to sets the objects that a request is about.
+// to sets the resource and the namespace of a request.
 func (r *Resource[T, L]) to(req *rest.Request) *rest.Request {
 	return req.NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name)
 }
@@ -56,7 +56,7 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 	return r.to(r.client.Get()).VersionedParams(&opts, params{}).Timeout(timeout(opts)).Watch(ctx)
 }
 
-// timeout returns how long the client waits: as long as the server is asked to work.
+// timeout returns how long the client waits: as long as the options allow the server to take.
 func timeout(opts metav1.ListOptions) time.Duration {
 	if opts.TimeoutSeconds == nil {
 		return 0
@@ -86,12 +86,12 @@ func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.Patc
 	return got, r.to(r.client.Patch(kind)).Name(name).SubResource(subresources...).VersionedParams(&opts, params{}).Body(body).Do(ctx).Into(got)
 }
 
-// Delete deletes an object; with a grace period, it begins to end.
+// Delete deletes an object. With a grace period, the API server only marks the object as being deleted.
 func (r *Resource[T, L]) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
 	return r.to(r.client.Delete()).Name(name).Body(&opts).Do(ctx).Error()
 }
 
-// Question is a resource that is not stored: the client creates a question, and the answer comes back at once.
+// Question is a resource that is not stored: the client creates an object with a question, and the response has the answer.
 type Question[T runtime.Object] struct {
 	client rest.Interface
 	name   string

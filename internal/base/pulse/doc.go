@@ -1,4 +1,4 @@
-// Package pulse asks a loop whether it turns: for a watchdog, since a loop that stands still is mended by a restart only.
+// Package pulse checks for a watchdog whether a loop still works, because only a restart of the agent helps if a loop is stuck.
 //
 // Contract: the loop receives from Asked among its other work and calls Beat. Turns may be called by several goroutines at once.
 package pulse

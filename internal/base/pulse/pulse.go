@@ -6,26 +6,27 @@ import (
 	"sync"
 )
 
-// Pulse is that of one loop.
+// Pulse checks one loop.
 type Pulse struct {
 	name  string
 	asked chan chan<- struct{}
 }
 
-// New returns the Pulse of a loop, which errors name.
+// New returns the Pulse of a loop. Errors contain the loop's name.
 func New(name string) Pulse { return Pulse{name: name, asked: make(chan chan<- struct{})} }
 
-// Asked has a value for each call of Turns that waits. The loop answers it with Beat.
+// Asked delivers a value for each waiting call of Turns. The loop answers the value with Beat.
 func (p Pulse) Asked() <-chan chan<- struct{} { return p.asked }
 
-// Beat answers a call of Turns. It takes the loop's lock first, because a loop whose lock nobody gives back does not turn.
+// Beat answers a call of Turns. It takes the loop's lock first, because a loop whose lock is never released counts as stuck.
 func Beat(answer chan<- struct{}, mu *sync.Mutex) {
 	mu.Lock()
 	close(answer)
 	mu.Unlock()
 }
 
-// Turns returns nil when the loop's goroutine has taken work and got the loop's lock. It waits until then, or until ctx ends.
+// Turns returns nil when the loop's goroutine has received the request and got the loop's lock. It waits for that until ctx ends,
+// and then returns an error.
 func (p Pulse) Turns(ctx context.Context) error {
 	answer := make(chan struct{})
 	select {

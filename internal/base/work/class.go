@@ -5,12 +5,12 @@ import "fmt"
 // Class is a kind of the node's own work.
 type Class uint8
 
-// The classes. Start and People begin at once; the others wait for their turn under load. Inspections of pods have no class: they
-// take about a millisecond, and everything else depends on them.
+// These are the classes. Jobs of Start and People begin at once; the others wait for their turn under load. Inspections of pods
+// have no class, because they take only about a millisecond and everything else depends on them.
 const (
-	// Start is what starts and stops pods.
+	// Start has the jobs that start and stop pods.
 	Start Class = iota
-	// People is what somebody waits for at a terminal: exec, attach, logs.
+	// People has the jobs for which a user waits at a terminal: exec, attach, logs.
 	People
 	// Vital are the liveness probes of critical pods.
 	Vital

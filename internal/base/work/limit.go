@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// The limit is controlled by how the duration of the same command changes with the number of jobs in flight. If the machine has
-// room, the duration does not change: the slope between the logarithms of both is 0. If jobs only take time from each other, the
-// duration grows in proportion: the slope is 1. This needs no measurement from an idle machine, which a busy node never provides.
+// The limit depends on how the duration of a command changes with the number of jobs in flight. If the machine has room, the
+// duration does not change: the slope between the logarithms of both is 0. If jobs only take time from each other, the duration
+// grows in proportion: the slope is 1. This needs no measurement from an idle machine, which a busy node never provides.
 const (
 	useful   = 0.4
 	useless  = 0.6
 	memory   = 0.99 // weight that earlier observations keep at each new command
-	enough   = 0.5  // least sum of squares (xx) to trust the slope
+	enough   = 0.5  // minimum sum of squares (xx) to trust the slope
 	farthest = 2.0  // bounds the weight of one command, because its author controls how long it takes
 )
 
 // limit is how many jobs may be in flight before others wait. After each round of commands it grows if more jobs are useful, and
-// shrinks if they are not. It also alternates by itself, so that there are differences to measure.
+// shrinks if they are not. It also alternates between two values, so that there are differences to measure.
 type limit struct {
 	least, most float64
 	now         float64
-	xx, xy      float64 // sums of squares and products of changes
-	round       float64 // commands until the next step
+	xx, xy      float64 // sums of x*x and x*y over the commands; see ended
+	round       float64 // number of commands until the next step
 	steps       int
 }
 
@@ -45,7 +45,8 @@ func (l *limit) places() int {
 
 func (l *limit) slope() float64 { return l.xy / max(l.xx, 1e-9) }
 
-// ended learns from a command that took this long with among jobs in flight. full says that other jobs waited for the limit.
+// ended updates the measurements after a command that took this long with among jobs in flight. full says that other jobs waited
+// for the limit.
 func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	if took <= 0 || among <= 0 {
 		return

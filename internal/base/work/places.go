@@ -5,29 +5,30 @@ import (
 	"time"
 )
 
-// Places is how many jobs of one kind may run at once, for jobs that the Scheduler does not queue: pods that start. It follows
-// how long they take, as the Scheduler's limit does. The jobs come one after another and are much alike, so Places compares
-// rounds of jobs: in a round there are as many places as before, or twice as many (half as many where twice would be too many). If
-// a job took as long among twice as many, they are useful and stay; if each took twice as long, they only took time from each other.
+// Places is the number of jobs of one kind that may run at once. It is for jobs that the Scheduler does not queue, which are
+// starts of pods. Like the Scheduler's limit, it adapts to how long the jobs take. The jobs are much alike, so Places compares
+// rounds of jobs. A round has as many places as the one before, or twice as many (half as many if twice exceeds the maximum). If
+// jobs took no longer with twice as many places, the additional places are useful and stay. If they took twice as long, the jobs
+// only took time from each other.
 //
 // It is not safe for concurrent use. The zero value has no places.
 type Places struct {
 	least, most, now int
-	trying           bool // another number, to see what it does
+	trying           bool // the round has another number of places, to measure its effect
 	round            int  // counts rounds, modulo rest
 
-	began       time.Time // of the round
+	began       time.Time // when the round began
 	jobs        int
-	took, among float64 // sums of the round's logarithms
+	took, among float64 // sums of the logarithms in this round
 	last        struct {
 		took, among float64
 		known       bool
 	}
-	xx, xy float64 // sums of squares and products of changes from round to round
+	xx, xy float64 // sums of x*x and x*y over the rounds; see next
 }
 
-// rest and doubt are every how many rounds Places tries another number when more were of no use the last time: with the least
-// number of places, and with more.
+// rest and doubt say in every how many rounds Places tries another number after more places were of no use: rest if it has the
+// minimum, doubt if it has more.
 const (
 	rest  = 8
 	doubt = 2
@@ -35,7 +36,7 @@ const (
 
 const (
 	roundMemory = 0.7 // weight that earlier rounds keep
-	roundEnough = 0.3 // least sum of squares to trust the slope: twice as many places add 0.48
+	roundEnough = 0.3 // minimum sum of squares to trust the slope: twice as many places add 0.48
 )
 
 // NewPlaces returns Places that begin with least and never exceed most.
@@ -55,8 +56,8 @@ func (p *Places) Now() int {
 	return max(p.least, p.now/2)
 }
 
-// Ended learns from a job that began at a time and ends now, with among jobs in flight. full says that others wait for places:
-// what happens while nobody does says nothing.
+// Ended updates the measurements after a job that began at a time and ends now, with among jobs in flight. full says that other
+// jobs wait for places; without that, the job shows nothing about the number of places.
 func (p *Places) Ended(began, now time.Time, among float64, full bool) {
 	if p.least == p.most {
 		return
@@ -73,7 +74,7 @@ func (p *Places) Ended(began, now time.Time, among float64, full bool) {
 	}
 }
 
-// forget drops the round, which no other can be compared with.
+// forget drops the measurements of the round, because they cannot be compared with another one.
 func (p *Places) forget(now time.Time) {
 	p.trying, p.last.known = false, false
 	p.begin(now)
@@ -97,7 +98,7 @@ func (p *Places) next(now time.Time) {
 	switch slope := p.xy / max(p.xx, 1e-9); {
 	case known && slope < useful:
 		p.now = max(p.now, p.Now())
-		p.xx, p.xy = 0, 0 // forget the sums of earlier numbers of places
+		p.xx, p.xy = 0, 0 // the sums belong to earlier numbers of places
 		p.trying = true
 	case known && slope > useless && p.now > p.least:
 		p.now = max(p.least, p.now/2)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// started has pods start as a Gate does, of which each takes what took says among so many, and returns the number of places after
-// each.
+// started lets pods start as a Gate does, and returns the number of places after each pod. took returns how long a start takes
+// among n.
 func started(pods, least, most int, took func(n int) time.Duration) (places []int, all time.Duration) {
 	type pod struct {
 		began, ends time.Time
@@ -38,10 +38,10 @@ func started(pods, least, most int, took func(n int) time.Duration) (places []in
 	return places, now.Sub(begin)
 }
 
-// computes returns a start that takes processors' time: each of n has its part of two.
+// computes is the duration of a start that only computes, when n starts share two processors.
 func computes(n int) time.Duration { return 280 * time.Millisecond * time.Duration(max(2, n)) / 2 }
 
-// waits returns a start that waits for something else than the machine.
+// waits is the duration of a start that waits for something outside the machine.
 func waits(int) time.Duration { return 2 * time.Second }
 
 func noisy(took func(int) time.Duration) func(int) time.Duration {
@@ -58,7 +58,7 @@ func over(places []int, n int) (count int) {
 	return count
 }
 
-// Where starts wait for a network, more at once take no longer: places grow as fast as starts show it.
+// If starts wait for a network, more of them at once take no longer, so the number of places grows.
 func TestPlacesGrowWhereStartsWait(t *testing.T) {
 	t.Parallel()
 	for name, took := range map[string]func(int) time.Duration{"alike": waits, "noisy": noisy(waits)} {
@@ -71,7 +71,7 @@ func TestPlacesGrowWhereStartsWait(t *testing.T) {
 	}
 }
 
-// Where starts compute, more at once only take time from each other: there are hardly ever more than the least.
+// If starts compute, more of them at once only take time from each other, so the number of places stays near the minimum.
 func TestPlacesStayWhereStartsCompute(t *testing.T) {
 	t.Parallel()
 	for name, took := range map[string]func(int) time.Duration{"alike": computes, "noisy": noisy(computes)} {
@@ -104,7 +104,7 @@ func TestPlacesShrink(t *testing.T) {
 	}
 }
 
-// Who has as many as were asked for keeps them, and the bounds hold.
+// If minimum and maximum are equal, the number of places stays, and in no case does it leave its bounds.
 func TestPlacesKeepTheirBounds(t *testing.T) {
 	t.Parallel()
 	constant, _ := started(200, 5, 5, waits)

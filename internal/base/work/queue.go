@@ -11,7 +11,7 @@ import (
 type queue struct {
 	shares  Shares
 	classes [Classes]line
-	virtual float64 // the highest account of a class when it was served; a class that had nothing to do starts from here
+	virtual float64 // the highest account of any served class; a class that had no jobs continues from this value
 	length  int
 }
 
@@ -19,7 +19,7 @@ type queue struct {
 type line struct {
 	pods []*turn
 	of   map[types.UID]*turn
-	// account is the time that the class has used, divided by its share; usual is how long its jobs take on average.
+	// account is the time that the class has used, divided by its share; usual is the average duration of its jobs.
 	account float64
 	usual   time.Duration
 	active  int
@@ -38,7 +38,7 @@ func (q *queue) push(j *Job) {
 	if l.of == nil {
 		l.of = map[types.UID]*turn{}
 	}
-	if len(l.pods) == 0 && l.active == 0 { // a class cannot save up time while it has no jobs
+	if len(l.pods) == 0 && l.active == 0 { // so that a class cannot save up time while it has no jobs
 		l.account = max(l.account, q.virtual)
 	}
 	t := l.of[j.uid]
@@ -78,7 +78,8 @@ func (q *queue) pop() *Job {
 	return j
 }
 
-// before reports whether class a goes before class b: a class with a share first, then the one that used less of its share.
+// before reports whether class a goes before class b. A class with a share comes first; of two such classes, the one that has
+// used less of its share.
 func (q *queue) before(a, b Class) bool {
 	if (q.shares[a] > 0) != (q.shares[b] > 0) {
 		return q.shares[a] > 0

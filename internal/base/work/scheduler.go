@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long a job counts as load. On a slow machine it is longer: four times the usual duration of the class, at most
-// longest.
+// hold is how long a job counts as load. If the jobs of a class usually take long, it is longer: four times their usual duration,
+// at most longest.
 const (
 	hold    = 2 * time.Second
 	longest = 6 * time.Second
@@ -31,8 +31,8 @@ type Scheduler struct {
 	mu     sync.Mutex
 	limit  limit
 	queue  queue
-	flying []*Job // jobs that count as load, oldest first
-	queued int    // how many jobs of flying are of a class that can wait
+	flying []*Job // the jobs that count as load, oldest first
+	queued int    // how many of the jobs in flying are of a class that can wait
 	timer  *time.Timer
 }
 
@@ -49,10 +49,10 @@ type Job struct {
 
 	state   state
 	loads   bool // it is in flying
-	waits   bool // its class can wait
+	waits   bool // the job's class can wait
 	began   time.Time
 	charged time.Duration
-	until   time.Time // when it stops counting as load
+	until   time.Time // when the job stops counting as load
 	among   int       // number of jobs in flight when it began, including itself
 }
 
@@ -139,7 +139,7 @@ func (j *Job) Withdraw() bool {
 // Done ends a job that has begun. Only the first call counts.
 func (j *Job) Done() { j.end(false) }
 
-// Cut is Done for a job that was cut short. The Scheduler does not learn from its duration.
+// Cut is Done for a job that was canceled. The Scheduler does not learn from its duration.
 func (j *Job) Cut() { j.end(true) }
 
 func (j *Job) end(cut bool) {

@@ -34,7 +34,7 @@ func again(ctx context.Context, s *Scheduler, c Class, uid types.UID, took time.
 	}
 }
 
-// share lets ten pods of each class compete for one second on four places. It returns how many jobs each class did.
+// share lets ten pods of each class compete for one second on four places. It returns how many jobs of each class were done.
 func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
@@ -69,7 +69,7 @@ func TestAnIdleMachineDelaysNothing(t *testing.T) {
 				t.Errorf("%s waits", c)
 			}
 			j.Done()
-			j.Done() // counts once
+			j.Done() // the second call does not count
 		}
 		if l := s.Load(); l != (Load{Limit: 8}) {
 			t.Errorf("%+v", l)
@@ -101,7 +101,7 @@ func TestAloneAClassGetsAll(t *testing.T) {
 	})
 }
 
-// A class without a share starves beside one that never stops; shares prevent that.
+// A class without a share starves beside a class that always has jobs; shares prevent that.
 func TestWithoutAShare(t *testing.T) {
 	shares := DefaultShares()
 	shares[Removal] = 0
@@ -142,7 +142,7 @@ func TestStartsGoAtOnce(t *testing.T) {
 	})
 }
 
-// A job that takes long stops counting as load: a runtime that hangs does not block the others for ever.
+// A job that takes long stops counting as load, so a runtime that hangs does not block other jobs for ever.
 func TestWhatHangsKeepsNoPlace(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 2}, func(t *testing.T, s *Scheduler) {
 		for range 2 {
@@ -159,7 +159,7 @@ func TestWhatHangsKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// A job that was withdrawn is not called, and the next one is.
+// After a job was withdrawn, the Scheduler does not call it, but the next one.
 func TestWithdraw(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 1}, func(t *testing.T, s *Scheduler) {
 		first, _ := s.Enter(Periodic, "a", nil, nil)
@@ -214,8 +214,8 @@ func limitAfter(t *testing.T, s *Scheduler, d time.Duration, took func(n int) ti
 	return limit
 }
 
-// The limit follows the durations of commands: the machine bears any number of commands that sleep, and as many that
-// compute as it has processors.
+// The limit follows the durations of commands. It becomes large for commands that sleep, and about the number of processors for
+// commands that compute.
 func TestTheLimitFollowsWhatCommandsTake(t *testing.T) {
 	bubble(t, Config{Processors: 2}, func(t *testing.T, s *Scheduler) {
 		if got := limitAfter(t, s, time.Minute, func(int) time.Duration { return 900 * time.Millisecond }); got < 60 {

@@ -137,7 +137,7 @@ func conditions(t *testing.T, c *fake.Clientset) map[string]string {
 	return got
 }
 
-// "a Ready node stays Ready": the lease is renewed at its interval and nothing else is written.
+// For a Ready node, the lease is renewed at its interval and nothing else is written.
 func TestLeaseOfReadyNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestLeaseOfReadyNode(t *testing.T) {
 	})
 }
 
-// "one already Unknown also needs --ready, which patches its conditions; without it the tool says so".
+// For a node that is already Unknown, the conditions must be written too, which needs --ready. Without it the error says so.
 func TestLeaseOfUnknownNode(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientset(nodeWith(v1.ConditionUnknown))
@@ -187,7 +187,7 @@ func TestLeaseOfUnknownNode(t *testing.T) {
 	}
 }
 
-// A temporary error is tried again after 200 ms, doubling to 7 s. A permanent error is returned.
+// After a temporary error the tool tries again, with a wait that doubles from 200 ms to 7 s. A permanent error is returned.
 func TestLeaseTrouble(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
@@ -20,14 +22,15 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
-// settleAfter is when a node that was started is at rest. Its start leaves garbage (certificates, lists, the node's first status),
-// and a heap below 4 MiB, which is what a quiet node has, is collected each two minutes only and given back later still.
+// settleAfter is how long after its start a node is at rest. Kubelet then collects the garbage of the start (certificates, lists,
+// the first status), because Go collects a heap as small as a quiet node's only every two minutes, and returns its memory to the
+// kernel even later.
 const settleAfter = 20 * time.Second
 
-// Kubelet builds a node from its configuration and runs it until ctx ends. level is that of log, where it may be set
-// (enableDebugFlagsHandler); nil: it may not.
+// Kubelet builds a node from its configuration and runs it until ctx ends. level is the level of log that clients may change
+// (enableDebugFlagsHandler); nil: they may not.
 func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
-	klog.SetSlogLogger(log) // what Kubernetes' libraries log; klog is one per process
+	klog.SetSlogLogger(log) // for log lines of Kubernetes' libraries; a process has only one klog
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)
@@ -53,6 +56,15 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	if err != nil {
 		return err
 	}
+	if cfg.Files.Watches() {
+		plain := run
+		run = func(ctx context.Context, a *agent.Agent) error {
+			return runWatched(ctx, &reload{agent: a, hostname: hostname, log: log}, cfg.Files, started, func(ctx context.Context) error { return plain(ctx, a) })
+		}
+	}
+	if profilesContention(&c.Kubelet) {
+		runtime.SetBlockProfileRate(1)
+	}
 	defer time.AfterFunc(settleAfter, debug.FreeOSMemory).Stop()
 	manager, err := sdnotify.Open(os.Getenv)
 	if err != nil {
@@ -64,7 +76,13 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	return runSupervised(ctx, manager, service{started: started, alive: a.Alive, summary: a.Summary}, log, func(ctx context.Context) error { return run(ctx, a) })
 }
 
-// AgentConfig returns the agent's configuration as flags and files say it, on a machine of that name.
+// profilesContention reports whether the process records where goroutines wait for each other, for /debug/pprof/block. This is a
+// setting of the whole process, so the agent does not change it.
+func profilesContention(k *kubelet.KubeletConfiguration) bool {
+	return k.EnableContentionProfiling && k.EnableProfilingHandler != nil && *k.EnableProfilingHandler
+}
+
+// AgentConfig converts the configuration from flags and files to that of package agent, for a machine with the host name.
 func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	name, err := cfg.NodeName(hostname)
 	if err != nil {
@@ -108,13 +126,14 @@ func dockerConfigs(cfg *config.Config) []string {
 	return slices.Compact(files)
 }
 
-// controlSocket returns where the control socket is. The usual one, where nobody asked for it, may be missing.
+// controlSocket returns the path of the control socket. optional is true for the default socket that the user did not ask for:
+// the node then also runs without it.
 func controlSocket(cfg *config.Config) (path string, optional bool) {
 	path, asked := cfg.ControlSocket()
 	switch {
 	case path == "":
 		return "", false
-	case !asked && cfg.Simulated == nil && os.Geteuid() != 0: // the usual directory is root's
+	case !asked && cfg.Simulated == nil && os.Geteuid() != 0: // only root can write to the default directory
 		return filepath.Join(cfg.RootDir, "wherry.sock"), true
 	}
 	return path, !asked
@@ -127,8 +146,8 @@ func serverLimits(s *config.WherryServer) agent.ServerLimits {
 	}
 }
 
-// logLinks returns where log collectors look for the logs of all containers, wherever podLogsDir is. The agent that wherry run
-// starts and a node without containers make no links.
+// logLinks returns the directory in which log collectors look for the logs of all containers. It does not depend on podLogsDir.
+// The agent that wherry run starts and a node without containers make no links.
 func logLinks(cfg *config.Config) string {
 	if cfg.Simulated != nil || cfg.Owner != "" {
 		return ""
@@ -136,8 +155,8 @@ func logLinks(cfg *config.Config) string {
 	return "/var/log/containers"
 }
 
-// simulatedNode returns a runtime in memory and a machine that does not exist. Its address is one of this host's where --node-ip says
-// so, so that the API server reaches the node's own API.
+// simulatedNode returns a runtime in memory and a machine that does not exist. Its address is that of --node-ip, or else the
+// host's own, so that the API server can reach the node's API.
 func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 	s := cfg.Simulated
 	sim := simulated.Config{CPUs: int(s.CPU.Value()), Memory: s.Memory, Logs: keepsLogs(cfg, log), Log: log}
@@ -148,14 +167,15 @@ func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 		}
 	}
 	if !sim.Address.IsValid() {
-		// The host's own address: an API server does not proxy to a loopback one. Without any, loopback it is.
+		// The host's own address is used, because an API server does not proxy to a loopback address. If the host has none, the
+		// loopback address remains.
 		sim.Address = simulated.HostAddress()
 	}
 	log.Info("simulated node: pods are kept in memory and nothing runs", "cpus", sim.CPUs, "memory", sim.Memory.String(), "pods", s.Pods)
 	return simulated.New(sim)
 }
 
-// keepsLogs reports whether the containers of a simulated node write logs: where their directory can be made.
+// keepsLogs reports whether the containers of a simulated node write logs, which is the case if their directory can be created.
 func keepsLogs(cfg *config.Config, log *slog.Logger) bool {
 	err := os.MkdirAll(cfg.Kubelet.PodLogsDir, 0o750)
 	if err != nil {

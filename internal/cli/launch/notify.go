@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// startsFor is how long a service manager waits for a start. Then it hears that the agent works on it: what holds it up may be a
-	// person who has to approve a certificate, and a machine's boot must not wait for that.
+	// startsFor is how long a service manager waits for a start. After that, the agent reports that it is ready although it is
+	// still starting, because a person may have to approve a certificate, and a machine's boot must not wait for that.
 	startsFor = 20 * time.Second
-	// reportEvery is how often the status line is looked at.
+	// reportEvery is how often the status line is renewed.
 	reportEvery = 10 * time.Second
 )
 
-// service is what a service manager asks of the node.
+// service has what the service manager gets to know about the node.
 type service struct {
-	started <-chan struct{} // closed when the node is at work; alive and summary are not called before
+	started <-chan struct{} // closed when the node is at work; alive and summary are not called before that
 	alive   func(context.Context) error
 	summary func() string
 }
 
-// runSupervised runs the node and tells the service manager how it is: ready, its status line, that it stops, and a sign of life after
-// each half of the watchdog's time in which the node's loops turned.
+// runSupervised runs the node and reports to the service manager: that the node is ready, its status line, that it stops, and a
+// sign of life in each half of the watchdog's time if the node's loops work.
 func runSupervised(ctx context.Context, m *sdnotify.Manager, s service, log *slog.Logger, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var reports sync.WaitGroup
@@ -39,13 +39,13 @@ func runSupervised(ctx context.Context, m *sdnotify.Manager, s service, log *slo
 	return run(ctx)
 }
 
-// notifier is what runSupervised runs beside the node.
+// notifier reports to the service manager while the node runs.
 type notifier struct {
 	service
 	manager *sdnotify.Manager
 	log     *slog.Logger
 	status  string // the last status line
-	still   bool   // the loops did not turn when last asked
+	still   bool   // the loops did not answer when last asked
 	deaf    bool   // the manager did not take the last report
 }
 
@@ -70,7 +70,8 @@ func (n *notifier) run(ctx context.Context) {
 	}
 }
 
-// awaitStart waits until the node is at work; false: ctx has ended. The process that waits for its identity is alive.
+// awaitStart waits until the node is at work; false: ctx has ended. It sends signs of life, because a process that waits for its
+// identity is alive.
 func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	patience := time.After(startsFor)
 	tick := time.NewTicker(every)
@@ -91,13 +92,13 @@ func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	}
 }
 
-// look sends systemd's watchdog its sign of life (WATCHDOG=1) if the agent's loops turn, and renews the status line.
+// look sends the sign of life (WATCHDOG=1) to systemd if the agent's loops work, and renews the status line.
 func (n *notifier) look(ctx context.Context, within time.Duration) {
 	asked, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := n.alive(asked); err != nil {
 		if ctx.Err() == nil && !n.still {
-			n.log.Error("the agent gives its service manager no sign of life: it ends it if this lasts", "err", err, "watchdog", n.manager.Watchdog())
+			n.log.Error("the agent sends no sign of life to its service manager, which ends the agent if this continues", "err", err, "watchdog", n.manager.Watchdog())
 		}
 		n.still = true
 		return
@@ -110,14 +111,14 @@ func (n *notifier) look(ctx context.Context, within time.Duration) {
 	}
 }
 
-// sign is the sign of life, where a watchdog waits for one.
+// sign sends the sign of life if there is a watchdog.
 func (n *notifier) sign() {
 	if n.manager.Watchdog() > 0 {
 		n.note(n.manager.Alive())
 	}
 }
 
-// note logs that the service manager takes no reports: once, until it takes one again.
+// note logs once that the service manager takes no reports, and again only after it has taken one.
 func (n *notifier) note(err error) {
 	if err != nil && !n.deaf {
 		n.log.Warn("the service manager takes no reports of the agent", "err", err)

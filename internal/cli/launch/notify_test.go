@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
-// serviceManager listens as systemd does; what it hears comes over the channel.
+// serviceManager listens as systemd does, and sends the messages that it gets to the channel.
 func serviceManager(t *testing.T) (path string, heard <-chan string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "n")
@@ -38,7 +38,7 @@ func serviceManager(t *testing.T) (path string, heard <-chan string) {
 	return path, c
 }
 
-// await waits for a message that begins so.
+// await waits for a message with the prefix.
 func await(t *testing.T, heard <-chan string, prefix string) string {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -70,7 +70,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 			if !stuck.Load() {
 				return nil
 			}
-			<-ctx.Done() // like a loop that does not answer
+			<-ctx.Done() // as a loop that is stuck
 			asked <- struct{}{}
 			return errors.New("stuck")
 		},
@@ -83,7 +83,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 	go func() {
 		ended <- runSupervised(ctx, m, s, slog.New(slog.DiscardHandler), func(ctx context.Context) error { <-ctx.Done(); return nil })
 	}()
-	await(t, heard, "WATCHDOG=1") // also while it waits for its identity
+	await(t, heard, "WATCHDOG=1") // sent also while the node waits for its identity
 	close(started)
 	if got := await(t, heard, "READY=1"); got != "READY=1\nSTATUS=node a" {
 		t.Errorf("heard %q", got)
@@ -108,7 +108,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 	}
 }
 
-// A whole node says that it is ready, with its name, that it lives, and that it stops.
+// A whole node reports that it is ready, with its name, that it is alive, and that it stops.
 func TestANodeUnderAServiceManager(t *testing.T) {
 	path, heard := serviceManager(t)
 	t.Setenv("NOTIFY_SOCKET", path)

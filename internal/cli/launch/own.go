@@ -26,7 +26,7 @@ import (
 type Own struct {
 	// Socket, Root and Runtime have defaults, which Complete sets.
 	Socket, Root, Runtime string
-	// CgroupRoot is the cgroup of its pods. NodeName is the node's name; "": the host's name.
+	// CgroupRoot is the cgroup of the agent's pods. NodeName is the node's name; "": the host's name.
 	CgroupRoot, NodeName string
 	// Verbosity is the verbosity of its log on standard error; 0: it logs to a file in Root.
 	Verbosity int
@@ -126,7 +126,7 @@ func (o *Own) config() (config.Config, error) {
 	k.PodLogsDir = filepath.Join(o.Root, "logs")
 	k.FailCgroupV1 = ptr.To(false)
 	k.ResolverConfig = ptr.To(resolvConf())
-	k.OOMScoreAdj = nil // a user's agent is no more important than the user's other programs
+	k.OOMScoreAdj = nil // a user's agent is not more important than the user's other programs
 	return cfg, nil
 }
 
@@ -150,8 +150,8 @@ type Running struct {
 	err    error         // valid after ended is closed
 }
 
-// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when the callback answers reports that
-// the socket answers.
+// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when answers, which it calls repeatedly,
+// reports that the socket answers.
 func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*Running, error) {
 	root, err := filepath.Abs(o.Root)
 	if err == nil {

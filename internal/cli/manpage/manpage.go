@@ -18,7 +18,8 @@ type Page struct {
 type Config struct {
 	// Source is the name and version of the program, for the footer of each page.
 	Source string
-	// Flags returns the flags of a command that parses its own; nil, or a nil result: the command's declared flags.
+	// Flags returns the flags of a command that parses its flags itself. If Flags or its result is nil, the page has the
+	// command's declared flags.
 	Flags func(*cobra.Command) *pflag.FlagSet
 }
 
@@ -38,7 +39,7 @@ func Of(root *cobra.Command, cfg Config) []Page {
 	return out
 }
 
-// seen reports whether a command gets a page. The help command adds nothing to the pages.
+// seen reports whether a command gets a page. The help command gets none, because it would add nothing.
 func seen(c *cobra.Command) bool { return !c.Hidden && c.Name() != "help" }
 
 func file(c *cobra.Command) string { return title(c) + ".1" }

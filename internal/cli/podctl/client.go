@@ -120,7 +120,7 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values,
 
 func (c *client) pods(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
-	err := c.askList(ctx, &l) // a statement of its own, because Go does not define which operand of a return is evaluated first
+	err := c.askList(ctx, &l) // a separate statement, because Go does not define which operand of a return is evaluated first
 	return l.Items, err
 }
 
@@ -158,7 +158,7 @@ func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query ur
 	return c.do(ctx, http.MethodGet, "/containerLogs/"+p.Namespace+"/"+p.Name+"/"+container, query, nil)
 }
 
-// events returns the events after a position, and the next position. wait is how long it waits for an event.
+// events returns the events after a position, and the next position. It waits up to wait for an event.
 func (c *client) events(ctx context.Context, after string, wait time.Duration) ([]v1.Event, string, error) {
 	query := url.Values{}
 	if after != "" {

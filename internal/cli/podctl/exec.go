@@ -21,7 +21,7 @@ import (
 type Session struct {
 	Target
 	Container string
-	// Stdin: the command gets our input. TTY: our input is a terminal, and the command gets one.
+	// Stdin: the command gets our input. TTY: our input is a terminal, and the command gets a terminal too.
 	Stdin, TTY bool
 }
 
@@ -71,7 +71,7 @@ func (x *Session) Attach(ctx context.Context, s Streams, arg string) error {
 		return err
 	}
 	defer done()
-	if spec.TTY { // the runtime must know, and a terminal has one output only
+	if spec.TTY { // the runtime must know about the terminal, which has only one output
 		o.Tty, o.Stderr = true, nil
 	}
 	return c.stream(ctx, "/attach/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{}, o)
@@ -105,7 +105,7 @@ func (x *Session) streams(ctx context.Context, s Streams) (o remotecommand.Strea
 
 func isTerminal(fd int) bool { return term.IsTerminal(fd) }
 
-// rawTerminal passes keys on as they are pressed, and reports changes of the terminal's size. restore undoes both.
+// rawTerminal sets the terminal to pass keys on as they are pressed, and reports changes of its size. restore undoes both.
 func rawTerminal(ctx context.Context, fd int) (restore func(), sizes *sizeQueue, err error) {
 	state, err := term.MakeRaw(fd)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // plain makes a text of the cluster, of a container or of the agent safe for a terminal. It escapes characters that move the
-// cursor, change colours or titles, or change the direction of text (CVE-2021-25743). It also escapes newlines and tabs: a
-// message must not look like two rows of a table.
+// cursor, change colours or titles, or change the direction of text (CVE-2021-25743). It also escapes newlines and tabs, because
+// a message must not look like two lines of a table.
 func plain(s string) string { return escaped(s, "") }
 
 // SayError prints why a command failed. The text may come from the agent, the runtime or a container.
@@ -70,8 +70,8 @@ func plainTerminal(w io.Writer) io.Writer {
 	return &terminalWriter{w: w}
 }
 
-// terminalWriter escapes control characters. It keeps colours (ESC [ ... m) and newlines. It holds back the possible beginning
-// of a colour or of a character, a few bytes at most.
+// terminalWriter escapes control characters. It keeps colours (ESC [ ... m) and newlines. It keeps back a few bytes if they may
+// be the beginning of a colour or of a character.
 type terminalWriter struct {
 	w    io.Writer
 	held []byte

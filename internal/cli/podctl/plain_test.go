@@ -75,7 +75,7 @@ func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 	}
 }
 
-// Logs on a terminal keep their colours, and nothing else that controls it, in whatever pieces they arrive.
+// On a terminal, logs keep their colours but no other control sequence, whatever pieces the text arrives in.
 func TestLogsOnATerminal(t *testing.T) {
 	t.Parallel()
 	text := "\x1b[1;31mred\x1b[0m ü\r\n" + hostile + "\x1b[" + strings.Repeat("1", 100) + "m\tend\n"
@@ -94,7 +94,7 @@ func TestLogsOnATerminal(t *testing.T) {
 		if coloured != "\x1b[1;31mred\x1b[0m ü" || !strings.HasSuffix(got, "\tend\n") {
 			t.Errorf("in pieces of %d: %q", piece, got)
 		}
-		rest = strings.ReplaceAll(rest, "\r\n", "\n") // a newline is harmless in any place
+		rest = strings.ReplaceAll(rest, "\r\n", "\n") // a carriage return before a newline is harmless
 		if bad := unsafe(rest); bad != "" {
 			t.Errorf("in pieces of %d: passes on %q: %q", piece, bad, rest)
 		}

@@ -20,10 +20,10 @@ type Run struct {
 	Files []string
 	// Agent configures the agent to start.
 	Agent launch.Own
-	// Detach pushes the pods to a running agent and returns at once; with Wait, when all pods are ready or have run to their
-	// end.
+	// Detach pushes the pods to a running agent and returns at once. With Wait too, it returns when all pods are ready or have
+	// completed.
 	Detach, Wait bool
-	// Keep lets the pods run on after the command.
+	// Keep leaves the pods running when the command ends.
 	Keep bool
 	// Quiet prints no progress. NoLogs prints no logs of containers.
 	Quiet, NoLogs bool
@@ -43,7 +43,7 @@ type runner struct {
 	pods    []push.Pushed
 	several bool              // the manifests have several pods
 	seen    map[string]string // the last printed state of each pod
-	events  string            // position after the last printed event
+	events  string            // position of the last printed event
 	logs    sync.WaitGroup
 }
 
@@ -142,7 +142,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	for {
 		answer, err := r.client.post(ctx, "manifest", m.all)
 		var a *answerError
-		if errors.As(err, &a) && a.status == 503 { // the agent has not read its directory yet
+		if errors.As(err, &a) && a.status == 503 { // the agent has not read its directory yet, so try again
 			if err := sleep(ctx, pollEvery); err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (r *runner) cleanUp(ctx context.Context) error {
 		}
 		now, err := r.client.pod(ctx, p.Namespace, p.Name)
 		if err != nil || now.UID != p.UID {
-			continue // another command has removed or replaced it
+			continue // another command has removed or replaced the pod
 		}
 		if runsAny(now) {
 			r.progress("pod/%s stopping (up to %ds; Ctrl-C again leaves that to the next agent)", p.Name, graceOf(now, r.Grace))

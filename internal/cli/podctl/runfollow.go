@@ -48,7 +48,7 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 		switch {
 		case len(pods) == 0:
 			if r.mine != nil {
-				return 0, r.serve(ctx) // other commands may have added pods
+				return 0, r.serve(ctx) // other commands may have added pods, so the agent stays
 			}
 			return 0, nil
 		case done == len(r.pods):
@@ -120,7 +120,7 @@ func (r *runner) sayEvents(ctx context.Context) {
 		r.events = "0"
 	}
 	events, next, err := r.client.events(ctx, r.events, 0)
-	if err != nil { // the events of a node in a cluster are not here
+	if err != nil { // a node in a cluster does not have its events itself
 		return
 	}
 	r.events = next

@@ -16,12 +16,12 @@ func (r *runner) followLogs(ctx context.Context) {
 	for _, p := range r.pods {
 		r.logs.Go(func() {
 			uid := p.UID
-			began := map[string]string{} // container to the instance whose log is printed
+			began := map[string]string{} // from container to the instance whose log is printed
 			var streams sync.WaitGroup
 			defer streams.Wait()
 			for {
 				now, err := r.client.pod(ctx, p.Namespace, p.Name)
-				if err == nil && now.UID != uid { // the pod was replaced, or only a remainder is left
+				if err == nil && now.UID != uid { // the pod was replaced, or is almost completely removed
 					uid, began = now.UID, map[string]string{}
 				}
 				if err == nil {
@@ -47,7 +47,7 @@ func (r *runner) followLogs(ctx context.Context) {
 func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 	body, err := r.client.logs(ctx, p, container, url.Values{"follow": {"true"}})
 	if err != nil {
-		return // the pod has been replaced meanwhile
+		return // the pod has been replaced
 	}
 	defer body.Close()
 	prefix := "[" + container + "] "
@@ -57,7 +57,7 @@ func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 	case n == 1:
 		prefix = ""
 	}
-	_ = r.out.copy(prefix, body) // ends with the container or with this command
+	_ = r.out.copy(prefix, body) // copy ends with the container or with this command
 }
 
 // drainTime is how long to wait for the last lines of containers that have ended.

@@ -76,7 +76,7 @@ func (r *Target) several(ctx context.Context, args []string) (*client, []*v1.Pod
 		}
 		pods = append(pods, p)
 	}
-	return c, pods, errors.Join(errs...) // all or none
+	return c, pods, errors.Join(errs...) // nothing is stopped if one name is wrong
 }
 
 // Stop ends pods and keeps them for their logs.
@@ -108,8 +108,8 @@ type Rm struct {
 	Target
 	Grace  int64 // the same as in Stop
 	NoWait bool
-	Force  bool // also running pods
-	All    bool // all pushed pods
+	Force  bool // remove running pods too
+	All    bool // remove all pushed pods
 }
 
 // Run removes the named pods and objects.

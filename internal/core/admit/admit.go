@@ -51,7 +51,7 @@ type Input struct {
 	// Kernel is the kernel release ("6.1.0-18-amd64"): some sysctls are safe from a certain version on. Empty: these
 	// are not safe.
 	Kernel string
-	// Pressure are the node's pressure conditions that are true now.
+	// Pressure lists the node's pressure conditions that are true now.
 	Pressure []v1.NodeConditionType
 	// AppArmor says whether the kernel enforces AppArmor profiles.
 	AppArmor bool
@@ -59,14 +59,17 @@ type Input struct {
 	OS string
 }
 
-// Result is the answer, exactly one of three: OK; refused for good, with Reason and Message; or not yet. In the last
-// case, the pods in Preempt must end first, with the reason Preempting, and then the caller asks again; Reason and
-// Message say which resource is short.
+// Result is one of three answers: OK; refused for good, with Reason and Message; or not yet. In the last case, the pods in
+// Preempt must end first, with the reason Preempting, and then the caller asks again; Reason and Message say which resource is
+// short.
 type Result struct {
 	OK      bool
 	Reason  string
 	Message string
 	Preempt []*v1.Pod
+	// Passing: the reason of a refusal will disappear. A pod that a controller replaces is refused for good nevertheless; a
+	// static pod waits until it can be admitted.
+	Passing bool
 }
 
 // ByNode reports whether the answer is a refusal because of the Node in the API: its labels, its taints, its
@@ -119,8 +122,8 @@ func Admit(in Input) Result {
 	return Result{OK: true}
 }
 
-// pressure keeps pods off a node under pressure: under memory pressure those without requests, under any other pressure
-// all but critical ones.
+// pressure keeps pods off a node under pressure: under memory pressure only best-effort pods, under any other pressure all pods,
+// but never critical ones.
 func (in *Input) pressure() (Result, bool) {
 	if len(in.Pressure) == 0 || crispec.IsCritical(in.Pod) {
 		return Result{}, false

@@ -375,7 +375,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// After the pods in Preempt have ended, the critical pod fits, and an answer is only one of the three kinds.
+// After the pods in Preempt have ended, the critical pod fits. Every answer is exactly one of the three kinds.
 func TestPreemptionMakesRoom(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -422,7 +422,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 	}
 }
 
-// Any pod may come, also from a file: nothing panics, and the input is unchanged.
+// A pod may contain anything, for example if it comes from a file. Admit does not panic and does not change its input.
 func TestStrangePods(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*v1.Pod{

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzAdmit checks that there is exactly one of three answers, the same each time, that the input is unchanged, and
-// that only neighbours are to make room, whatever a pod, its neighbours and the node contain.
+// FuzzAdmit checks Admit with any pod, neighbours and node: it gives exactly one of the three answers, the same each time, leaves
+// its input unchanged, and preempts only neighbours.
 func FuzzAdmit(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)

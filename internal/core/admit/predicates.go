@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// predicates makes the checks that a scheduler makes, too, except for resources. They matter for pods that came without
-// a scheduler, or if the node has changed meanwhile.
+// predicates makes the checks that a scheduler makes, too, except for resources. They matter for pods that no scheduler placed,
+// and if the node has changed since.
 func (in *Input) predicates() []Result {
 	var failed []Result
 	fail := func(reason, description string) {

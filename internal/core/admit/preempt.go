@@ -18,14 +18,14 @@ const (
 	DisruptionPreempting = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
-// makeRoom finds the pods to end so that a critical pod fits: as few guaranteed pods as possible, then as few burstable
-// ones, then best-effort ones. Within a class it takes the fewest pods, and of equal ones the smaller.
+// makeRoom finds the pods to end so that a critical pod fits: as few guaranteed pods as possible, then as few burstable ones,
+// then best-effort ones. Within a class it takes the fewest pods, and among equally good pods the smaller ones.
 func (in *Input) makeRoom(short []Shortage) Result {
 	need := make(needs, len(short))
 	for i, s := range short {
 		need[i] = want{s.Resource, s.Missing()}
 	}
-	var classes [3][]*v1.Pod // the first class is ended first
+	var classes [3][]*v1.Pod // the pods of the first class are ended first
 	for _, o := range in.Others {
 		if !preemptable(in.Pod, o) {
 			continue
@@ -53,8 +53,8 @@ func (in *Input) makeRoom(short []Shortage) Result {
 	}
 }
 
-// preemptable reports whether p may be ended for by: it is not critical, or has a lower priority. A static pod without
-// a priority is never ended.
+// preemptable reports whether p may be ended to make room for the pod by: p is not critical, or has a lower priority. A static
+// pod without a priority is never ended.
 func preemptable(by, p *v1.Pod) bool {
 	if !crispec.IsCritical(p) {
 		return true
@@ -100,7 +100,7 @@ func (n needs) without(pods []*v1.Pod) needs {
 	return rest
 }
 
-// distance returns how much the needs stay unmet after a pod's end: the sum of squares of the unmet parts.
+// distance measures how much is still missing after a pod has ended: the sum of the squares of the missing parts.
 func (n needs) distance(p *v1.Pod) float64 {
 	var d float64
 	for _, w := range n {
@@ -112,7 +112,7 @@ func (n needs) distance(p *v1.Pod) float64 {
 	return d
 }
 
-// fewest takes pods until the needs are met, each time the one that leaves least unmet.
+// fewest takes pods until the needs are met, each time the pod whose end leaves the least missing.
 func fewest(pods []*v1.Pod, n needs) []*v1.Pod {
 	pods = slices.Clone(pods)
 	var out []*v1.Pod
@@ -131,8 +131,8 @@ func fewest(pods []*v1.Pod, n needs) []*v1.Pod {
 	return out
 }
 
-// smaller reports whether a requests less than b. If both request the same, it returns true, so that the later one in
-// the list counts as smaller.
+// smaller reports whether a requests less than b. If both request the same, it returns true, so that of equal pods the later one
+// in the list is chosen.
 func smaller(a, b *v1.Pod) bool {
 	for _, name := range [...]v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
 		if x, y := requestOf(a, name), requestOf(b, name); x != y {

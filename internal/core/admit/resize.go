@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The messages of resizes that a node never accepts; tools know these texts.
+// The messages of resizes that a node never accepts; tools compare these texts.
 const (
 	messageStatic   = "In-place resize of static-pods is not supported"
 	messageSwap     = "In-place resize of containers with swap is not supported."
@@ -53,30 +53,45 @@ type ResizeResult struct {
 	OK      bool
 	Reason  string
 	Message string
+	// Detail is the reason in one word, for metrics. For Infeasible it is one of the constants below, for Deferred it is the
+	// scarce resource.
+	Detail  string
 	Preempt []*v1.Pod
 }
 
+// These are the details of resizes that are never possible, with upstream's names where upstream's kubelet has the case.
+const (
+	whyStatic   = "static_pod"
+	whyQOS      = "qos_class"
+	whyPodLevel = "plr_feature_gate_off"
+	whyInit     = "init_containers_feature_gate_off"
+	whySwap     = "swap_limitation"
+	whyCPUs     = "guaranteed_pod_cpu_manager_static_policy"
+	whyMemory   = "guaranteed_pod_memory_manager_static_policy"
+	whyCapacity = "insufficient_node_allocatable"
+)
+
 // Resize decides whether the node accepts the new resources of a running pod. A resize that does not grow always fits.
 func Resize(in ResizeInput) ResizeResult {
-	infeasible := func(format string, args ...any) ResizeResult {
-		return ResizeResult{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(format, args...)}
+	infeasible := func(detail, format string, args ...any) ResizeResult {
+		return ResizeResult{Reason: v1.PodReasonInfeasible, Detail: detail, Message: fmt.Sprintf(format, args...)}
 	}
 	class := crispec.QOS(in.Allocated)
 	switch {
 	case pod.IsStatic(in.Pod):
-		return infeasible(messageStatic)
+		return infeasible(whyStatic, messageStatic)
 	case crispec.SpecQOS(in.Pod) != class:
-		return infeasible(messageQOS)
+		return infeasible(whyQOS, messageQOS)
 	case in.Gates.NoPodLevel && !equality.Semantic.DeepEqual(in.Pod.Spec.Resources, in.Allocated.Spec.Resources):
-		return infeasible(messageGate, "pod-level resources", "InPlacePodLevelResourcesVerticalScaling")
+		return infeasible(whyPodLevel, messageGate, "pod-level resources", "InPlacePodLevelResourcesVerticalScaling")
 	case in.Gates.NoInitContainers && in.initChanges():
-		return infeasible(messageGate, "init containers", "InPlacePodVerticalScalingInitContainers")
+		return infeasible(whyInit, messageGate, "init containers", "InPlacePodVerticalScalingInitContainers")
 	case in.LimitedSwap && class == v1.PodQOSBurstable && in.swapChanges():
-		return infeasible(messageSwap)
+		return infeasible(whySwap, messageSwap)
 	case in.PinnedCPUs && class == v1.PodQOSGuaranteed && in.changes(v1.ResourceCPU):
-		return infeasible(messagePinned, "CPU Manager", "static")
+		return infeasible(whyCPUs, messagePinned, "CPU Manager", "static")
 	case in.PinnedMemory && class == v1.PodQOSGuaranteed && in.changes(v1.ResourceMemory):
-		return infeasible(messagePinned, "Memory Manager", "Static")
+		return infeasible(whyMemory, messagePinned, "Memory Manager", "Static")
 	}
 	grows := in.grows()
 	if len(grows) == 0 {
@@ -85,21 +100,21 @@ func Resize(in ResizeInput) ResizeResult {
 	requests := requestsOf(in.Pod)
 	for _, name := range grows {
 		if asked, capacity := amount(name, requests[name]), amount(name, in.Node.Status.Allocatable[name]); asked > capacity {
-			return infeasible(messageCapacity, name, asked, capacity)
+			return infeasible(whyCapacity, messageCapacity, name, asked, capacity)
 		}
 	}
 	short := slices.DeleteFunc(Shortages(in.Pod, in.Others, in.Node), func(s Shortage) bool { return !slices.Contains(grows, s.Resource) })
 	if len(short) == 0 {
 		return ResizeResult{OK: true}
 	}
-	r := ResizeResult{Reason: v1.PodReasonDeferred, Message: short[0].String()}
+	r := ResizeResult{Reason: v1.PodReasonDeferred, Detail: string(short[0].Resource), Message: short[0].String()}
 	if crispec.IsCritical(in.Pod) {
 		r.Preempt = (&Input{Pod: in.Pod, Others: in.Others, Node: in.Node}).makeRoom(short).Preempt
 	}
 	return r
 }
 
-// grows lists the resources of which the pod requests more than before.
+// grows lists the resources whose request has become larger.
 func (in *ResizeInput) grows() []v1.ResourceName {
 	var out []v1.ResourceName
 	now, before := Requests(in.Pod), Requests(in.Allocated)
@@ -117,7 +132,7 @@ func Requests(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 }
 
-// Grows reports whether a resize requests more of anything than the pod has.
+// Grows reports whether a resize requests more of any resource than the pod has.
 func Grows(p, allocated *v1.Pod) bool {
 	in := ResizeInput{Pod: p, Allocated: allocated}
 	return len(in.grows()) > 0
@@ -150,7 +165,7 @@ func (in *ResizeInput) initChanges() bool {
 	return false
 }
 
-// swapChanges reports whether the memory request changes for a container that does not restart for it.
+// swapChanges reports whether the memory request changes for a container that does not restart for this change.
 func (in *ResizeInput) swapChanges() bool {
 	was := requestsByName(in.Allocated, v1.ResourceMemory)
 	for c := range crispec.Containers(in.Pod) {

@@ -23,15 +23,15 @@ func TestResize(t *testing.T) {
 		{"it fits", ResizeInput{Pod: newPod("p", "cpu=2"), Allocated: newPod("p", "cpu=1"), Node: node("cpu=2")}, ResizeResult{OK: true}},
 		{
 			"beside others", ResizeInput{Pod: newPod("p", "cpu=2"), Allocated: newPod("p", "cpu=1"), Node: node("cpu=4"), Others: big},
-			ResizeResult{Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000"},
+			ResizeResult{Reason: "Deferred", Detail: "cpu", Message: "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000"},
 		},
 		{
 			"more than the node has", ResizeInput{Pod: newPod("p", "memory=200"), Allocated: newPod("p", "memory=50"), Node: node("cpu=4 memory=100")},
-			ResizeResult{Reason: "Infeasible", Message: "Node didn't have enough capacity: memory, requested: 200, capacity: 100"},
+			ResizeResult{Reason: "Infeasible", Detail: "insufficient_node_allocatable", Message: "Node didn't have enough capacity: memory, requested: 200, capacity: 100"},
 		},
 		{
 			"with its overhead", ResizeInput{Pod: newPod("p", "cpu=4", overhead), Allocated: newPod("p", "cpu=1", overhead), Node: node("cpu=4")},
-			ResizeResult{Reason: "Infeasible", Message: "Node didn't have enough capacity: cpu, requested: 4500, capacity: 4000"},
+			ResizeResult{Reason: "Infeasible", Detail: "insufficient_node_allocatable", Message: "Node didn't have enough capacity: cpu, requested: 4500, capacity: 4000"},
 		},
 		{
 			"who asks for less gets it on a node that has too little",
@@ -44,15 +44,15 @@ func TestResize(t *testing.T) {
 		},
 		{
 			"a static pod", ResizeInput{Pod: newPod("p", "cpu=2", static), Allocated: newPod("p", "cpu=1", static), Node: node("cpu=4")},
-			ResizeResult{Reason: "Infeasible", Message: "In-place resize of static-pods is not supported"},
+			ResizeResult{Reason: "Infeasible", Detail: "static_pod", Message: "In-place resize of static-pods is not supported"},
 		},
 		{
 			"another class", ResizeInput{Pod: newPod("p", "cpu=2 memory=5", guaranteed), Allocated: newPod("p", "cpu=1"), Node: node("cpu=4 memory=10")},
-			ResizeResult{Reason: "Infeasible", Message: "Pod QOS Class may not change as a result of resizing"},
+			ResizeResult{Reason: "Infeasible", Detail: "qos_class", Message: "Pod QOS Class may not change as a result of resizing"},
 		},
 		{
 			"swap", ResizeInput{Pod: newPod("p", "memory=5"), Allocated: newPod("p", "memory=4"), Node: node("memory=10"), LimitedSwap: true},
-			ResizeResult{Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."},
+			ResizeResult{Reason: "Infeasible", Detail: "swap_limitation", Message: "In-place resize of containers with swap is not supported."},
 		},
 		{
 			"swap, and the container restarts", ResizeInput{Pod: newPod("p", "memory=5", restarts), Allocated: newPod("p", "memory=4", restarts), Node: node("memory=10"), LimitedSwap: true},
@@ -60,11 +60,11 @@ func TestResize(t *testing.T) {
 		},
 		{
 			"pinned CPUs", ResizeInput{Pod: newPod("p", "cpu=2 memory=5", guaranteed), Allocated: newPod("p", "cpu=1 memory=5", guaranteed), Node: node("cpu=4 memory=10"), PinnedCPUs: true},
-			ResizeResult{Reason: "Infeasible", Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`},
+			ResizeResult{Reason: "Infeasible", Detail: "guaranteed_pod_cpu_manager_static_policy", Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`},
 		},
 		{
 			"pinned memory", ResizeInput{Pod: newPod("p", "cpu=1 memory=6", guaranteed), Allocated: newPod("p", "cpu=1 memory=5", guaranteed), Node: node("cpu=4 memory=10"), PinnedMemory: true},
-			ResizeResult{Reason: "Infeasible", Message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`},
+			ResizeResult{Reason: "Infeasible", Detail: "guaranteed_pod_memory_manager_static_policy", Message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`},
 		},
 		{
 			"pinned CPUs, and only memory changes",
@@ -81,7 +81,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// "The pod's own resources count for its containers'": a resize may change only these.
+// If a pod has resources of its own, a resize may change them alone, and they count instead of its containers'.
 func TestResizeOfThePodItself(t *testing.T) {
 	t.Parallel()
 	whole := func(cpu string) func(*v1.Pod) {
@@ -97,7 +97,7 @@ func TestResizeOfThePodItself(t *testing.T) {
 	}
 }
 
-// A critical pod also gets room for a resize: the same pods end as for a new one.
+// A resize of a critical pod preempts the same pods as the admission of a new critical pod.
 func TestResizeOfACriticalPod(t *testing.T) {
 	t.Parallel()
 	critical := func(p *v1.Pod) { p.Spec.Priority = new(int32(2000000000)) }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls are namespaced and isolated: every pod may set them, from the given kernel version on. Never written to.
+// safeSysctls are namespaced and isolated: every pod may set them, from the given kernel version on. The map is never changed.
 var safeSysctls = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",

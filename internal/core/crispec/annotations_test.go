@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The agent reads back only annotations that an agent wrote: neither a pod's own annotations nor those of a device
-// plugin can have those names.
+// The annotations that the agent reads back are its own: a container gets no annotation of such a name from a pod or a device
+// plugin.
 func TestWhatIsReadBackIsTheAgentsOwn(t *testing.T) {
 	t.Parallel()
 	forged := map[string]string{}

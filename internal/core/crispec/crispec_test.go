@@ -328,7 +328,7 @@ func TestKubeletHash(t *testing.T) {
 	}
 }
 
-// An upgrade must restart nothing: running containers have these values.
+// An upgrade of the agent must not restart containers. Running containers have these hashes, so they must stay the same.
 func TestSpecHashIsStable(t *testing.T) {
 	t.Parallel()
 	c := v1.Container{

@@ -21,7 +21,7 @@ const (
 
 // Warning is a problem that a user should see as an event; the configuration still works.
 type Warning struct {
-	Reason  string // of the event
+	Reason  string // the reason of the event
 	Message string
 	Node    string // text of an additional event on the node; "": none
 }
@@ -51,7 +51,7 @@ func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 		if len(in.ClusterDNS) == 0 {
 			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				v1.DNSClusterFirst, v1.DNSDefault)
-			if !pod.IsStatic(in.Pod) { // a static pod may not need a cluster
+			if !pod.IsStatic(in.Pod) { // a static pod may not need the cluster's DNS
 				who := fmt.Sprintf("%s_%s(%s)", in.Pod.Name, in.Pod.Namespace, in.Pod.UID)
 				warnings = append(warnings, Warning{Reason: "MissingClusterDNS", Node: text, Message: fmt.Sprintf("pod: %q. %s", who, text)})
 			}
@@ -94,7 +94,7 @@ func (in *DNSInput) fromHost(c *runtimeapi.DNSConfig) {
 		c.Options = append(c.Options, in.Host.Options...)
 		return
 	}
-	// With an empty list, the runtime would use the host's resolv.conf, so the list names the loopback address.
+	// The list names the loopback address, because with an empty list the runtime would use the host's resolv.conf.
 	for _, s := range in.NodeIPs {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() && !ip.Is4In6() {
 			c.Servers = append(c.Servers, "::1")
@@ -209,9 +209,8 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 	return c, nil
 }
 
-// ResolvConfWarning returns the text of the node's event about a resolver configuration that leaves pods too little
-// room, or "". The search list of a pod contains the node's domains and those of the cluster, and "some resolvers"
-// limit it.
+// ResolvConfWarning returns the text of the node's event about a resolver configuration that leaves pods too little room, or "".
+// The search list of a pod contains the node's domains and those of the cluster, and some resolvers limit its length.
 func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
 	domains := maxSearches
 	if clusterDomain != "" {

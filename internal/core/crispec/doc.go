@@ -1,10 +1,10 @@
 // Package crispec turns a pod's spec into the messages of the container runtime interface: the configurations of
 // sandboxes and containers, with environment, DNS, hosts file, resources and security context.
 //
-// Contract: pure. The same input gives the same message, byte for byte: lists that come from maps are sorted. Nothing
-// here reads a file, a clock or the API; objects and facts are part of the input. The pod may be one that no API server
-// has validated or defaulted. Whatever it contains, nothing panics, and what cannot be expressed is an *Error that
-// names the field and has the reason that users know.
+// Contract: pure. The same input gives the same message, byte for byte: lists that come from maps are sorted. Nothing here reads
+// a file, a clock or the API; objects and facts are part of the input. The pod may be one that no API server has validated or
+// defaulted. Whatever it contains, nothing panics, and if a field cannot be expressed, the result is an *Error that names the
+// field and has the reason that users know.
 //
 // Invariants:
 //   - A later definition of an environment variable replaces an earlier one; env replaces envFrom, and both replace

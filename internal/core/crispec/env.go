@@ -19,7 +19,7 @@ type EnvInput struct {
 	HostIPs []string
 	// NodeName is used if the pod does not name its node (static pods).
 	NodeName string
-	// NodeAllocatable replaces limits that a container does not set.
+	// NodeAllocatable gives the limits that a container does not set.
 	NodeAllocatable v1.ResourceList
 	// Services are the services of the pod's namespace and of "default". ServicesPending says that they have not been
 	// listed yet: a pod of the API waits for them, because KUBERNETES_SERVICE_HOST must not be missing.

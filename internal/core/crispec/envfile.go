@@ -50,7 +50,7 @@ func EnvFileValue(data, key string) (value string, ok bool, err error) {
 		case name == "" || strings.TrimRight(name, " \t") != name:
 			return "", false, fmt.Errorf("line %d: want NAME='value' with nothing between NAME and '='", here)
 		case strings.HasPrefix(after, " ") || strings.HasPrefix(after, "\t"):
-			// As in a shell: NAME= 'x' sets NAME to nothing.
+			// As in a shell, NAME= 'x' sets NAME to the empty string.
 			if name == key {
 				return "", false, nil
 			}

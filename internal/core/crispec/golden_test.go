@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected messages in testdata")
 
-// TestMessages makes every message of the pods in testdata/pods and compares them with the files beside.
+// TestMessages makes every message of the pods in testdata/pods and compares them with the golden files beside the pods.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/pods/*.yaml")
@@ -200,8 +200,8 @@ func testEnv(p *v1.Pod, c *v1.Container) EnvInput {
 	}
 }
 
-// render prints a message the same way each time (prototext varies its blanks on purpose) and short enough to
-// read: a block of a few plain fields is one line, a repeated field is one line.
+// render prints a message the same way each time (prototext varies its blanks on purpose). To be short, it prints a block of a
+// few plain fields, and each element of a repeated field, on one line.
 func render(m proto.Message) string {
 	text := prototext.MarshalOptions{Multiline: true, Indent: "  "}.Format(m)
 	text = regexp.MustCompile(`(?m)^(\s*\w+):? +`).ReplaceAllString(text, "$1: ")

@@ -39,8 +39,8 @@ func SpecHash(_ *v1.Pod, c *v1.Container) string {
 	return specHashVersion + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// KubeletHash returns the value that upstream's kubelet writes to AnnotationKubeletHash: a 32-bit FNV-1a, in
-// hexadecimal, over the dump of the JSON of name and image.
+// KubeletHash returns the value that upstream's kubelet writes to AnnotationKubeletHash: a 32-bit FNV-1a hash, in hexadecimal,
+// over the dump of the JSON of name and image.
 func KubeletHash(c *v1.Container) string {
 	raw, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil {

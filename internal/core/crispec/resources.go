@@ -22,7 +22,7 @@ func CPUShares(milli int64) int64 {
 	case milli <= 0:
 		return MinShares
 	case milli >= maxShares:
-		return maxShares // 1000/1024 of this many millicores is above the bound already
+		return maxShares // the shares of so large a request are above the bound in any case
 	}
 	return min(max(milli*1024/1000, MinShares), maxShares)
 }
@@ -98,7 +98,7 @@ func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.
 	r.Unified["memory.swap.max"] = strconv.FormatInt(bytes, 10)
 }
 
-// hugepages returns a limit for every page size of the machine: the container's, else the pod's, else zero.
+// hugepages returns a limit for every page size of the machine: the container's limit, or else the pod's, or else zero.
 func hugepages(p *v1.Pod, c *v1.Container, sizes []string) []*runtimeapi.HugepageLimit {
 	limits := map[string]uint64{}
 	read := func(list v1.ResourceList) {

@@ -66,8 +66,8 @@ func Sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	}, nil
 }
 
-// PodAnnotations returns the pod's annotations, with its source and the time since when the node knows it, as tools
-// read them from a sandbox. For a pod of the API, that time is its creation, which is the same for every agent.
+// PodAnnotations returns the pod's annotations, and adds two that tools read from a sandbox: the pod's source, and the time from
+// which the node knows the pod. For a pod of the API, that time is its creation, which is the same for every agent.
 func PodAnnotations(p *v1.Pod) map[string]string {
 	out := maps.Clone(p.Annotations)
 	if out == nil {

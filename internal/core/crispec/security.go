@@ -121,8 +121,8 @@ func (in *ContainerInput) security() (*runtimeapi.LinuxContainerSecurityContext,
 	return out, nil
 }
 
-// These paths are masked or read-only in every container's /proc and /sys; the defaults are common to all runtimes.
-// Never written to.
+// These paths are masked or read-only in every container's /proc and /sys; the defaults are common to all runtimes. They are
+// never changed.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",

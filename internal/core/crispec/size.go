@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Sizes returns the sizes of a pod's group (without a name) and of its init and main containers, or nil if nothing in
+// Sizes returns the sizes of a pod's cgroup (an entry without a name) and of its init and main containers, or nil if nothing in
 // the pod has a size.
 func Sizes(p *v1.Pod) []pod.NamedSize {
 	var out []pod.NamedSize
@@ -40,7 +40,7 @@ func ContainerSize(p *v1.Pod, c *v1.Container) pod.Size {
 	}
 }
 
-// PodSize returns the size of the pod's group, including its overhead. A burstable pod has a limit if all of its
+// PodSize returns the size of the pod's cgroup, including the pod's overhead. A burstable pod has a limit if all of its
 // containers have one, or the pod itself. A best-effort pod has the least weight and no limit.
 func PodSize(p *v1.Pod) pod.Size {
 	class := QOS(p)

@@ -183,7 +183,7 @@ func (w *world) die(done func(i int) string) {
 		w.records[i].reserved = -1
 	}
 	for i := range w.fates {
-		// Probes and hooks find again what they had found; a hook whose end was not stored runs again.
+		// Each probe and hook gets the same result again. A hook whose end was not stored runs again.
 		f := &w.fates[i]
 		f.hooked, f.postStarted = 0, 0
 		f.reason, f.doomed = f.reason || f.doomed, false
@@ -208,7 +208,7 @@ func (w *world) rise(cold bool) {
 	w.inspect()
 }
 
-// againFromTheStart: what ends has its whole grace period again.
+// againFromTheStart gives every pod and container that is ending its whole grace period again.
 func (w *world) againFromTheStart() {
 	if !w.endBegan.IsZero() {
 		w.endBegan = w.now
@@ -223,7 +223,7 @@ func (w *world) againFromTheStart() {
 // answer makes all sources answer with the pods that they want.
 func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
 
-// ended updates the records of the oracle for a container that has ended.
+// ended updates the oracle's record of a container that has ended.
 func (w *world) ended(c *pod.Container, r *record) {
 	newest := w.newest(c.Name)
 	if newest == nil || newest.ID != c.ID {
@@ -235,7 +235,7 @@ func (w *world) ended(c *pod.Container, r *record) {
 	r.replaced = f.owed
 	r.ends++
 	if f.resized {
-		r.ends-- // that is no crash
+		r.ends-- // the agent stopped it, so its end is no crash
 	}
 	spec := w.spec(c.Name)
 	init := w.pod != nil && slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
@@ -251,7 +251,7 @@ func (w *world) ended(c *pod.Container, r *record) {
 	}
 }
 
-// condemn marks all present containers, because a rule restarts all: each has to be replaced.
+// condemn marks all present containers, because a RestartAllContainers rule applies: each of them has to be replaced.
 func (w *world) condemn() {
 	w.again = true
 	for i := range w.flights {
@@ -268,7 +268,7 @@ func ephemeral(p *v1.Pod, name string) bool {
 	return p != nil && slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// beginsAgain notes that the agent has begun to restart all containers, so that their order is checked from the start.
+// beginsAgain records that the agent has begun to restart all containers. From then on their order is checked from the beginning.
 func (w *world) beginsAgain() {
 	w.initialized = ""
 	for i := range w.records {
@@ -287,7 +287,7 @@ func (w *world) checkAgain(c *pod.Container) {
 	}
 	init := slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
 	if init && r.sandbox != c.SandboxID {
-		r.ends = 0 // the agent may not have seen the ends in another sandbox
+		r.ends = 0 // those ends were in another sandbox, and the agent may not have seen them
 	}
 	switch {
 	case ephemeral(w.pod, c.Name):

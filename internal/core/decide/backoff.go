@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// next doubles a wait within bounds.
+// next returns twice the delay, but no less than initial and no more than most.
 func next(delay, initial, most time.Duration) time.Duration {
 	return min(max(2*delay, initial), most)
 }
@@ -40,15 +40,16 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	return crash.Until
 }
 
-// resized reports whether a container that has ended had another size than its next instance gets.
+// resized reports whether a container that has ended had other resources than its next instance will get.
 func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 	return cm.SizedID == c.ID && cm.Size != t.size(c.Name)
 }
 
-// forgive starts the back-off over: the container has another size now, so its earlier ends predict nothing.
+// forgive starts the back-off over. The container has other resources now, so its earlier crashes say nothing about the next
+// start.
 func (cm *ContainerMemory) forgive() { cm.CrashDelay = 0 }
 
-// due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.
+// due reports whether a pod-level verb may be tried (again). If not, the plan asks for a turn at the time from which it may.
 func (t *turn) due(op pod.Op, id string) bool {
 	for i := range t.in.Memory.Retry {
 		r := &t.in.Memory.Retry[i]
@@ -61,7 +62,7 @@ func (t *turn) due(op pod.Op, id string) bool {
 	return true
 }
 
-// passed reports whether a moment has come, and otherwise wakes the pod when it comes.
+// passed reports whether a time has come; if not, the plan asks for a turn at that time.
 func (t *turn) passed(at time.Time) bool {
 	if t.in.Now.Before(at) {
 		t.wake(at)

@@ -43,15 +43,22 @@ func (t *turn) remove(op pod.Op, name, id string, why pod.Why) {
 	}
 }
 
-// Told reports whether the API server knows that the pod has ended, so that nothing more has to be known of its containers. A
-// static pod has no such status.
+// Told reports whether the API server knows that the pod has ended. The node then needs no record of its containers any more. A
+// static pod has no such status, so the answer for it is false.
 func Told(p *v1.Pod) bool {
 	return p != nil && !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
 }
 
+// needless reports whether the pod's future no longer depends on its dead containers: the API server knows the pod's end, or the
+// node has ended the pod, so that it is Failed whatever the exit codes are. The status of the turn that removes the containers
+// contains their end, and the reporter keeps that status until the API server has it.
+func (t *turn) needless() bool {
+	return Told(t.in.Pod) || t.plan.Ended && t.in.Memory.Stop != nil && !pod.IsStatic(t.in.Pod)
+}
+
 // prune removes dead attempts beyond the number that is kept for logs, and sandboxes without containers. It keeps the newest
-// attempt of a container, because its exit code decides whether the container runs again. Only if the node is short of disk space
-// and the API server knows the end of the pod does it remove that one too.
+// attempt of a container, because its exit code decides whether the container runs again. It removes the newest attempt too if
+// the node is short of disk space and needless is true.
 func (t *turn) prune() {
 	if t.stale {
 		return
@@ -61,7 +68,7 @@ func (t *turn) prune() {
 		c := &o.Containers[i]
 		newer, dead := t.newer(i)
 		excess := slices.Contains(t.in.Node.Excess, c.ID)
-		if t.alive(c) || newer == 0 && !(excess && Told(t.in.Pod)) {
+		if t.alive(c) || newer == 0 && !(excess && t.needless()) {
 			continue
 		}
 		limit := t.in.Policy.DeadContainersPerContainer
@@ -82,8 +89,8 @@ func (t *turn) prune() {
 	}
 }
 
-// newer counts the attempts of the same container before index i, and the dead ones among them. The newest attempt does not count
-// as dead: it is the container's present state, and the attempt before it is its last state.
+// newer counts the attempts of the same container that precede index i (the newest is first), and the dead ones among them. The
+// newest attempt does not count as dead: it is the container's present state, and the attempt before it is the last state.
 func (t *turn) newer(i int) (all, dead int) {
 	o := t.in.Observed
 	for j := range i {
@@ -106,14 +113,14 @@ func (t *turn) inhabited(sandbox string) bool {
 	return false
 }
 
-// restartAll carries out the RestartAllContainers rule: every container is stopped and removed, in the same
-// sandbox, and then begins again ("The configured terminationGracePeriodSeconds is not respected, and any configured
-// preStop hooks are not executed"). It reports whether that is going on.
+// restartAll carries out the RestartAllContainers rule: every container is stopped and removed, in the same sandbox, and then all
+// start again ("The configured terminationGracePeriodSeconds is not respected, and any configured preStop hooks are not
+// executed"). It reports whether such a restart is going on.
 func (t *turn) restartAll() bool {
 	if !t.in.Memory.RestartingAll && !t.restartAllTriggered() {
 		return false
 	}
-	if t.sandbox == nil { // a new sandbox begins everything again anyway
+	if t.sandbox == nil { // a new sandbox starts all containers anyway
 		t.plan.RestartingAll = false
 		return false
 	}

@@ -32,7 +32,7 @@ type turn struct {
 	none    ContainerMemory
 	waiting pod.Why // the first reason why something that is due has not begun
 
-	noNetwork bool // the pod cannot get a sandbox before the node's pod network is ready
+	noNetwork bool // the pod cannot get a sandbox until the node's pod network is ready
 }
 
 // active drives a pod that should run.
@@ -90,7 +90,7 @@ func (t *turn) begin(a pod.Action) {
 	t.plan.Do = append(t.plan.Do, a)
 }
 
-// cancel cuts an in-flight action short. Each turn may plan it again until the action has an outcome.
+// cancel plans to cut an action in flight short. Every turn until the action's outcome may plan this again.
 func (t *turn) cancel(a pod.Action, why pod.Why) {
 	a.Why = why
 	t.plan.Cancel = append(t.plan.Cancel, a)
@@ -147,7 +147,7 @@ func (t *turn) busyID(op pod.Op, id string) *pod.Action {
 	return nil
 }
 
-// alive reports whether a container has to be stopped before another may take its place. A container of unknown state counts as
+// alive reports whether a container has to be stopped before its next attempt may start. A container of unknown state counts as
 // dead once StopContainer has succeeded for it.
 func (t *turn) alive(c *pod.Container) bool {
 	if c.State == pod.StateUnknown {

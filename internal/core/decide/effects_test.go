@@ -168,7 +168,7 @@ func (w *world) start(id string) {
 	}
 }
 
-// up notes that a sidecar counts as started.
+// up records that a sidecar counts as started.
 func (w *world) up(c *pod.Container) {
 	spec := w.spec(c.Name)
 	if spec == nil || !pod.IsSidecar(spec) {

@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/podstatus"
 )
 
-// FuzzDecide makes specs, observations, memories and actions in flight out of bytes, sane or not: no panic, and
-// the invariants of a single plan.
+// FuzzDecide makes specs, observations, memories and actions in flight out of bytes, whether or not they can occur. Decide must
+// not panic, and its plan must keep the invariants of a single plan.
 func FuzzDecide(f *testing.F) {
 	for i := range 64 {
 		seed := make([]byte, 160)
@@ -333,7 +333,7 @@ func (s *bytesSource) memory(in *decide.Input, cm *decide.ContainerMemory, name 
 func (s *bytesSource) podMemory(m *decide.Memory) {
 	m.SetUp, m.TornDown, m.Forgotten = s.bool(), s.rare(), s.rare()
 	m.Finished, m.Orphaned, m.RestartingAll, m.RestartedAll = s.rare(), s.rare(), s.rare(), s.rare()
-	m.RestartedAll = m.RestartedAll || m.RestartingAll // Remember never makes another memory
+	m.RestartedAll = m.RestartedAll || m.RestartingAll // Remember never leaves RestartingAll without RestartedAll
 	if s.rare() {
 		m.StopBegan, m.StopGrace = s.time(), time.Duration(s.n(60))*time.Second
 	}

@@ -18,7 +18,7 @@ func (t *turn) preStop(c *pod.Container) bool {
 	return spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 }
 
-// cancelDeadHooks cancels the hooks of containers that have ended meanwhile.
+// cancelDeadHooks cancels the hooks of containers that have ended.
 func (t *turn) cancelDeadHooks() {
 	for _, a := range t.in.InFlight {
 		if a.Op != pod.OpPostStart && a.Op != pod.OpPreStop {

@@ -38,11 +38,11 @@ func (t *turn) inits() bool {
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
 			continue // done, whatever the restart policy
 		}
-		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks, and a new image waits until it has ended
+		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks, and its image is not changed while it runs
 			t.wait(WhyInitFirst)
 			return false
 		}
-		// An init container that has failed for good also holds back those after it, until finished finds that the pod has
+		// An init container that has failed for good also holds back those after it. Later, finished finds that the pod has
 		// failed.
 		t.drive(c, inst, WhyInit, false)
 		return false
@@ -102,9 +102,8 @@ func SameContainer(apiID, id string) bool {
 	return ok && bare == id
 }
 
-// Started reports whether a running container counts as started: its postStart hook is done and its startup
-// probe, where it has one, has succeeded.
-// said is what the probes said of this instance.
+// Started reports whether a running container counts as started: its postStart hook is done and its startup probe, where it has
+// one, has succeeded. said has the results of the probes of this instance.
 func Started(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.Container) bool {
 	if c.StartupProbe != nil {
 		return said.Started
@@ -117,6 +116,6 @@ func PostStartDone(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return true
 	}
-	// A container that the API status shows as started has had its hook, even if the checkpoint is lost.
+	// If the API status shows the container as started, its hook has run, even if the checkpoint is lost.
 	return said.Started || cm != nil && cm.PostStartedID == inst.ID && !cm.PostStartFailed
 }

@@ -176,7 +176,7 @@ func (k *keyer) memory(m *decide.Memory) {
 	}
 }
 
-// books adds the oracle's records to the key, as far as they concern something that still exists.
+// books adds the oracle's records of everything that still exists to the key.
 func (k *keyer) books(w *world) {
 	for i := range w.records {
 		r := &w.records[i]

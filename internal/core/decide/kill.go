@@ -12,9 +12,9 @@ import (
 const DefaultGrace = 30 * time.Second
 
 // kill ends one container. left is the rest of its grace period. The preStop hook runs first, inside the grace period; then
-// StopContainer gets the rest as its timeout, and at least Policy.MinGrace. A hook that is still running when the grace period
-// is over goes on beside StopContainer until the container has ended. The StopContainer of a container that has to outlive others
-// (blocked) waits until they have ended; its hook does not wait.
+// StopContainer gets the rest as its timeout, and at least Policy.MinGrace. A hook that is still running when the grace period is
+// over continues in parallel with StopContainer until the container has ended. If a container has to outlive others (blocked),
+// its StopContainer waits until the others have ended; its hook does not wait.
 func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why, blocked bool) {
 	cm := t.memory(c.Name)
 	if hook := t.busyID(pod.OpPostStart, c.ID); hook != nil {
@@ -58,11 +58,5 @@ func specGrace(spec *v1.PodSpec) time.Duration {
 	if spec.TerminationGracePeriodSeconds == nil {
 		return DefaultGrace
 	}
-	return seconds(*spec.TerminationGracePeriodSeconds)
-}
-
-// seconds converts seconds of the API to a duration. A negative value counts as 0, and a huge one does not overflow.
-func seconds(s int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Second)
-	return time.Duration(min(max(s, 0), most)) * time.Second
+	return pod.Seconds(*spec.TerminationGracePeriodSeconds)
 }

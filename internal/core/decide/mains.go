@@ -7,7 +7,7 @@ import (
 )
 
 // mains drives the main containers, all at once. A container with a postStart hook holds back those after it while its hook is
-// under way; while it only waits for a back-off it holds back none.
+// under way; a container that waits for its back-off holds back none.
 func (t *turn) mains() {
 	hold := false
 	for i := range t.in.Pod.Spec.Containers {
@@ -65,8 +65,8 @@ func (t *turn) lost(name string) (exit int32, lost bool) {
 // ReasonStatusUnknown is the reason in the status of a container whose end nobody saw.
 const ReasonStatusUnknown = "ContainerStatusUnknown"
 
-// NeverMade reports whether a terminated status belongs to a container that was never created. A pod that ends reports its
-// unstarted containers so. A static pod whose manifest comes back begins with such a status in its mirror.
+// NeverMade reports whether a terminated status belongs to a container that was never created. A pod that ends reports containers
+// that never started in this way. If the manifest of a static pod comes back, the mirror may still have such a status.
 func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
 	end := st.State.Terminated
 	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == "" &&
@@ -78,7 +78,7 @@ func (t *turn) finished() pod.Cause {
 	if t.in.Memory.Finished {
 		return pod.CauseFinished
 	}
-	// An old inspection may miss what was just started.
+	// An old inspection may lack a container that was just started.
 	if t.stale || t.busy(pod.OpStartContainer) {
 		return pod.CauseNone
 	}

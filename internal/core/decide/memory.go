@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// Memory is what one turn of a pod leaves for the next turn, and in part for the next agent. It is divided by who writes it;
-// all others only read. Decide writes nothing.
+// Memory is what one turn of a pod leaves for the next turn, and in part for the next agent. It is divided by its writers; all
+// other code only reads it. Decide writes nothing.
 //
 //	part                            written by                         in the checkpoint
 //	Grant                           the worker                         yes
@@ -24,7 +24,7 @@ import (
 // Load corrects what it reads from a checkpoint. What probes say is not memory but input: see ProbeResults.
 type Memory struct {
 	Grant
-	// Stop is the node's reason to end the pod; nil: it has none.
+	// Stop is the node's reason to end the pod; nil: the node has no reason.
 	Stop   *Stop
 	Resize Resize
 	PodSettled
@@ -56,45 +56,45 @@ type Grant struct {
 
 // PodSettled is what plans have decided about the pod for good.
 type PodSettled struct {
-	// StopBegan is when this agent first planned termination, or went on with it: the grace period runs from here. StopGrace is the
-	// shortest grace period that this termination was ever given, by any agent.
+	// StopBegan is when this agent first planned termination, or continued it after a restart. The grace period runs from then.
+	// StopGrace is the shortest grace period that this termination was ever given, by any agent.
 	StopBegan time.Time
 	StopGrace time.Duration
-	// Finished: every container has run to its end. No container runs again, even if the runtime loses them.
+	// Finished: every container has ended and none will run again, even if the runtime loses the containers.
 	Finished bool
-	// Orphaned: no source had the pod when its end began. It ends until nothing of it is left, even if a source names it
-	// again meanwhile; only after that may it start again, with a new Memory.
+	// Orphaned: no source had the pod when its end began. The end continues until nothing of the pod is left, even if a source
+	// has the pod again meanwhile. Only then may the pod start again, with a new Memory.
 	Orphaned bool
 	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin again with the
-	// first init container. RestartedAll: this has happened. A container that is missing in the runtime then has to start,
-	// whatever the API status says of it.
+	// first init container. RestartedAll: this has happened. From then on a container that the runtime does not have must start,
+	// whatever the API status shows.
 	RestartingAll bool
 	RestartedAll  bool
 }
 
 // ContainerSettled is what plans have decided about a container.
 type ContainerSettled struct {
-	// CrashDelay is the wait that the next restart gets; CrashUntil when the wait that runs now ends; CrashedID the container
-	// instance for which CrashUntil was set.
+	// CrashDelay is how long the next restart will wait. CrashUntil is when the present wait ends, and CrashedID the container
+	// instance for which it was set.
 	CrashDelay time.Duration
 	CrashUntil time.Time
 	CrashedID  string
-	// ReplacedID is the container that was ended so that it starts again, whatever its exit code; ReplacedFor is the cause.
+	// ReplacedID is a container that was ended in order to start it again, whatever its exit code. ReplacedFor is the cause.
 	ReplacedID  string
 	ReplacedFor pod.Cause
 }
 
-// PodLearned is what only the outcomes of actions show about the pod.
+// PodLearned is what the worker knows about the pod only from the outcomes of actions.
 type PodLearned struct {
 	// GroupSize is the size last given to the pod's cgroup; GroupSized says whether it is known.
 	GroupSize  pod.Size
 	GroupSized bool
 }
 
-// ContainerLearned is what only the outcomes of actions show about a container.
+// ContainerLearned is what the worker knows about a container only from the outcomes of actions.
 type ContainerLearned struct {
-	// Kind is the list of the spec that has the container, and Place its index there, as of its last start. If the pod's object
-	// is gone, nothing else has them.
+	// Kind is the list of the spec that has the container, and Place its index in that list, as of its last start. Nothing else
+	// has them once the pod's object is gone.
 	Kind  pod.Kind
 	Place uint16
 	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed.
@@ -107,7 +107,7 @@ type ContainerLearned struct {
 	Size    pod.Size
 }
 
-// PodTries is what this agent has tried: what succeeded and still holds, and when what failed may be tried again.
+// PodTries is what this agent has tried: which actions succeeded and need no repetition, and when failed ones may be tried again.
 type PodTries struct {
 	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a successful tear-down.
 	// Forgotten: OpForget, the last action, succeeded.
@@ -116,21 +116,21 @@ type PodTries struct {
 	Forgotten bool
 	// Retry holds the back-off of pod-level verbs that failed: SetUp, RunSandbox, TearDown, StopSandbox...
 	Retry []Retry
-	// LastOutcome is when the newest action ended that may have changed the pod in the runtime. An older Observed is stale.
-	// (Volumes, pulls and hooks change nothing there.)
+	// LastOutcome is the end of the newest action that may have changed the pod in the runtime. An older Observed is stale.
+	// (Volumes, pulls and hooks change nothing in the runtime.)
 	LastOutcome time.Time
 	// SandboxAttempt is the highest sandbox attempt that may exist in the runtime.
 	SandboxAttempt      uint32
 	SandboxAttemptKnown bool
-	// StoppedSandboxes are the sandboxes for which StopPodSandbox succeeded. A sandbox that is only not ready may have died.
+	// StoppedSandboxes are the sandboxes for which StopPodSandbox succeeded. A sandbox that is not ready need not be in this
+	// list, because it may have died by itself.
 	StoppedSandboxes []string
 }
 
-// ContainerTries is what this agent has tried of a container, and when what failed may be tried again.
+// ContainerTries is what this agent has tried with a container, and when failed actions may be tried again.
 type ContainerTries struct {
-	// Pulled: the image is known to be present for the next start. ImageRef is the reference the runtime gave.
-	// PulledImage is the image, as the spec asks for it, to which these and the back-off belong.
-	// PullDelay is the ImagePullBackOff that runs until PullUntil.
+	// Pulled: the image is known to be present for the next start. ImageRef is the reference the runtime gave. PulledImage is the
+	// image in the spec to which the other fields belong. PullDelay is the ImagePullBackOff, which ends at PullUntil.
 	Pulled      bool
 	PulledImage string
 	ImageRef    string
@@ -144,10 +144,10 @@ type ContainerTries struct {
 	// StartDelay and StartUntil are the back-off after a create or start that failed: no new attempt before StartUntil.
 	StartDelay time.Duration
 	StartUntil time.Time
-	// StartFailedID is a container that was created and could not be started: it is not tried again.
+	// StartFailedID is a container that was created but could not be started. Its start is not tried again.
 	StartFailedID string
-	// HighestAttempt is the highest attempt that may exist in the runtime (a create whose result is unknown keeps its name
-	// reserved). AttemptKnown tells whether any create was tried.
+	// HighestAttempt is the highest attempt that may exist in the runtime (after a create with an unknown result, the name may be
+	// taken). AttemptKnown reports whether a create was tried at all.
 	HighestAttempt uint32
 	AttemptKnown   bool
 	// StopID is the container of the last StopContainer; Stopped is set if that succeeded. The next one waits until StopUntil.
@@ -155,8 +155,8 @@ type ContainerTries struct {
 	Stopped   bool
 	StopDelay time.Duration
 	StopUntil time.Time
-	// SizeGiven says whether this agent gave the container its Size. The size that an earlier agent noted may not be the last
-	// one that it gave, because its disk may have been full.
+	// SizeGiven says whether this agent gave the container its Size. The size in the checkpoint may not be the last one that an
+	// earlier agent gave, because the disk may have been full.
 	SizeGiven bool
 }
 
@@ -176,8 +176,8 @@ type Stop struct {
 	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
 	Reason  string
 	Message string
-	// Disruption is the message of the condition DisruptionTarget of a pod that ends for the node's sake. Empty: the pod ends for
-	// its own, such as its limit of storage, and has no such condition.
+	// Disruption is the message of the condition DisruptionTarget of a pod that ends because of the node. Empty: the pod ends
+	// because of itself, for example because it exceeded its storage limit, and does not have the condition.
 	Disruption string
 	// Rejected: the node never admitted the pod; nothing was started.
 	Rejected bool
@@ -186,8 +186,9 @@ type Stop struct {
 	Since time.Time
 }
 
-// Sooner returns s with the grace period of another reason to stop, if that one is shorter: the first reason counts, but a pod that ends
-// slowly may have to go at once for a second one. It returns s itself if nothing changes; s is not written to.
+// Sooner returns s with the grace period of another reason to stop, if that is shorter. The first reason stays the reason, but a
+// second one may require that a pod which is ending slowly ends at once. It returns s itself if nothing changes; s is not written
+// to.
 func (s *Stop) Sooner(other *Stop) *Stop {
 	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
 		return s
@@ -197,8 +198,8 @@ func (s *Stop) Sooner(other *Stop) *Stop {
 	return &sooner
 }
 
-// Halt ends the pod for a reason of the node's. The first reason counts; a later one can only shorten the grace period. nil is none. It
-// reports whether the checkpoint has to be written.
+// Halt ends the pod for a reason of the node's. The first reason stays; a later one can only shorten the grace period. A nil s
+// changes nothing. Halt reports whether the checkpoint has to be written.
 func (m *Memory) Halt(s *Stop) (kept bool) {
 	if s == nil {
 		return false
@@ -243,10 +244,10 @@ func (m *Memory) Kept() Memory {
 	return out
 }
 
-// Load returns the memory of a checkpoint for an agent that begins now. What was ending gets its whole grace period once more, from
-// now: "If the kubelet or the container runtime's management service is restarted while waiting for processes to terminate, the
-// cluster retries from the start including the full original grace period." Times that lie in the future, because the clock was set
-// back, are corrected: without this a back-off could last too long.
+// Load returns the memory of a checkpoint for an agent that begins now. A container or pod that was ending gets its whole grace
+// period once more, from now: "If the kubelet or the container runtime's management service is restarted while waiting for
+// processes to terminate, the cluster retries from the start including the full original grace period." Times that lie in the
+// future, because the clock was set back, are corrected: without this a back-off could last too long.
 func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 	m := kept.Kept()
 	if !m.StopBegan.IsZero() {
@@ -266,13 +267,13 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 	return &m
 }
 
-// Revive returns the memory of a static pod that ended for a shutdown of the machine: its manifest asks for it again, with the
-// next agent, so that its next life begins.
+// Revive returns the memory of a static pod that ended because the machine shut down, or was refused for that. The pod's manifest is
+// still there, so the next agent begins the pod's next life with this memory.
 func (m *Memory) Revive() *Memory {
-	if m.Stop == nil || m.Stop.Reason != shutdown.ReasonTerminated {
-		return m
+	if m.Stop != nil && (m.Stop.Reason == shutdown.ReasonTerminated || m.Stop.Reason == shutdown.ReasonRefused) {
+		return m.Next()
 	}
-	return m.Next()
+	return m
 }
 
 // Clone returns a copy that shares nothing, for an export or a test.

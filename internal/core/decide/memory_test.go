@@ -304,7 +304,8 @@ func loaded(at time.Time) *decide.Memory {
 	return decide.Load(&kept, at, &pol)
 }
 
-// noteEnds notes an outcome when the instances app-2 and app-3 of a container, and another container, end.
+// noteEnds returns a step that notes an outcome while the instances app-2 and app-3 of one container, and another container, are
+// ending.
 func noteEnds(o pod.Outcome) func(*decide.Memory) {
 	return func(m *decide.Memory) {
 		pol := decide.DefaultPolicy()
@@ -323,7 +324,7 @@ func fullMemory(grace time.Duration) decide.Memory {
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
 		for i := range v.NumField() {
-			n := 0 // a different number for each field, which does not depend on the other fields
+			n := 0 // each field gets a different number, which does not depend on the other fields
 			for _, b := range []byte(v.Type().Field(i).Name) {
 				n = (n*31 + int(b)) % 9973
 			}
@@ -403,10 +404,11 @@ func TestMemoryCopies(t *testing.T) {
 	}
 }
 
-// A static pod that ended for a shutdown begins its next life with the next agent; for any other reason it stays ended.
+// A static pod that ended or was refused because of a shutdown begins its next life with the next agent. If it ended for any
+// other reason, it stays ended.
 func TestRevive(t *testing.T) {
 	t.Parallel()
-	for reason, lives := range map[string]bool{"Terminated": true, "Evicted": false, "DeadlineExceeded": false} {
+	for reason, lives := range map[string]bool{"Terminated": true, "NodeShutdown": true, "Evicted": false, "DeadlineExceeded": false} {
 		m := &decide.Memory{Grant: decide.Grant{Admitted: true}}
 		m.Halt(&decide.Stop{Reason: reason})
 		if got := m.Revive(); (got.Stop == nil) != lives || got.Admitted == lives {

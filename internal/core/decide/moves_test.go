@@ -14,21 +14,21 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// trouble is a kind of thing that the environment may do a limited number of times on one path. That makes a search
-// finite; within it, it is exhaustive.
+// trouble is a kind of event that the environment may cause only a limited number of times on one path, so that the search is
+// finite. Within that limit the search is exhaustive.
 type trouble uint8
 
 const (
 	exits     trouble = iota // a container ends by itself, with 0 or 1 (or the codes that its rules name)
-	fails                    // an action fails, or its result is unknown, done or not
-	crashes                  // the agent is killed, with what is in flight done, half done or not
+	fails                    // an action fails, or its result is unknown: it may have had its effect or not
+	crashes                  // the agent is killed while actions in flight are done, half done or not begun
 	meanwhile                // something happens while no agent runs
 	sandboxes                // the sandbox dies, is not ready, loses its address
 	deletes                  // the API deletes the pod, again with less grace, by force
 	gones                    // the pod is gone from its source
-	returns                  // a source that had it no more has it again
+	returns                  // a source has the pod again after it had removed it
 	sick                     // a liveness or startup probe fails for good
-	flips                    // a readiness probe changes its mind
+	flips                    // the result of a readiness probe changes
 	evicts                   // the node decides to end the pod
 	changes                  // the spec asks for another image
 	losses                   // the runtime loses a container, or everything
@@ -43,10 +43,10 @@ const (
 var troubleNames = [troubles]string{"exits", "fails", "crashes", "meanwhile", "sandboxes", "deletes", "gones", "returns", "sick", "flips",
 	"evicts", "changes", "losses", "nets", "preds", "unknowns", "debugs", "resizes"}
 
-// budget is how often each trouble may still come.
+// budget is how often each trouble may still occur.
 type budget [troubles]uint8
 
-// give is a budget in the form that tables use.
+// give is a budget in the form for test tables.
 type give map[trouble]uint8
 
 func (g give) array() budget {
@@ -110,7 +110,7 @@ func (m *mover) flightsEnd() {
 		if f.canceled {
 			m.add("canceled "+f.action.String(), func(c *node) { c.finish(i, "canceled") })
 			if m.left[fails] == 0 {
-				continue // a canceled action that succeeds all the same costs as much of the budget as a failure
+				continue // a canceled action that succeeds anyway costs as much of the budget as a failure
 			}
 			m.spend(fails, "done, though canceled, "+f.action.String(), func(c *node) { c.finish(i, "") })
 			continue
@@ -182,7 +182,7 @@ func (m *mover) probesTell() {
 		}
 		if (!h.started && spec.StartupProbe != nil) || (h.started && spec.LivenessProbe != nil) {
 			m.spend(sick, "a probe of "+h.id+" fails", func(c *node) {
-				c.health[i].sick = true // readiness is the result of another probe
+				c.health[i].sick = true // readiness comes from another probe
 				c.fate(h.id).doomed = true
 			})
 		}
@@ -192,7 +192,7 @@ func (m *mover) probesTell() {
 	}
 }
 
-// apiActs: what people do to the pod.
+// apiActs adds what users may do to the pod by the API.
 func (m *mover) apiActs() {
 	if m.want != nil {
 		for _, grace := range []int64{30, 5, 0} {
@@ -246,7 +246,7 @@ func (n *node) change() {
 	n.see()
 }
 
-// resize: other resources for the first container, or one container's for another's.
+// resize changes the resources of the first container, or moves some from one container to another.
 func (n *node) resize(how string) {
 	p := n.want.DeepCopy()
 	give := func(i int, cpu, memory string) {
@@ -280,7 +280,7 @@ func (n *node) debug() {
 	n.see()
 }
 
-// nodeActs: what the machine does to the pod.
+// nodeActs adds what may happen to the pod on the node.
 func (m *mover) nodeActs() {
 	if len(m.sandboxes) > 0 && m.sandboxes[0].Ready {
 		m.spend(sandboxes, "sandbox dies", func(c *node) { c.sandboxDies() })
@@ -341,7 +341,7 @@ func (w *world) sandboxDies() {
 	w.look()
 }
 
-// agentEnds: it is killed, and what was in flight was done, half done or not at all, in every mixture.
+// agentEnds adds moves that kill the agent. The actions in flight were done, half done or not done at all, in every combination.
 func (m *mover) agentEnds() {
 	if m.left[crashes] == 0 {
 		return
@@ -370,7 +370,7 @@ func (m *mover) agentEnds() {
 	}
 }
 
-// whileDown: pods go on while no agent runs.
+// whileDown adds what may happen to the pod while no agent runs.
 func (m *mover) whileDown() {
 	m.add("the next agent", func(c *node) { c.rise(false) })
 	m.add("the next agent, cold", func(c *node) { c.rise(true) })

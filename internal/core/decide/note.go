@@ -35,7 +35,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		if o.Err == nil && !slices.Contains(m.StoppedSandboxes, o.Action.ID) {
 			m.StoppedSandboxes = append(m.StoppedSandboxes, o.Action.ID)
 		}
-		// Also after a success: a sandbox that stays ready is not stopped again at once.
+		// This is done after a success too, so that a sandbox which stays ready is not stopped again at once.
 		m.noteRetry(o, pol, false)
 	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
 		if o.Err == nil {
@@ -54,7 +54,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		if o.Err == nil && !o.Unknown { // earlier instances have ended
 			m.Ends.replaced(o.Action.Container)
 		}
-		if o.ID != "" && o.Action.ID == "" { // a container that this action only started has the size that its creator gave it
+		if o.ID != "" && o.Action.ID == "" { // the action created the container, so it also gave the container its size
 			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
 		}
 	case pod.OpPostStart:
@@ -73,9 +73,9 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	return kept
 }
 
-// noteRetry sets, or on success drops, the wait before the same verb on the same thing.
+// noteRetry sets the wait before the same verb may act on the same object again. After a success it drops the wait.
 func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
-	// A wait that ended long ago belongs to something that is gone.
+	// If a wait ended long ago, its object is gone.
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
 		same := r.Op == o.Action.Op && r.ID == o.Action.ID
 		return (same && ok) || (!same && o.Ended.Sub(r.Until) > pol.RetryMax)
@@ -100,8 +100,8 @@ func (r *Retry) again(o pod.Outcome, delay time.Duration) {
 	}
 }
 
-// noteSandbox notes the outcome of a RunPodSandbox. A success sets a wait too, so that sandboxes which die at once are not made
-// again and again without a pause. The wait is dropped once a sandbox has lived longer than Policy.RetryMax.
+// noteSandbox notes the outcome of a RunPodSandbox. A success sets a wait too: if sandboxes die as soon as they run, there is a
+// pause before each new one. The wait is dropped once a sandbox has lived longer than Policy.RetryMax.
 func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 	if o.Err == nil || o.Unknown || o.ID != "" {
 		m.SandboxAttempt, m.SandboxAttemptKnown = max(m.SandboxAttempt, o.Action.Attempt), true
@@ -130,7 +130,7 @@ func Meet(m *Memory, p *v1.Pod, obs *pod.Observed) {
 	}
 }
 
-// stand notes the kind and the index in the spec of a container.
+// stand stores the kind and the index in the spec of a container.
 func (cm *ContainerMemory) stand(p *v1.Pod) {
 	if kind, place, ok := pod.KindOf(p, cm.Name); ok {
 		cm.Kind, cm.Place = kind, uint16(min(place, math.MaxUint16))
@@ -195,7 +195,7 @@ func (cm *ContainerMemory) noteStart(o pod.Outcome, pol *Policy) {
 	if o.Err == nil || o.Unknown || o.ID != "" || o.Action.ID != "" {
 		cm.HighestAttempt, cm.AttemptKnown = max(cm.HighestAttempt, o.Action.Attempt), true
 	}
-	cm.Pulled = false // the next start asks for its image again, as the pull policy says
+	cm.Pulled = false // the next start ensures its image again, as the pull policy says
 	if o.Err == nil && !o.Unknown {
 		cm.WaitingReason, cm.WaitingMessage = "", ""
 		cm.StartDelay, cm.StartUntil, cm.StartFailedID = 0, time.Time{}, ""
@@ -265,8 +265,8 @@ func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
 	return size != (pod.Size{})
 }
 
-// Refresh makes the next turn set volumes up again (a token has to be renewed, an object changed) and forgets
-// the wait of a set-up or a start that failed for want of that object.
+// Refresh makes the next turn set volumes up again, because a token has to be renewed or an object changed. It also drops the
+// wait after a set-up or start that failed because the object was missing.
 func (m *Memory) Refresh() {
 	m.SetUp = false
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool { return r.Op == pod.OpSetUp })

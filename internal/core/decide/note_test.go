@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The reasons of a container that waits for its image, and those that show as ImagePullBackOff between two attempts.
+// The reasons of a container that waits for its image, and those that are shown as ImagePullBackOff between two attempts.
 func TestPullReasons(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -34,8 +34,8 @@ func TestPullReasons(t *testing.T) {
 	}
 }
 
-// The memory of a running container has the list of the spec that has it, and its index there. What is noted stays if the spec
-// no longer has the container.
+// The memory of a running container has the list of the spec that has it, and its index there. The list and the index stay in the
+// memory if the spec no longer has the container.
 func TestMeet(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{

@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// checkStops checks that each stop in a plan has a reason in what really happened, comes in the right order, and has the right
-// grace period.
+// checkStops checks that each stop in a plan has a reason in the true history of the pod, comes in the right order, and has the
+// right grace period.
 func (w *world) checkStops(in *decide.Input, plan *decide.Plan) {
 	if in.Pod == nil && !in.Node.SourcesReady && !w.orphaned && len(plan.Do) > 0 {
 		w.breaks(invSources, "%v before every source has answered", plan.Do[0])
@@ -81,7 +81,7 @@ func (w *world) mayEnd() bool {
 		r := w.record(c.Name)
 		done = done || (r.ran && r.ended && r.code != 0 && !pod.IsSidecar(c) && !mayRunAgain(&p.Spec, c, r.code))
 	}
-	if p.Spec.RestartPolicy == v1.RestartPolicyNever && !w.sandboxRight() { // the pod may not run again in another sandbox
+	if p.Spec.RestartPolicy == v1.RestartPolicyNever && !w.sandboxRight() { // the pod may not run again in another sandbox, so it has to end
 		done = done || slices.ContainsFunc(w.records, func(r record) bool { return r.tried >= 0 })
 	}
 	return done
@@ -147,7 +147,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	}
 }
 
-// stopsBy returns when the grace period of a container is over.
+// stopsBy returns the end of a container's grace period.
 func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f *fate) time.Time {
 	if plan.Ending {
 		grace := w.asked
@@ -235,7 +235,8 @@ func (w *world) owesStart(c *pod.Container) bool {
 	return !never && (h != nil && h.sick || c.State == pod.StateUnknown || !w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID)
 }
 
-// resizeRestarts reports whether a container has other memory than it should, and a policy that restarts it for that.
+// resizeRestarts reports whether a container has another amount of memory than it should, and a resize policy that restarts it in
+// this case.
 func (w *world) resizeRestarts(c *pod.Container) bool {
 	spec := w.spec(c.Name)
 	return spec != nil && len(spec.ResizePolicy) > 0 && w.given[c.ID].MemoryLimit != w.size(c.Name).MemoryLimit

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// invariant is a sentence that holds in every state that a search reaches. planted_test.go has a bug for each.
+// invariant is a statement that must be true in every state that a search reaches. planted_test.go has a bug for each.
 type invariant string
 
 const (
@@ -54,7 +54,7 @@ const (
 	invSandboxBefore invariant = "a container starts in a ready sandbox, with its volumes"
 )
 
-// invariants are those of the search; each has at least one planted bug.
+// invariants are the invariants that the search checks. At least one bug is planted for each.
 var invariants = []invariant{
 	invOneInstance, invStartedOnce, invEnding, invFresh, invPredecessor, invInitFirst, invInitOrder, invInitOnce, invAttempts,
 	invTerminal, invNeverBack, invLeastGrace, invMostGrace, invSidecarsLast, invPolicy, invBackOff, invNeedless, invPreStop,
@@ -69,22 +69,22 @@ type breach struct {
 	text string
 }
 
-// record is the oracle's record of one container name: what really happened, even if the agent does not know it.
+// record has what the oracle knows of a container name: the true history, including what the agent does not know.
 type record struct {
 	name     string
-	tried    int    // highest attempt made; -1: none
-	reserved int    // highest attempt whose name the runtime may keep reserved, and that this agent must know; -1: none
+	tried    int    // highest attempt that was created; -1: none
+	reserved int    // highest attempt whose name the runtime may still have reserved, so that this agent must not use it again; -1: none
 	upIn     string // the sandbox in which it completed (init) or started (sidecar)
 	ran      bool   // an instance has run
 	ended    bool   // the newest instance that ran has ended
-	replaced bool   // it was ended to start again, whatever it ended with
+	replaced bool   // it was ended to start again, whatever its exit code
 	sandbox  string // the sandbox of the newest instance that ran
 	code     int32
 	at       time.Time // when it ended
 	ends     int       // number of ends in a row that count for the back-off
 }
 
-// fate is the oracle's record of one container instance.
+// fate has what the oracle knows of one container instance.
 type fate struct {
 	id          string
 	doomed      bool // a probe or its postStart hook failed: it has to be restarted
@@ -96,9 +96,9 @@ type fate struct {
 	postDone    bool
 	resized     bool          // the agent ended it for its new resources
 	owed        bool          // the agent ended it so that it starts again
-	condemned   bool          // it existed when a rule restarted all
+	condemned   bool          // it existed when a RestartAllContainers rule applied
 	killBegan   time.Time     // when the agent first began to end it while its pod goes on
-	killGrace   time.Duration // its grace period then
+	killGrace   time.Duration // its grace period at that time
 }
 
 func (w *world) record(name string) *record {
@@ -121,7 +121,7 @@ func (w *world) fate(id string) *fate {
 	return &w.fates[len(w.fates)-1]
 }
 
-// checkPlan checks what must be true of every plan.
+// checkPlan checks the invariants of a single plan.
 func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 	starting := map[string]int{}
 	count := func(a pod.Action) {
@@ -159,7 +159,7 @@ func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 	if !plan.WakeAt.IsZero() && !plan.WakeAt.After(in.Now) {
 		w.breaks(invWake, "it is to be woken %s ago", in.Now.Sub(plan.WakeAt))
 	}
-	unknown := in.Pod == nil && !in.Node.SourcesReady // unknown: whether the pod is wanted, so nothing may be done
+	unknown := in.Pod == nil && !in.Node.SourcesReady // it is not known whether the pod is wanted, so nothing may be done
 	if w.terminal && !plan.Ending && !unknown {
 		w.breaks(invNeverBack, "an ending pod came back")
 	}
@@ -207,7 +207,7 @@ func clash(in *decide.Input, a, b pod.Action) bool {
 	sameID := a.ID != "" && a.ID == b.ID
 	switch a.Op {
 	case pod.OpStopContainer:
-		return sameID // whatever the other action is
+		return sameID // a clash, whatever the other action on this ID is
 	case pod.OpPreStop, pod.OpPostStart, pod.OpRemoveContainer:
 		return sameID
 	case pod.OpStartContainer:
@@ -230,7 +230,7 @@ func clash(in *decide.Input, a, b pod.Action) bool {
 	return false
 }
 
-// checkGrace checks that a stop gets what is left of the grace period by the plan's own clock.
+// checkGrace checks that the timeout of a stop is the rest of the grace period that the plan itself states.
 func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return

@@ -43,7 +43,7 @@ func seeing(change func(in *decide.Input)) func(*brain) {
 	}
 }
 
-// forgetting returns a plant that loses something of the memory.
+// forgetting returns a plant that drops a part of the memory.
 func forgetting(change func(m *decide.Memory)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {
@@ -55,7 +55,7 @@ func forgetting(change func(m *decide.Memory)) func(*brain) {
 	}
 }
 
-// doing returns a plant that changes each action of one kind.
+// doing returns a plant that changes every planned action of one kind.
 func doing(op pod.Op, change func(in *decide.Input, a *pod.Action)) func(*brain) {
 	return plan(func(in *decide.Input, p *decide.Plan) {
 		for i := range p.Do {
@@ -66,14 +66,14 @@ func doing(op pod.Op, change func(in *decide.Input, a *pod.Action)) func(*brain)
 	})
 }
 
-// without returns a plant that never does one kind of action.
+// without returns a plant that removes every planned action of one kind.
 func without(op pod.Op) func(*brain) {
 	return plan(func(_ *decide.Input, p *decide.Plan) {
 		p.Do = slices.DeleteFunc(p.Do, func(a pod.Action) bool { return a.Op == op })
 	})
 }
 
-// also returns a plant that adds an action, when there is one to add that is neither planned nor in flight.
+// also returns a plant that adds the action that what returns, if it returns one that is neither planned nor in flight.
 func also(what func(in *decide.Input, p *decide.Plan) (pod.Action, bool)) func(*brain) {
 	return plan(func(in *decide.Input, p *decide.Plan) {
 		a, ok := what(in, p)
@@ -358,8 +358,8 @@ func plantedBugs() []planted {
 	}
 }
 
-// TestPlantedBugs: a proof that finds nothing proves nothing. Each invariant is broken on purpose; the search has to say
-// so, by that invariant's name.
+// TestPlantedBugs shows that the search can fail: it breaks each invariant on purpose, and the search has to report that
+// invariant by its name.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	bugs := plantedBugs()
@@ -396,7 +396,7 @@ func distinct(all []invariant) []invariant {
 	return slices.Compact(all)
 }
 
-// TestPlantedImpurity: a decision that writes to memory is found by the world of the scripts.
+// TestPlantedImpurity shows that the scripts' world notices a Decide that writes to memory.
 func TestPlantedImpurity(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

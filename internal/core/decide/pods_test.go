@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// scope is one pod and what may happen to it.
+// scope is one pod of the search, with the events that may happen to it.
 type scope struct {
 	name       string
 	policy     v1.RestartPolicy
@@ -16,10 +16,10 @@ type scope struct {
 	mains      []v1.Container
 	spec       func(*v1.PodSpec)
 	lag        bool // inspections may be late
-	polite     bool // all main containers end with 0 on TERM
+	polite     bool // all main containers exit with 0 on SIGTERM
 	unadmitted bool // the node has not admitted the pod yet
-	budget     give // in CI
-	deep       give // with -deep
+	budget     give // the budget of an ordinary run, as in CI
+	deep       give // the budget with -deep
 }
 
 func (sc *scope) size() int { return len(sc.inits) + len(sc.mains) }

@@ -6,9 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// MayRestart reports whether a container that ended with this code is started again: its own rules first, then its
-// own restart policy, then the pod's ("restartPolicy ... Always, OnFailure, and Never. The default value is
-// Always").
+// MayRestart reports whether a container that ended with this code is started again. The container's own rules come first, then
+// its own restart policy, then the pod's ("restartPolicy ... Always, OnFailure, and Never. The default value is Always").
 func MayRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	if c.RestartPolicy != nil {
 		if rule := MatchingRule(c, exitCode); rule != nil {

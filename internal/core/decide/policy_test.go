@@ -23,7 +23,7 @@ func TestMayRestart(t *testing.T) {
 	noCodes := []v1.ContainerRestartRule{{Action: restart}}
 	tests := []struct {
 		pod       v1.RestartPolicy
-		container v1.ContainerRestartPolicy // "": none
+		container v1.ContainerRestartPolicy // the container's own restart policy; "": none
 		rules     []v1.ContainerRestartRule
 		code      int32
 		want      bool
@@ -49,8 +49,8 @@ func TestMayRestart(t *testing.T) {
 		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, "Other", 42), 42, false},
 		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, noCodes, 42, false},
 		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, append(noCodes, rules(restart, in, 42)...), 42, true},
-		{v1.RestartPolicyNever, "", rules(restart, in, 42), 42, false}, // rules need a policy of the container's own
-		{v1.RestartPolicyAlways, "Other", nil, 1, true},                // a policy that nobody knows: the pod's
+		{v1.RestartPolicyNever, "", rules(restart, in, 42), 42, false}, // rules without a restart policy of the container itself have no effect
+		{v1.RestartPolicyAlways, "Other", nil, 1, true},                // an unknown policy: the pod's counts
 	}
 	for _, tt := range tests {
 		c := v1.Container{RestartPolicyRules: tt.rules}
@@ -95,8 +95,8 @@ func TestSameContainer(t *testing.T) {
 	}
 }
 
-// TestStarted: a container counts as started when its startup probe has succeeded; without one, when its postStart hook
-// is done; without either, when it runs. What was found of another instance says nothing.
+// TestStarted: a container counts as started when its startup probe has succeeded; without one, when its postStart hook is done;
+// without either, when it runs. Results of another instance do not count.
 func TestStarted(t *testing.T) {
 	t.Parallel()
 	inst := &pod.Container{ID: "app-1"}
@@ -138,7 +138,7 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestDefaultPolicy: the numbers of the documentation.
+// TestDefaultPolicy compares the defaults with the numbers in the documentation.
 func TestDefaultPolicy(t *testing.T) {
 	t.Parallel()
 	want := decide.Policy{
@@ -151,7 +151,7 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// Told is about a pod of the API whose status says that it has ended.
+// Told is true only for a pod of the API whose status says that it has ended.
 func TestTold(t *testing.T) {
 	t.Parallel()
 	of := func(phase v1.PodPhase, source pod.Source) *v1.Pod {
@@ -176,7 +176,8 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// A container without an instance was not ended to start again, although no instance is noted as ended.
+// StartsAgain is false for a container without an instance whose policy is Never: an empty ReplacedID in memory does not match
+// it.
 func TestStartsAgain(t *testing.T) {
 	t.Parallel()
 	never := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}
@@ -222,7 +223,8 @@ func TestNeverMade(t *testing.T) {
 	}
 }
 
-// TestJudgeSandbox: one sandbox, ready, with the pod's kind of network and an address.
+// TestJudgeSandbox checks the conditions of a right sandbox: it is the only one that is ready, and has the pod's kind of network
+// and an address.
 func TestJudgeSandbox(t *testing.T) {
 	t.Parallel()
 	ready := pod.Sandbox{ID: "a", Ready: true, IPs: []string{"10.0.0.1"}}

@@ -6,7 +6,8 @@ import "github.com/wherry-node/wherry/internal/core/pod"
 type Probed struct {
 	Name string // the container's
 	ID   string // the instance's
-	// Started: there is no startup probe, or it has succeeded. Ready: started, and there is no readiness probe or it says so.
+	// Started: there is no startup probe, or it has succeeded. Ready: the container is started, and it has no readiness probe or
+	// the probe succeeds.
 	Started bool
 	Ready   bool
 	Failed  FailedProbe

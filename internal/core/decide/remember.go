@@ -30,7 +30,7 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 	for _, e := range plan.Ends {
 		kept = m.Ends.begin(e) || kept
 	}
-	for _, r := range plan.Replaced { // written before the stop begins, because the next agent may find it done
+	for _, r := range plan.Replaced { // stored before the stop begins, because the next agent may find the container already stopped
 		if cm := m.Ensure(r.Name); cm.ReplacedID != r.ID || cm.ReplacedFor != r.Cause {
 			cm.ReplacedID, cm.ReplacedFor, kept = r.ID, r.Cause, true
 		}

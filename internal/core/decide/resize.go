@@ -8,20 +8,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Resize is a change of a pod's resources on its way:
-//
-//	asked for ──► Pending (Deferred, Infeasible) ──► InProgress (Error) ──► done
-//	          └──────── it fits now ────────────────┘
-//
-// Both may be true: the change before is still being made while the next has to wait.
+// Resize is a change of a pod's resources that is not complete:
 type Resize struct {
-	// Pending is the reason why the node has not accepted what the spec asks for: Deferred or Infeasible; empty: it
-	// has. Generation is the pod's that was judged, Since when this reason began.
+	// Pending is the reason why the node has not accepted the resources in the spec: Deferred or Infeasible; empty: the node has
+	// accepted them. Generation is the generation of the pod for which the node decided this, and Since is when the reason began.
 	Pending           string
 	PendingMessage    string
 	PendingGeneration int64
 	PendingSince      time.Time
-	// InProgress: accepted, and not all containers have what they should. Error is why, where it was tried and failed.
+	// InProgress: the node has accepted new resources, and not all containers have them yet. Error is why the last attempt to
+	// give them failed.
 	InProgress bool
 	Error      string
 	Generation int64
@@ -33,7 +29,7 @@ func (r *Resize) Accept(generation int64, now time.Time) {
 	*r = Resize{InProgress: true, Generation: generation, Since: now}
 }
 
-// Defer notes why the node has not accepted what a generation of the spec asks for. It reports whether that is new.
+// Defer stores why the node has not accepted the resources in a generation of the spec. It reports whether this is new.
 func (r *Resize) Defer(reason, message string, generation int64, now time.Time) (changed bool) {
 	if r.Pending == reason && r.PendingMessage == message && r.PendingGeneration == generation {
 		return false
@@ -45,7 +41,7 @@ func (r *Resize) Defer(reason, message string, generation int64, now time.Time) 
 	return true
 }
 
-// Withdraw notes that the spec no longer asks for what was pending.
+// Withdraw ends a pending resize, because the spec no longer asks for it.
 func (r *Resize) Withdraw() { r.Pending, r.PendingMessage = "", "" }
 
 // done ends the resize in progress, and reports whether there was one.
@@ -55,8 +51,8 @@ func (r *Resize) done() bool {
 	return was
 }
 
-// fail notes that the resize in progress failed, and reports whether its message is new. A resize that nobody accepted, after a
-// lost checkpoint, is in progress from its first failure.
+// fail stores that the resize in progress failed, and reports whether its message is new. If the memory of the resize is lost
+// with a checkpoint, the first failure puts it in progress again.
 func (r *Resize) fail(p *v1.Pod, o pod.Outcome) (changed bool) {
 	if !r.InProgress && p != nil {
 		r.InProgress, r.Generation, r.Since = true, p.Generation, o.Ended
@@ -122,7 +118,7 @@ func (t *turn) resize() {
 		return
 	}
 	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpStartContainer) || t.busy(pod.OpResize) || t.begins() {
-		return // a container, also an ephemeral one, is starting or has yet to restart
+		return // another container, which may be ephemeral, is starting or has yet to restart
 	}
 	m := t.in.Memory
 	if m.GroupSized && m.GroupSize != t.size("") {
@@ -148,8 +144,8 @@ func (t *turn) resizeGroup(size pod.Size, why pod.Why) {
 	}
 }
 
-// resizable returns the next running container to resize; one that shrinks comes before one that grows. open reports that
-// another container has yet to get its size: it restarts for it, or is starting.
+// resizable returns the next running container to resize; one that shrinks comes before one that grows. open reports that another
+// container has yet to get its size, because it restarts for the resize or is starting.
 func (t *turn) resizable() (next *v1.Container, open bool) {
 	nextShrinks := false
 	for _, list := range [...][]v1.Container{t.in.Pod.Spec.InitContainers, t.in.Pod.Spec.Containers} {
@@ -167,7 +163,7 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 			shrinks := have.Shrinks(t.size(c.Name))
 			switch {
 			case !differs:
-			case inst.State == pod.StateCreated: // the runtime can resize it once it runs
+			case inst.State == pod.StateCreated: // the runtime can resize it only when it runs
 				open = open || inst.ID != t.memory(c.Name).StartFailedID
 			case resizeRestarts(c, have, t.size(c.Name)) || t.stopping(inst.ID):
 				open = true
@@ -190,10 +186,10 @@ func (t *turn) restartsChanged(inst *pod.Container) bool {
 
 // differs returns the size of a container, and whether it differs from the size that the container should have.
 //
-// If this agent gave the container its size, that size counts, whatever the runtime reports. If an earlier agent did, the
-// report of the runtime counts first; for what it does not report, the noted size counts, or, if none was noted, the size that
-// the container should have. An init container that is not a sidecar never restarts for a resize: validation rejects a resize
-// that would need it.
+// If this agent gave the container its size, that size counts, whatever the runtime reports. If an earlier agent gave it, the
+// runtime's report counts. For resources that the runtime does not report, the size in memory counts, or, without one, the size
+// that the container should have. An init container that is not a sidecar never restarts for a resize: validation rejects a
+// resize that would need it.
 func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
 	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
 		return pod.Size{}, false
@@ -232,7 +228,7 @@ func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
 	return differs && resizeRestarts(c, have, t.size(c.Name))
 }
 
-// resizeRestarts reports whether the resize policy of a resource that differs demands a restart: "RestartContainer: Restart the
+// resizeRestarts reports whether the resize policy of a changed resource demands a restart: "RestartContainer: Restart the
 // container to apply the new resource values". NotRequired is the default.
 func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
 	for _, p := range c.ResizePolicy {

@@ -10,12 +10,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// This file is the core rule: for which causes the agent ends a container, how long the container has to end, what starts it
-// again, and what its Killing event says. To change what follows from a failed liveness probe, change its row of the table,
-// and look at the script testdata/decide/liveness-failure-restarts.txt.
+// This file is the core rule: for which causes the agent ends a container, how long the container has to end, what decides
+// whether it starts again, and what its Killing event says. To change what follows from a failed liveness probe, change its row
+// of the table, and look at the script testdata/decide/liveness-failure-restarts.txt.
 //
 //	Input.Observed, Hashes, Sizes ─┐               killFor             exited
-//	what probes and hooks said ────┼─► causeOf ──► grace, preStop, ──► starts again? ──► start
+//	results of probes and hooks ───┼─► causeOf ──► grace, preStop, ──► starts again? ──► start
 //	                               │               StopContainer       after its back-off
 //	Memory.Ends ───────────────────┘
 //
@@ -31,7 +31,7 @@ type rule struct {
 	event string
 }
 
-// grace is how long a container has to end.
+// grace says which grace period a container gets.
 type grace uint8
 
 const (
@@ -40,18 +40,18 @@ const (
 	graceNone               // none, and without its preStop hook
 )
 
-// again is what starts a container again that was ended for a cause.
+// again says whether a container that was ended for a cause starts again.
 type again uint8
 
 const (
-	byPolicy    again = iota // its exit code under its rules and its restart policy
+	byPolicy    again = iota // its exit code decides, under its rules and its restart policy
 	unlessNever              // it starts whatever its exit code is, unless its restart policy is Never: then byPolicy
-	always                   // it was asked to change: it starts whatever its policy is, and its end is no crash
+	always                   // its definition or resources changed: it starts again whatever its policy is, and its end is no crash
 )
 
-// rules is the table of causes. A row names only the columns that its cause has an effect on.
+// rules is the table of causes. A row sets only the columns that differ from their zero value.
 var rules = [...]rule{
-	// The container is not the one that should run, or has to be replaced. When: see causeOf.
+	// These containers are not as the spec wants them, or have failed. See causeOf for when each cause applies.
 	{pod.CauseSandbox, gracePod, unlessNever, WhyStray, ""},
 	{pod.CauseUnknown, gracePod, unlessNever, WhyUnknown, ""},
 	{pod.CauseChanged, gracePod, always, WhyChanged, "$Container definition changed$again"},
@@ -59,11 +59,11 @@ var rules = [...]rule{
 	{pod.CauseStartup, graceProbe, unlessNever, WhyStartup, "$Container failed startup probe$again"},
 	{pod.CauseLiveness, graceProbe, unlessNever, WhyLiveness, "$Container failed liveness probe$again"},
 	{pod.CausePostStart, gracePod, byPolicy, WhyPostStartFailed, "FailedPostStartHook"},
-	// It does not start again: the spec does not have it, or a newer instance runs in its place.
+	// A stray does not start again: the spec does not have it, or a newer instance runs instead.
 	{cause: pod.CauseStray, why: WhyStray},
-	// All containers of the pod end, are removed and begin anew. When: see restartAll.
+	// All containers of the pod end, are removed and start again. See restartAll for when.
 	{cause: pod.CauseRestartAll, grace: graceNone, why: WhyRestartAll},
-	// The pod ends within what is left of its grace period, and nothing starts again. When: see (*turn).end.
+	// The pod ends within the rest of its grace period, and nothing starts again. See (*turn).end for when.
 	{cause: pod.CauseUnwanted, why: WhyUnwanted},
 	{cause: pod.CauseRejected, why: WhyRejected},
 	{cause: pod.CauseDeleted, why: WhyDeleted},
@@ -75,7 +75,8 @@ var rules = [...]rule{
 	{cause: pod.CauseSandboxLost, why: WhyCannotRestart},
 }
 
-// ruleOf returns the row of a cause. For CauseNone and for a name that only an older agent knew, it has no text and no effect.
+// ruleOf returns the rule of a cause. For CauseNone, and for a cause that only older agents knew, the row has no text and no
+// effect.
 func ruleOf(c pod.Cause) rule {
 	for i := range rules {
 		if rules[i].cause == c {
@@ -85,8 +86,8 @@ func ruleOf(c pod.Cause) rule {
 	return rule{}
 }
 
-// causeOf returns the cause for which a living container has to end; none: there is no such cause. The first one counts.
-// spec is nil where the pod does not have the container.
+// causeOf returns the cause for which a living container has to end; none: there is no such cause. The first one counts. spec is
+// nil if the pod's spec does not have the container.
 func (t *turn) causeOf(spec *v1.Container, inst *pod.Container) pod.Cause {
 	cm, failed := t.memory(inst.Name), t.in.Probed.Of(inst).Failed
 	switch {
@@ -125,8 +126,8 @@ func (t *turn) stopStrays() {
 	}
 }
 
-// running looks after a living container. It is ended if there is a cause, or if its end has begun, whatever its probes say
-// meanwhile; otherwise its postStart hook runs.
+// running decides about a living container. The container is ended if there is a cause for it, or if its end has begun earlier,
+// whatever its probes say by now. Otherwise its postStart hook runs.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
 	cause, end := t.causeOf(c, inst), t.in.Memory.Ends.of(inst.ID)
 	switch {
@@ -146,8 +147,8 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	return stepUp
 }
 
-// killFor ends one container for a cause, within the grace period of its row, and settles that it starts again where the row
-// says so. blocked: it has to outlive other containers.
+// killFor ends one container for a cause, within the grace period of the cause's rule, and plans that it starts again if the rule says so.
+// blocked: the container has to outlive others.
 func (t *turn) killFor(cause pod.Cause, why pod.Why, inst *pod.Container, blocked bool) {
 	begun := len(t.plan.Do)
 	t.kill(inst, t.graceLeft(inst, cause), cause, why, blocked)
@@ -157,7 +158,7 @@ func (t *turn) killFor(cause pod.Cause, why pod.Why, inst *pod.Container, blocke
 }
 
 // graceLeft returns what is left of the grace period of a container. When the container ends alone, the period starts when the
-// agent first decides to end it, and its length is fixed then: a probe that fails later does not change it.
+// agent first decides to end it, and its length is fixed at that moment, so a probe that fails later does not change it.
 func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	r := ruleOf(cause)
 	switch {
@@ -171,7 +172,7 @@ func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	}
 	whole := specGrace(&t.in.Pod.Spec)
 	if own := t.in.Probed.Of(c).Failed.Grace; r.grace == graceProbe && own != nil {
-		whole = seconds(*own)
+		whole = pod.Seconds(*own)
 	}
 	t.plan.Ends = append(t.plan.Ends, End{Name: c.Name, ID: c.ID, Cause: cause, Began: t.in.Now, Grace: whole})
 	return whole
@@ -216,15 +217,15 @@ func (e *Ends) replaced(name string) {
 	*e = slices.DeleteFunc(*e, func(end End) bool { return end.Name == name })
 }
 
-// replace settles that a container that is being ended starts again, if the row of the cause overrides its restart policy.
-// Regular init containers have rules of their own, ephemeral containers never start again.
+// replace plans that a container which is being ended starts again, if the row of the cause overrides its restart policy. This
+// does not apply to regular init containers, which have rules of their own, and to ephemeral containers, which never start again.
 func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
 	spec := pod.SpecOf(t.in.Pod, inst.Name)
 	if spec == nil || t.isEphemeral(inst.Name) || t.isInit(spec) && !pod.IsSidecar(spec) || t.in.Observed.Newest(inst.Name).ID != inst.ID {
 		return
 	}
 	switch ruleOf(cause).again {
-	case unlessNever: // under Always it starts again in any case
+	case unlessNever: // with the policy Always it starts again in any case
 		if restartPolicy(&t.in.Pod.Spec, spec) != v1.RestartPolicyOnFailure {
 			return
 		}
@@ -246,8 +247,8 @@ func (cm *ContainerMemory) replaced(id string) (pod.Cause, bool) {
 	return cm.ReplacedFor, id != "" && cm.ReplacedID == id
 }
 
-// crash reports whether the end of a container that was replaced for a cause counts for its back-off. Checkpoints of older
-// agents name no cause where the container was changed or resized, and other names for the rest.
+// crash reports whether the end of a container that was replaced for a cause counts for its back-off. Checkpoints of older agents
+// have no cause for a changed or resized container, and other names for the other causes.
 func crash(c pod.Cause) bool { return c != pod.CauseNone && ruleOf(c).again != always }
 
 // exited starts a dead container again where the cause of its end or its policy says so, after its back-off.
@@ -268,8 +269,8 @@ func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory,
 	return t.start(c, cm, why, hold)
 }
 
-// StartsAgain reports whether a container that ended is started again: the agent ended it for that, or its restart policy demands
-// it.
+// StartsAgain reports whether a container that ended is started again: the agent ended it in order to start it again, or its
+// restart policy demands it.
 func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id string, exitCode int32) bool {
 	if _, replaced := cm.replaced(id); replaced {
 		return true
@@ -277,7 +278,7 @@ func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id stri
 	return MayRestart(spec, c, exitCode)
 }
 
-// messageStopping is the message of a Killing event that has no cause to name.
+// messageStopping is the message of a Killing event whose cause has no text of its own.
 const messageStopping = "Stopping container $name"
 
 // Killing returns the message of the Killing event of a container that ends for a cause: the event column of the table, with

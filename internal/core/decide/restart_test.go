@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The Killing event says why in upstream's words, and promises a restart only where there will be one.
+// The Killing event gives the cause in upstream's words, and announces a restart only if there will be one.
 func TestKilling(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
 
-// TestScripts runs testdata/decide/*.txt. A script is lines: a comment begins with #; a command stands at the
-// beginning of a line; what it prints stands below it, indented. `go test -update` rewrites what is printed.
+// TestScripts runs testdata/decide/*.txt. A script is lines: a comment begins with #; a command starts at the beginning of a
+// line; its output follows, indented. `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/decide/*.txt")
@@ -136,7 +136,7 @@ func (s *script) printPlan(p decide.Plan) {
 	s.print("= %s: %s%s", p.Phase, p.Why, wake)
 }
 
-// settle takes turns and lets everything in flight end well (or as its fault says) until nothing moves.
+// settle takes turns and lets every action in flight succeed (or fail as its fault says) until nothing changes.
 func (s *script) settle() {
 	for range 60 {
 		p := s.turn()
@@ -174,7 +174,7 @@ func (s *script) complete() bool {
 	return any
 }
 
-// advance moves the clock, through every moment at which something in flight ends.
+// advance moves the clock forward and stops at every time at which an action in flight ends.
 func (s *script) advance(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.complete()
@@ -226,8 +226,8 @@ func (s *script) shows(f []string) {
 	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
-// trouble: "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app" (it
-// ignores TERM), "polite app" (it ends with 0 on TERM).
+// trouble reads "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app" (it ignores
+// SIGTERM) and "polite app" (it exits with 0 on SIGTERM).
 func (s *script) trouble(f []string) {
 	switch f[0] {
 	case "fault":
@@ -247,7 +247,7 @@ func (s *script) trouble(f []string) {
 	}
 }
 
-// event is what the world does to the pod.
+// event makes something happen to the pod from outside the agent.
 func (s *script) event(f []string) {
 	arg := func(i int) string {
 		if i < len(f) {
@@ -264,12 +264,12 @@ func (s *script) event(f []string) {
 			c.State = map[string]pod.ContainerState{
 				"unknown": pod.StateUnknown, "created": pod.StateCreated, "running": pod.StateRunning}[arg(2)]
 		})
-	case "hash": // hash app: nobody has written of which definition it was made
+	case "hash": // hash app: the container has no annotation with the hash of its definition
 		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = "" })
 	case "stray": // a container that the spec does not have
 		c := pod.Container{ID: arg(1) + "-0", Name: arg(1), SandboxID: s.sandboxes[0].ID, State: pod.StateRunning, StartedAt: s.now, Grace: -1}
 		s.containers = append(s.containers, c)
-	case "zombie": // an older instance turns out to live beside the newest
+	case "zombie": // an older instance turns out to be alive beside the newest
 		s.onContainer(arg(1), func(c *pod.Container) {
 			old := *c
 			old.ID, old.State, old.Attempt = "zombie", pod.StateRunning, 0
@@ -288,7 +288,7 @@ func (s *script) event(f []string) {
 		s.probed(arg(1), arg(2))
 	case "delete", "stop", "reject":
 		s.ending(f)
-	case "gone": // gone grace=0: and what its source said last
+	case "gone": // gone grace=0: the pod leaves its source, whose last deletion had this grace period
 		s.was, s.pod = s.pod, nil
 		if val, ok := strings.CutPrefix(arg(1), "grace="); ok {
 			n, _ := strconv.ParseInt(val, 10, 64)
@@ -296,7 +296,7 @@ func (s *script) event(f []string) {
 		}
 	case "back":
 		s.pod, s.lastGrace = s.was, nil
-	case "change": // change app: a new image; change app back: the one before
+	case "change": // change app: a new image; change app back: the image before
 		image := s.spec(f[1]).Image
 		if s.spec(f[1]).Image = image + "-v2"; arg(2) == "back" {
 			s.spec(f[1]).Image = strings.TrimSuffix(image, "-v2")
@@ -304,12 +304,12 @@ func (s *script) event(f []string) {
 		s.hashes[f[1]] = s.spec(f[1]).Image
 	case "resize":
 		s.resize(f)
-	case "progress": // what the status reports of a resize
+	case "progress": // prints what the status reports about a resize
 		s.print("in progress=%v error=%q", s.mem.Resize.InProgress, s.mem.Resize.Error)
 	case "node":
 		s.onNode(arg(1))
 	case "crash":
-		if arg(1) == "lost" { // and the checkpoint with it
+		if arg(1) == "lost" { // crash lost: the checkpoint is lost too
 			s.saved, s.mem, s.said = decide.Memory{Grant: decide.Grant{StartTime: epoch}}, decide.Memory{}, nil
 		}
 		s.crash(arg(1) == "done")
@@ -319,7 +319,7 @@ func (s *script) event(f []string) {
 		s.status(f)
 	case "inspect":
 		s.inspect()
-	case "hold": // only inspections that the script asks for
+	case "hold": // from now on there are only the inspections that the script asks for
 		s.noInspect = true
 	case "lingers": // a canceled action ends only when the script says so
 		s.lingers = true
@@ -340,7 +340,7 @@ func (s *script) onContainer(name string, do func(*pod.Container)) {
 	do(c)
 }
 
-// exits ends a container, at a time that the runtime does or does not say.
+// exits ends a container, at a time that the runtime may not report.
 func (s *script) exits(c *pod.Container, f []string) {
 	n, _ := strconv.Atoi(f[2])
 	s.exit(c, int32(n))
@@ -372,7 +372,7 @@ func (s *script) onSandbox(what string) {
 	}
 	sb := &s.sandboxes[0]
 	switch what {
-	case "dies": // and takes its containers along
+	case "dies": // all its containers die too
 		sb.Ready = false
 		for i := range s.containers {
 			if c := &s.containers[i]; c.SandboxID == sb.ID && c.Alive() {
@@ -413,7 +413,7 @@ func (s *script) probed(name, what string) {
 	s.said.Set(said)
 }
 
-// ending: "delete grace=30", "stop Evicted grace=0", "reject OutOfcpu".
+// ending reads "delete grace=30", "stop Evicted grace=0" and "reject OutOfcpu".
 func (s *script) ending(f []string) {
 	var grace *int64
 	reason := ""

@@ -41,7 +41,8 @@ func (s *step) String() string {
 	return strings.Join(events, "\n  ")
 }
 
-// searchPolicy has one-second waits, so that the order of events counts and not how long a path is.
+// searchPolicy has waits of one second, so that paths stay short. The search is about the order of events, not about the lengths
+// of waits.
 func searchPolicy() decide.Policy {
 	p := decide.DefaultPolicy()
 	p.BackOffInitial, p.BackOffMax = time.Second, time.Second
@@ -50,8 +51,8 @@ func searchPolicy() decide.Policy {
 	return p
 }
 
-// TestSearch walks every order of events that small pods can meet within a budget, holds the invariants in every
-// state, and lets every state come to rest when the environment is friendly: it must reach the pod's wanted end.
+// TestSearch walks every order of events that may happen to small pods within a budget. It checks the invariants in every state.
+// From every state, if the environment is friendly from then on, the pod must reach its wanted end.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	var states, moves, rests, failed atomic.Int64
@@ -86,7 +87,7 @@ func TestSearch(t *testing.T) {
 	t.Logf("%d pods, %d invariants: %d states, %d transitions, %d friendly ends", len(scopes()), len(invariants), states.Load(), moves.Load(), rests.Load())
 }
 
-// mark is a state, hashed: 128 bits, so that no two of some millions are taken for one.
+// mark is the hash of a state. It has 128 bits, so that no two of several million states have the same.
 type mark [2]uint64
 
 type search struct {
@@ -97,11 +98,11 @@ type search struct {
 	rests  int
 	depth  int
 	found  []string
-	until  invariant     // stop stop as soon as this invariant is broken
-	broken []invariant   // all that were
-	failed *atomic.Int64 // other searches that failed, where one failure is enough
+	until  invariant     // if not empty, the search stops when this invariant is broken
+	broken []invariant   // all invariants that were broken
+	failed *atomic.Int64 // number of other searches that failed, if one failure is enough
 	most   int
-	part   bool // stop at most states without a word (-short)
+	part   bool // stopping at most states is no error (-short)
 	buf    []byte
 }
 
@@ -121,7 +122,7 @@ func (s *search) run(w *world, left budget) {
 	for len(stack) > 0 && len(s.found) < 3 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if len(n.broken) > 0 { // whether the state is new or not: it is the way here that broke something
+		if len(n.broken) > 0 { // also in a state that was visited before, because it was the path to it that broke something
 			s.report(n.broken, n.path)
 			if s.until != "" && slices.Contains(s.broken, s.until) {
 				return
@@ -159,7 +160,7 @@ func (s *search) run(w *world, left budget) {
 	}
 }
 
-// report keeps what was broken. A search for a planted bug goes on until it finds the invariant that it looks for.
+// report records the broken invariants. A search for a planted bug goes on until it finds the invariant that it looks for.
 func (s *search) report(broken []breach, path *step) {
 	var lines []string
 	for _, b := range broken {
@@ -171,7 +172,7 @@ func (s *search) report(broken []breach, path *step) {
 	}
 }
 
-// move clones a state, lets something happen and the agent take its turns.
+// move clones a state, applies an event to it and lets the agent take its turns.
 func (n node) move(event string, do func(*node)) node {
 	c := node{world: n.clone(), left: n.left, path: &step{event, n.path}, depth: n.depth + 1}
 	do(&c)
@@ -206,9 +207,9 @@ func (w *world) canceled() int {
 	return count
 }
 
-// rest lets the environment be friendly: everything that was begun ends well, init containers complete, probes succeed,
-// sources answer, time passes when nothing else does. The pod must reach its wanted end. Where a state is met from which
-// it did, that is known.
+// rest continues with a friendly environment: actions succeed, init containers complete, probes succeed, sources answer, and time
+// passes when nothing else happens. The pod must reach its wanted end. rest stops early at a state from which an earlier call
+// reached it.
 func (s *search) rest(n node) {
 	s.rests++
 	c := node{world: n.clone()}
@@ -251,7 +252,7 @@ func (s *search) pass(keys []mark) {
 	}
 }
 
-// friendly makes one good thing happen, and reports whether there was one.
+// friendly makes one helpful event happen, and reports whether there was one.
 func (n *node) friendly(plan *decide.Plan) bool {
 	moved := len(plan.Do) > 0
 	for len(n.flights) > 0 {
@@ -300,12 +301,12 @@ func (n *node) friendly(plan *decide.Plan) bool {
 	return moved
 }
 
-// completes reports whether a container is an init container and no sidecar.
+// completes reports whether a container is an init container that is not a sidecar.
 func (w *world) completes(name string) bool {
 	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !pod.IsSidecar(&c) })
 }
 
-// missed says what keeps a pod at rest from its wanted end.
+// missed returns what a pod at rest lacks for its wanted end.
 func (n *node) missed(plan *decide.Plan) (invariant, string) {
 	switch {
 	case len(plan.Do) > 0:
@@ -379,7 +380,7 @@ func (n *node) missedRun() (invariant, string) {
 	return "", ""
 }
 
-// missedSize says which size is not what the node has accepted.
+// missedSize returns which size differs from the one that the node has accepted.
 func (n *node) missedSize() string {
 	if !n.sized {
 		return ""
@@ -399,7 +400,7 @@ func (n *node) missedSize() string {
 	return ""
 }
 
-// key returns a hash of all that the future of a state depends on, with times relative to now.
+// key returns a hash of everything in a state that its future depends on, with times relative to now.
 func (s *search) key(n *node, budget bool) mark {
 	k := keyer{buf: s.buf[:0], now: n.now}
 	if budget {

@@ -6,11 +6,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// step is how far a container is.
+// step is how far a container has come.
 type step uint8
 
 const (
-	stepWait step = iota // nothing can be done for it now, because of a back-off or of another container, or ever
+	stepWait step = iota // nothing can be done for it: it waits for a back-off or another container, or will never run again
 	stepBusy             // it is being started or stopped
 	stepUp               // it runs and its postStart hook is done
 )
@@ -22,7 +22,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 	}
 	cm := t.memory(c.Name)
 	if inst == nil {
-		if !t.passed(cm.CrashUntil) { // it ended before all containers were restarted
+		if !t.passed(cm.CrashUntil) { // the container ended before all containers were restarted
 			return stepWait
 		}
 		return t.start(c, cm, first, hold)
@@ -90,7 +90,7 @@ func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
 	return stepBusy
 }
 
-// adopt starts a container that was created and not started, by an earlier agent or by a start that was cut short.
+// adopt starts a container that was created but not started, because an earlier agent or a canceled start left it so.
 func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	if t.aliveNamed(inst.Name) {
 		return stepBusy
@@ -125,7 +125,7 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	return attempt
 }
 
-// changed reports whether a container was made from another definition than the spec has now.
+// changed reports whether a container was created from another definition than the one that the spec has now.
 func (t *turn) changed(c *pod.Container) bool {
 	want := t.in.Hashes[c.Name]
 	return want != "" && c.SpecHash != "" && want != c.SpecHash

@@ -17,7 +17,7 @@ func (t *turn) end() pod.Cause {
 			t.plan.Why = WhySources
 			return pod.CauseNone
 		case t.stale && in.Memory.StopBegan.IsZero():
-			t.plan.Why = WhyInspect // the annotations of its containers give the grace period
+			t.plan.Why = WhyInspect // the grace period is in the annotations of the pod's containers, which an inspection has to read first
 			return pod.CauseNone
 		}
 		t.plan.Orphaned = true
@@ -59,9 +59,9 @@ func (t *turn) deadline() time.Time {
 		return time.Time{}
 	}
 	start := t.in.Memory.StartTime
-	// The status of a static pod comes from its mirror, which others can write.
+	// The status of a static pod comes from its mirror, which other clients can change.
 	if pod.IsStatic(t.in.Pod) && !start.IsZero() {
-		return start.Add(seconds(*ads))
+		return start.Add(pod.Seconds(*ads))
 	}
 	if st := t.in.Pod.Status.StartTime; st != nil && (start.IsZero() || st.Time.Before(start)) {
 		start = st.Time
@@ -69,7 +69,7 @@ func (t *turn) deadline() time.Time {
 	if start.IsZero() {
 		return time.Time{}
 	}
-	return start.Add(seconds(*ads))
+	return start.Add(pod.Seconds(*ads))
 }
 
 // terminate ends the pod: it stops the containers within the grace period, then the sandboxes, then tears down volumes and
@@ -151,7 +151,7 @@ func (t *turn) askedGrace() time.Duration {
 	}
 	grace := specGrace(&in.Pod.Spec)
 	if s := in.Pod.DeletionGracePeriodSeconds; s != nil {
-		grace = seconds(*s)
+		grace = pod.Seconds(*s)
 	}
 	if in.Memory.Stop != nil && in.Memory.Stop.Grace != nil {
 		grace = min(grace, *in.Memory.Stop.Grace)
@@ -163,7 +163,7 @@ func (t *turn) askedGrace() time.Duration {
 // its containers carry as an annotation.
 func (t *turn) orphanGrace() time.Duration {
 	if s := t.in.LastGrace; s != nil {
-		return seconds(*s)
+		return pod.Seconds(*s)
 	}
 	grace := -time.Nanosecond // unknown
 	for i := range t.in.Observed.Containers {
@@ -185,10 +185,9 @@ func (t *turn) graceShrank() bool {
 	return t.plan.StopGrace < t.in.Memory.StopGrace
 }
 
-// stopAlive ends every living container, sidecars last and in reverse order ("the kubelet will delay sending the TERM
-// signal to these sidecar containers until the last main container has fully terminated. The sidecar containers will be
-// terminated in the reverse order they are defined in the Pod spec"). It
-// reports whether any container is alive.
+// stopAlive ends every living container, the sidecars last and in reverse order ("the kubelet will delay sending the TERM signal
+// to these sidecar containers until the last main container has fully terminated. The sidecar containers will be terminated in
+// the reverse order they are defined in the Pod spec"). It reports whether any container is alive.
 func (t *turn) stopAlive(cause pod.Cause, why pod.Why) bool {
 	alive := false
 	for i := range t.in.Observed.Containers {
@@ -220,7 +219,7 @@ func (t *turn) blocked(c *pod.Container) bool {
 
 const noRank = -1
 
-// initRank returns the place of a container among the init containers, or noRank. (An init container that is not a sidecar has
+// initRank returns the index of a container among the init containers, or noRank. (An init container that is not a sidecar has
 // ended before any later container starts.)
 func (t *turn) initRank(name string) int {
 	if t.in.Pod == nil { // the pod's object is gone, so the memory of the container's last start counts

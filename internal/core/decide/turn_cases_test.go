@@ -40,6 +40,16 @@ func endTurns() []turnCase {
 			}
 		}}
 	}
+	byNode := func(name string, change func(*moment)) turnCase {
+		c := excess("of a pod that the node has ended, and the API does not know it"+name, true, v1.PodRunning, "app-0")
+		ended := c.change
+		c.change = func(m *moment) {
+			ended(m)
+			m.Pod.DeletionTimestamp, m.Memory.Stop = nil, &decide.Stop{Reason: "Evicted"}
+			change(m)
+		}
+		return c
+	}
 	reject := func(m *moment) {
 		m.Memory.SetUp, m.Memory.Stop = false, &decide.Stop{Reason: "OutOfcpu", Rejected: true}
 		m.Observed.Sandboxes, m.Observed.Containers = nil, nil
@@ -77,6 +87,9 @@ func endTurns() []turnCase {
 		}},
 		excess("of a pod that has ended, as the API knows", true, v1.PodFailed, "app-0"),
 		excess("of a pod that has ended, and the API does not know it", true, v1.PodRunning, "app-0"),
+		byNode("", func(*moment) {}),
+		byNode("; it is static", func(m *moment) { m.Pod.Annotations = map[string]string{pod.AnnotationSource: pod.SourceFile.String()} }),
+		byNode("; it is not torn down", func(m *moment) { m.Memory.TornDown = false }),
 		excess("of a pod that has ended, and the node has room for it", true, v1.PodFailed, "other"),
 		excess("of a pod that goes on", false, v1.PodRunning, "app-0"),
 		{"a sidecar of a pod that has an object waits by its spec", []v1.Container{sidecar("side"), app}, func(m *moment) {
@@ -102,7 +115,7 @@ func resizeTurns() []turnCase {
 	size := func(n int64) pod.Size {
 		return pod.Size{CPURequest: n * 1000, CPULimit: n * 1000, MemoryRequest: n << 30, MemoryLimit: n << 30}
 	}
-	has := func(m *moment, name string, n int64) { // has makes n the size of a container, in the memory and in the runtime
+	has := func(m *moment, name string, n int64) { // has sets the size of a container to n, in the memory and in the runtime
 		m.cm(name).Size, m.c(name).Actual = size(n), size(n)
 	}
 	group := func(m *moment, n int64) { m.Memory.GroupSize = size(n) }

@@ -31,7 +31,7 @@ func TestTurns(t *testing.T) {
 	golden(t, "testdata/turns.txt", b.String())
 }
 
-// writePlan prints a plan with all that it says.
+// writePlan prints all fields of a plan.
 func writePlan(b *strings.Builder, plan *decide.Plan) {
 	for _, a := range plan.Do {
 		fmt.Fprintf(b, "    %s", a)
@@ -85,10 +85,10 @@ var now = epoch.Add(time.Hour)
 // moment is the input of one decision, with methods to change it.
 type moment struct{ decide.Input }
 
-// turnCase is one row: the containers of a pod that runs, and what is different.
+// turnCase is one case: the containers of a running pod, and a change to its moment.
 type turnCase struct {
 	name       string
-	containers []v1.Container // sidecars and those called init are init containers
+	containers []v1.Container // sidecars, and containers named init, become init containers
 	change     func(*moment)
 }
 
@@ -150,13 +150,13 @@ func (m *moment) without(name string) {
 	m.Observed.Containers = slices.DeleteFunc(m.Observed.Containers, func(c pod.Container) bool { return c.Name == name })
 }
 
-// exited: it has ended just now.
+// exited makes a container end now.
 func (m *moment) exited(name string, code int32) {
 	c := m.c(name)
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, now
 }
 
-// instances replaces the instances of a container by some in these states, newest first: app-0, app-1 and so on.
+// instances replaces the instances of a container by instances in these states, newest first: app-0, app-1 and so on.
 func (m *moment) instances(name string, states ...pod.ContainerState) {
 	c := *m.c(name)
 	m.without(name)
@@ -169,7 +169,7 @@ func (m *moment) instances(name string, states ...pod.ContainerState) {
 	}
 }
 
-// older lets an earlier instance of a container live.
+// older adds an earlier instance of a container that still lives.
 func (m *moment) older(name string) {
 	c := *m.c(name)
 	c.ID, c.State = name+"-old", pod.StateRunning
@@ -186,8 +186,9 @@ func container(name string, changes ...func(*v1.Container)) v1.Container {
 	return with(v1.Container{Name: name}, changes...)
 }
 
-// holdTurns: "PostStart: This hook is executed immediately after a container is created": a container with the hook holds
-// those after it in the spec while it is on its way up or down, and not while it waits.
+// holdTurns returns the cases of postStart hooks that hold back later containers. "PostStart: This hook is executed immediately
+// after a container is created". A container with the hook holds back those after it in the spec while it starts or stops, but
+// not while it waits for its back-off.
 func holdTurns() []turnCase {
 	two := []v1.Container{container("app", postStart), container("job")}
 	row := func(name string, change func(*moment)) turnCase {
@@ -233,7 +234,7 @@ func holdTurns() []turnCase {
 	}
 }
 
-// runTurns: of pods that go on.
+// runTurns returns the cases of pods that keep running.
 func runTurns() []turnCase {
 	app, job := container("app"), container("job")
 	never := func(m *moment) { m.Pod.Spec.RestartPolicy = v1.RestartPolicyNever }

@@ -10,8 +10,8 @@ import (
 
 // Input is all that a decision may depend on.
 type Input struct {
-	// Pod is the desired pod, with the resources that the node has accepted (Memory.Allocated); nil when no source has
-	// it any more (the runtime still may).
+	// Pod is the desired pod, with the resources that the node has accepted (Memory.Allocated); nil if no source has the pod any
+	// more (the runtime may still have it).
 	Pod *v1.Pod
 	// LastGrace is used when Pod is nil: the grace period, in seconds, of the deletion that removed the pod. A worker may never
 	// see the object of a forced deletion. Nil: unknown.
@@ -24,8 +24,8 @@ type Input struct {
 	Probed ProbeResults
 	// InFlight are the actions that have begun and have no outcome yet.
 	InFlight []pod.Action
-	// Stale is set while Observed is older than the newest outcome: then things may be stopped and nothing may start. The caller
-	// decides by the stamp of the inspection, which is newer than Observed.Began if a relist found no change.
+	// Stale is set while Observed is older than the newest outcome: then Decide may stop things and starts nothing. The caller
+	// compares with the stamp of the cache entry, which is newer than Observed.Began if a relist found no change.
 	Stale bool
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
 	// container without one here, or observed without one, is never restarted for a changed definition.
@@ -40,20 +40,21 @@ type Input struct {
 
 // Node is the state of the node, as far as it matters for the pod.
 type Node struct {
-	// NetworkReady is false while the runtime says that the pod network is not set up: only host-network pods
-	// may get a sandbox. NetworkMessage says why, in the runtime's words.
+	// NetworkReady is false while the runtime says that the pod network is not set up: then only pods on the host's network may
+	// get a sandbox. NetworkMessage says why, in the runtime's words.
 	NetworkReady   bool
 	NetworkMessage string
 	// SourcesReady is set once every configured source has answered. Before that, no pod counts as unwanted.
 	SourcesReady bool
-	// Predecessor is set while another pod of the same full name still has something running or mounted here.
+	// Predecessor is set while another pod of the same full name still has something running or mounted on this node.
 	Predecessor bool
-	// Excess are dead containers of the pod that must be removed because the node holds too many, or is short of disk space. The
-	// newest attempt of a container is removed for this only once the API server knows the end of the pod (Told).
+	// Excess are dead containers of the pod that must be removed because the node has too many of them, or is short of disk
+	// space. The newest attempt of a container is removed for this only once the API server knows the end of the pod (Told), or the
+	// node has ended the pod (Memory.Stop) and nothing of it is left to end.
 	Excess []string
 }
 
-// Policy is configuration and feature gates, as values.
+// Policy has the settings that come from configuration and feature gates.
 type Policy struct {
 	// BackOffInitial and BackOffMax bound CrashLoopBackOff ("10s, 20s, 40s, ... capped at 300 seconds").
 	// BackOffReset is how long a container must run for its back-off to start over (10 minutes).
@@ -95,11 +96,11 @@ type Plan struct {
 	// Why is the reason for Phase, or for waiting: one line for the timeline.
 	Why pod.Why
 
-	// The rest is decided beyond this turn: Remember stores it in Memory.
+	// The fields below outlast this turn: Remember stores them in Memory.
 
 	// Stop is set in the turn in which the pod's own deadline has passed.
 	Stop *Stop
-	// Ending is set while the pod ends; StopBegan and StopGrace are the clock of its grace period.
+	// Ending is set while the pod ends; StopBegan is when its grace period began, and StopGrace how long that is.
 	Ending    bool
 	StopBegan time.Time
 	StopGrace time.Duration
@@ -135,9 +136,9 @@ type Crash struct {
 //	                                    down)
 type Phase uint8
 
-// The phases.
+// These are the phases.
 const (
-	PhaseActive   Phase = iota // it should run, or it has run to its end by itself and something is left to do
+	PhaseActive   Phase = iota // it should run, or it has completed and something is left to do
 	PhaseStopping              // containers are being ended
 	PhaseStopped               // nothing runs, volumes and cgroup are gone; containers stay for their logs
 	PhaseClearing              // dead containers, sandboxes and directories are being removed

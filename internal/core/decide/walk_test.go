@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FuzzPod makes a whole pod out of bytes, with every kind of container, probe, hook, rule and resource, and walks it through
-// what its environment may do, as the bytes say: the invariants of the search hold in every state, and from the last one the
-// pod reaches its wanted end.
+// FuzzPod makes a whole pod out of the fuzzer's bytes, with every kind of container, probe, hook, rule and resource. The bytes
+// also choose the events that happen to the pod. The invariants of the search must hold in every state, and the pod must reach
+// its wanted end from the last one.
 func FuzzPod(f *testing.F) {
 	for i := range walkSeeds {
 		f.Add(walkSeed(i))
@@ -55,7 +55,7 @@ const walkSeeds = 200
 func walkSeed(i int) []byte {
 	seed := make([]byte, 200)
 	x := uint32(i)*2654435761 + 1
-	for j := range seed { // xorshift: the same bytes on every machine
+	for j := range seed { // xorshift, because it gives the same bytes on every machine
 		x ^= x << 13
 		x ^= x >> 17
 		x ^= x << 5
@@ -98,7 +98,7 @@ func checkContainers(t *testing.T, st *v1.PodStatus) {
 	}
 }
 
-// world returns a pod made of bytes, before its first turn.
+// world returns a world whose pod is made out of the bytes, before the first turn.
 func (s *bytesSource) world() *world {
 	w := newWorld()
 	w.strict, w.brain = true, realBrain()
@@ -142,7 +142,7 @@ func (s *bytesSource) wholePod() *v1.Pod {
 		c := s.wholeContainer(fmt.Sprintf("init%d", i))
 		if s.bool() {
 			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-		} else { // the API allows them to sidecars alone
+		} else { // the API allows these fields only in sidecars
 			c.Lifecycle, c.StartupProbe, c.LivenessProbe, c.ReadinessProbe, c.ResizePolicy = nil, nil, nil, nil, nil
 		}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
@@ -187,7 +187,7 @@ func (s *bytesSource) wholeContainer(name string) v1.Container {
 	}
 	if s.rare() {
 		c.RestartPolicy = new([]v1.ContainerRestartPolicy{v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure}[s.n(2)])
-		for code := range int32(s.n(3)) { // each names a code of its own: 1, 42
+		for code := range int32(s.n(3)) { // each rule has an exit code of its own: 1, 42
 			c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
 				Action: []v1.ContainerRestartRuleAction{"Restart", "RestartAllContainers"}[s.n(2)],
 				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{

@@ -16,23 +16,23 @@ import (
 	"github.com/wherry-node/wherry/internal/core/podstatus"
 )
 
-// epoch is when every world begins; seconds from it are what scripts print.
+// epoch is when every world begins. Scripts print times in seconds since the epoch.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // flight is an action that has begun.
 type flight struct {
 	action pod.Action
 	began  time.Time
-	until  time.Time // when its effect comes
+	until  time.Time // when its effect occurs
 
 	pod       *v1.Pod // the pod when the action began
-	condemned bool    // it began before a rule restarted all containers
+	condemned bool    // it began before a RestartAllContainers rule applied
 	canceled  bool    // it was canceled, and its outcome has not come yet
-	made      string  // the effect that the runtime already shows, in a script
+	made      string  // in a script: the ID of what the runtime already shows although the action has no outcome yet
 }
 
-// world is a runtime, a disk and an agent's loop around Decide, without any IO: it does what actions say, and
-// complains (broken) when an action or its effect breaks an invariant.
+// world simulates a runtime, a disk and the agent's loop around Decide, without IO. It performs the planned actions, and records
+// in broken when an action or its effect breaks an invariant.
 type world struct {
 	pod       *v1.Pod
 	lastGrace *int64 // the grace period of a pod whose object is gone
@@ -60,9 +60,9 @@ type world struct {
 	stubborn map[string]bool          // ignores TERM
 	polite   map[string]bool          // ends with 0 on TERM
 	takes    map[string]time.Duration // "pre-stop app": how long an action takes
-	faults   map[string]string        // "pull-image app": reason
+	faults   map[string]string        // "pull-image app": the reason with which this action fails
 
-	terminal    bool   // the pod was seen to end
+	terminal    bool   // a terminal phase was reported
 	initialized string // the sandbox in which main containers were made
 	records     []record
 	fates       []fate
@@ -72,23 +72,23 @@ type world struct {
 	searched // fields that only the search uses
 }
 
-// searched has the parts of a world that scripts do not need: sources, probes, an API, agents that follow each other, and the
-// oracle's records.
+// searched has the parts of a world that only the search needs: sources, probes, an API, restarts of the agent, and the oracle's
+// records.
 type searched struct {
 	strict   bool // check all that the oracle knows; without it, leave out expensive checks
 	brain    brain
 	want     *v1.Pod       // the pod as its source has it; pod is the one that the agent knows
-	last     *v1.Pod       // what the sources first had
+	last     *v1.Pod       // the pod as the sources had it at first
 	told     *v1.PodStatus // the status that the agent last derived
 	saved    decide.Memory // the checkpoint
-	health   []health      // what the probes found
+	health   []health      // the results of probes
 	down     bool          // no agent runs
-	orphaned bool          // the agent has seen that no source has it
+	orphaned bool          // the agent has found that no source has the pod
 	evicted  bool
 	vanished bool          // the runtime has lost something, so counts are no longer exact
-	again    bool          // a rule has restarted all containers
+	again    bool          // a RestartAllContainers rule has been carried out
 	endBegan time.Time     // when the pod's end was first planned
-	asked    time.Duration // the shortest grace period asked for since
+	asked    time.Duration // the shortest grace period that was asked for since then
 }
 
 // brain has the functions by which the agent decides: the real ones, or ones with a planted bug.
@@ -103,7 +103,7 @@ func realBrain() brain {
 	return brain{decide: decide.Decide, note: decide.Note, remember: decide.Remember, derive: podstatus.Derive}
 }
 
-// health is what the probes of one container instance found.
+// health has the true state that the probes of one container instance find.
 type health struct {
 	id                   string
 	started, ready, sick bool
@@ -153,12 +153,12 @@ func (w *world) give(id string, size pod.Size) {
 	w.given[id] = size
 }
 
-// exceeds reports whether a container of this size has more than its pod's cgroup.
+// exceeds reports whether a container of this size is larger than its pod's cgroup.
 func (w *world) exceeds(size pod.Size) bool {
 	return w.group.MemoryLimit != 0 && size.MemoryLimit > w.group.MemoryLimit || w.group.CPULimit != 0 && size.CPULimit > w.group.CPULimit
 }
 
-// resizeGroup gives the pod's group a size: no living container in it may have more.
+// resizeGroup sets the size of the pod's cgroup. No living container may have more than it.
 func (w *world) resizeGroup(size pod.Size) {
 	w.group = size
 	for i := range w.containers {
@@ -174,7 +174,7 @@ func (w *world) inspect() {
 	w.observed = pod.Observed{
 		Began: w.now, Sandboxes: slices.Clone(w.sandboxes), Containers: slices.Clone(w.containers),
 	}
-	for i := range w.observed.Containers { // runtimes know nothing of memory requests
+	for i := range w.observed.Containers { // runtimes do not report memory requests
 		c := &w.observed.Containers[i]
 		c.Actual = w.given[c.ID]
 		c.Actual.MemoryRequest = 0
@@ -369,8 +369,8 @@ func (w *world) pod0() *v1.Pod {
 	return w.pod
 }
 
-// crash ends the agent. Actions in flight are done or not, and memory outside the checkpoint is lost. The next agent takes what
-// the API status has, and inspects again.
+// crash ends the agent. Actions in flight are done or not, and memory outside the checkpoint is lost. The next agent reads the
+// API status and inspects the runtime.
 func (w *world) crash(done bool) {
 	flights := w.flights
 	w.flights = nil

@@ -26,7 +26,7 @@ func TestHeap(t *testing.T) {
 		for i := range things {
 			things[i] = &thing{n: i}
 		}
-		var want []*thing // by arrival
+		var want []*thing // in the order of their Puts
 		out := func(x *thing) { want = slices.DeleteFunc(want, func(y *thing) bool { return x == y }) }
 		at := map[*thing]time.Time{}
 		for range 400 {

@@ -3,29 +3,41 @@ package evict
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
+	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Bounds of waiting.
+// These constants bound how long the node waits.
 const (
-	// endWithin is how long the node waits for the end of an evicted pod after its grace period.
+	// endWithin is how long the node waits for the end of an evicted pod after the pod's grace period.
 	endWithin = 30 * time.Second
-	// backWithin is how long the node waits for what an evicted pod used to be back, after the pod has ended.
+	// backWithin is how long the node waits, after an evicted pod has ended, until the pod's memory or disk space is available
+	// again.
 	backWithin = 2 * time.Second
-	// endsSoon is how little time is left to a pod that ends anyway, so that no other goes for a hard threshold.
+	// endsSoon is the longest remaining time of a pod that ends anyway. If a pod ends within it, no other pod is evicted for a
+	// hard threshold.
 	endsSoon = 2 * time.Second
-	// waitStep is how often the signals are measured while the node waits for the end of a pod.
+	// waitStep is the period of measurements while the node waits for the end of a pod.
 	waitStep = 500 * time.Millisecond
-	// againAfter is when the node tries again to remove things or to find a pod, if a shortage lasts and no pod could be evicted.
+	// againAfter is when the node tries again to remove things or to find a pod, if a shortage continues and no pod could be
+	// evicted.
 	againAfter = 10 * time.Second
+	// blindWithin is how long the choice of a pod waits after a measurement has failed. blindStep is the time until the node
+	// measures again.
+	blindWithin = 10 * time.Second
+	blindStep   = 2 * time.Second
+	// mostAttempts is how often the node repeats a removal of images that ran out of time, before it evicts a pod. The caller
+	// bounds each removal to a minute.
+	mostAttempts = 5
 )
 
-// Decide decides about one measurement.
+// Decide decides what to do after one measurement.
 func Decide(in Input) Plan {
 	p := Plan{State: State{
-		victim: in.Previous.victim, tried: maps.Clone(in.Previous.tried), stuck: maps.Clone(in.Previous.stuck),
+		victim: in.Previous.victim, tried: maps.Clone(in.Previous.tried), stuck: maps.Clone(in.Previous.stuck), blind: maps.Clone(in.Previous.blind),
 	}}
 	p.Pressure = pressure.Evaluate(pressure.Input{
 		Signals: in.Signals, Thresholds: in.Policy.Thresholds, TransitionPeriod: in.Policy.TransitionPeriod,
@@ -34,29 +46,46 @@ func Decide(in Input) Plan {
 	p.State.pressure = p.Pressure.State
 	p.wake(p.Pressure.Next)
 	p.forget(in.Now)
-	if in.Hold || p.waits(&in) {
+	if in.Hold {
 		return p
 	}
+	waits := p.waits(&in)
+	if waits && !p.presses() {
+		return p
+	}
+	waited := p
 	for _, c := range p.Pressure.Met {
-		if c.Due && p.relieve(&in, c) {
+		if c.Due && (!waits || c.Threshold.Hard()) && p.relieve(&in, c) {
 			return p
 		}
+	}
+	if waits {
+		p.For, p.Why = waited.For, waited.Why
 	}
 	return p
 }
 
-// forget drops what was tried for shortages that are over.
+// presses reports whether a hard threshold is due while the last evicted pod is still in the grace period that a soft threshold
+// gave it. That grace period may be long, and the node has no time left, so the node evicts that pod without a grace period, or
+// evicts another pod.
+func (p *Plan) presses() bool {
+	v := p.State.victim
+	return v.soft && v.endedAt.IsZero() && slices.ContainsFunc(p.Pressure.Met, func(c pressure.Crossing) bool { return c.Due && c.Threshold.Hard() })
+}
+
+// forget deletes what State remembers about shortages that are over.
 func (p *Plan) forget(now time.Time) {
 	due := map[pressure.Signal]bool{}
 	for _, c := range p.Pressure.Met {
 		due[c.Threshold.Signal] = due[c.Threshold.Signal] || c.Due
 	}
-	over := func(s pressure.Signal, _ time.Time) bool { return !due[s] }
-	maps.DeleteFunc(p.State.tried, over)
-	maps.DeleteFunc(p.State.stuck, func(s pressure.Signal, at time.Time) bool { return over(s, at) || !now.Before(at.Add(againAfter)) })
+	maps.DeleteFunc(p.State.tried, func(s pressure.Signal, _ attempt) bool { return !due[s] })
+	maps.DeleteFunc(p.State.blind, func(s pressure.Signal, _ blindness) bool { return !due[s] })
+	maps.DeleteFunc(p.State.stuck, func(s pressure.Signal, at time.Time) bool { return !due[s] || !now.Before(at.Add(againAfter)) })
 }
 
-// waits reports whether the last victim holds up everything else: it has not ended, or what it used is not back.
+// waits reports whether the node waits for the last evicted pod before it does anything else: the pod has not ended, or what it
+// used is not available again.
 func (p *Plan) waits(in *Input) bool {
 	v := p.State.victim
 	if v == nil {
@@ -69,21 +98,27 @@ func (p *Plan) waits(in *Input) bool {
 	}
 	p.State.victim = v
 	until, what := v.at.Add(v.grace+endWithin), "to end"
-	back := false
 	if !v.endedAt.IsZero() {
 		until, what = v.endedAt.Add(backWithin), "to leave what it used"
-		seen, measured := in.Signals[v.signal]
-		back = measured && seen.Available-v.available >= v.used/2
 	}
-	if back || !in.Now.Before(until) || !v.endedAt.IsZero() && !p.short(v.signal) {
-		p.State.victim = nil
-		clear(p.State.tried) // the victim's own containers and images may be removed now
-		return false
+	if v.back(in.Signals) || !in.Now.Before(until) || !v.endedAt.IsZero() && !p.short(v.signal) {
+		p.State.victim = v.before
+		clear(p.State.tried) // the evicted pod's containers and images may be removed now
+		next := *in
+		next.VictimEnded = false // this is not known for the evicted pod before it
+		return p.waits(&next)
 	}
 	p.For, _ = p.crossing(v.signal)
 	p.Why = fmt.Sprintf("waits for the evicted pod %s %s", v.name, what)
 	p.wake(in.Now.Add(waitStep))
 	return true
+}
+
+// back reports whether an evicted pod that has ended has freed at least half of what it used. It returns false for a pod that
+// used nothing or could not be measured, because then nobody can know.
+func (v *victim) back(now pressure.Signals) bool {
+	seen, measured := now[v.signal]
+	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
 }
 
 // short reports whether a threshold of the signal is due.
@@ -92,7 +127,7 @@ func (p *Plan) short(s pressure.Signal) bool {
 	return ok && c.Due
 }
 
-// crossing returns the first threshold of a signal that is met, one that is due first.
+// crossing returns the first threshold of a signal that is met. A threshold that is due comes before one that is only met.
 func (p *Plan) crossing(s pressure.Signal) (found pressure.Crossing, ok bool) {
 	for _, c := range p.Pressure.Met {
 		if c.Threshold.Signal == s && (!ok || c.Due && !found.Due) {
@@ -110,24 +145,35 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 		return false
 	}
 	use := useOf(s)
-	if use == DiskUse && in.Busy {
+	if use == DiskUse && (in.Busy || in.Layout.Unknown) {
 		p.For, p.Why = c, Shortage(c)+": the node removes what it can, or measures what pods use"
+		if in.Layout.Unknown {
+			p.Why = Shortage(c) + ": the runtime has not said yet on which disk it keeps images and layers"
+		}
 		p.wake(in.Now.Add(waitStep))
 		return false
 	}
-	if steps := in.Layout.steps(s); steps != 0 && p.State.tried[s].IsZero() {
+	if steps, last := in.Layout.steps(s), p.State.tried[s]; steps != 0 && last.goesOn(in.Tried, c.Observed.Available) {
 		p.For, p.Reclaim = c, steps
 		p.Why = fmt.Sprintf("%s: removes %s before a pod has to go", Shortage(c), steps)
-		set(&p.State.tried, s, in.Now)
+		set(&p.State.tried, s, attempt{times: last.times + 1, available: c.Observed.Available})
 		return true
 	}
 	if in.Measured&use == 0 {
+		if again := p.State.blind[s].last.Add(blindStep); in.Now.Before(again) {
+			p.For, p.Why = c, Shortage(c)+whyBlind
+			p.wake(again)
+			return false
+		}
 		p.For, p.Measure = c, use
 		p.Why = Shortage(c) + ": measures what pods use"
 		return true
 	}
 	if p.endsAnyway(in, c) {
 		return true
+	}
+	if p.blind(in, c) {
+		return false
 	}
 	order := rank(in.Pods, s, in.Layout, in.Now)
 	if len(order) == 0 {
@@ -142,57 +188,106 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 	return true
 }
 
-// endsAnyway reports whether a pod that uses what is short ends soon, for whatever reason. (This is also how an agent that was
-// restarted waits for the victim of its predecessor.)
+// goesOn reports whether the node should remove more before it evicts a pod: it has not tried yet, or the last attempt ran out of
+// time but freed something. After an attempt that freed nothing, or if the disk fills faster than it is freed, the node does not
+// wait.
+func (a attempt) goesOn(last *Tried, available int64) bool {
+	switch {
+	case a.times == 0:
+		return true
+	case last == nil || !last.More || a.times >= mostAttempts:
+		return false
+	}
+	return available > a.available || available == a.available && last.Images > 0
+}
+
+// endsAnyway reports whether pods that together use at least half of the missing amount end soon, for any reason. (In this way an
+// agent that was restarted also waits for the pod that the agent before it evicted.)
 func (p *Plan) endsAnyway(in *Input, c pressure.Crossing) bool {
 	within := endsSoon
 	if !c.Threshold.Hard() {
 		within = endWithin
 	}
+	var first *Pod
+	brings := int64(0)
 	for i := range in.Pods {
 		o := &in.Pods[i]
-		if o.EndsBy.IsZero() || o.EndsBy.After(in.Now.Add(within)) || !in.Now.Before(o.EndsBy.Add(endWithin)) {
+		if o.Usage == nil || o.EndsBy.IsZero() || o.EndsBy.After(in.Now.Add(within)) || !in.Now.Before(o.EndsBy.Add(endWithin)) {
 			continue
 		}
-		if o.Usage == nil || o.Usage.of(c.Threshold.Signal, in.Layout) == 0 {
-			continue
+		used := o.Usage.of(c.Threshold.Signal, in.Layout)
+		if brings = min(brings+used, maxAmount); used > 0 && first == nil {
+			first = o
 		}
-		p.For, p.Why = c, fmt.Sprintf("%s: waits for pod %s/%s, which ends anyway", Shortage(c), o.Pod.Namespace, o.Pod.Name)
-		p.wake(in.Now.Add(waitStep))
-		return true
 	}
-	return false
+	if first == nil || brings < missing(c)/2 {
+		return false
+	}
+	p.For, p.Why = c, fmt.Sprintf("%s: waits for pod %s/%s, which ends anyway", Shortage(c), first.Pod.Namespace, first.Pod.Name)
+	p.wake(in.Now.Add(waitStep))
+	return true
 }
 
-// evict plans the end of the first pod.
+// missing returns how much more must become available until a threshold is no longer met.
+func missing(c pressure.Crossing) int64 {
+	available := max(c.Observed.Available, 0)
+	return min(max(c.Threshold.Wanted(c.Observed.Capacity)-available, 0), maxAmount)
+}
+
+// blind reports whether the choice of a pod waits because the runtime did not report what containers have on the disk that is
+// short. The wait is bounded; after that, the node decides with what it knows about each pod.
+func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
+	s := c.Threshold.Signal
+	unknown := func(o Pod) bool { return o.Usage != nil && o.Usage.NoLayers }
+	if in.Layout.parts(s)&layers == 0 || !slices.ContainsFunc(in.Pods, unknown) {
+		delete(p.State.blind, s)
+		return false
+	}
+	b, known := p.State.blind[s]
+	if !known {
+		b.since = in.Now
+	}
+	b.last = in.Now
+	set(&p.State.blind, s, b)
+	if !in.Now.Before(b.since.Add(blindWithin)) {
+		return false
+	}
+	p.For, p.Why = c, Shortage(c)+whyBlind
+	p.wake(in.Now.Add(blindStep))
+	return true
+}
+
+const whyBlind = ": what containers wrote could not be measured, measures again"
+
+// evict plans the eviction of the first pod in the order.
 func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	first := &order[0]
 	e := &Eviction{Pod: first.pod.Pod}
 	if !c.Threshold.Hard() {
 		e.Grace = in.Policy.MaxPodGrace
 		if s := e.Pod.Spec.TerminationGracePeriodSeconds; s != nil {
-			e.Grace = min(e.Grace, time.Duration(min(*s, maxSeconds))*time.Second)
+			e.Grace = min(e.Grace, pod.Seconds(*s))
 		}
 		e.Grace = max(e.Grace, 0)
 	}
 	e.Message, e.Annotations = message(first.pod, c)
 	e.Why = why(in, c, order)
 	p.Evict, p.Why = e, e.Why
+	if v := p.State.victim; v != nil && v.uid == e.Pod.UID {
+		p.State.victim = nil // the pod gets no grace period now
+	}
 	p.State.victim = &victim{
 		uid: e.Pod.UID, name: e.Pod.Namespace + "/" + e.Pod.Name, signal: c.Threshold.Signal, at: in.Now, grace: e.Grace,
-		available: c.Observed.Available, used: first.used,
+		before: p.State.victim, soft: !c.Threshold.Hard(), available: c.Observed.Available, used: first.used,
 	}
 	p.wake(in.Now.Add(waitStep))
 }
 
-// maxSeconds bounds a grace period so that it fits into a Duration.
-const maxSeconds = int64(1) << 32
-
-func set(m *map[pressure.Signal]time.Time, s pressure.Signal, at time.Time) {
+func set[T any](m *map[pressure.Signal]T, s pressure.Signal, v T) {
 	if *m == nil {
-		*m = map[pressure.Signal]time.Time{}
+		*m = map[pressure.Signal]T{}
 	}
-	(*m)[s] = at
+	(*m)[s] = v
 }
 
 func (p *Plan) wake(at time.Time) {

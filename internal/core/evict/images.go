@@ -14,8 +14,8 @@ type ImagePolicy struct {
 	// HighPercent and LowPercent are how full the images' file system may become, and how full it is after a collection
 	// (imageGCHighThresholdPercent, imageGCLowThresholdPercent). A HighPercent of 100 switches collection by space off.
 	HighPercent, LowPercent int
-	// MinAge is how long an image stays in any case after it was first seen (imageMinimumGCAge), MaxAge how long it stays unused
-	// (imageMaximumGCAge); 0: for ever.
+	// MinAge is how long an image is kept in any case after it was first seen (imageMinimumGCAge). MaxAge is how long an unused
+	// image is kept (imageMaximumGCAge); 0: without limit.
 	MinAge, MaxAge time.Duration
 }
 
@@ -24,15 +24,15 @@ type Image struct {
 	ID, Handler string
 	Names       []string // tags and digests
 	Bytes       uint64
-	// Kept: the runtime has pinned it, or the configuration says that it is never removed.
+	// Kept: the runtime has pinned the image, or the configuration says that it is never removed.
 	Kept bool
-	// InUse: a container has it, or a pod of the node may start with it.
+	// InUse: a container uses the image, or a pod of the node may start a container with it.
 	InUse bool
-	// Detected is when the node first saw it, LastUsed when it was last in use; zero: never.
+	// Detected is when the node first saw the image. LastUsed is when it was last in use; zero: never.
 	Detected, LastUsed time.Time
 }
 
-// since returns since when an image is unused.
+// since returns the time since which an image is unused.
 func (i *Image) since() time.Time {
 	if i.LastUsed.After(i.Detected) {
 		return i.LastUsed
@@ -40,36 +40,36 @@ func (i *Image) since() time.Time {
 	return i.Detected
 }
 
-// Reasons for removing an image, as the metric has them.
+// These are the reasons for removing an image, in the words of the metric.
 const (
 	ReasonAge   = "age"
 	ReasonSpace = "space"
 )
 
-// ImageInput is all that the choice of images depends on.
+// ImageInput contains everything that the choice of images depends on.
 type ImageInput struct {
 	Policy *ImagePolicy
 	Images []Image
 	// Disk is the images' file system; nil: it could not be measured.
 	Disk *pressure.Observation
-	// All: the node is short of disk space, so every unused image goes.
+	// All: the node is short of disk space, so every unused image is removed.
 	All bool
 	Now time.Time
 }
 
-// ImagePlan is the choice.
+// ImagePlan says which images to remove.
 type ImagePlan struct {
-	// Old are the images to remove for their age, ForSpace those to remove for space, in this order, until Free bytes more are
-	// available. (Images share layers, so the sum of their sizes says too much.)
+	// Old are the images to remove because of their age. ForSpace are the images to remove, in this order, until Free more bytes
+	// are available. (Images share layers, so the sum of their sizes is larger than what their removal frees.)
 	Old, ForSpace []Image
 	Free          int64
-	// Percent is how full the file system is; -1: not known. NoCapacity: it claims to have no room at all.
+	// Percent is how full the file system is; -1: not known. NoCapacity: the file system reports a capacity of 0.
 	Percent    int
 	NoCapacity bool
 }
 
 // Images chooses the images to remove: "the kubelet deletes images in order based on the last time they were used, starting with
-// the oldest first". An image that was never used counts from when it was first seen.
+// the oldest first". The age of an image that was never used counts from when it was first seen.
 func Images(in ImageInput) ImagePlan {
 	p := ImagePlan{Percent: -1}
 	var unused []Image
@@ -105,7 +105,7 @@ func Images(in ImageInput) ImagePlan {
 	return p
 }
 
-// free sets how much space is to be freed.
+// free calculates how much space has to be freed.
 func (p *ImagePlan) free(in ImageInput) {
 	capacity := min(in.Disk.Capacity, maxAmount)
 	available := min(max(in.Disk.Available, 0), capacity)

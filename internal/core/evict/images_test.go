@@ -67,7 +67,7 @@ func ids(images []evict.Image) string {
 	return strings.Join(out, " ")
 }
 
-// No image that is kept or in use is ever chosen, and no plan frees a negative amount, whatever the disk claims.
+// No image that is kept or in use is ever chosen, and no plan frees a negative amount, whatever the disk reports.
 func FuzzImages(f *testing.F) {
 	f.Add([]byte("wherry images"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -7,14 +7,14 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// How often the signals are measured, at most and at least.
+// These constants bound the time between two measurements of the signals.
 const (
 	shortest     = 250 * time.Millisecond
 	shortestDisk = time.Second
 	longest      = 10 * time.Second
 )
 
-// How fast the node may run short, per second.
+// These constants are how fast a resource may be used up, per second.
 const (
 	memoryRate = int64(2) << 30
 	diskRate   = int64(1) << 30
@@ -22,8 +22,8 @@ const (
 	pidRate    = int64(20_000)
 )
 
-// Interval returns when to measure again: in the time in which the nearest threshold could be reached. Thus a node at rest measures
-// every 10 s, and a shortage is noticed within 250 ms (on disks 1 s).
+// Interval returns the time until the next measurement: the time in which the nearest threshold could be reached. So a node at
+// rest measures every 10 s, and a shortage is noticed within 250 ms (on disks within 1 s).
 func Interval(policy *Policy, signals pressure.Signals) time.Duration {
 	next := longest
 	for _, t := range policy.Thresholds {
@@ -42,7 +42,7 @@ func Interval(policy *Policy, signals pressure.Signals) time.Duration {
 			rate = inodeRate
 		case pressure.NodefsAvailable, pressure.ImagefsAvailable, pressure.ContainerfsAvailable:
 		}
-		if left < 0 { // it is short already: what is done about it takes longer than this
+		if left < 0 { // the threshold is already met, and relief takes longer than this
 			left, least = 0, shortestDisk
 		}
 		wait := longest

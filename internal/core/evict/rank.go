@@ -10,10 +10,11 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// part is a part of what a pod has on disk.
+// part is a kind of data that a pod keeps on disk.
 type part uint8
 
 const (
@@ -22,7 +23,7 @@ const (
 	layers
 )
 
-// parts returns which parts of a pod lie on the file system of a signal.
+// parts returns which parts of a pod's data are on the file system of a signal.
 func (l Layout) parts(s pressure.Signal) part {
 	switch s {
 	case pressure.NodefsAvailable, pressure.NodefsInodesFree:
@@ -48,7 +49,7 @@ func (l Layout) parts(s pressure.Signal) part {
 
 // steps returns what can be removed from the file system of a signal. "If nodefs meets the eviction thresholds, the kubelet
 // garbage collects dead pods and their containers. If imagefs meets the eviction thresholds, the kubelet deletes all unused
-// images." On one file system it is both. Nothing that can be removed takes memory or process IDs.
+// images." If there is only one file system, both are removed. For memory and process IDs there is nothing to remove.
 func (l Layout) steps(s pressure.Signal) Step {
 	images := !l.ImagesApart
 	switch s {
@@ -69,36 +70,31 @@ func (l Layout) steps(s pressure.Signal) Step {
 	return DeadContainers
 }
 
-// claim is what the rank of a pod depends on.
+// claim contains what the rank of a pod depends on.
 type claim struct {
 	pod      *Pod
-	used     int64 // of what is short: bytes, inodes or processes
+	used     int64 // what the pod uses of the scarce resource: bytes, inodes or processes
 	request  int64 // 0: inodes and processes cannot be requested
 	exceeds  bool
 	priority int32
 }
 
-// over returns how much more a pod uses than it requests; negative: less.
+// over returns how much more the pod uses than it requests. The result is negative if it uses less.
 func (c *claim) over() int64 { return c.used - c.request }
 
-// claims returns the pods that may be evicted. A static pod would not be started again, and pods of a system-critical priority
-// are needed for the node to work. A pod whose grace period is over cannot end any sooner.
+// claims returns the pods that may be evicted. Static pods are not evicted, because nothing would start them again. Pods of a
+// system-critical priority are not evicted, because the node needs them. A pod whose grace period is over cannot be made to end
+// sooner.
 func claims(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 	out := make([]claim, 0, len(pods))
 	for i := range pods {
 		p := &pods[i]
-		if crispec.IsCritical(p.Pod) || isMirror(p.Pod) || ended(p.Pod) || !p.EndsBy.IsZero() && !p.EndsBy.After(now) {
+		if crispec.IsCritical(p.Pod) || pod.IsMirror(p.Pod) || ended(p.Pod) || !p.EndsBy.IsZero() && !p.EndsBy.After(now) {
 			continue
 		}
 		out = append(out, claimOf(p, s, l))
 	}
 	return out
-}
-
-// isMirror reports whether the API server's object only shows a static pod.
-func isMirror(p *v1.Pod) bool {
-	_, ok := p.Annotations[v1.MirrorPodAnnotationKey]
-	return ok
 }
 
 func ended(p *v1.Pod) bool {
@@ -118,12 +114,12 @@ func claimOf(p *Pod, s pressure.Signal, l Layout) claim {
 		q := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})[name]
 		c.request = max(q.Value(), 0)
 	}
-	// "Pods are ranked for process IDs by priority": their use does not put them before others.
+	// For process IDs, use above the request does not count: "Pods are ranked for process IDs by priority".
 	c.exceeds = c.used > c.request && s != pressure.PIDAvailable
 	return c
 }
 
-// of returns how much a pod uses of what a signal measures.
+// of returns how much a pod uses of the resource that a signal measures.
 func (u *Usage) of(s pressure.Signal, l Layout) int64 {
 	switch s {
 	case pressure.MemoryAvailable, pressure.AllocatableMemoryAvailable:
@@ -147,30 +143,22 @@ func (u *Usage) of(s pressure.Signal, l Layout) int64 {
 	return total
 }
 
-// maxAmount keeps sums of what strangers use within 64 bits.
+// maxAmount bounds each reported amount, so that sums fit into 64 bits.
 const maxAmount = int64(1) << 60
 
 func amount(n uint64) int64 { return int64(min(n, uint64(maxAmount))) }
 
-// Rank returns the pods that may be evicted for a signal, the first victim first. "The kubelet uses the following parameters to
-// determine the Pod eviction order: whether the Pod's resource usage exceeds requests, Pod Priority, the Pod's resource usage
-// relative to requests." For process IDs only the priority and the number count. A pod that could not be measured counts as
-// using nothing: its end might free nothing. Among equals the youngest goes first.
-func Rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []*v1.Pod {
-	var out []*v1.Pod
-	for _, c := range rank(pods, s, l, now) {
-		out = append(out, c.pod.Pod)
-	}
-	return out
-}
-
+// rank returns the pods that may be evicted for a signal, in the order in which they are to be evicted. "The kubelet uses the
+// following parameters to determine the Pod eviction order: whether the Pod's resource usage exceeds requests, Pod Priority, the
+// Pod's resource usage relative to requests." For process IDs only the priority and the number of processes count. A pod that
+// could not be measured counts as if it used nothing, because its end might free nothing. Of equal pods the youngest comes first.
 func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
 	all := claims(pods, s, l, now)
 	slices.SortFunc(all, func(a, b claim) int { return a.compare(&b) })
 	return all
 }
 
-// compare is negative if a goes before b.
+// compare returns a negative number if a is evicted before b.
 func (c *claim) compare(b *claim) int {
 	if c.exceeds != b.exceeds {
 		if c.exceeds {

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// kinds returns one pod of every kind that the ranking for memory tells apart: use and request of 0 to 2, three priorities.
+// kinds returns one pod of every kind that the ranking for memory distinguishes: use and request of 0 to 2, three priorities.
 func kinds() []evict.Pod {
 	var out []evict.Pod
 	for use := range 3 {
@@ -30,8 +30,9 @@ func kinds() []evict.Pod {
 	return out
 }
 
-// before says from the documentation alone whether a has to go before b: "1. Whether the Pod's resource usage exceeds requests.
-// 2. Pod Priority. 3. The Pod's resource usage relative to requests." undecided: it does not say.
+// before applies only the documentation to decide whether a has to be evicted before b: "1. Whether the Pod's resource usage
+// exceeds requests.
+// 2. Pod Priority. 3. The Pod's resource usage relative to requests." decided is false if the documentation does not say.
 func before(a, b evict.Pod) (first, decided bool) {
 	over := func(p evict.Pod) int64 {
 		return int64(p.Usage.Memory) - p.Pod.Spec.Containers[0].Resources.Requests.Memory().Value()
@@ -51,7 +52,7 @@ func before(a, b evict.Pod) (first, decided bool) {
 	return over(a) > over(b), over(a) != over(b)
 }
 
-// Every set of three pods of all kinds is ranked as the documentation says, whatever the order in which they come.
+// Every set of three pods of all kinds is ranked as the documentation says, in whatever order they are given.
 func TestRankIsTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	all := kinds()
@@ -79,7 +80,7 @@ func TestRankIsTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-// What is on another file system does not count.
+// What a pod keeps on another file system does not count.
 func TestRankByTheFileSystem(t *testing.T) {
 	t.Parallel()
 	pod := func(name string, u evict.Usage) evict.Pod {

@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
 
-// TestScripts runs testdata/evict/*.txt. A comment begins with #; a command stands at the beginning of a line; what it prints
-// stands below it, indented. `go test -update` rewrites what is printed.
+// TestScripts runs testdata/evict/*.txt. A comment begins with #. A command starts at the beginning of a line. The command's
+// output follows it, indented. `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/evict/*.txt")
@@ -59,18 +59,17 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a node: what a round of the agent does is done at once by look.
+// script is a simulated node. look carries out each round of the agent at once.
 type script struct {
 	config  pressure.ParseInput
 	policy  evict.Policy
 	layout  evict.Layout
 	signals pressure.Signals
 	pods    []evict.Pod
-	frees   map[pressure.Signal]int64 // what the next reclaim brings
+	frees   map[pressure.Signal]int64 // what the next Reclaim frees
 	tried   *evict.Tried
 	next    evict.Tried
-	victim  types.UID
-	ended   bool
+	more    int // how many reclaims after the next one free the same amount
 	state   evict.State
 	now     time.Time
 	errs    []string
@@ -139,22 +138,35 @@ func (s *script) command(f []string) {
 		s.policy.TransitionPeriod = s.duration(f[1])
 	case "images-apart":
 		s.layout = evict.Layout{ImagesApart: true, LayersWithPods: len(f) > 1 && f[1] == "layers-with-pods"}
+	case "layout-unknown":
+		s.layout.Unknown = true
+	case "layout-known":
+		s.layout.Unknown = false
 	case "pod":
 		s.addPod(f)
 	case "is": // is memory.available 50Mi of 1Gi
 		s.signals[pressure.Signal(f[1])] = pressure.Observation{Available: s.bytes(f[2]), Capacity: s.bytes(f[4])}
 	case "lost": // a signal that cannot be read
 		delete(s.signals, pressure.Signal(f[1]))
-	case "removing": // what the next reclaim finds: removing 2 containers 3 images 1Gi frees nodefs.available 2Gi
+	case "removing": // what the next reclaim finds: removing 2 containers 3 images 1Gi frees nodefs.available 2Gi [out-of-time N]: N more reclaims do the same
+		s.next = evict.Tried{More: len(f) > 9}
+		if s.more = 0; s.next.More {
+			s.more, _ = strconv.Atoi(f[10])
+		}
 		s.next.Containers, _ = strconv.Atoi(f[1])
 		s.next.Images, _ = strconv.Atoi(f[3])
 		s.next.Bytes = uint64(s.bytes(f[5]))
 		s.frees[pressure.Signal(f[7])] = s.bytes(f[8])
-	case "ended": // the pod holds nothing any more
+	case "measured": // the writable layers of a pod's containers can be measured again: measured writer 5Gi
+		for i := range s.pods {
+			if s.pods[i].Pod.Name == f[1] {
+				s.pods[i].Usage.NoLayers, s.pods[i].Usage.Layers.Bytes = false, uint64(s.bytes(f[2]))
+			}
+		}
+	case "ended": // the pod uses no resources of the node any more
 		s.pods = slices.DeleteFunc(s.pods, func(p evict.Pod) bool { return p.Pod.Name == f[1] })
-		s.ended = s.ended || s.victim == types.UID(f[1])
-	case "restart": // the agent is started anew
-		s.state, s.tried, s.victim, s.ended = evict.State{}, nil, "", false
+	case "restart": // the agent is restarted
+		s.state, s.tried = evict.State{}, nil
 	case "look":
 		s.look()
 	default:
@@ -175,7 +187,7 @@ func (s *script) configure(f []string) {
 }
 
 // addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
-// pids, grace (seconds), static, mirror, ending (time left), unmeasured, limit-pod (a request of the whole pod).
+// pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, pod-request (a request of the whole pod).
 func (s *script) addPod(f []string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
 	p.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(len(s.pods)) * time.Second))
@@ -214,6 +226,8 @@ func (s *script) addPod(f []string) {
 			p.Annotations[v1.MirrorPodAnnotationKey] = "hash"
 		case "ending":
 			endsBy = s.now.Add(s.duration(value))
+		case "no-layers":
+			u.NoLayers = true
 		case "unmeasured":
 			u = nil
 		default:
@@ -227,7 +241,7 @@ func (s *script) addPod(f []string) {
 	s.pods = append(s.pods, evict.Pod{Pod: p, Usage: u, EndsBy: endsBy})
 }
 
-// look does what the agent does in a round: it decides, removes or measures what the plan asks for, and decides again.
+// look performs one round of the agent: it decides, removes or measures what the plan says, and decides again.
 func (s *script) look() {
 	thresholds, err := pressure.Parse(s.config)
 	if err != nil {
@@ -238,29 +252,23 @@ func (s *script) look() {
 	var measured evict.Use
 	for range 10 {
 		in := evict.Input{
-			Policy: &s.policy, Signals: s.signals, Layout: s.layout, Pods: s.pods, Measured: measured, Tried: s.tried, VictimEnded: s.ended, Previous: s.state, Now: s.now,
+			Policy: &s.policy, Signals: s.signals, Layout: s.layout, Pods: s.pods, Measured: measured, Tried: s.tried, VictimEnded: gone(s.pods, s.state.Victim()), Previous: s.state, Now: s.now,
 		}
 		plan := evict.Decide(in)
-		if was := s.state.Victim(); was != "" && plan.State.Victim() == "" {
-			s.victim, s.ended, s.tried = "", false, nil
+		if was := s.state.Victim(); was != "" && was != plan.State.Victim() {
+			s.tried = nil
 		}
 		s.state = plan.State
 		s.printPlan(&plan)
 		switch {
 		case plan.Reclaim != 0:
-			s.tried, s.next = new(s.next), evict.Tried{}
-			for signal, bytes := range s.frees {
-				o := s.signals[signal]
-				o.Available += bytes
-				s.signals[signal] = o
-			}
-			clear(s.frees)
+			s.reclaim()
 		case plan.Measure != 0:
 			measured |= plan.Measure
 		case plan.Evict != nil:
-			s.victim, s.ended, s.tried = plan.Evict.Pod.UID, false, nil
+			s.tried = nil
 			for i := range s.pods {
-				if s.pods[i].Pod.UID == s.victim {
+				if s.pods[i].Pod.UID == plan.Evict.Pod.UID {
 					s.pods[i].EndsBy = s.now.Add(max(plan.Evict.Grace, time.Second))
 				}
 			}
@@ -275,6 +283,25 @@ func (s *script) look() {
 		}
 	}
 	s.fail("the decision does not come to an end")
+}
+
+// gone reports whether an evicted pod is no longer among the pods.
+func gone(pods []evict.Pod, victim types.UID) bool {
+	return victim != "" && !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.Pod.UID == victim })
+}
+
+// reclaim removes what a "removing" command has listed.
+func (s *script) reclaim() {
+	s.tried = new(s.next).After(s.tried)
+	for signal, bytes := range s.frees {
+		o := s.signals[signal]
+		o.Available += bytes
+		s.signals[signal] = o
+	}
+	if s.more--; s.more < 0 {
+		s.next = evict.Tried{}
+		clear(s.frees)
+	}
 }
 
 func (s *script) printPlan(p *evict.Plan) {

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// The names of the annotations of an Evicted event, as upstream's kubelet writes them.
+// These are the names of the annotations of an Evicted event, as upstream's kubelet writes them.
 const (
 	annotationContainers = "offending_containers"
 	annotationUsage      = "offending_containers_usage"
@@ -24,7 +24,7 @@ func ThresholdMet(c pressure.Crossing) string {
 	return fmt.Sprintf("Attempting to reclaim %s", c.Threshold.Signal.Resource())
 }
 
-// Shortage describes a threshold that is met, for people.
+// Shortage describes a threshold that is met, in a text for people.
 func Shortage(c pressure.Crossing) string {
 	kind := "evictionHard"
 	if !c.Threshold.Hard() {
@@ -37,7 +37,7 @@ func Shortage(c pressure.Crossing) string {
 	return text
 }
 
-// format writes an amount of what a crossing is about: bytes as 50Mi, others as numbers.
+// format writes an amount of the resource of a crossing: bytes as 50Mi, other amounts as numbers.
 func format(c pressure.Crossing, n int64) string {
 	switch c.Threshold.Signal.Resource() {
 	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
@@ -46,7 +46,7 @@ func format(c pressure.Crossing, n int64) string {
 	return resource.NewQuantity(n, resource.DecimalSI).String()
 }
 
-// about rounds an amount for people: to about three digits, and in full where it is no amount of bytes.
+// about writes an amount for people: bytes are rounded to about three digits, other amounts are written in full.
 func about(c pressure.Crossing, n int64) string {
 	switch c.Threshold.Signal.Resource() {
 	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
@@ -106,7 +106,8 @@ func message(p *Pod, c pressure.Crossing) (string, map[string]string) {
 	return b.String(), notes
 }
 
-// requestOf returns what a container requests; false: the pod has no container of this name, or an ephemeral one.
+// requestOf returns what a container requests. It returns false if the pod has no container of this name, or if the container is
+// ephemeral.
 func requestOf(p *v1.Pod, name string, of v1.ResourceName) (resource.Quantity, bool) {
 	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range list {
@@ -118,7 +119,7 @@ func requestOf(p *v1.Pod, name string, of v1.ResourceName) (resource.Quantity, b
 	return resource.Quantity{}, false
 }
 
-// why says for people why the first pod in the order goes.
+// why explains to people why the first pod in the order is evicted.
 func why(in *Input, c pressure.Crossing, order []claim) string {
 	first := &order[0]
 	var b strings.Builder
@@ -129,12 +130,15 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	switch {
 	case first.pod.Usage == nil:
 		b.WriteString("; what the pod uses could not be measured")
-	case what(c.Threshold.Signal) != "": // nobody can request these
+	case what(c.Threshold.Signal) != "": // inodes and processes cannot be requested
 		fmt.Fprintf(&b, "; the pod has %s %s", about(c, first.used), what(c.Threshold.Signal))
 	case first.exceeds:
 		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", about(c, first.used), about(c, first.over()))
 	default:
 		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", about(c, first.used))
+	}
+	if u := first.pod.Usage; u != nil && u.NoLayers && in.Layout.parts(c.Threshold.Signal)&layers != 0 {
+		b.WriteString(" beside what its containers wrote, which could not be measured")
 	}
 	fmt.Fprintf(&b, ", priority %d", first.priority)
 	if len(order) > 1 {
@@ -149,7 +153,7 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	return b.String()
 }
 
-// what names the things that a signal counts; "": bytes.
+// what returns the name of the things that a signal counts; "": bytes.
 func what(s pressure.Signal) string {
 	switch s {
 	case pressure.PIDAvailable:
@@ -168,7 +172,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// String says what was removed before a pod had to go.
+// String says what was removed before a pod had to be evicted.
 func (t *Tried) String() string {
 	var parts []string
 	if t.Containers > 0 {

@@ -13,59 +13,62 @@ import (
 type Policy struct {
 	Thresholds       []pressure.Threshold
 	TransitionPeriod time.Duration // evictionPressureTransitionPeriod
-	MaxPodGrace      time.Duration // evictionMaxPodGracePeriod: the longest grace period of a pod that goes for a soft threshold
-	// MemoryRate is how fast the machine may fill its memory, in bytes per second: Interval follows from it. 0: 2 GiB.
+	MaxPodGrace      time.Duration // evictionMaxPodGracePeriod: the longest grace period of a pod that is evicted for a soft threshold
+	// MemoryRate is how fast the machine may fill its memory, in bytes per second. Interval depends on it. 0: 2 GiB.
 	MemoryRate int64
 }
 
-// Layout says on which file systems the node keeps what.
+// Layout says which file systems contain images, layers and pod directories.
 type Layout struct {
 	// ImagesApart: images are not on the file system of the agent's directory (nodefs).
 	ImagesApart bool
 	// LayersWithPods: with ImagesApart, the writable layers of containers are on nodefs and not with the images.
 	LayersWithPods bool
+	// Unknown: the runtime has not yet said where it keeps images and layers, so Decide plans nothing for disks.
+	Unknown bool
 }
 
-// Input is all that a decision depends on.
+// Input contains everything that a decision depends on.
 type Input struct {
 	Policy  *Policy
 	Signals pressure.Signals
 	Layout  Layout
-	// Pods are the pods that hold resources of the node. Measured says which uses of theirs are known; Decide asks for others.
+	// Pods are the pods that hold resources of the node. Measured says which kinds of use are measured; a Plan asks for others.
 	Pods     []Pod
 	Measured Use
-	// Busy is set while a Reclaim, or a measurement of disks, that an earlier plan asked for still goes on: it may take long, and
-	// a shortage of memory does not wait for it.
+	// Busy is set while a Reclaim or a measurement of disks from an earlier plan still runs. Either may take long, and a shortage
+	// of memory does not wait for it.
 	Busy bool
-	// Tried is the result of the last Reclaim; nil: none was asked for since the last victim.
+	// Tried contains what all Reclaims since the last eviction have removed; nil: there was none.
 	Tried *Tried
-	// Hold is set while the node does not know its pods yet: nothing is done, and only the conditions follow.
+	// Hold is set while the node does not know its pods yet. Decide then plans nothing; only the conditions change.
 	Hold bool
-	// VictimEnded is set once the pod that was evicted last holds nothing of the node any more. Signals were read after that.
+	// VictimEnded is set once the pod that was evicted last uses no resources of the node any more. Signals were measured after
+	// that moment.
 	VictimEnded bool
 	Previous    State
 	Now         time.Time
 }
 
-// Pod is a pod that holds resources of the node.
+// Pod is a pod that uses resources of the node.
 type Pod struct {
-	Pod   *v1.Pod // with the resources that are allocated to it
+	Pod   *v1.Pod // with the resources that are allocated to the pod
 	Usage *Usage  // nil: it could not be measured
-	// EndsBy is when the grace period of a pod that ends already is over; zero: it does not end.
+	// EndsBy is when the grace period of a pod that is already ending is over; zero: it is not ending.
 	EndsBy time.Time
 }
 
-// Use is a kind of use of pods, or several.
+// Use is a kind of resource use of pods, or several kinds.
 type Use uint8
 
-// The uses.
+// These are the kinds of use.
 const (
 	MemoryUse Use = 1 << iota
 	ProcessUse
 	DiskUse
 )
 
-// useOf returns the use that a signal is about.
+// useOf returns the kind of use that a signal measures.
 func useOf(s pressure.Signal) Use {
 	switch s {
 	case pressure.MemoryAvailable, pressure.AllocatableMemoryAvailable:
@@ -78,37 +81,39 @@ func useOf(s pressure.Signal) Use {
 	return DiskUse
 }
 
-// Usage is what a pod uses.
+// Usage contains what a pod uses.
 type Usage struct {
 	// Memory is in bytes, without page cache that the kernel can reclaim.
 	Memory    uint64
 	Processes uint64
-	// Volumes are the emptyDirs on disk and the files that the agent made, Logs the logs of containers, Layers what containers
-	// wrote to their root file systems.
+	// Volumes is the use of emptyDirs on disk and of the files that the agent created. Logs is the use of container logs. Layers
+	// is the use of the containers' writable layers.
 	Volumes, Logs, Layers Disk
-	Containers            []ContainerUsage // by name
+	// NoLayers: the writable layers could not be measured, so Layers is too small.
+	NoLayers   bool
+	Containers []ContainerUsage // by name
 }
 
 // Disk is an amount of disk space.
 type Disk struct{ Bytes, Inodes uint64 }
 
-// ContainerUsage is what a container uses, in bytes; nil: not measured.
+// ContainerUsage contains what a container uses, in bytes; nil: not measured.
 type ContainerUsage struct {
 	Name   string
 	Memory *uint64
-	Disk   *uint64 // its layer and its logs
+	Disk   *uint64 // writable layer and logs
 }
 
-// Step is something that the node removes of its own before it evicts a pod.
+// Step is something that the node removes before it evicts a pod.
 type Step uint8
 
-// The steps, in the order in which they are done.
+// These are the steps, in the order in which they are carried out.
 const (
 	DeadContainers Step = 1 << iota // containers that have ended and are kept for their logs
 	UnusedImages                    // images that no pod uses or may start again with
 )
 
-// String names the steps.
+// String returns the names of the steps.
 func (s Step) String() string {
 	switch s {
 	case DeadContainers:
@@ -121,34 +126,62 @@ func (s Step) String() string {
 	return "nothing"
 }
 
-// Tried is what a Reclaim has removed.
+// Tried contains what one Reclaim has removed, or several together.
 type Tried struct {
 	Containers, Images int
-	Bytes              uint64 // of the images
-	Err                string // "": none
+	Bytes              uint64 // size of the images
+	// More: the last Reclaim ran out of time, so unused images may be left.
+	More bool
+	Err  string // the error of the last Reclaim; "": none
 }
 
-// State passes information from one decision to the next. The zero value is the start: nothing in it outlives the agent.
+// After returns the sum of t and what was removed before; nil means nothing.
+func (t *Tried) After(before *Tried) *Tried {
+	if before == nil {
+		return t
+	}
+	sum := *t
+	sum.Containers, sum.Images, sum.Bytes = t.Containers+before.Containers, t.Images+before.Images, t.Bytes+before.Bytes
+	return &sum
+}
+
+// State passes information from one decision to the next. The agent starts with the zero value, and State is not stored for the
+// next agent.
 type State struct {
 	pressure pressure.State
 	victim   *victim
-	tried    map[pressure.Signal]time.Time // when Reclaim was last asked for since the last victim
+	tried    map[pressure.Signal]attempt   // the attempts to reclaim since the last eviction
 	stuck    map[pressure.Signal]time.Time // when no pod could be evicted for the signal
+	blind    map[pressure.Signal]blindness // set while pods could not be measured completely
 }
 
-// victim is the pod that was evicted last.
+// attempt is how often Reclaim was planned, and how much was available when it was last planned.
+type attempt struct {
+	times     int
+	available int64
+}
+
+// blindness contains the time since which pods could not be measured completely, and the time of the last measurement.
+type blindness struct{ since, last time.Time }
+
+// victim is the last evicted pod.
 type victim struct {
-	uid       types.UID
-	name      string
-	signal    pressure.Signal
-	at        time.Time
-	grace     time.Duration
-	available int64 // of the signal, when it was evicted
-	used      int64 // what its end should bring
+	uid    types.UID
+	name   string
+	signal pressure.Signal
+	at     time.Time
+	grace  time.Duration
+	soft   bool // it was evicted for a soft threshold
+	// before is a pod that was evicted for a soft threshold and has not ended when another pod is evicted for a hard threshold;
+	// nil: there is none.
+	before    *victim
+	available int64 // what the signal measured when the pod was evicted
+	used      int64 // how much the pod's end should free
 	endedAt   time.Time
 }
 
-// Victim returns the pod that was evicted last while the node waits for what it used; "": there is none.
+// Victim returns the last evicted pod while the node waits until what it used is available again. It returns "" if there is no
+// such pod.
 func (s State) Victim() types.UID {
 	if s.victim == nil {
 		return ""
@@ -156,35 +189,36 @@ func (s State) Victim() types.UID {
 	return s.victim.uid
 }
 
-// Plan is the decision.
+// Plan is the result of a decision.
 type Plan struct {
-	// Pressure has the node's conditions.
+	// Pressure contains the node's conditions.
 	Pressure pressure.Result
-	// For is the threshold that the rest is about; the zero value while none is due.
+	// For is the threshold that caused the rest of the plan; zero: none is due.
 	For pressure.Crossing
 	// At most one of the next three is set.
 
-	// Reclaim are steps to do now, in the order of the constants. Then Decide is called again with new signals and Tried.
+	// Reclaim contains the steps to carry out now, in the order of the constants. The caller then calls Decide again with new
+	// signals and Tried.
 	Reclaim Step
-	// Measure is the use of the pods that Decide needs to know; 0: none.
+	// Measure is the kind of use that the caller has to measure; 0: none.
 	Measure Use
 	// Evict is the pod to evict; nil: none.
 	Evict *Eviction
-	// WakeAt is when to measure again at the latest, whatever Interval says; zero: no such time.
+	// WakeAt is the latest time of the next measurement, even if Interval says later; zero: Interval alone decides.
 	WakeAt time.Time
-	// Why says for people what the node does, or what it waits for; "": nothing is short.
+	// Why explains to people what the node does, or what it waits for; "": nothing is short.
 	Why   string
 	State State
 }
 
-// Eviction is a pod that has to go.
+// Eviction is the end of a pod that the node orders.
 type Eviction struct {
 	Pod   *v1.Pod
-	Grace time.Duration // how long its containers have to end
+	Grace time.Duration // how long the pod's containers have to end
 	// Message is the message of its status and event, in upstream's words.
 	Message string
-	// Annotations are those of the event, under upstream's names.
+	// Annotations are the annotations of the event, under upstream's names.
 	Annotations map[string]string
-	// Why says what was measured, against which threshold, why this pod, and what was tried before.
+	// Why explains what was measured, which threshold it met, why this pod was chosen, and what was tried before.
 	Why string
 }

@@ -231,7 +231,7 @@ func (v *validator) handlerPort(p intstr.IntOrString, at *field.Path) {
 	}
 }
 
-// namespaces refuses namespaces that the pod both shares with the node and has for itself.
+// namespaces refuses namespaces that contradict each other: shared with the node, and also the pod's own.
 func (v *validator) namespaces(s *v1.PodSpec, at *field.Path) {
 	share := s.ShareProcessNamespace
 	if share != nil && *share && s.HostPID {

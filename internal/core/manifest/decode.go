@@ -26,9 +26,8 @@ const MaxBytes = 10 << 20
 // Manifest is the content of one file, answer or request. Errors lists what is wrong in it; the documents and list
 // items without errors are still there.
 type Manifest struct {
-	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of what was written:
-	// comments and layout do not count, and all versions of the agent compute the same hash. Static makes them pods of
-	// a node.
+	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of what was written: comments and
+	// layout do not count, and all versions of the agent compute the same hash. Static gives them their UID and name on a node.
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
@@ -94,7 +93,7 @@ func Decode(name string, data []byte) *Manifest {
 	return d.out
 }
 
-// document is a part of a manifest with the number of lines before it.
+// document is one document of a manifest, with the number of lines before it.
 type document struct {
 	text   []byte
 	before int
@@ -125,7 +124,7 @@ func split(data []byte) []document {
 		if marker || bytes.Equal(t, []byte("...")) {
 			flush()
 			cur, empty = document{before: line - 1}, true
-			text = append([]byte("   "), text[3:]...) // text after a marker belongs to the document
+			text = append([]byte("   "), text[3:]...) // text on the same line as the marker belongs to the document
 			t = bytes.TrimRight(text, " \t\r\n")
 		}
 		if empty && bytes.HasPrefix(t, []byte("%")) {
@@ -149,7 +148,7 @@ type decoder struct {
 
 	doc    int
 	before int          // lines before the present document
-	tree   *yamlv3.Node // of the present document, for its lines; nil: not known
+	tree   *yamlv3.Node // the current document, which has the line numbers; nil: not known
 }
 
 func (d *decoder) fail(line int, object, at, detail string) {
@@ -187,7 +186,7 @@ func (d *decoder) document(doc document) {
 	d.object(v, nil)
 }
 
-// jsonValues reads a document as JSON. If the document is not JSON, it returns false and has changed nothing.
+// jsonValues reads a document as JSON. If the document is not JSON, it returns false and changes nothing.
 func (d *decoder) jsonValues(doc document) bool {
 	dec := json.NewDecoder(bytes.NewReader(doc.text))
 	type value struct {
@@ -252,7 +251,7 @@ const maxExpansion = 10
 // expands reports whether a document with its aliases expanded has more than limit bytes. It measures the tree before
 // anything copies it, because a few thousand aliases of one long text would fill the memory.
 func (d *decoder) expands(tree *yamlv3.Node, limit int) bool {
-	const open = -1 // its size is being computed: an alias that leads here is endless
+	const open = -1 // the size of this node is being computed, so an alias to it would be endless
 	sizes := map[*yamlv3.Node]int{}
 	var size func(n *yamlv3.Node) int
 	size = func(n *yamlv3.Node) int {

@@ -109,8 +109,8 @@ items:
 	}
 }
 
-// A mirror pod must not lend the node's identity to resource claims that were not allocated to it, so a static pod has
-// none.
+// A static pod cannot have resource claims, because its mirror would give the node access to claims that were not allocated to
+// it.
 func TestCVE20254563StaticPodHasNoResourceClaims(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{
@@ -302,7 +302,7 @@ func TestStaticIdentity(t *testing.T) {
 	}
 }
 
-// Aliases of one long text can make gigabytes of a small manifest: it is refused before anything copies it.
+// Aliases of one long text can expand a small manifest to gigabytes. Decode refuses such a manifest before anything copies it.
 func TestAliasesExpandTenTimesAtMost(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 20_000)

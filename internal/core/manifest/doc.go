@@ -3,5 +3,5 @@
 // Decode reads a text strictly, completes its pods as the API server would, and reports errors by file, line and field.
 // Origin.Static gives a pod of a manifest the identity of a static pod.
 //
-// Contract: pure functions. Anybody may have written a text: its size, depth and aliases are bounded.
+// Contract: pure functions. A text may come from anybody, so its size, depth and aliases are bounded.
 package manifest

@@ -8,14 +8,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The output of "kubectl get pod -o yaml" contains fields that the API server and controllers added. This node, which
-// may have no API server, leaves them out, so that the pod that somebody wrote also runs here.
+// The output of "kubectl get pod -o yaml" contains fields that the API server and controllers added. Decode leaves them out,
+// because this node may have no API server, so that such output works as a manifest.
 
 // tokenVolume is the prefix of the names of volumes that "the service account admission controller" adds.
 const tokenVolume = "kube-api-access-"
 
-// unserve removes the fields of an object that no person writes: "metadata ... populated by the system, read-only". It
-// removes the UID, because this is another pod. It changes no object that was never in an API server.
+// unserve removes the fields of an object that no person writes: "metadata ... populated by the system, read-only". It also
+// removes the UID, because the pod on this node is another pod. It does not change an object that was never in an API server; was
+// reports whether the object was.
 func unserve(m map[string]any) (was bool) {
 	meta, _ := m["metadata"].(map[string]any)
 	uid, _ := meta["uid"].(string)

@@ -50,7 +50,7 @@ func TestDecodeWhatKubectlPrints(t *testing.T) {
 		t.Errorf("notes (-want +got):\n%s", d)
 	}
 
-	// Printed later, it is the same pod: fields that the cluster keeps changing do not count.
+	// If kubectl prints the same pod later, the decoded pod is equal: fields that the cluster keeps changing do not count.
 	later := strings.NewReplacer(`"48213"`, `"50000"`, "restartCount: 0", "restartCount: 3", "nodeName: worker-3", "nodeName: worker-4").Replace(string(text))
 	if again := Decode("stdin", []byte(later)); len(again.Pods) != 1 || again.Pods[0].Annotations[pod.AnnotationHash] != p.Annotations[pod.AnnotationHash] {
 		t.Errorf("printed again it is another pod: %v", again.Err())
@@ -60,7 +60,7 @@ func TestDecodeWhatKubectlPrints(t *testing.T) {
 	}
 }
 
-// A field that a person wrote is not left out silently: it is refused, with what to do.
+// A field that a person wrote is not left out silently. Decode refuses it, and the error says what to do.
 func TestDecodeRefusesTokensThatAreAskedFor(t *testing.T) {
 	t.Parallel()
 	printed, err := os.ReadFile("testdata/kubectl-get.yaml")

@@ -23,7 +23,7 @@ const (
 // Origin says where the pods of a manifest come from.
 type Origin struct {
 	Source   pod.Source
-	Name     string // of the file or URL; the same manifest under another name makes another pod
+	Name     string // the name of the file or URL; the same manifest under another name makes another pod
 	NodeName string
 	Seen     time.Time
 }
@@ -82,7 +82,8 @@ func prioritize(p *v1.Pod) {
 	p.Spec.Priority = &value
 }
 
-// Unresolved says why a static pod is refused that refers to objects which no manifest has. missing names them.
+// Unresolved returns the message with which the node refuses a static pod that refers to objects which no manifest has. missing
+// lists these objects.
 func Unresolved(missing []string) string {
 	return "it refers to " + strings.Join(missing, ", ") + ", which no manifest of this node has, and static pods may not refer to objects of the API server: " +
 		"put it beside the pod's manifest, or remove the reference"

@@ -41,7 +41,7 @@ func TestStructSaysOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// Applying a patch as an API server does gives the second object, whatever the two objects are.
+// If a patch between any two objects is applied to the first as an API server does it, the result is the second.
 func TestAppliedItGivesWhatWasMeant(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {

@@ -91,8 +91,9 @@ func (u *update) annotateNodeIP(asked []netip.Addr) {
 	u.node.Annotations[AnnotationProvidedNodeIP] = value
 }
 
-// findAddress looks in the same places as upstream's kubelet if nothing is configured: a host name that is an address,
-// the addresses of the node's name, the address on the default route. It prefers IPv4, unless --node-ip is "::".
+// findAddress looks for the node's address as upstream's kubelet does if nothing is configured. It tries, in this order, a host
+// name that is an address, the addresses of the node's name, and the address on the default route. It prefers IPv4, unless
+// --node-ip is "::".
 func (u *update) findAddress() (netip.Addr, error) {
 	prefer4 := len(u.s.NodeIPs) == 0 || u.s.NodeIPs[0].Unmap().Is4()
 	if ip, err := netip.ParseAddr(u.s.Hostname); err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Reasons of node events, as in upstream's kubelet.
+// These are the reasons of node events, as in upstream's kubelet.
 const (
 	EventStarting            = "Starting"
 	EventRebooted            = "Rebooted"
@@ -102,8 +102,8 @@ func (u *update) nodeEvent(reason string) {
 	u.event(v1.EventTypeNormal, reason, "Node %s status is now: %s", u.s.Name, reason)
 }
 
-// put writes one condition. Its message may come from a runtime or an error, so put bounds it. changed says that the
-// status is another one; existed says that there was such a condition before.
+// put writes one condition. Its message may come from a runtime or an error, so put bounds it. changed reports whether the
+// condition's status is another one now; existed reports whether the Node already had the condition.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	now := metav1.NewTime(u.f.Now)
 	c.Message = pod.Text(c.Message)
@@ -122,7 +122,8 @@ func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	return changed, true
 }
 
-// join joins problems in the form of Kubernetes' aggregated errors: one as it is, several in brackets, each once.
+// join joins problems in the form of Kubernetes' aggregated errors: a single problem as it is, several in brackets, and each only
+// once.
 func join(problems []string) string {
 	var each []string
 	for _, p := range problems {

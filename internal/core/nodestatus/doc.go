@@ -7,7 +7,7 @@
 // Invariants:
 //   - Every condition follows from Facts. A value that was not measured makes a condition Unknown or the node not
 //     ready, and is never assumed to be fine.
-//   - Fields of other owners are kept: spec, volumesAttached, their conditions and labels, and extended resources that
+//   - Fields of other owners are kept: spec, volumesAttached, conditions and labels of others, and extended resources that
 //     somebody patched into capacity.
 //   - The same Facts give the same status, byte for byte, except for heartbeat times: lists are sorted, so a quiet node
 //     sends nothing.

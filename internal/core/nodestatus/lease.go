@@ -14,8 +14,8 @@ func NewLease(node string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: node}}
 }
 
-// RenewLease writes holder, time and duration into the lease of a node. If the lease has no owner and uid is known, it
-// makes the Node the owner, so that the lease goes with the Node.
+// RenewLease writes holder, time and duration into the lease of a node. If the lease has no owner and uid is known, it makes the
+// Node the owner, so that the lease is deleted together with the Node.
 func RenewLease(l *coordinationv1.Lease, node string, uid types.UID, duration time.Duration, now time.Time) {
 	at, seconds := metav1.NewMicroTime(now), int32(duration/time.Second)
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &node, &seconds, &at

@@ -385,8 +385,8 @@ func TestParseReserved(t *testing.T) {
 	}
 }
 
-// The Ready condition names a part that fails and tries again. The node stays ready; if it is not ready, the part
-// stands after the reasons.
+// The Ready condition names a part that fails and tries again. The node stays ready; if it is not ready, the part is named after
+// the reasons.
 func TestFailingPartsAreNamedInTheReadyCondition(t *testing.T) {
 	t.Parallel()
 	const disk = "renew client certificate: no space left on device"

@@ -14,7 +14,7 @@ import (
 type Settings struct {
 	Name     string // metadata.name
 	Hostname string // label kubernetes.io/hostname and address Hostname; may differ from Name
-	OS, Arch string // in Go's words: linux, amd64
+	OS, Arch string // in Go's terms: linux, amd64
 
 	Labels                 map[string]string // --node-labels; see ValidateLabels
 	Taints                 []v1.Taint        // registerWithTaints
@@ -31,12 +31,12 @@ type Settings struct {
 	MaxPods, PodsPerCore         int // PodsPerCore zero: not used
 	KubeReserved, SystemReserved v1.ResourceList
 	Thresholds                   []pressure.Threshold // hard ones are subtracted from allocatable
-	// LocalStorageIsolation is localStorageCapacityIsolation: ephemeral-storage is a resource of the node, and the node
-	// is not ready while its amount is not known.
+	// LocalStorageIsolation is localStorageCapacityIsolation: ephemeral-storage is a resource of the node, and the node is not
+	// ready until the amount is known.
 	LocalStorageIsolation bool
 
 	MaxImages        int   // nodeStatusMaxImages; negative: all
-	Port             int32 // of the HTTPS server; zero: none
+	Port             int32 // the port of the HTTPS server; zero: none
 	KubeletVersion   string
 	DeclaredFeatures []string
 }
@@ -51,7 +51,7 @@ type Facts struct {
 	Devices          Devices
 	Runtime          Runtime
 	Images           []*runtimeapi.Image // any order
-	// ImagesKnown and VolumesKnown say that the lists are valid. Otherwise those in the API stay as they are.
+	// ImagesKnown and VolumesKnown say that the lists are valid. If a list is not valid, the one in the API stays as it is.
 	ImagesKnown  bool
 	VolumesInUse []v1.UniqueVolumeName
 	VolumesKnown bool
@@ -88,10 +88,10 @@ type Devices struct {
 
 // Runtime holds the container runtime's answers.
 type Runtime struct {
-	Name, Version string // of CRI's Version, for containerRuntimeVersion
+	Name, Version string // the answer of CRI's Version, for containerRuntimeVersion
 	// Status is the newest answer of CRI's Status; nil: none yet.
 	Status *runtimeapi.StatusResponse
-	// LastReady is the last time when the runtime answered that it is ready; zero: not since the agent started.
+	// LastReady is the last time when the runtime answered that it is ready; zero: it has not since the agent started.
 	LastReady time.Time
 	// Err is the error of the newest call; empty if it succeeded.
 	Err string

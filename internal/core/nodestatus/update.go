@@ -32,11 +32,11 @@ type Event struct {
 	Message string
 }
 
-// Result of Update.
+// Result is the result of Update.
 type Result struct {
 	Node   *v1.Node
 	Events []Event
-	// Problems are problems that the status cannot express; they belong into the log.
+	// Problems are problems that the status cannot express; the caller logs them.
 	Problems []string
 }
 
@@ -123,7 +123,7 @@ func (u *update) setInfo() {
 	}
 	info.KubeletVersion = u.s.KubeletVersion
 	//lint:ignore SA1019 clears a value that another agent set
-	info.KubeProxyVersion = "" // deprecated, and never known
+	info.KubeProxyVersion = "" // deprecated, and the agent does not know it
 	info.OperatingSystem, info.Architecture = u.s.OS, u.s.Arch
 }
 

@@ -11,22 +11,22 @@ import (
 // Op is a verb. Each has one file in package perform.
 type Op uint8
 
-// The verbs, in the order in which a pod usually meets them.
+// The verbs, in the order in which a pod usually needs them.
 const (
 	OpNone            Op = iota
 	OpSetUp              // pod directories, cgroup and volumes; idempotent, also refreshes volumes
-	OpRunSandbox         // RunPodSandbox; Attempt is the sandbox's
+	OpRunSandbox         // RunPodSandbox; Attempt is the sandbox's attempt
 	OpPullImage          // ensure the image of Container; can be cancelled
 	OpStartContainer     // create and start; with ID set, start a container that is already created
 	OpPostStart          // run the postStart hook of container ID; can be cancelled
-	OpPreStop            // run the preStop hook of container ID, which has Grace before TERM; can be cancelled
+	OpPreStop            // run the preStop hook of container ID, which may take Grace before SIGTERM; can be cancelled
 	OpStopContainer      // StopContainer of ID with Grace
 	OpStopSandbox        // StopPodSandbox of ID
 	OpTearDown           // unmount volumes, remove the cgroup; everything must have stopped
 	OpRemoveContainer    // remove a dead container and its log
 	OpRemoveSandbox      // remove a stopped sandbox
-	OpForget             // remove pod directories and log directory: the last act
-	OpResize             // UpdateContainerResources of ID to Size; without a Container the pod's group is given Size
+	OpForget             // remove pod directories and log directory: always the last action
+	OpResize             // UpdateContainerResources of ID to Size; without a Container, resize the pod's cgroup to Size
 )
 
 var opNames = [...]string{
@@ -45,8 +45,8 @@ func (op Op) String() string {
 // Cancelable reports whether a started action of this kind may be cut short. CRI calls run to their end.
 func (op Op) Cancelable() bool { return op == OpPullImage || op == OpPostStart || op == OpPreStop }
 
-// Starts reports whether the action brings something into being. While a pod terminates, or while the last
-// inspection is older than the last outcome, no such action may be planned.
+// Starts reports whether the action creates or starts something. While a pod terminates, or while the last inspection is older
+// than the last outcome, no such action may be planned.
 func (op Op) Starts() bool {
 	switch op {
 	case OpSetUp, OpRunSandbox, OpPullImage, OpStartContainer, OpPostStart, OpResize:
@@ -57,12 +57,12 @@ func (op Op) Starts() bool {
 	return false
 }
 
-// Why is the reason of a decision, in words a person reads in the timeline. Nothing compares it: what decides is a Cause or
-// another typed value. Constant strings, so that a plan at rest allocates nothing.
+// Why is the reason of a decision, as text that people read in the timeline. No code compares it; code that decides uses a Cause
+// or another typed value. The values are constants, so that a plan at rest allocates nothing.
 type Why string
 
-// Action is one thing to do to one pod. It is comparable. As a map key, use Key: it leaves out what is only for people, so that the
-// same work has the same key.
+// Action is one thing to do to one pod. It is comparable. As a map key, use Key: it leaves out the fields that are only for
+// people, so that equal work has equal keys.
 type Action struct {
 	Op        Op
 	Container string // name, for container verbs
@@ -77,7 +77,7 @@ type Action struct {
 	Why   Why
 }
 
-// Key returns the action without its reasons: two actions with one key are the same work.
+// Key returns the action without its reasons: two actions with equal keys are the same work.
 func (a Action) Key() Action {
 	a.Cause, a.Why = "", ""
 	return a
@@ -114,29 +114,29 @@ type Outcome struct {
 	Action Action
 	Began  time.Time
 	Ended  time.Time
-	// Err is nil when the action did what it says. A cancelled action has Canceled set.
+	// Err is nil if the action succeeded. Canceled is set if the action was cancelled.
 	Err      error
 	Canceled bool
-	// Unknown is set when the runtime may or may not have done it (deadline, lost connection).
+	// Unknown is set if it is not known whether the runtime carried the action out (after a deadline or a lost connection).
 	Unknown bool
-	// Reason is the failure in the word that Kubernetes shows in a waiting state or an event: ErrImagePull, InvalidImageName,
+	// Reason is the word for the failure that Kubernetes shows in a waiting state or an event: ErrImagePull, InvalidImageName,
 	// ErrImageNeverPull, CreateContainerConfigError, CreateContainerError, RunContainerError, FailedCreatePodSandBox,
 	// FailedMount, PostStartHookError.
 	Reason  string
 	Message string // a success may have one too: the size and duration of a pull
-	// ID is the sandbox or container that was created, or the image reference that was pulled, or the image that could
-	// not be.
+	// ID is the sandbox or container that was created, or the reference of the image that was pulled, or the image whose pull
+	// failed.
 	ID string
 }
 
-// Job is one action with all that is needed to perform it. Pod is nil if no source has the pod any more: then only actions that
-// end or remove something are possible.
+// Job is one action with the data that it needs. Pod is nil if no source has the pod any more; then only actions that stop or
+// remove something are possible.
 type Job struct {
 	Ref      Ref
 	Pod      *v1.Pod
 	Observed *Observed
 	Action   Action
-	// Kind is the kind of the action's container, as remembered. It is needed if Pod is nil.
+	// Kind is the kind of the action's container, from the memory of the worker. It is needed if Pod is nil.
 	Kind Kind
 	// ImageRef is the image reference that the runtime gave for the container's image; empty: unknown.
 	ImageRef string

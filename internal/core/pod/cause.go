@@ -1,11 +1,11 @@
 package pod
 
-// Cause is why the agent ends a container. It decides: the grace period, whether the container starts again, the event
-// (the table in decide/restart.go). Why is only the text for it. Checkpoints keep the causes of single containers.
+// Cause is why the agent ends a container. The cause decides the grace period, whether the container starts again, and the event:
+// see the table in decide/restart.go. Why is only the text for it. Checkpoints keep the causes of single containers.
 type Cause string
 
-// The causes for which the agent ends one container while its pod goes on. A container that is ended for one of them may well
-// exit with 0 on TERM: its exit code then does not say that it has done its work. None: its restart policy alone decides.
+// The causes for which the agent ends one container while its pod goes on. A container that ends for one of them may exit with 0
+// on SIGTERM, and this does not mean that it has completed. With CauseNone, only the container's restart policy decides.
 const (
 	CauseNone       Cause = ""
 	CauseChanged    Cause = "Changed"    // its definition changed
@@ -13,18 +13,18 @@ const (
 	CauseLiveness   Cause = "Liveness"   // its liveness probe failed
 	CauseStartup    Cause = "Startup"    // its startup probe failed
 	CausePostStart  Cause = "PostStart"  // its postStart hook failed
-	CauseSandbox    Cause = "Sandbox"    // its sandbox is lost or another is in its place
+	CauseSandbox    Cause = "Sandbox"    // its sandbox is lost or has been replaced
 	CauseUnknown    Cause = "Unknown"    // the runtime does not know its state
-	CauseStray      Cause = "Stray"      // another instance, or none, should run in its place
-	CauseRestartAll Cause = "RestartAll" // a container ended with a rule that restarts all
+	CauseStray      Cause = "Stray"      // another instance, or none, should run instead of it
+	CauseRestartAll Cause = "RestartAll" // a container ended with a RestartAllContainers rule
 )
 
-// The causes for which the agent ends a whole pod.
+// These are the causes for which the agent ends a whole pod.
 const (
 	CauseDeleted     Cause = "Deleted"     // it is deleted in the API
 	CauseUnwanted    Cause = "Unwanted"    // no source has it any more
 	CauseRejected    Cause = "Rejected"    // the node did not admit it
-	CauseStopped     Cause = "Stopped"     // the node evicts or preempts it, or it went on ending
+	CauseStopped     Cause = "Stopped"     // the node evicts or preempts it, or an earlier agent had begun to end it
 	CauseDeadline    Cause = "Deadline"    // its activeDeadlineSeconds are over
 	CauseTerminal    Cause = "Terminal"    // the API shows a terminal phase
 	CauseFinished    Cause = "Finished"    // all its containers have ended for good

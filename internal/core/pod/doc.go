@@ -1,6 +1,6 @@
-// Package pod is the vocabulary that every layer shares: who a pod is (Ref), what a runtime says of it
-// (Observed), what an agent may do about it (Action) and how that went (Outcome).
+// Package pod has the types that all layers share: the identity of a pod (Ref), what the runtime reports about it (Observed),
+// what the agent does to it (Action) and the result (Outcome).
 //
-// Contract: values only. Nothing here does IO, reads a clock, logs, or starts a goroutine. Everything may be
-// copied; an Observed that has been published by the pod cache is read-only from then on.
+// Contract: values only. Nothing here does IO, reads a clock, logs, or starts a goroutine. All values may be copied. An Observed
+// must not be changed after the pod cache has published it.
 package pod

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FuzzFrom: whatever stands in the annotations of a pod, it is static exactly if its source is another than the API, nothing
-// else of it changes, and the object that the source gave is as it was.
+// FuzzFrom checks From with any annotations of a pod. The result is static exactly if the source is not the API; other
+// annotations and fields stay; the object from the source is not changed.
 func FuzzFrom(f *testing.F) {
 	for _, src := range []Source{SourceAPI, SourceFile, SourceURL, SourcePush} {
 		for _, key := range []string{AnnotationSource, AnnotationHash, AnnotationSeen, AnnotationMirror, annotationPrefix, annotationPrefix + "x", "other"} {
@@ -48,7 +48,7 @@ func FuzzFrom(f *testing.F) {
 	})
 }
 
-// A pod that says nothing of sources costs nothing.
+// From does not copy a pod that has no annotation about sources, so that such a pod costs nothing.
 func TestFromCopiesOnlyWhatItChanges(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{}

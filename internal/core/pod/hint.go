@@ -2,8 +2,8 @@ package pod
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Hint is what an event of the runtime says: that a sandbox or container of a pod has come to a point of its life. It is
-// never taken as a status; it says that an inspection may be worth making.
+// Hint is the content of an event from the runtime: a sandbox or container of a pod has reached a point of its life. A hint is
+// never used as a status. It means only that an inspection may find something new.
 type Hint struct {
 	UID types.UID
 	// ID is the sandbox or container; empty: the runtime did not say.
@@ -11,7 +11,7 @@ type Hint struct {
 	Reached Reached
 }
 
-// Reached is a point in the life of a sandbox or container. None of them is ever passed twice.
+// Reached is a point in the life of a sandbox or container. Each point is reached at most once.
 //
 //	Running ──► Ended ──► Removed
 type Reached uint8
@@ -24,7 +24,7 @@ const (
 	ReachedRemoval
 )
 
-// Shows reports whether an inspection already holds what a hint tells of, so that another would find nothing new in it.
+// Shows reports whether an inspection already shows what a hint reports. If so, another inspection would find nothing new.
 func (o *Observed) Shows(h Hint) bool {
 	if h.ID == "" || h.Reached == ReachedUnknown {
 		return false

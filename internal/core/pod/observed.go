@@ -2,8 +2,8 @@ package pod
 
 import "time"
 
-// Labels that every sandbox and container carries. They are the field's names: crictl, log collectors and
-// other node agents read them.
+// These are labels of every sandbox and container. Kubernetes fixes their names: crictl, log collectors and other node agents
+// read them.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -11,7 +11,7 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// Annotations on containers: all that is needed to stop and report a container whose pod object is gone.
+// These are annotations of containers. They have what is needed to stop and report a container whose pod object is gone.
 const (
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
@@ -19,19 +19,19 @@ const (
 	AnnotationPodGracePeriod           = "io.kubernetes.pod.terminationGracePeriod" // seconds
 	AnnotationPreStop                  = "io.kubernetes.container.preStopHandler"   // JSON of v1.LifecycleHandler
 	AnnotationPorts                    = "io.kubernetes.container.ports"            // JSON of []v1.ContainerPort
-	AnnotationSpecHash                 = "wherry.dev/spec-hash"                     // absent: made by another agent
+	AnnotationSpecHash                 = "wherry.dev/spec-hash"                     // absent: another agent made the container
 )
 
-// Observed is what one inspection of the runtime found of one pod. The zero value with a Ref means: inspected
-// never (Began zero) or nothing there (Began set).
+// Observed is the result of one inspection of a pod in the runtime. If it has nothing but a Ref, the pod was never inspected
+// (Began is zero) or the runtime has nothing of it (Began is set).
 type Observed struct {
 	Ref Ref
-	// Began is when the inspection began, with a monotonic reading. Everything that happened in the runtime
-	// before it is contained in this value; nothing after it is promised.
+	// Began is when the inspection began, with a monotonic reading. The value contains everything that happened in the runtime
+	// before that time, and may contain what happened after it.
 	Began time.Time
-	// Sandboxes, newest attempt first.
+	// Sandboxes has the newest attempt first.
 	Sandboxes []Sandbox
-	// Containers of all attempts, newest attempt first within a name.
+	// Containers has all attempts; within a name the newest attempt comes first.
 	Containers []Container
 }
 
@@ -52,7 +52,7 @@ type Sandbox struct {
 //	   └───────────────────────┘      Unknown: the runtime lost track of it
 type ContainerState uint8
 
-// The states of a container, as CRI has them.
+// These are the states of a container, as in CRI.
 const (
 	StateCreated ContainerState = iota
 	StateRunning
@@ -75,7 +75,7 @@ func (s ContainerState) String() string {
 	return "invalid"
 }
 
-// ExitLost is the exit code of a container whose end nobody saw: it counts as killed.
+// ExitLost is the exit code that the agent reports for a container whose end nobody saw. Such a container counts as killed.
 const ExitLost = 137
 
 // Container is one attempt of one container.
@@ -86,8 +86,8 @@ type Container struct {
 	Attempt   uint32
 	ExitCode  int32
 	State     ContainerState
-	// CutShort: nobody waited any more for its start, so the runtime gave it up. It never ran and cannot be started; its
-	// state is StateCreated.
+	// CutShort: the call that started it ended early, so the runtime gave the start up. The container never ran and cannot be
+	// started; its state is StateCreated.
 	CutShort bool
 	PreStop  bool // AnnotationPreStop is present
 
@@ -98,26 +98,26 @@ type Container struct {
 	// Said has the reason and the message of its end; nil: it has neither.
 	Said *Said
 
-	Image    string // as asked for
+	Image    string // as in the spec
 	ImageRef string // image reference with digest, or image ID
 	ImageID  string
 
 	SpecHash string        // AnnotationSpecHash
-	Grace    time.Duration // AnnotationPodGracePeriod; negative: not said
+	Grace    time.Duration // AnnotationPodGracePeriod; negative: the annotation is missing
 	LogPath  string
 	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not report it.
 	StopSignal string
 	// User is the user of its first process; nil: the runtime does not report it.
 	User *User
-	// Actual has the resources that the runtime reports. A part is zero if the runtime does not report it. (Runtimes know no
+	// Actual has the resources that the runtime reports. A part is zero if the runtime does not report it. (Runtimes do not know
 	// memory requests.)
 	Actual Size
 }
 
 // Said is the reason and the message with which a container ended.
 type Said struct {
-	Reason  string // as the runtime says, for example OOMKilled
-	Message string // the termination message where the container wrote one, else the runtime's message
+	Reason  string // as the runtime reports it, for example OOMKilled
+	Message string // the termination message if the container wrote one, or else the runtime's message
 }
 
 // SaidOf returns nil if both are empty.
@@ -128,13 +128,13 @@ func SaidOf(reason, message string) *Said {
 	return &Said{Reason: reason, Message: message}
 }
 
-// User is whom a process runs as, by number.
+// User has the numeric IDs with which a process runs.
 type User struct {
 	UID, GID int64
-	Groups   []int64 // supplementary
+	Groups   []int64 // supplementary group IDs
 }
 
-// Alive reports whether the container still needs to be stopped: it runs, or the runtime does not know.
+// Alive reports whether the container still needs to be stopped, because it runs or the runtime does not know its state.
 func (c *Container) Alive() bool { return c.State == StateRunning || c.State == StateUnknown }
 
 // NewestSandbox returns the sandbox of the highest attempt, or nil.
@@ -184,7 +184,7 @@ func (o *Observed) AnyAlive() bool {
 	return false
 }
 
-// Empty reports whether the runtime holds nothing of this pod.
+// Empty reports whether the runtime has nothing of this pod.
 func (o *Observed) Empty() bool {
 	return o == nil || (len(o.Sandboxes) == 0 && len(o.Containers) == 0)
 }

@@ -26,16 +26,17 @@ func (r Ref) String() string {
 // FullName returns the name that two pods of one node must never share while either runs: name_namespace.
 func (r Ref) FullName() string { return r.Name + "_" + r.Namespace }
 
-// Plausible reports whether a Ref can be a pod's: it has a UID, and none of its parts leads out of a directory that bears
-// its name. Whoever takes references from outside drops the others: the parts become paths, which are removed as root.
+// Plausible reports whether a Ref can be a pod's: it has a UID, and none of its parts can lead out of a directory when used as a
+// file name. Code that reads references from outside must drop implausible ones, because the parts become paths, which the agent
+// removes as root.
 func (r Ref) Plausible() bool {
 	return r.UID != "" && PathSegment(string(r.UID)) && PathSegment(r.Namespace) && PathSegment(r.Name)
 }
 
-// PathSegment reports whether a name stays where it is joined to a path. The empty name does.
+// PathSegment reports whether a name that is joined to a path cannot lead out of the path. The empty name cannot.
 func PathSegment(s string) bool { return s != "." && s != ".." && !strings.ContainsAny(s, "/\x00") }
 
-// Source says who wants a pod to run here.
+// Source says from where a pod came to this node.
 type Source uint8
 
 // The sources of pods. Zero means that no source is known (an orphan found in the runtime).
@@ -47,7 +48,7 @@ const (
 	SourcePush
 )
 
-// Annotations by which the field marks where a pod came from. A static pod carries AnnotationSource and
+// These annotations mark where a pod came from; other tools of Kubernetes use them too. A static pod carries AnnotationSource and
 // AnnotationHash; its mirror in the API carries AnnotationMirror.
 const (
 	AnnotationSource = "kubernetes.io/config.source"
@@ -73,16 +74,15 @@ func (s Source) String() string {
 	return "unknown"
 }
 
-// IsStatic reports whether a pod is owned by the node rather than by the API server. It is true of pods that came through
-// From only: of an object as the API has it, it says what some user wrote there.
+// IsStatic reports whether a pod is owned by the node rather than by the API server. Use it only for pods that From returned: in
+// an object from the API, any user may have written the annotation.
 func IsStatic(p *v1.Pod) bool {
 	src := p.Annotations[AnnotationSource]
 	return src != "" && src != SourceAPI.String()
 }
 
-// IsMirror reports whether an API object claims to be a mirror of a static pod. Anybody who may create pods can make that
-// claim, so that it earns a pod nothing: one that claims it is never run, as no agent runs it, and is removed unless it
-// mirrors a static pod of this node.
+// IsMirror reports whether an API object claims to be a mirror of a static pod. Anybody who may create pods can make that claim,
+// so it gives a pod no rights: no agent runs such a pod, and this one deletes it unless it mirrors a static pod of this node.
 func IsMirror(p *v1.Pod) bool {
 	_, ok := p.Annotations[AnnotationMirror]
 	return ok
@@ -93,16 +93,16 @@ func Mirrors(mirror, static *v1.Pod) bool {
 	return mirror.Annotations[AnnotationMirror] == static.Annotations[AnnotationHash]
 }
 
-// StaticSuffix returns what ends the name of every pod that a node has from another source than the API: "the node hostname with
-// a leading hyphen", in lower case as names of the API are.
+// StaticSuffix returns the suffix of the names of all pods on a node that come from another source than the API: "the node
+// hostname with a leading hyphen", in lower case as names of the API are.
 func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }
 
-// annotationPrefix begins the annotations by which agents mark where a pod came from.
+// annotationPrefix is the prefix of the annotations by which agents mark where a pod came from.
 const annotationPrefix = "kubernetes.io/config."
 
-// From returns the pod as this node takes it from a source. What IsStatic reads is what the node wrote: annotations of
-// that kind are dropped from pods of the API, where anybody who creates a pod can write them, and say the source on all
-// others. The pod itself is not changed; where nothing has to change it is returned as it is.
+// From returns a pod from a source with the annotations that IsStatic reads set by the node. It drops such annotations from pods
+// of the API, because anybody who creates a pod can write them. On other pods it sets them to the source. It does not modify p,
+// and returns p itself if nothing has to change.
 func From(src Source, p *v1.Pod) *v1.Pod {
 	foreign := func(key, value string) bool {
 		if src == SourceAPI || src == SourceNone {

@@ -8,19 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Size is what a container, or a whole pod, may have of CPU and memory. CPU in thousandths, memory in bytes. A limit
-// of zero is none.
+// Size has the requests and limits of a container, or of a whole pod: CPU in thousandths, memory in bytes. A limit of zero means
+// no limit.
 type Size struct {
 	CPURequest, CPULimit, MemoryRequest, MemoryLimit int64
 }
 
-// NamedSize is the size of one container; of the whole pod where Name is empty.
+// NamedSize is the size of one container, or of the whole pod if Name is empty.
 type NamedSize struct {
 	Name string
 	Size Size
 }
 
-// String returns the form used in scripts and timelines: cpu=100m/200m memory=64/128, request and limit.
+// String returns the form used in scripts and timelines, request and limit: cpu=100m/200m memory=64/128.
 func (s Size) String() string {
 	var b strings.Builder
 	part := func(name string, request, limit int64, unit string) {
@@ -37,7 +37,7 @@ func (s Size) String() string {
 	return strings.TrimPrefix(b.String(), " ")
 }
 
-// Grown returns the larger of both in each part: what a pod's group needs while its containers change.
+// Grown returns the larger of both values in each field. A pod's cgroup needs that size while its containers are resized.
 func (s Size) Grown(o Size) Size {
 	limit := func(a, b int64) int64 {
 		if a == 0 || b == 0 {
@@ -54,17 +54,18 @@ func (s Size) Grown(o Size) Size {
 // Shrinks reports whether a change from s to o takes anything away.
 func (s Size) Shrinks(o Size) bool { return o.Grown(s) != o }
 
-// The smallest that the kernel can be told: what is below it cannot be read back.
+// These are the smallest values that the kernel takes. It shows a smaller value as one of these.
 const (
 	leastCPURequest = 2
 	leastCPULimit   = 10
 )
 
-// Shown is s, with what a runtime says of a container where that is something else; what it does not say (zero) stays.
+// Shown returns s with the values that a runtime reports for a container. Fields that the runtime does not report (zero) stay,
+// and so do fields in which the difference is only the kernel's rounding.
 func (s Size) Shown(actual Size) Size {
 	pick := func(want *int64, got, least int64) {
 		if got == 0 || (*want <= least && got <= least) || (*want-got <= 1 && got-*want <= 1) {
-			return // equal, but for what the kernel's units round away
+			return // equal except for the rounding of the kernel
 		}
 		*want = got
 	}
@@ -76,14 +77,14 @@ func (s Size) Shown(actual Size) Size {
 	return s
 }
 
-// Allocation is what the node has accepted of a pod's resources: status.allocatedResources, and what containers are
-// started and resized with. It is never changed once made, so that it may be shared.
+// Allocation has the resources that the node has accepted for a pod. Containers are started with them and resized to them, and
+// status.allocatedResources shows them. An Allocation is never changed after it is made, so it may be shared.
 type Allocation struct {
 	Pod        *v1.ResourceRequirements `json:"pod,omitempty"` // spec.resources
 	Containers []NamedResources         `json:"containers,omitempty"`
 }
 
-// NamedResources are those of one container.
+// NamedResources are the resources of one container.
 type NamedResources struct {
 	Name      string                  `json:"name"`
 	Resources v1.ResourceRequirements `json:"resources"`
@@ -102,8 +103,8 @@ func AllocationOf(p *v1.Pod) *Allocation {
 	return a
 }
 
-// AllocationTold returns the allocation of a pod that runs, as far as its status tells of it: what the spec asks for beyond
-// that, nobody has accepted. It is for an agent that finds no checkpoint of the one before.
+// AllocationTold returns the allocation of a running pod from its API status. If the spec asks for more than the status shows,
+// the node has not accepted the difference. It is for an agent that finds no checkpoint of the agent before it.
 func AllocationTold(p *v1.Pod) *Allocation {
 	a := AllocationOf(p)
 	told := func(r *v1.ResourceRequirements, allocated v1.ResourceList, actual *v1.ResourceRequirements) {
@@ -141,7 +142,7 @@ func (a *Allocation) of(name string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{}
 }
 
-// Covers reports whether the node has accepted all that a pod asks for.
+// Covers reports whether the node has accepted all resources in a pod's spec.
 func (a *Allocation) Covers(p *v1.Pod) bool {
 	if !sameResources(a.Pod, p.Spec.Resources) {
 		return false
@@ -167,8 +168,8 @@ func sameResources(a, b *v1.ResourceRequirements) bool {
 	return equality.Semantic.DeepEqual(a.Requests, b.Requests) && equality.Semantic.DeepEqual(a.Limits, b.Limits)
 }
 
-// Apply returns the pod as the node has accepted it: p itself where that is all it asks for, else a copy with other
-// resources. A nil allocation is of all.
+// Apply returns the pod with the resources that the node has accepted: p itself if these are the ones in its spec, otherwise a
+// copy. A nil allocation means that all are accepted.
 func (a *Allocation) Apply(p *v1.Pod) *v1.Pod {
 	if a == nil || p == nil || a.Covers(p) {
 		return p

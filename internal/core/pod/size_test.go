@@ -23,7 +23,7 @@ func TestSizeGrown(t *testing.T) {
 	}
 }
 
-// What the kernel's units round away is no difference, and what a runtime does not say is none either.
+// A difference that comes from the kernel's rounding does not count, nor does a value that the runtime does not report.
 func TestSizeShown(t *testing.T) {
 	t.Parallel()
 	want := Size{CPURequest: 100, CPULimit: 200, MemoryRequest: 10, MemoryLimit: 20}

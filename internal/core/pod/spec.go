@@ -1,14 +1,16 @@
 package pod
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind is the list of a pod's spec that a container stands in. Its number is in checkpoints.
+// Kind is the list of a pod's spec that contains a container. Its number is in checkpoints.
 type Kind uint8
 
-// The kinds. Main is also what nothing is known of.
+// These are the kinds. KindMain also stands for an unknown kind.
 const (
 	KindMain Kind = iota
 	KindInit      // sidecars too
@@ -28,10 +30,10 @@ func (k Kind) String() string {
 	return "invalid"
 }
 
-// FieldPath returns what an event about a container of this kind is about.
+// FieldPath returns the field path of a container of this kind, for the object reference of an event.
 func (k Kind) FieldPath(container string) string { return "spec." + k.String() + "{" + container + "}" }
 
-// KindOf returns the kind of a container, by its name, and its place in its list; false: there is no such container, or no pod.
+// KindOf returns the kind of a container, by its name, and its index in its list; false: there is no such container, or p is nil.
 func KindOf(p *v1.Pod, name string) (kind Kind, place int, ok bool) {
 	if p == nil {
 		return KindMain, 0, false
@@ -54,7 +56,8 @@ func KindOf(p *v1.Pod, name string) (kind Kind, place int, ok bool) {
 	return KindMain, 0, false
 }
 
-// Remnant returns what is known of a pod whose object is gone: its name, and of one container in which list of the spec it stood.
+// Remnant returns a pod for one whose object is gone. It has what is still known: the pod's names, and one container in its list
+// of the spec.
 func Remnant(ref Ref, kind Kind, container string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 	switch {
@@ -69,8 +72,8 @@ func Remnant(ref Ref, kind Kind, container string) *v1.Pod {
 	return p
 }
 
-// SpecOf returns the spec of a container of any kind, by its name; an ephemeral one as the container that it is beside its
-// target. It points into p. nil: there is no such container, or no pod.
+// SpecOf returns the spec of a container of any kind, by its name; for an ephemeral container, its EphemeralContainerCommon as a
+// Container. The result points into p. It is nil if there is no such container, or p is nil.
 func SpecOf(p *v1.Pod, name string) *v1.Container {
 	if p == nil {
 		return nil
@@ -91,4 +94,10 @@ func SpecOf(p *v1.Pod, name string) *v1.Container {
 		}
 	}
 	return nil
+}
+
+// Seconds converts seconds of the API to a duration. A negative value counts as 0, and a huge one does not overflow.
+func Seconds(s int64) time.Duration {
+	const most = int64(1<<63-1) / int64(time.Second)
+	return time.Duration(min(max(s, 0), most)) * time.Second
 }

@@ -1,7 +1,9 @@
 package pod
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -23,5 +25,16 @@ func TestSpecOf(t *testing.T) {
 	}
 	if c := SpecOf(nil, "main"); c != nil {
 		t.Errorf("no pod has %v", c)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[int64]time.Duration{
+		0: 0, 30: 30 * time.Second, -1: 0, math.MinInt64: 0, math.MaxInt64: 9223372036 * time.Second, 9223372036: 9223372036 * time.Second, 9223372037: 9223372036 * time.Second,
+	} {
+		if got := Seconds(in); got != want {
+			t.Errorf("%d seconds: %s, want %s", in, got, want)
+		}
 	}
 }

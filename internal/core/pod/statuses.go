@@ -6,12 +6,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Statuses goes through the statuses of all containers of a pod: init, main and ephemeral ones. They point into s.
+// Statuses iterates over the statuses of all containers of a pod: init, main and ephemeral ones. They point into s.
 func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	return statuses(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)
 }
 
-// BaseStatuses goes through those of the containers that a pod was made with: init and main ones. They point into s.
+// BaseStatuses iterates over the statuses of the containers that a pod was created with, which are init and main containers. They
+// point into s.
 func BaseStatuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	return statuses(s.InitContainerStatuses, s.ContainerStatuses)
 }

@@ -5,13 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// TextBytes bounds each text that leaves the node: a message of a status or an event, a log line's value, an answer of
-// explain. What containers and runtimes say has no bound of its own.
+// TextBytes bounds each text that leaves the node: a message of a status or an event, a log line's value, an answer of explain.
+// Texts of containers and runtimes have no bound of their own.
 const TextBytes = 4 << 10
 
-// Text makes something sayable of what a container, a probe or a runtime said: at most TextBytes of valid UTF-8, without
-// control characters but newline and tab: a terminal obeys those. What was cut ends in "...". A text that is long is never
-// held by what was made of it.
+// Text returns a text of a container, a probe or a runtime in a form that is safe to show: at most TextBytes of valid UTF-8,
+// without control characters except newline and tab, because a terminal obeys control characters. A text that was cut ends in
+// "...". The result does not keep a long original in memory.
 func Text(s string) string { return TextMax(s, TextBytes) }
 
 // TextMax is Text with another bound, at least 3.
@@ -25,13 +25,13 @@ func TextMax(s string, limit int) string {
 	return text
 }
 
-// Cut is TextMax without a mark where it was cut.
+// Cut is TextMax without "..." at the end of a text that was cut.
 func Cut(s string, limit int) string {
 	text, _ := cut(s, limit)
 	return text
 }
 
-// cut reports whether all of s is in what it returns.
+// cut is Cut, and also reports whether the result has all of s.
 func cut(s string, limit int) (text string, whole bool) {
 	if len(s) <= limit && sayable(s) {
 		return s, true
@@ -56,10 +56,10 @@ func sayable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, control)
 }
 
-// control reports whether a terminal may take a character for a command.
+// control reports whether a terminal may interpret a character as a command.
 func control(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
 
-// TextError returns an error that says Text of what err says, and is what err is.
+// TextError returns an error whose text is Text of err's text, and that wraps err.
 func TextError(err error) error {
 	if err == nil {
 		return nil

@@ -24,7 +24,7 @@ func checkText(t *testing.T, in, out string, limit int) {
 	}
 }
 
-// Whatever a container or a runtime says: what is made of it is bounded, valid UTF-8, and commands no terminal.
+// FuzzText checks that the result for any text is bounded, valid UTF-8, and without commands for a terminal.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "two\nlines\t", "\x1b[2J\x1b]0;owned\x07", "\xff\xfe", strings.Repeat("é", 3000), "a" + strings.Repeat("船", 3000),
 		strings.Repeat("\xff", 5000), strings.Repeat("x", TextBytes), strings.Repeat("x", TextBytes+1), "\u009b31m", "\u0085\x7f"} {
@@ -45,7 +45,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// 16 MiB of anything become 4 KiB, in no more memory than that.
+// A text of 16 MiB becomes one of 4 KiB, and allocates no more memory than that.
 func TestHugeTextIsCut(t *testing.T) {
 	for name, unit := range map[string]string{"text": "x", "binary": "\xff\x00\x1b", "wide": "船"} {
 		s := strings.Repeat(unit, 16<<20/len(unit))

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Reasons of conditions, as the field has them.
+// These are the reasons of conditions that Kubernetes defines.
 const (
 	ReasonPodCompleted             = "PodCompleted"
 	ReasonPodFailed                = "PodFailed"
@@ -20,7 +20,7 @@ const (
 	ReasonRestartAllStarted        = "RestartAllContainersStarted"
 )
 
-// conditions derives those that a node owns.
+// conditions derives the conditions that a node owns.
 func (d *derivation) conditions(s *v1.PodStatus) {
 	ready := d.containersReady(s)
 	list := []v1.PodCondition{
@@ -62,7 +62,7 @@ func condition(list []v1.PodCondition, kind v1.PodConditionType) *v1.PodConditio
 	return nil
 }
 
-// readyToStart: "the Pod sandbox has been successfully created and networking configured".
+// readyToStart returns the condition PodReadyToStartContainers: "the Pod sandbox has been successfully created and networking configured".
 func (d *derivation) readyToStart() v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}
 	if sb, _ := decide.JudgeSandbox(d.Pod, d.Observed); sb != nil {
@@ -71,8 +71,8 @@ func (d *derivation) readyToStart() v1.PodCondition {
 	return c
 }
 
-// wasInitialized reports whether the init containers had completed before: there are none, a main container ran, or the last of
-// them had completed or, as a sidecar, had started up when the pod's end began.
+// wasInitialized reports whether the init containers had completed earlier: there are none, or a main container has run, or, when
+// the pod's end began, the last one had completed or was a started sidecar.
 func (d *derivation) wasInitialized() bool {
 	n := len(d.Pod.Spec.InitContainers)
 	if n == 0 || d.anyMainMade() {
@@ -94,7 +94,7 @@ func (d *derivation) wasInitialized() bool {
 	return false
 }
 
-// sidecarWasUp reports whether a sidecar runs and has started up, or did so until it was told to end with its pod.
+// sidecarWasUp reports whether a sidecar runs and has started, or had done so when its pod began to end.
 func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
 	inst, began := d.Observed.Newest(spec.Name), d.Memory.StopBegan
 	if inst == nil || inst.StartedAt.IsZero() || (!inst.Alive() && (began.IsZero() || inst.FinishedAt.Before(began))) {
@@ -105,14 +105,14 @@ func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
 	return told || decide.Started(spec, d.Memory.Container(spec.Name), d.Probed.Of(inst), inst)
 }
 
-// initializedCondition: "all init containers have completed successfully".
+// initializedCondition returns the condition Initialized: "all init containers have completed successfully".
 func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if s.Phase == v1.PodSucceeded {
 		c.Reason = ReasonPodCompleted
 		return c
 	}
-	for i := range s.ContainerStatuses { // what has run once was initialised
+	for i := range s.ContainerStatuses { // a container that has run once was initialized
 		if st := &s.ContainerStatuses[i]; st.State.Running != nil || (st.State.Terminated != nil && !neverBegan(st)) {
 			return c
 		}
@@ -126,7 +126,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	old := condition(d.Old.Conditions, v1.PodInitialized)
-	if len(open) == 0 || (old != nil && old.Status == v1.ConditionTrue) { // initialized once, initialized for good
+	if len(open) == 0 || (old != nil && old.Status == v1.ConditionTrue) { // once true, the condition stays true
 		return c
 	}
 	c.Status, c.Reason = v1.ConditionFalse, ReasonContainersNotInitialized
@@ -134,7 +134,9 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// containersReady: "all containers in the Pod are ready", sidecars too.
+// containersReady returns the condition ContainersReady: "all containers in the Pod are ready", including sidecars. A pod that the node ends
+// (its deadline, an eviction, a shutdown) is going to fail: it is not ready from then on, so that no Service sends it requests while its
+// containers take their grace period. A pod that is deleted says so by its deletionTimestamp.
 func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionTrue}
 	switch s.Phase {
@@ -145,6 +147,10 @@ func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
 		c.Status, c.Reason = v1.ConditionFalse, ReasonPodFailed
 		return c
 	case v1.PodPending, v1.PodRunning, v1.PodUnknown:
+		if d.Plan.Ending && d.Memory.Stop != nil {
+			c.Status, c.Reason = v1.ConditionFalse, ReasonPodFailed
+			return c
+		}
 	}
 	var unready []string
 	for i := range d.Pod.Spec.InitContainers {
@@ -165,7 +171,7 @@ func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// ready: containers ready "and all conditions specified in readinessGates are True".
+// ready returns the condition Ready: the containers are ready "and all conditions specified in readinessGates are True".
 func (d *derivation) ready(containers v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
@@ -187,7 +193,7 @@ func (d *derivation) ready(containers v1.PodCondition) v1.PodCondition {
 	return c
 }
 
-// restartingAll is told for pods that have a rule which restarts all containers.
+// restartingAll returns the condition about a restart of all containers, for pods that have a RestartAllContainers rule.
 func (d *derivation) restartingAll(phase v1.PodPhase) (v1.PodCondition, bool) {
 	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 	if !restartsAll(&d.Pod.Spec) {
@@ -205,8 +211,8 @@ func (d *derivation) restartingAll(phase v1.PodPhase) (v1.PodCondition, bool) {
 	return c, true
 }
 
-// resizing: "PodResizePending: the node cannot grant the request now (Deferred) or never (Infeasible);
-// PodResizeInProgress: it has, and the change is being made". A pod that has ended is resized no more.
+// resizing returns the conditions about resizes: "PodResizePending: the node cannot grant the request now (Deferred) or never
+// (Infeasible); PodResizeInProgress: it has, and the change is being made". A pod that has ended has neither.
 func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 	if phase == v1.PodSucceeded || phase == v1.PodFailed {
 		return nil
@@ -230,8 +236,9 @@ func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 	return out
 }
 
-// disrupted: the node itself ended the pod for the node's sake. It is told once the pod has ended, and kept. A pod that took more
-// than its own limits allow is not disrupted: a Job that ignores disruptions would run it again without end.
+// disrupted returns the condition DisruptionTarget of a pod that the node ended for its own sake. The condition appears when the
+// pod has ended, and stays. A pod that exceeded its own limits does not have it, because a Job that ignores disruptions would run
+// the pod again and again.
 func (d *derivation) disrupted() (v1.PodCondition, bool) {
 	if stop := d.Memory.Stop; stop != nil && stop.Disruption != "" && d.Plan.Ended {
 		return v1.PodCondition{

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Reasons of container states, as the field has them.
+// These are the reasons of container states that Kubernetes defines.
 const (
 	ReasonContainerCreating    = "ContainerCreating"
 	ReasonPodInitializing      = "PodInitializing"
@@ -24,7 +24,7 @@ const (
 	ReasonRestartingContainers = "RestartingAllContainers"
 )
 
-// messageNotLocated is what people and tools know the end of a container by that nobody saw.
+// messageNotLocated is the message of a container whose end nobody saw. Users and tools know this text.
 const messageNotLocated = "The container could not be located when the pod was terminated"
 
 // messageBytes bounds all termination messages of a pod together (12 KiB).
@@ -39,22 +39,23 @@ const (
 	roleEphemeral
 )
 
-// subject is one container and all that is known of it.
+// subject is one container with all that is known about it.
 type subject struct {
 	spec *v1.Container
 	kind role
 	inst *pod.Container      // the newest attempt; nil: the runtime does not know it
 	old  *v1.ContainerStatus // nil: never reported
 	cm   *decide.ContainerMemory
-	said decide.Probed // of inst
+	said decide.Probed // the results of the probes of inst
 }
 
-// cameTooLate reports whether an ephemeral container was added when the pod had ended: it waits for nothing, and has no status.
+// cameTooLate reports whether an ephemeral container was added when the pod had ended. Such a container will never start, so it
+// has no status.
 func (d *derivation) cameTooLate(name string) bool {
 	return d.Plan.Ended && d.Observed.Newest(name) == nil && find(d.Old.EphemeralContainerStatuses, name) == nil
 }
 
-// containers derives the three lists: init containers as the spec orders them, the others by name.
+// containers derives the three lists: init containers in the order of the spec, the others by name.
 func (d *derivation) containers(s *v1.PodStatus) {
 	spec := &d.Pod.Spec
 	for i := range spec.InitContainers {
@@ -83,9 +84,9 @@ func (d *derivation) containers(s *v1.PodStatus) {
 	d.boundMessages(s)
 }
 
-// keepFinal keeps an end that the API was told and that its restart policy does not let a container leave: the API server
-// refuses a status that does, whole, and for ever. So an init container that runs once more, in a new sandbox, is told of
-// again when it has ended again.
+// keepFinal keeps the reported end of a container whose restart policy does not let it start again, because the API server would
+// refuse the whole status if it showed another state. So if an init container runs once more in a new sandbox, the status shows
+// this only when it has ended again.
 func (d *derivation) keepFinal(s *v1.PodStatus) {
 	keep := func(specs []v1.Container, list, told []v1.ContainerStatus) {
 		for i := range list {
@@ -154,7 +155,7 @@ func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerSt
 	return st
 }
 
-// present returns the status of a container that the runtime knows.
+// present returns the status of a container that exists in the runtime.
 func (d *derivation) present(x *subject) v1.ContainerStatus {
 	c, inst, old := x.spec, x.inst, x.old
 	st := v1.ContainerStatus{
@@ -174,7 +175,8 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.Groups)}}
 	}
 	st.LastTerminationState = d.lastState(c.Name, inst, old)
-	// Told only of who asks for a signal: an API server without ContainerStopSignals takes no others.
+	// The status has the signal only if the spec has one, because an API server without the gate ContainerStopSignals refuses the
+	// field otherwise.
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != "" {
 		st.StopSignal = new(v1.Signal(inst.StopSignal))
 	}
@@ -195,7 +197,8 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 	return st
 }
 
-// unknown: the runtime lost track of a container. While it is being stopped it is what it was; then it has ended.
+// unknown returns the state of a container that the runtime lost track of. While the container is being stopped, its state is the
+// one that was last reported; after that it is terminated.
 func (d *derivation) unknown(x *subject) v1.ContainerState {
 	inst, old := x.inst, x.old
 	if x.cm.StopID == inst.ID && x.cm.Stopped {
@@ -227,7 +230,8 @@ func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminate
 	return t
 }
 
-// lastState returns the end of the attempt before this one: as the runtime still has it, else as it was reported.
+// lastState returns the end of the attempt before this one, from the runtime if it still has that attempt, or else from the last
+// report.
 func (d *derivation) lastState(name string, inst *pod.Container, old *v1.ContainerStatus) v1.ContainerState {
 	for i := range d.Observed.Containers {
 		c := &d.Observed.Containers[i]
@@ -246,7 +250,7 @@ func (d *derivation) lastState(name string, inst *pod.Container, old *v1.Contain
 	return v1.ContainerState{}
 }
 
-// absent returns the status of a container that the runtime does not know: not yet, or no more.
+// absent returns the status of a container that does not exist in the runtime, because it does not exist yet or not any more.
 func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	c, kind, old := x.spec, x.kind, x.old
 	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) && (d.Plan.Ended || !decide.NeverMade(d.Old, old)) {
@@ -265,7 +269,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	switch {
 	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
 		d.restartedAll(&st)
-	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // it waited to start (again); its attempt is used up
+	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // it waited to start (again), and its attempt was counted
 		st.RestartCount++
 	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -282,12 +286,12 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 			st.RestartCount++
 		}
 	case old != nil && old.State.Waiting != nil && d.Plan.Ending && d.Pod.DeletionTimestamp == nil:
-		st.State = *old.State.DeepCopy() // it ends for a reason of the node's: what held it up is still to be read
+		st.State = *old.State.DeepCopy() // the node ended the pod for a reason of its own, so people should still see why the container waited
 	}
 	return st
 }
 
-// restartsAnew reports whether all containers of this kind were removed to begin again.
+// restartsAnew reports whether all containers of this kind were removed in order to start again.
 func (d *derivation) restartsAnew(kind role) bool {
 	return d.Memory.RestartedAll && kind != roleEphemeral && !d.Plan.Ended
 }
@@ -301,7 +305,7 @@ func (d *derivation) restartedAll(st *v1.ContainerStatus) {
 	st.RestartCount++
 }
 
-// anyMainMade reports whether a main container exists in the runtime: the init containers had completed then.
+// anyMainMade reports whether a main container exists in the runtime, which shows that the init containers had completed.
 func (d *derivation) anyMainMade() bool {
 	for i := range d.Pod.Spec.Containers {
 		if d.Observed.Newest(d.Pod.Spec.Containers[i].Name) != nil {
@@ -319,13 +323,13 @@ func (d *derivation) notYet() *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
 }
 
-// waiting says why a container that should run does not: its last end goes to the last state then.
+// waiting sets the waiting state of a container that should run and does not. Its last end then becomes the last state.
 func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	c, inst := x.spec, x.inst
 	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil || d.hooked(x) {
 		return
 	}
-	final := false // the API server lets nobody leave this end
+	final := false // whether the API server refuses to let the container leave this end
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
 		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !pod.IsSidecar(c)) {
@@ -337,7 +341,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 		}
 	}
 	w := d.why(x)
-	if w == nil && final { // it was ended to start again: it waits, and its end is its last state
+	if w == nil && final { // it was ended in order to start again, so it waits, and its end is its last state
 		w = d.notYet()
 	}
 	if w == nil {
@@ -349,7 +353,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	st.State = v1.ContainerState{Waiting: w}
 }
 
-// why finds the reason of waiting in memory; nil: there is none but that its turn has not come.
+// why finds the reason for which a container waits in memory; nil: it waits only because its turn has not come.
 func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
@@ -372,13 +376,13 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}
 }
 
-// startedReady: what the probes say. A container without probes is started when it runs and its postStart hook
-// is done, and ready when it is started. A regular init container is ready when it has completed.
+// startedReady sets started and ready from the results of probes. A container without probes is started when it runs and its
+// postStart hook is done, and ready when it is started. A regular init container is ready when it has completed.
 func startedReady(x *subject, st *v1.ContainerStatus) {
 	c, inst, old := x.spec, x.inst, x.old
 	started, ready := false, false
 	if st.State.Running != nil && inst != nil {
-		// Until its probes have been heard of, a container is what it was when it was reported last.
+		// Until a probe has a result, the container keeps the values that were last reported.
 		same := old != nil && old.ContainerID == st.ContainerID && x.said.ID == ""
 		started = decide.Started(c, x.cm, x.said, inst) || (same && old.Started != nil && *old.Started)
 		ready = started
@@ -392,9 +396,9 @@ func startedReady(x *subject, st *v1.ContainerStatus) {
 	st.Started, st.Ready = &started, ready
 }
 
-// endContainers: nothing runs any more, so that a container that had run and is not known to have ended has ended all the
-// same. So have all that had their turn: the main containers of a pod that was initialized, and the init containers up to the
-// last that ran, or the first of them.
+// endContainers is for a pod of which nothing runs any more. It reports as ended a container that had run and whose end is not
+// known. It also reports as ended the containers whose turn had come but that never ran: the main containers of an initialized
+// pod, and the init containers up to the last that ran, or the first of them.
 func (d *derivation) endContainers(s *v1.PodStatus) {
 	end := func(st *v1.ContainerStatus) {
 		if st.State.Terminated != nil {
@@ -426,7 +430,7 @@ func (d *derivation) endContainers(s *v1.PodStatus) {
 	}
 }
 
-// mounts lists the volume mounts; it never changes once it is reported.
+// mounts lists the volume mounts; the list never changes after it is reported.
 func (d *derivation) mounts(c *v1.Container, old *v1.ContainerStatus) []v1.VolumeMountStatus {
 	if old != nil && len(old.VolumeMounts) > 0 {
 		return slices.Clone(old.VolumeMounts)

@@ -16,20 +16,21 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Input is all that a status depends on. Nothing in it is changed.
+// Input is all that a status depends on. Derive does not change it.
 type Input struct {
 	// Pod is the desired pod, with the status that the API last showed.
 	Pod *v1.Pod
-	// Old is the status that was derived last; nil in an agent's first turn: the API's is taken.
+	// Old is the status that was derived last; nil in an agent's first turn, when the status in the API is used.
 	Old *v1.PodStatus
-	// Observed, Memory, Plan and Probed are those of the turn that this status reports. Memory after Note and Remember.
+	// Observed, Memory, Plan and Probed are those of the turn that this status reports. Memory is as Note and Remember have left
+	// it.
 	Observed *pod.Observed
 	Memory   *decide.Memory
 	Plan     *decide.Plan
 	Probed   decide.ProbeResults
-	// RuntimeName stands before container IDs: containerd.
+	// RuntimeName is the prefix of container IDs, for example containerd.
 	RuntimeName string
-	// HostIPs of the node, the primary one first; at most one per family.
+	// HostIPs are the node's addresses, the primary one first, at most one per family.
 	HostIPs []string
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
@@ -80,8 +81,8 @@ func Derive(in Input) v1.PodStatus {
 	return s
 }
 
-// boundTexts bounds what runtimes, containers and probes said: no status is larger for it than the API takes, and none
-// commands a terminal.
+// boundTexts bounds the texts of runtimes, containers and probes, so that no status is too large for the API, and removes
+// commands for terminals from them.
 func boundTexts(s *v1.PodStatus) {
 	s.Reason, s.Message = pod.Text(s.Reason), pod.Text(s.Message)
 	for i := range s.Conditions {
@@ -106,12 +107,12 @@ type derivation struct {
 	initialized bool // the init containers had completed at some time
 }
 
-// rejected: the node never took the pod, and nothing of it has run.
+// rejected reports whether the node never admitted the pod, and nothing of it has run.
 func (d *derivation) rejected() bool {
 	return d.Memory.Stop != nil && d.Memory.Stop.Rejected && d.Observed.Empty()
 }
 
-// startTime returns when the node first knew the pod.
+// startTime returns when the node first saw the pod.
 func (d *derivation) startTime() *metav1.Time {
 	for _, st := range []*metav1.Time{d.Old.StartTime, d.Pod.Status.StartTime} {
 		if st != nil && !st.IsZero() {
@@ -127,7 +128,7 @@ func (d *derivation) startTime() *metav1.Time {
 	return &t
 }
 
-// stamp returns a time as the API keeps it.
+// stamp returns a time in whole seconds, as the API stores it.
 func stamp(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -135,8 +136,8 @@ func stamp(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second)).Rfc3339Copy()
 }
 
-// addresses: the node's, and the pod's as its sandbox has them, the node's family first. A pod whose sandbox is
-// gone keeps the address it had.
+// addresses sets the node's addresses and the pod's. The pod's are those of its sandbox, with the family of the node's primary
+// address first. A pod whose sandbox is gone keeps the addresses that it had.
 func (d *derivation) addresses(s *v1.PodStatus) {
 	for i, ip := range d.HostIPs {
 		if i == 0 {
@@ -158,7 +159,8 @@ func (d *derivation) addresses(s *v1.PodStatus) {
 	}
 }
 
-// hostNetworkIPs returns the node's once the pod has a sandbox, and stay what they were; a second family may be added.
+// hostNetworkIPs returns the addresses of a pod on the host's network: the node's, once the pod has a sandbox. They do not change
+// later, but a second family may be added.
 func (d *derivation) hostNetworkIPs() []string {
 	ips := oldIPs(d.Old)
 	if len(ips) == 0 {
@@ -203,7 +205,7 @@ func oldIPs(s *v1.PodStatus) []string {
 
 func isV6(ip string) bool { return strings.Contains(ip, ":") }
 
-// resources of the whole pod: what is allocated to it, and what its group really has while that is something else.
+// resources sets the resources of the whole pod: the allocated ones, and those that its cgroup really has if they differ.
 func (d *derivation) resources(s *v1.PodStatus) {
 	requests := resource.PodRequests(d.Pod, resource.PodResourcesOptions{})
 	limits := resource.PodLimits(d.Pod, resource.PodResourcesOptions{})
@@ -219,7 +221,7 @@ func (d *derivation) resources(s *v1.PodStatus) {
 	}
 }
 
-// overlay replaces in the resources of a spec what differs in reality. Memory requests are nobody's but the spec's.
+// overlay replaces the resources of a spec by the actual ones where these differ. Memory requests always come from the spec.
 func overlay(r *v1.ResourceRequirements, want, actual pod.Size) {
 	set := func(list v1.ResourceList, name v1.ResourceName, want, actual int64) {
 		if want == actual || actual == 0 || list == nil {

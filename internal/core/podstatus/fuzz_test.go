@@ -71,7 +71,7 @@ func anyInput(seed uint64) podstatus.Input {
 		fuzzfill.Fill(in.Old, r)
 	}
 	fuzzfill.Fill(&in.HostIPs, r)
-	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // the API sees to it that no two are the same
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // the API makes sure that no two names are equal
 	give := func(name *string) { *name, names = names[0], names[1:] }
 	for i := range in.Pod.Spec.Containers {
 		give(&in.Pod.Spec.Containers[i].Name)

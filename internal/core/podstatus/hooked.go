@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// hooked reports whether a container runs and its postStart hook has not been done: "the container's status is not set to RUNNING
+// hooked reports whether a container runs and its postStart hook has not completed: "the container's status is not set to RUNNING
 // until the postStart handler completes". If the API status already shows the container as running, it stays running.
 func (d *derivation) hooked(x *subject) bool {
 	if x.inst == nil || x.inst.State != pod.StateRunning || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
@@ -24,12 +24,12 @@ func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
 	}
 	st := v1.ContainerStatus{Name: x.spec.Name, Image: x.spec.Image, VolumeMounts: d.mounts(x.spec, x.old), State: v1.ContainerState{Waiting: d.notYet()}}
 	st.RestartCount, st.LastTerminationState = int32(max(1, min(x.inst.Attempt, 1<<31-1))-1), d.lastState(x.spec.Name, x.inst, x.old)
-	if x.old != nil { // nobody was told of its end
+	if x.old != nil { // no status has shown its end
 		st.RestartCount = max(st.RestartCount, x.old.RestartCount)
 	}
 	return st
 }
 
-// untold reports whether a status has no state: of a static pod's containers a new agent learns from the mirror only what
-// probes said of which container.
+// untold reports whether a status has no state. A new agent takes only the results of probes, with the container's ID, from the
+// mirror of a static pod, so these statuses have none.
 func untold(st *v1.ContainerStatus) bool { return st.State == (v1.ContainerState{}) }

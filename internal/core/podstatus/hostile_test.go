@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// fill makes each of the strings below v that are texts (Reason, Message) the given one, and each list one element long. It
-// returns how many texts there are.
+// fill sets every text below v (Reason, Message) to the given text, and gives every list one element. It returns how many texts
+// there are.
 func fill(v reflect.Value, text string) (n int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -40,7 +40,7 @@ func fill(v reflect.Value, text string) (n int) {
 
 func isText(field string) bool { return field == "Reason" || field == "Message" }
 
-// unbounded lists the texts below v that do not keep the bound.
+// unbounded lists the texts below v that exceed the bound.
 func unbounded(v reflect.Value, path string) (out []string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -69,7 +69,7 @@ func unbounded(v reflect.Value, path string) (out []string) {
 	return out
 }
 
-// Each reason and message that a pod's status can have is bounded, also one that Kubernetes adds.
+// Each reason and message that a pod's status can have is bounded, including any field that Kubernetes adds later.
 func TestEveryTextOfAStatusIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

@@ -7,9 +7,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// tally counts what the containers are, as far as the phase depends on it.
+// tally counts the containers by their states, as far as the phase depends on them.
 type tally struct {
-	initPending, initFailed     int // regular init containers; failed: for good
+	initPending, initFailed     int // regular init containers; initFailed: for good
 	sidecarPending              int
 	running, waiting, unknown   int // sidecars and main containers
 	stopped, succeeded, stopFor int // main containers; stopFor: for good
@@ -34,9 +34,9 @@ func (d *derivation) phase(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, d.Memory.Stop.Reason, d.Memory.Stop.Message
 		return
 	case d.Plan.Ended && !terminal(s.Phase) && !pod.IsStatic(d.Pod):
-		s.Phase = v1.PodFailed // it ended and did not succeed
+		s.Phase = v1.PodFailed // the pod ended and did not succeed
 	case !d.Plan.Ended && terminal(s.Phase):
-		// What depends on the phase (a Job's next pod) must find the node's resources free.
+		// A terminal phase must wait until the node's resources are free, because others act on it: a Job creates its next pod.
 		s.Phase = v1.PodRunning
 		if was == v1.PodPending && !d.anyMainMade() {
 			s.Phase = was
@@ -49,7 +49,7 @@ func (d *derivation) phase(s *v1.PodStatus) {
 
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// summary returns the phase as the containers alone tell it.
+// summary returns the phase that follows from the containers alone.
 func (d *derivation) summary(s *v1.PodStatus) v1.PodPhase {
 	t := d.tally(s)
 	switch {
@@ -72,7 +72,7 @@ func (d *derivation) summary(s *v1.PodStatus) v1.PodPhase {
 	return v1.PodPending
 }
 
-// mainInSandbox reports whether a main container was made in the newest sandbox.
+// mainInSandbox reports whether a main container was created in the newest sandbox.
 func (d *derivation) mainInSandbox() bool {
 	sb := d.Observed.NewestSandbox()
 	if sb == nil {
@@ -104,7 +104,7 @@ func (d *derivation) tally(s *v1.PodStatus) tally {
 	return t
 }
 
-// ended returns the end that a status tells of: of now, or of before when it waits to run again.
+// ended returns the end in a status: the present one, or the last state's if the container waits to run again.
 func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if st.State.Running != nil {
 		return nil
@@ -115,7 +115,7 @@ func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return st.LastTerminationState.Terminated
 }
 
-// neverBegan reports whether a status tells of the end of a container that never ran: its pod ended before its turn was over.
+// neverBegan reports whether a status has the end of a container that never ran, because its pod ended before it could start.
 func neverBegan(st *v1.ContainerStatus) bool {
 	end := st.State.Terminated
 	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == ""

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite testdata")
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// fixture builds an Input; each helper is one fact.
+// fixture builds an Input; each method adds one fact.
 type fixture struct{ podstatus.Input }
 
 func newFixture(policy v1.RestartPolicy, containers ...v1.Container) *fixture {
@@ -84,7 +84,7 @@ func (f *fixture) exited(name string, attempt uint32, code int32) *fixture {
 	})
 }
 
-// probed has the probes of app say that it is started, and whether it is ready.
+// probed makes the probes of app report that it is started, and whether it is ready.
 func (f *fixture) probed(ready bool) *fixture {
 	f.Probed.Set(decide.Probed{Name: "app", ID: "app0", Started: true, Ready: ready})
 	return f
@@ -97,7 +97,7 @@ func (f *fixture) memory(name string, set func(*decide.ContainerMemory)) *fixtur
 
 func (f *fixture) plan(p decide.Plan) *fixture { f.Plan = &p; return f }
 
-// then derives, takes the result for the old status, and goes on.
+// then derives a status, makes it the old status, and applies the next change.
 func (f *fixture) then(change func(*fixture)) *fixture {
 	st := podstatus.Derive(f.Input)
 	f.Old, f.Pod.Status = &st, st
@@ -107,7 +107,7 @@ func (f *fixture) then(change func(*fixture)) *fixture {
 	return f
 }
 
-// cases returns what pods go through; what the API shows of each is in testdata.
+// cases returns the situations of pods by name. Their statuses are in testdata.
 func cases() map[string]*fixture {
 	app := container("app")
 	probed := container("app")
@@ -278,7 +278,7 @@ func cases() map[string]*fixture {
 	return m
 }
 
-// unstarted are pods that end while an init container has never run.
+// unstarted returns pods that end while an init container has never run.
 func unstarted(ended decide.Plan, deleted func(*fixture)) map[string]*fixture {
 	app, always, onFailure, never := container("app"), v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
 	pull := func(name string) func(*decide.ContainerMemory) {
@@ -302,6 +302,7 @@ func unstarted(ended decide.Plan, deleted func(*fixture)) map[string]*fixture {
 			deadline(f)
 			f.exited("one", 0, 0)
 		}).plan(ended),
+		"out of time while it runs":              newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deadline).plan(decide.Plan{Ending: true}),
 		"out of time while its image is awaited": newFixture(always, app).sandbox("10.0.0.5").memory("app", pull("app")).then(deadline).plan(decide.Plan{Ending: true}),
 		"deleted while a main container waits beside its sidecar": newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5").running("side", 0).memory("app", pull("app")).then(deleted).then(func(f *fixture) {
 			ran(f)
@@ -383,7 +384,7 @@ func TestMessagesFit(t *testing.T) {
 	}
 }
 
-// show prints a status as a person reads it; times are seconds from the epoch of the tests.
+// show prints a status for people, with times in seconds from the epoch of the tests.
 func show(s v1.PodStatus) string {
 	var b strings.Builder
 	when := func(t metav1.Time) string {

@@ -1,5 +1,5 @@
-// Package pressure decides from measured signals whether a node is short of memory, disk or process IDs, and which
-// threshold to reclaim for.
+// Package pressure decides from measured signals whether a node is short of memory, disk or process IDs, and for which threshold
+// the node has to reclaim resources.
 //
 // Contract: pure. Parse turns the eviction fields of KubeletConfiguration into thresholds, once. Evaluate is called
 // with each measurement and the State that the previous call returned. Nothing here reads a clock, a file or the

@@ -36,7 +36,7 @@ func (s Status) String() string {
 // but returns a new one.
 type State struct {
 	firstMet map[string]time.Time               // by threshold: since when it is met without a break
-	lastSeen map[v1.NodeConditionType]time.Time // when the condition was last observed
+	lastSeen map[v1.NodeConditionType]time.Time // by condition: when a threshold of it was last met
 	active   map[string]bool                    // the grace period is over, the minimum reclaim not reached
 	last     map[v1.NodeConditionType]Status
 }
@@ -54,7 +54,7 @@ func (c Crossing) String() string {
 	return fmt.Sprintf("%s: %d available of %d", c.Threshold, c.Observed.Available, c.Observed.Capacity)
 }
 
-// Input of Evaluate.
+// Input is the input of Evaluate.
 type Input struct {
 	Signals          Signals
 	Thresholds       []Threshold
@@ -63,7 +63,7 @@ type Input struct {
 	Now              time.Time
 }
 
-// Result of Evaluate.
+// Result is the result of Evaluate.
 type Result struct {
 	Memory, Disk, PID Status
 	// Met lists all thresholds that are met now, in order of reclaim.
@@ -86,7 +86,7 @@ func (r Result) Reclaim() (c Crossing, ok bool) {
 	return Crossing{}, false
 }
 
-// Evaluate judges one set of readings.
+// Evaluate compares one set of readings with the thresholds.
 func Evaluate(in Input) Result {
 	res := Result{State: State{
 		firstMet: map[string]time.Time{},

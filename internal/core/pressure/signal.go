@@ -57,7 +57,7 @@ func (s Signal) Condition() v1.NodeConditionType {
 	return ""
 }
 
-// Resource returns the name of the short resource for the event and status of an evicted pod ("The node was low on
+// Resource returns the name of the resource that is short, for the event and status of an evicted pod ("The node was low on
 // resource: memory").
 func (s Signal) Resource() v1.ResourceName {
 	switch s {

@@ -10,8 +10,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// maxNotedByMatch bounds the secrets that a record gets by a match: namespaces come and go, and each may bring a copy
-// of the same secret. Beyond the bound, a secret that matches by hash still counts, but is not recorded.
+// maxNotedByMatch bounds the secrets that are added to a record because they match. Without a bound the record would grow,
+// because namespaces come and go, and each may bring a copy of the same secret. Beyond the bound, a secret that matches by hash
+// still counts, but is not recorded.
 const maxNotedByMatch = 100
 
 // Fingerprint returns the hash that stands for a credential in a record, so that the record does not contain the
@@ -37,7 +38,7 @@ func Match(recorded kubelet.ImagePullCredentials, have []kubelet.ImagePullSecret
 		mine := &have[i]
 		for _, old := range recorded.KubernetesSecrets {
 			sameHash := old.CredentialHash != "" && old.CredentialHash == mine.CredentialHash
-			// Secrets of a manifest may have no UID, so another one of that name may be a different secret.
+			// Without UIDs (secrets of a manifest may have none), equal names do not show that it is the same secret.
 			samePlace := mine.UID != "" && old.UID == mine.UID && old.Namespace == mine.Namespace && old.Name == mine.Name
 			switch {
 			case sameHash && samePlace, sameHash && !room:

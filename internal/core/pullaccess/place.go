@@ -10,8 +10,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Place is a set of repositories for which a registry credential is meant: a host, whose labels may have wildcards
-// ("*.example.com"), a port, and a prefix of the path.
+// Place says for which repositories a registry credential is meant: a host, whose labels may have wildcards ("*.example.com"), a
+// port, and a prefix of the path.
 type Place struct{ Host, Port, Path string }
 
 // ParsePlace reads a place from the key of a docker configuration or from a pattern of a credential provider plugin:

@@ -104,19 +104,50 @@ func Repository(image string) (string, error) {
 // SameImage reports whether a name from a spec may mean the image that the runtime lists under a full name. The runtime
 // decides which registry a short name means, so it may be any.
 func SameImage(spec, full string) bool {
-	if spec == full {
-		return true
-	}
+	whole, short := forms(spec)
+	return spec == full || whole != "" && whole == full || short != "" && strings.HasSuffix(full, "/"+short)
+}
+
+// forms returns the full name that a name from a spec has with the default registry. If the spec names no registry, short is the
+// part of the name after the registry. Both are empty if spec is not a valid name.
+func forms(spec string) (whole, short string) {
 	named, err := reference.ParseDockerRef(spec)
 	if err != nil {
-		return false
+		return "", ""
 	}
-	if named.String() == full {
+	whole = named.String()
+	if domain := reference.Domain(named) + "/"; !strings.HasPrefix(spec, domain) {
+		short = strings.TrimPrefix(strings.TrimPrefix(whole, domain), "library/")
+	}
+	return whole, short
+}
+
+// Names is a set of names from specs. The zero value is empty. It is not safe for concurrent use while names are added.
+type Names struct{ whole, short map[string]bool }
+
+// Add adds a name.
+func (n *Names) Add(spec string) {
+	if spec == "" || n.whole[spec] {
+		return
+	}
+	if n.whole == nil {
+		n.whole, n.short = map[string]bool{}, map[string]bool{}
+	}
+	whole, short := forms(spec)
+	n.whole[spec], n.whole[whole], n.short[short] = true, true, true
+	delete(n.whole, "")
+	delete(n.short, "")
+}
+
+// Has reports whether SameImage holds for one of the names. It takes as long for many names as for one.
+func (n *Names) Has(full string) bool {
+	if n.whole[full] {
 		return true
 	}
-	if strings.HasPrefix(spec, reference.Domain(named)+"/") {
-		return false
+	for i := range len(full) {
+		if full[i] == '/' && n.short[full[i+1:]] {
+			return true
+		}
 	}
-	short := strings.TrimPrefix(strings.TrimPrefix(named.String(), reference.Domain(named)+"/"), "library/")
-	return strings.HasSuffix(full, "/"+short)
+	return false
 }

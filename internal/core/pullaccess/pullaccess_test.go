@@ -87,8 +87,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// The hash is that of upstream's kubelet: over the credential as a JSON object without empty fields. The sums come from
-// `printf %s '{"username":...}' | sha256sum`.
+// The hash is that of upstream's kubelet: over the credential as a JSON object without empty fields. The expected hashes come
+// from `printf %s '{"username":...}' | sha256sum`.
 func TestFingerprintIsThatOfKubernetes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ user, password, email, want string }{
@@ -201,15 +201,22 @@ func TestSameImage(t *testing.T) {
 		{"reg.example.com/app", "reg.example.com/app:latest", true},
 		{"reg.example.com/app:1", "mirror.example.com/reg.example.com/app:1", false},
 		{"localhost/app:1", "localhost/app:1", true},
-		{"A B", "A B", true}, {"A B", "app", false},
+		{"A B", "A B", true}, {"A B", "app", false}, {"A B", "", false}, {"", "app", false},
 	} {
 		if got := SameImage(c.spec, c.full); got != c.want {
 			t.Errorf("%s and %s: %t", c.spec, c.full, got)
 		}
+		var names Names
+		names.Add("reg.example.com/unlike:7")
+		names.Add(c.spec)
+		names.Add("")
+		if got := names.Has(c.full); got != c.want {
+			t.Errorf("%s among others and %s: %t", c.spec, c.full, got)
+		}
 	}
 }
 
-// A place has wildcards in its labels, an exact port, and a prefix of the path.
+// A place may have wildcards in its labels, an exact port, and a prefix of the path.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	for text, cases := range map[string]map[string]bool{

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What pods and the node say of a shutdown, in the words of Kubernetes.
+// These texts of pods and of the node about a shutdown are those of Kubernetes.
 const (
-	// ReasonTerminated and MessageTerminated are the status of a pod that ended for a shutdown.
+	// ReasonTerminated and MessageTerminated are the status of a pod that ended because of a shutdown.
 	ReasonTerminated  = "Terminated"
 	MessageTerminated = "Pod was terminated in response to imminent node shutdown."
-	// ReasonRefused and MessageRefused are the status of a pod that came meanwhile.
+	// ReasonRefused and MessageRefused are the status of a pod that came to the node during a shutdown.
 	ReasonRefused  = "NodeShutdown"
 	MessageRefused = "Pod was rejected as the node is shutting down."
 	// Problem is why the node is not ready.
@@ -25,20 +25,22 @@ const (
 	MessageCancelled = "Shutdown manager detected shutdown cancellation"
 )
 
-// systemCritical is the least priority of a critical pod, of the class system-cluster-critical.
+// systemCritical is the lowest priority of a critical pod, that of the class system-cluster-critical.
 const systemCritical = 2_000_000_000
 
-// Period is how long the pods of one range of priorities get: those of Priority and more, up to the next Period's.
+// Period is how long the pods in a range of priorities get. The range begins with Priority and ends before the next Period's
+// Priority.
 type Period struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Policy is the periods, by ascending priority. The empty Policy delays nothing.
+// Policy lists the periods by ascending priority. The empty Policy delays nothing.
 type Policy []Period
 
-// New returns the policy of the fields shutdownGracePeriodByPodPriority or, where that is empty, shutdownGracePeriod (whole) and
-// shutdownGracePeriodCriticalPods (the critical pods' part of it). Parts of a second do not count, as in upstream's kubelet.
+// New returns the policy for shutdownGracePeriodByPodPriority or, if that is empty, for shutdownGracePeriod (whole) and
+// shutdownGracePeriodCriticalPods (critical, the part of it for critical pods). Fractions of a second are dropped, as in
+// upstream's kubelet.
 func New(byPriority []Period, whole, critical time.Duration) Policy {
 	if len(byPriority) > 0 {
 		p := Policy(slices.Clone(byPriority))
@@ -51,7 +53,7 @@ func New(byPriority []Period, whole, critical time.Duration) Policy {
 	return Policy{{0, (whole - critical).Truncate(time.Second)}, {systemCritical, critical.Truncate(time.Second)}}
 }
 
-// Whole returns how long the machine's shutdown has to wait.
+// Whole returns for how long the machine's shutdown has to be delayed: the sum of all periods.
 func (p Policy) Whole() (sum time.Duration) {
 	for _, period := range p {
 		sum += period.Grace
@@ -59,21 +61,21 @@ func (p Policy) Whole() (sum time.Duration) {
 	return sum
 }
 
-// Group is pods that end together. After Wait, or when all have ended, the next group begins.
+// Group has the pods that end at the same time. After Wait, or when all have ended, the next group begins.
 type Group struct {
 	Priority int32
 	Wait     time.Duration
 	Pods     []End
 }
 
-// End is a pod with the time that its containers have to end.
+// End is a pod with the grace period of its containers.
 type End struct {
 	UID   types.UID
 	Grace time.Duration
 }
 
-// Groups divides pods by priority, the lowest first. A priority below all periods belongs to the first. A group without pods is left
-// out: nobody waits for it.
+// Groups divides pods by priority, the lowest first. A pod whose priority is below all periods belongs to the first group. A
+// group without pods is left out, so that nothing waits for it.
 func (p Policy) Groups(pods []*v1.Pod) []Group {
 	var groups []Group
 	for i, period := range p {
@@ -108,7 +110,7 @@ func priority(p *v1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// grace returns the pod's own grace period, or the whole period where that is shorter.
+// grace returns the pod's own grace period, or the period of its group if that is shorter.
 func grace(p *v1.Pod, period time.Duration) time.Duration {
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil && *s >= 0 && *s <= int64(period/time.Second) {
 		return time.Duration(*s) * time.Second

@@ -32,7 +32,7 @@ func text(groups []shutdown.Group) string {
 
 const s = time.Second
 
-// The examples of the Kubernetes documentation, and what lies at their edges.
+// TestGroups has the examples of the Kubernetes documentation, and edge cases of them.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	documented := []shutdown.Period{{100000, 10 * s}, {10000, 180 * s}, {1000, 120 * s}, {0, 60 * s}}
@@ -83,7 +83,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// New leaves the caller's list as it is.
+// New does not modify the caller's list.
 func TestTheConfigurationIsNotSorted(t *testing.T) {
 	t.Parallel()
 	by := []shutdown.Period{{5, 7 * s}, {1, 3 * s}}

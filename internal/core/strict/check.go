@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Problem is a value that does not fit its type, or a field that does not exist.
+// Problem describes a value that does not fit its type, or a field that does not exist.
 type Problem struct {
 	Path    string // spec.containers[0].image; "": the whole value
 	Detail  string // what is wrong, and what to do
@@ -224,7 +224,7 @@ func Nearest(name string, known []string) (best string) {
 // maxName bounds the names for which Nearest compares.
 const maxName = 128
 
-// edits returns the number of letters to insert, delete or exchange to make b of a.
+// edits returns the number of letters to insert, delete or exchange that turn a into b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // The drivers decide who creates the cgroups. The runtime must use the same driver.
@@ -21,8 +23,8 @@ const (
 var (
 	// ErrBusy means that a cgroup still has processes. Try again when they have ended.
 	ErrBusy = errors.New("processes remain")
-	// ErrNotEnforced means that a limit on the cgroups above pods could not be set, for example because the pods use more
-	// memory than it allows. Pods run all the same. Call SetUpNode again later.
+	// ErrNotEnforced means that a limit on the cgroups above pods could not be set, for example because the pods use more memory
+	// than it allows. Pods still run. Call SetUpNode again later.
 	ErrNotEnforced = errors.New("limits are not enforced")
 )
 
@@ -33,7 +35,7 @@ type Config struct {
 	Driver string
 	// PerQOS is KubeletConfiguration.cgroupsPerQOS. If false, no cgroup is created, and containers go directly below Root.
 	PerQOS bool
-	// PodPidsLimit is KubeletConfiguration.podPidsLimit; <= 0: none.
+	// PodPidsLimit is KubeletConfiguration.podPidsLimit; <= 0: none. SetPods changes it and the next two fields.
 	PodPidsLimit int64
 	// CPUCFSQuota and CPUCFSPeriod are those of KubeletConfiguration. A zero period means 100 ms.
 	CPUCFSQuota  bool
@@ -45,7 +47,9 @@ type Config struct {
 	SystemReserved, KubeReserved             v1.ResourceList
 	SystemReservedCgroup, KubeReservedCgroup string
 
-	Log *slog.Logger
+	// Done, when set, is called after work on a cgroup with the operation (create, update or destroy). It must not block.
+	Done func(operation string, took time.Duration)
+	Log  *slog.Logger
 }
 
 // Cgroups manages the cgroups of one node.
@@ -53,7 +57,7 @@ type Cgroups struct {
 	config Config
 	names  naming
 
-	mu        sync.Mutex
+	mu        sync.Mutex // also guards the fields of config that SetPods changes
 	tree      *hierarchy // nil until first used
 	burstable int64      // the CPU shares of the burstable class that were last written; 0: unknown
 	warned    bool       // the missing hugetlb controller was logged
@@ -64,6 +68,9 @@ type Cgroups struct {
 func New(config Config) *Cgroups {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Done == nil {
+		config.Done = func(string, time.Duration) {}
 	}
 	return &Cgroups{config: config, names: naming{systemd: config.Driver == DriverSystemd, root: split(config.Root)}}
 }
@@ -80,6 +87,21 @@ func (c *Cgroups) PodsGroup() string {
 func (c *Cgroups) UseDriver(driver string) {
 	c.config.Driver = driver
 	c.names.systemd = driver == DriverSystemd
+}
+
+// SetPods replaces PodPidsLimit, CPUCFSQuota and CPUCFSPeriod, for the cgroups of pods that are created or resized from now on.
+func (c *Cgroups) SetPods(pids int64, quota bool, period time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.config.PodPidsLimit, c.config.CPUCFSQuota, c.config.CPUCFSPeriod = pids, quota, period
+}
+
+// podLimits returns the limits for a pod's cgroup.
+func (c *Cgroups) podLimits(p *v1.Pod, size pod.Size) Limits {
+	c.mu.Lock()
+	config := Config{PodPidsLimit: c.config.PodPidsLimit, CPUCFSQuota: c.config.CPUCFSQuota, CPUCFSPeriod: c.config.CPUCFSPeriod}
+	c.mu.Unlock()
+	return PodLimits(p, size, &config)
 }
 
 var enforceable = []string{

@@ -58,7 +58,8 @@ func hugePages(list v1.ResourceList) map[string]int64 {
 	return out
 }
 
-// listLimits returns the limits of a cgroup that may use the listed resources. compressible: only the CPU.
+// listLimits returns the limits of a cgroup that may use the listed resources. compressible: it returns only the limit of the
+// CPU.
 func listLimits(list v1.ResourceList, compressible bool) Limits {
 	var l Limits
 	if q, ok := list[v1.ResourceCPU]; ok {

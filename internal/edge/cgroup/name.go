@@ -14,7 +14,7 @@ const (
 	slice     = ".slice"
 )
 
-// naming converts a cgroup's place in the tree (a list of plain names) to the path of its directory.
+// naming converts a cgroup's position in the tree (a list of plain names) to the path of its directory.
 type naming struct {
 	systemd bool
 	root    []string
@@ -69,8 +69,8 @@ func (n naming) uid(class v1.PodQOSClass, base string) (types.UID, bool) {
 	return types.UID(uid), uid != ""
 }
 
-// Owner returns the pod that a cgroup belongs to, and the ID of its container or sandbox if the cgroup is one's or lies below it.
-// group is a path as the kernel writes it, from the root of its hierarchy; "" is returned for what the path does not say.
+// Owner returns the pod that a cgroup belongs to, and the ID of the container or sandbox to which the cgroup belongs. group is a
+// path as the kernel writes it, from the root of its hierarchy. A result that the path does not contain is "".
 func (c *Cgroups) Owner(group string) (uid types.UID, container string) {
 	names := split(group)
 	for i := 1; i < len(names); i++ {

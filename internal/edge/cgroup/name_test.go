@@ -49,7 +49,7 @@ func TestNamesThatAreNoPods(t *testing.T) {
 	for _, base := range []string{"burstable", "pod", "crio-1.scope", "kubepods-burstable.slice", "kubepods-pod.slice", "podman.service"} {
 		for _, n := range []naming{{}, {systemd: true}} {
 			uid, ok := n.uid(v1.PodQOSGuaranteed, base)
-			if ok && !(base == "podman.service" && !n.systemd) { // below this driver any name after "pod" may be a UID
+			if ok && !(base == "podman.service" && !n.systemd) { // with this driver any name after "pod" may be a UID
 				t.Errorf("systemd %v: %s was taken for pod %q", n.systemd, base, uid)
 			}
 		}

@@ -145,8 +145,8 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// swapBurstable stores the weight that was last written, 0 for unknown, and reports whether it was want before. If it was, it
-// stays as it is.
+// swapBurstable stores the weight that was last written, 0 for unknown, and reports whether the stored weight was want already,
+// in which case it is not changed.
 func (c *Cgroups) swapBurstable(to, want int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ func (c *Cgroups) Parent(p *v1.Pod) string {
 // EnsurePod creates a pod's cgroup if it does not exist and sets its size (crispec.PodSize). It returns Parent.
 //
 // A resize calls it twice: with the larger size before the containers change, so that they can grow, and with the new size
-// afterwards. On v1 a cgroup's CPU quota cannot be below its children's. So it stays at theirs until they shrink.
+// afterwards. On v1 a cgroup's CPU quota cannot be below its children's. So it stays as large as theirs until they shrink.
 func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error) {
 	group := c.Parent(p)
 	if !c.config.PerQOS {
@@ -56,7 +57,7 @@ func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (pare
 	if err := c.create(ctx, h, group); err != nil {
 		return "", err
 	}
-	limits := PodLimits(p, size, &c.config)
+	limits := c.podLimits(p, size)
 	if q := *limits.CPUQuota; q != unlimited && !h.v2 {
 		q = max(q, h.childQuota(group, *limits.CPUPeriod))
 		limits.CPUQuota = &q
@@ -74,6 +75,8 @@ func isName(uid types.UID) bool {
 
 // create creates a cgroup for every controller. It is idempotent.
 func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error {
+	began := time.Now()
+	defer func() { c.config.Done("create", time.Since(began)) }()
 	m, err := h.manager(group, &cgroups.Resources{}, c.names.systemd)
 	if err != nil {
 		return err
@@ -85,7 +88,7 @@ func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error 
 		return nil
 	}
 	// The library skips the devices controller, and systemd skips controllers that it does not manage. The runtime would create
-	// these.
+	// cgroups for these.
 	for _, dir := range h.dirs(group) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make cgroup %s: %w", group, err)
@@ -103,6 +106,8 @@ func (c *Cgroups) set(ctx context.Context, h *hierarchy, group string, l Limits)
 }
 
 func (c *Cgroups) apply(ctx context.Context, h *hierarchy, group string, r *cgroups.Resources) error {
+	began := time.Now()
+	defer func() { c.config.Done("update", time.Since(began)) }()
 	if !h.has("pids") {
 		r.PidsLimit = nil
 	}
@@ -164,22 +169,31 @@ func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := h.kill(ctx, group); err != nil {
+		if err := c.remove(ctx, h, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cgroups) remove(ctx context.Context, h *hierarchy, group string) error {
+	began := time.Now()
+	defer func() { c.config.Done("destroy", time.Since(began)) }()
+	if err := h.kill(ctx, group); err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", group, err)
+	}
+	if c.names.systemd {
+		m, err := h.manager(group, &cgroups.Resources{}, true)
+		if err != nil {
+			return err
+		}
+		if err := c.answered(ctx, m.Destroy); err != nil {
 			return fmt.Errorf("remove cgroup %s: %w", group, err)
 		}
-		if c.names.systemd {
-			m, err := h.manager(group, &cgroups.Resources{}, true)
-			if err != nil {
-				return err
-			}
-			if err := c.answered(ctx, m.Destroy); err != nil {
-				return fmt.Errorf("remove cgroup %s: %w", group, err)
-			}
-		}
-		for _, dir := range h.dirs(group) {
-			if err := cgroups.RemovePath(dir); err != nil {
-				return fmt.Errorf("remove cgroup %s: %w", group, err)
-			}
+	}
+	for _, dir := range h.dirs(group) {
+		if err := cgroups.RemovePath(dir); err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", group, err)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The library calls systemd over D-Bus without a timeout. If systemd hangs, only the pods that need it must fail.
+// The library calls systemd over D-Bus without a timeout. These limits make only the pods that need systemd fail if it hangs.
 const (
 	answerWithin = 30 * time.Second
 	maxAsking    = 32 // how many calls may wait for systemd; further calls fail at once

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// If systemd hangs, the call fails after a while and holds no lock meanwhile, so other calls continue. The number of goroutines
-// stays bounded.
+// If systemd hangs, the call fails after a while. It holds no lock while it waits, so other calls continue. The number of
+// goroutines stays bounded.
 func TestSystemdThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

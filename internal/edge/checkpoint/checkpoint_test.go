@@ -34,7 +34,7 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 		Grant:      decide.Grant{Admitted: true, StartTime: now},
 		PodSettled: decide.PodSettled{StopBegan: now.Add(time.Minute), StopGrace: 30 * time.Second},
 		Stop:       &decide.Stop{Reason: "Evicted", Message: "why", Since: now, Grace: new(time.Second)},
-		PodTries:   decide.PodTries{SetUp: true}, // not kept, because the agent finds it out again
+		PodTries:   decide.PodTries{SetUp: true}, // not kept, because the agent can find out again
 		Containers: []decide.ContainerMemory{{Name: "main", ContainerTries: decide.ContainerTries{Pulled: true},
 			ContainerSettled: decide.ContainerSettled{CrashDelay: 20 * time.Second, CrashUntil: now.Add(time.Hour), CrashedID: "abc"},
 			ContainerLearned: decide.ContainerLearned{PostStartedID: "abc"}}},
@@ -133,7 +133,7 @@ func TestInMemoryForgets(t *testing.T) {
 	}
 }
 
-// A power cut may leave any part of a checkpoint. Such a file is never accepted.
+// A power cut may leave any part of a checkpoint. Load never accepts such a file.
 func TestNoTornCheckpointIsBelieved(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}
@@ -157,7 +157,8 @@ func TestNoTornCheckpointIsBelieved(t *testing.T) {
 	}
 }
 
-// A checkpoint of an agent from before the memory was divided is read whole: every field that it kept has a value in the file.
+// The checkpoint in the test has a value in every field, and comes from an agent of before the memory was divided into parts.
+// Load reads all of it.
 func TestCheckpointOfAnOlderAgent(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("testdata/checkpoint-2026-11-23.json")

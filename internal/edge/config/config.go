@@ -55,8 +55,8 @@ type Config struct {
 	PushSocket string
 	PushAPI    bool
 
-	// Owner is the node's name at a runtime that it shares with other nodes; "": the node owns its runtime. A node with an
-	// owner sees its own pods only. There is no flag for it.
+	// Owner is the node's name at a runtime that it shares with other nodes; "": the node owns its runtime. A node with an owner
+	// sees only pods of that owner. There is no flag for it.
 	Owner string
 
 	// RuntimeCgroups is the cgroup of the container runtime, for its statistics.
@@ -74,6 +74,8 @@ type Config struct {
 
 	// Wherry has the settings of --wherry-config.
 	Wherry Wherry
+	// Files are the files that the configuration was read from.
+	Files Files
 	// Flags are all flags by name with their effective values, for /flagz. Credentials are masked.
 	Flags map[string]string
 
@@ -81,10 +83,16 @@ type Config struct {
 	Simulated *SimulatedNode
 }
 
-// Notice is a message for the user that the node logs once at its start.
+// Files are the files of a configuration, and the command line that names them. An empty field means that there is no such file.
+type Files struct {
+	Args                    []string
+	Config, DropIns, Wherry string
+}
+
+// Notice is a message about the configuration that the node logs once at its start.
 type Notice struct {
 	Kind NoticeKind
-	// Subject is the flag (--log-dir) or the field (tracing.endpoint) of the notice.
+	// Subject is the flag (--log-dir) or the field (memorySwap.swapBehavior) that the notice is about.
 	Subject string
 	// Message is a sentence: what happens, and what to use or do instead.
 	Message string

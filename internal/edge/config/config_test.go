@@ -270,20 +270,19 @@ func TestMissingFiles(t *testing.T) {
 // A field without effect causes one notice if its value would have an effect in upstream's kubelet.
 func TestNotHonoured(t *testing.T) {
 	t.Parallel()
-	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\ntracing: {endpoint: x:1}\n")
+	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\n")
 	_, notices := load(t, "--config", file, "--topology-manager-scope=pod", "--housekeeping-interval=10s", "--lock-file=/x")
 	want := "not honoured --housekeeping-interval: a flag of the cAdvisor inside Kubernetes' kubelet; statistics are read on demand here: remove it\n" +
 		"not honoured --lock-file: no effect: let systemd see to it that one agent runs\n" +
 		"not honoured cpuManagerPolicy: static has no effect: CPUs are shared by all containers: there is no static CPU policy\n" +
-		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not used\n" +
-		"not honoured tracing.endpoint: x:1 has no effect: traces are not exported\n"
+		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not used\n"
 	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
 }
 
-// One notice at start names what the defaults of Kubernetes ask for and the agent does not do. If the user turns a missing
-// feature off, the notice does not name it. If the user turns it on explicitly, it gets a notice of its own.
+// One notice at the start names the features that the defaults of Kubernetes turn on and that the agent lacks. If the user turns
+// a missing feature off, the notice does not name it. If the user turns it on explicitly, it gets a notice of its own.
 func TestMissingDefaultsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	about := func(notices []config.Notice, word string) (lines []string) {
@@ -303,8 +302,8 @@ func TestMissingDefaultsAreReportedOnce(t *testing.T) {
 		{"asked for", "memoryThrottlingFactor: 0.5\n", "memoryThrottlingFactor", []string{"memoryThrottlingFactor"}},
 		{"honoured", "", "evictionHard", nil},
 		{"thresholds of nothing", "evictionHard: {memory.available: 0%}\n", "evictionHard", nil},
-		{"gate that is on", "", "ContainerCheckpoint", []string{"defaults of Kubernetes"}},
-		{"gate switched off", "featureGates: {ContainerCheckpoint: false}\n", "ContainerCheckpoint", nil},
+		{"gate that is on", "", "DRAExtendedResource", []string{"defaults of Kubernetes"}},
+		{"gate switched off", "featureGates: {DRAExtendedResource: false}\n", "DRAExtendedResource", nil},
 		{"alpha gate", "", "MemoryQoS", nil},
 		{"alpha gate asked for", "featureGates: {MemoryQoS: true}\n", "MemoryQoS", []string{"featureGates.MemoryQoS"}},
 		{"all alpha gates", "featureGates: {AllAlpha: true}\n", "MemoryQoS", []string{"defaults of Kubernetes"}},

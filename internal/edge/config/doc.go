@@ -2,16 +2,19 @@
 //
 // Contract: Load reads only the files that the command line names. It keeps no state, starts nothing and logs nothing. It
 // returns messages for the user (about a flag that Kubernetes has removed, or a field that has no effect here) as Notices.
+// A Watch reads the files again when they have changed, and Compare says what of a new configuration can take effect at once.
+// The size and the number of files are bounded.
 //
 // Precedence, as Kubernetes documents it: flags over drop-in files (*.conf of --config-dir, in the order of their names) over
 // the file of --config over the defaults of kubelet.config.k8s.io/v1beta1. featureGates merge key by key.
 //
 // Invariants:
 //   - After Load without error every pointer of Config.Kubelet that has a default is non-nil.
-//   - Every field of KubeletConfiguration is in the table `fields`, and every gate of a kubelet in `gateUses`: honoured, without meaning
-//     here, not honoured, or refused, with the reason. Notices name each setting that is not honoured and would have an effect in
+//   - Every field of KubeletConfiguration is in the table `fields`, and every gate of a kubelet in `gateUses`: honoured, meaningless
+//     here, not honoured, or refused, with the reason. Notices name each setting that is not honoured and that would have an effect in
 //     upstream's kubelet, by its value or by the default of Kubernetes.
-//   - The error names every bad value, each with its path, its flag and the remedy.
+//   - The error names every bad value, each with its path, its flag or its file and line, and the remedy.
+//   - Every honoured field is in the table `changes`: live, or waiting for a restart, with the reason.
 //
 // There are deliberate differences from Kubernetes. An unknown or repeated field of the file is an error that names it;
 // upstream's kubelet logs it and continues. Without --config the safe defaults of the file format apply to anonymous access,

@@ -90,7 +90,14 @@ func configurationPage() string {
 		"Wherry takes the flags of Kubernetes' kubelet %s, its `KubeletConfiguration` (`--config`) and drop-in files\n"+
 		"(`--config-dir`). A flag stands over a drop-in file, that over the file, and that over the default. A field that does not\n"+
 		"exist, or a bad value, is an error that names it. [Flags](flags.md) and [feature gates](feature-gates.md) have pages of their own.\n\n", KubernetesVersion)
-	b.WriteString("## Fields\n\n" + legendOf(fields) + "| field | flag | default | works | |\n|---|---|---|---|---|\n")
+	b.WriteString("## A change while the agent runs\n\nThe files of `--config`, `--config-dir` and `--wherry-config` are watched. What can change while the node runs changes as soon as\n" +
+		"the files are valid and have settled; what cannot keeps its value until the agent is restarted. Both are logged and reported by events\n" +
+		"on the node (`ConfigurationChanged`, `ConfigurationNeedsRestart`), and `/configz` shows what is in effect. Files that are not valid\n" +
+		"change nothing; a log line and the event `InvalidConfiguration` name the file, the line and the field. A flag stands over the files\n" +
+		"then as well. Kubernetes' kubelet reads its files at its start only.\n\n" +
+		"A file may have 1 MiB, the drop-in files 4 MiB together; there may be 1,024 of them.\n\n")
+	b.WriteString("## Fields\n\n" + legendOf(fields) + "The last column says when a change takes effect while the agent runs, or why it waits for a restart.\n\n" +
+		"| field | flag | default | works | | a change |\n|---|---|---|---|---|---|\n")
 	for _, path := range slices.Sorted(maps.Keys(fields)) {
 		usual := ""
 		if v, ok := lookup(reflect.ValueOf(&cfg.Kubelet), path); ok && !v.IsZero() {
@@ -102,7 +109,7 @@ func configurationPage() string {
 		if f := flagOf[path]; f != "" {
 			named = "`--" + f + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", path, named, cell(usual), fields[path].state, cell(fields[path].why))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", path, named, cell(usual), fields[path].state, cell(fields[path].why), changes[path])
 	}
 	b.WriteString("\n## Settings of the kernel\n\nWith `protectKernelDefaults: false` (the default) the agent sets these at each start, on a real machine; what the kernel\n" +
 		"does not let it set is a warning. With `true` it changes nothing, and does not start where one of them differs. The agent that\n" +
@@ -218,7 +225,7 @@ func gatesPage() string {
 // cell escapes text for a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 
-// No notice says that a working flag has no effect.
+// No notice says that the flag --runtime-cgroups, which works, has no effect.
 func TestRuntimeCgroupsIsNotReportedAsIdle(t *testing.T) {
 	t.Parallel()
 	cfg, notices, err := Load([]string{"--runtime-cgroups=/system.slice/containerd.service"})

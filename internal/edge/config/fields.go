@@ -65,7 +65,7 @@ func refused(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateRefused, why: why, inert: inert}
 }
 
-// byDefault notes that the default would have the missing effect too.
+// byDefault returns u for a field whose default, too, would have the missing effect.
 func (u fieldUse) byDefault() fieldUse {
 	u.defaultActs = true
 	return u
@@ -76,7 +76,6 @@ const (
 	noCPUPolicy = "CPUs are shared by all containers: there is no static CPU policy"
 	noNUMA      = "memory is not pinned to NUMA nodes"
 	noTopology  = "topology hints are not used"
-	noTraces    = "traces are not exported"
 	noMemoryQoS = "memory is not throttled: the MemoryQoS gate is alpha and not honoured"
 	unbuffered  = "no log line is held back"
 	oneStream   = "all lines go to standard error"
@@ -107,16 +106,16 @@ var fields = map[string]fieldUse{
 	"authorization.mode": honoured(), "authorization.webhook.cacheAuthorizedTTL": honoured(),
 	"authorization.webhook.cacheUnauthorizedTTL": honoured(),
 	"enableDebuggingHandlers":                    honoured(),
-	"enableContentionProfiling":                  notHonoured("lock contention is not profiled", "false"),
+	"enableContentionProfiling":                  honoured("internal/cli/launch.TestContentionProfiling"),
 	"healthzPort":                                honoured(), "healthzBindAddress": honoured(),
 	"streamingConnectionIdleTimeout": honoured("internal/edge/server.TestIdleStreamsAreCut"),
 	"enableSystemLogHandler":         honoured(),
-	"enableSystemLogQuery":           notHonoured("node log query is not served", "false"),
+	"enableSystemLogQuery":           honoured(),
 	"enableProfilingHandler":         honoured(),
 	"enableDebugFlagsHandler":        honoured("agent.TestVerbosityCanBeSet"),
 	"showHiddenMetricsForVersion":    meaningless("no metric is hidden"),
-	"tracing.endpoint":               notHonoured(noTraces),
-	"tracing.samplingRatePerMillion": notHonoured(noTraces),
+	"tracing.endpoint":               honoured("internal/edge/trace.TestSend"),
+	"tracing.samplingRatePerMillion": honoured("internal/proof/agenttest.TestTraces"),
 
 	// API server.
 	"registryPullQPS": honoured(), "registryBurst": honoured(),

@@ -43,7 +43,7 @@ func TestEveryUseHasItsReason(t *testing.T) {
 	}
 }
 
-// Each test that a row names exists and mentions the field or gate.
+// Each test that an entry of the table names exists and mentions the field or gate.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
 	for _, table := range []map[string]fieldUse{fields, gateUses} {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -30,25 +28,26 @@ var pathFields = [][]string{
 }
 
 // readFile reads one configuration file, YAML or JSON, as a map that can be merged. It checks the file against
-// KubeletConfiguration: the error names every unknown or repeated field and every value of a wrong type, with its path.
-func readFile(name string) (map[string]any, error) {
+// KubeletConfiguration: the error names every unknown or repeated field and every value of a wrong type, with its path and line. The
+// file may have no more than most bytes; size is how many it has.
+func readFile(name string, most int64) (m map[string]any, from origin, size int, err error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
-		return nil, fmt.Errorf("resolve the path of configuration file %s: %w", name, err)
+		return nil, from, 0, fmt.Errorf("resolve the path of configuration file %s: %w", name, err)
 	}
-	data, err := os.ReadFile(abs)
+	data, err := readBounded(abs, min(most, maxFile))
 	if err != nil {
-		return nil, fmt.Errorf("read configuration file: %w", err)
+		return nil, from, 0, fmt.Errorf("read configuration file: %w", err)
 	}
-	m, err := decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", name, err)
+	from = origin{name, linesOf(data)}
+	if m, err = decode(data, from.lines); err != nil {
+		return nil, from, 0, fmt.Errorf("configuration file %s: %w", name, err)
 	}
 	resolvePaths(m, filepath.Dir(abs))
-	return m, nil
+	return m, from, len(data), nil
 }
 
-func decode(data []byte) (map[string]any, error) {
+func decode(data []byte, lines map[string]int) (map[string]any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("the file is empty: write at least apiVersion: %s and kind: %s", fileAPIVersion, fileKind)
 	}
@@ -63,14 +62,15 @@ func decode(data []byte) (map[string]any, error) {
 	if m["apiVersion"] != fileAPIVersion || m["kind"] != fileKind {
 		return nil, fmt.Errorf("apiVersion %v, kind %v: must be %s and %s", m["apiVersion"], m["kind"], fileAPIVersion, fileKind)
 	}
-	return m, checkFields(asJSON, &kubelet.KubeletConfiguration{}, func(path, meant string) error {
+	return m, checkFields(asJSON, lines, &kubelet.KubeletConfiguration{}, func(path, meant string) error {
 		return fmt.Errorf("unknown field %s%s: not a field of %s in Kubernetes %s: remove or correct it", path, meant, fileAPIVersion, KubernetesVersion)
 	})
 }
 
-// checkFields returns an error for every field of a file that obj, a pointer to a struct, does not have, and for every value of
-// a wrong type. unknown makes the error of a field that does not exist; its parameter meant is ` (did you mean "x"?)` or empty.
-func checkFields(asJSON []byte, obj any, unknown func(path, meant string) error) error {
+// checkFields returns an error for every field of a file that obj, a pointer to a struct, does not have, and for every value of a
+// wrong type, with the line of each. unknown creates the error for a field that does not exist; its parameter meant is ` (did you
+// mean "x"?)` or empty.
+func checkFields(asJSON []byte, lines map[string]int, obj any, unknown func(path, meant string) error) error {
 	d := json.NewDecoder(bytes.NewReader(asJSON))
 	d.UseNumber()
 	var v any
@@ -78,18 +78,30 @@ func checkFields(asJSON []byte, obj any, unknown func(path, meant string) error)
 		return fmt.Errorf("not valid YAML or JSON: %w", err)
 	}
 	var errs []error
-	for _, p := range (strict.Types{}).Check(v, obj) {
+	for i, p := range (strict.Types{}).Check(v, obj) {
+		if i == maxProblems {
+			errs = append(errs, fmt.Errorf("and more than %d problems in all", maxProblems))
+			break
+		}
+		var err error
 		switch {
 		case !p.Unknown:
-			errs = append(errs, fmt.Errorf("%s: %s", p.Path, p.Detail))
+			err = fmt.Errorf("%s: %s", p.Path, p.Detail)
 		case p.Nearest == "":
-			errs = append(errs, unknown(p.Path, ""))
+			err = unknown(p.Path, "")
 		default:
-			errs = append(errs, unknown(p.Path, meant(p.Path[:strings.LastIndexByte(p.Path, '.')+1]+p.Nearest)))
+			err = unknown(p.Path, meant(p.Path[:strings.LastIndexByte(p.Path, '.')+1]+p.Nearest))
 		}
+		if line := lineOf(lines, p.Path); line > 0 {
+			err = fmt.Errorf("line %d: %w", line, err)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
+
+// maxProblems bounds how many problems of one file an error names.
+const maxProblems = 50
 
 // meant returns a suggestion for a misspelled name.
 func meant(name string) string { return fmt.Sprintf(" (did you mean %q?)", name) }
@@ -108,20 +120,21 @@ func resolvePaths(m map[string]any, dir string) {
 }
 
 // readDropIns reads the *.conf files of a directory and its subdirectories, in lexical order.
-func readDropIns(dir string) ([]map[string]any, error) {
-	var all []map[string]any
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".conf" {
-			return err
-		}
-		m, err := readFile(path)
-		all = append(all, m)
-		return err
-	})
+func readDropIns(dir string) (all []map[string]any, from []origin, err error) {
+	files, _, err := dropIns(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read drop-in directory (--config-dir): %w", err)
+		return nil, nil, fmt.Errorf("read drop-in directory (--config-dir): %w", err)
 	}
-	return all, nil
+	left := int64(maxFiles)
+	for _, path := range files {
+		m, o, size, err := readFile(path, left)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read drop-in directory (--config-dir): %w", err)
+		}
+		left -= int64(size)
+		all, from = append(all, m), append(from, o)
+	}
+	return all, from, nil
 }
 
 // mergePatch applies patch to base as RFC 7386 defines it: maps merge, other values replace, null deletes.
@@ -179,7 +192,7 @@ func toMap(kc *kubelet.KubeletConfiguration) (map[string]any, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("decode configuration: %w", err)
 	}
-	// omitempty drops values that are empty on purpose, but nil would mean the default.
+	// Values that are empty on purpose are added again, because omitempty drops them, and a missing value would mean the default.
 	if kc.EvictionHard != nil && len(kc.EvictionHard) == 0 {
 		m["evictionHard"] = map[string]any{}
 	}

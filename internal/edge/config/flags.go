@@ -10,8 +10,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// flagSet reads one command line. Flags that are only flags go into a Config. Flags that are also fields go into its
-// KubeletConfiguration.
+// flagSet reads one command line. Flags without a field in KubeletConfiguration set a field of Config. The other flags set the
+// field of Config's KubeletConfiguration.
 type flagSet struct {
 	*pflag.FlagSet
 	cfg *Config
@@ -58,7 +58,7 @@ func newFlagSet(cfg *Config) *flagSet {
 	return f
 }
 
-// of notes the field of KubeletConfiguration that a flag sets.
+// of records which field of KubeletConfiguration a flag sets.
 func (f *flagSet) of(flag, path string) { f.field[flag] = path }
 
 func (f *flagSet) addNodeFlags() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
@@ -86,6 +87,26 @@ func (g Gates) Enabled(name string) bool {
 		}
 	}
 	return fact.on
+}
+
+// Gate is a feature gate with its value.
+type Gate struct {
+	Name  string
+	Stage string // ALPHA, BETA or DEPRECATED; "" for a feature that is generally available
+	On    bool
+}
+
+// List returns every gate, sorted by name.
+func (g Gates) List() []Gate {
+	out := make([]Gate, 0, len(gateFacts))
+	for _, name := range slices.Sorted(maps.Keys(gateFacts)) {
+		stage := ""
+		if s := gateFacts[name].stage; s != stageGA {
+			stage = strings.ToUpper(s.String())
+		}
+		out = append(out, Gate{Name: name, Stage: stage, On: g.Enabled(name)})
+	}
+	return out
 }
 
 // didYouMean returns ` (did you mean "x"?)` with the most similar known name, or "" if none is similar.

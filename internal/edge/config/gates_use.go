@@ -2,7 +2,6 @@ package config
 
 // These reasons are shared by several gates.
 const (
-	noCheckpoint  = "containers are not checkpointed"
 	noDevices     = "devices and resource claims are not handed out"
 	noCSI         = "persistent volumes and CSI do not work yet"
 	noProjections = "a pod with such a volume does not start, and an event names it"
@@ -33,7 +32,7 @@ var gateUses = map[string]fieldUse{
 	// Images.
 	"KubeletEnsureSecretPulledImages":                  honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
 	"KubeletServiceAccountTokenForCredentialProviders": honoured("internal/edge/credplugin.TestTokenAttributesNeedTheGate"),
-	"KubeletSeparateDiskGC":                            meaningless("where images and writable layers lie is always told apart"),
+	"KubeletSeparateDiskGC":                            meaningless("the disks of images and of writable layers are always distinguished"),
 
 	// Resources.
 	"CPUManagerPolicyAlphaOptions":             notHonoured(noCPUPolicy, "false"),
@@ -65,7 +64,7 @@ var gateUses = map[string]fieldUse{
 	// Server and runtime.
 	"ComponentFlagz":              honoured("internal/edge/server.TestZPages"),
 	"ComponentStatusz":            honoured("internal/edge/server.TestZPages"),
-	"ContainerCheckpoint":         notHonoured(noCheckpoint, "false").byDefault(),
+	"ContainerCheckpoint":         honoured("agent.TestCheckpoint"),
 	"ExtendWebSocketsToKubelet":   honoured("internal/proof/agenttest.TestDeclaredFeatures"),
 	"PodsAPI":                     notHonoured("pods are served over HTTPS and the control socket, not over gRPC", "false"),
 	"PodAndContainerStatsFromCRI": notHonoured("statistics are read from control groups", "false"),

@@ -25,7 +25,7 @@ func Load(args []string) (Config, []Notice, error) {
 	notices = append(notices, flags.removedNotices()...)
 
 	cfg := baseConfig()
-	set, err := loadFiles(flags.configFile, flags.configDir, first.Kubelet.FeatureGates, &cfg.Kubelet)
+	set, origins, err := loadFiles(flags.configFile, flags.configDir, first.Kubelet.FeatureGates, &cfg.Kubelet)
 	if err != nil {
 		return Config{}, notices, err
 	}
@@ -44,10 +44,11 @@ func Load(args []string) (Config, []Notice, error) {
 		return Config{}, notices, err
 	}
 	maps.Copy(set, flags.parsedFields())
-	if err := finish(&cfg, flags, set); err != nil {
+	if err := finish(&cfg, flags, set, origins); err != nil {
 		return Config{}, notices, err
 	}
 	cfg.Flags = flags.values()
+	cfg.Files = Files{Args: args, Config: flags.configFile, DropIns: flags.configDir, Wherry: flags.wherryFile}
 	notices = append(notices, flags.flagNotices()...)
 	notices = append(notices, useNotices(&cfg, set)...)
 	return cfg, append(notices, valueNotices(cfg)...), nil
@@ -116,41 +117,41 @@ func dropComments(args []string) ([]string, []Notice) {
 		fmt.Sprintf("%q taken for a comment: systemd does not strip comments inside a quoted variable, move them to lines of their own", strings.Join(dropped, " "))}}
 }
 
-// loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set. It needs the gates of
-// the command line, because some defaults depend on them.
-func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfiguration) (map[string]string, error) {
-	set := map[string]string{}
+// loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set, and the files. It needs the
+// gates of the command line, because some defaults depend on them.
+func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfiguration) (set map[string]string, origins []origin, err error) {
+	set = map[string]string{}
 	known := maps.Collect(leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()))
 	base := map[string]any{}
 	if file != "" {
-		m, err := readFile(file)
+		m, from, _, err := readFile(file, maxFile)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		setPaths(m, known, "", set)
-		base = m
+		base, origins = m, append(origins, from)
 	}
 	if err := decodeOver(base, gates, kc); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defaultEviction(kc)
 	if dir == "" {
-		return set, nil
+		return set, origins, nil
 	}
 	// Drop-ins are merged over the file with its defaults, so that null in a drop-in means the default.
-	dropIns, err := readDropIns(dir)
+	dropIns, from, err := readDropIns(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	merged, err := toMap(kc)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, m := range dropIns {
 		setPaths(m, known, "", set)
 		merged = mergePatch(merged, m)
 	}
-	return set, decodeOver(merged, gates, kc)
+	return set, append(origins, from...), decodeOver(merged, gates, kc)
 }
 
 func decodeOver(m map[string]any, flagGates map[string]bool, kc *kubelet.KubeletConfiguration) error {
@@ -168,8 +169,9 @@ func decodeOver(m map[string]any, flagGates map[string]bool, kc *kubelet.Kubelet
 	return nil
 }
 
-// finish derives the remaining values from the flags and validates everything. set maps the paths that are set to their flags.
-func finish(cfg *Config, f *flagSet, set map[string]string) error {
+// finish derives the remaining values from the flags and validates everything. set maps the paths that are set to their flags, or to ""
+// if one of the files set them.
+func finish(cfg *Config, f *flagSet, set map[string]string, files []origin) error {
 	var errs []error
 	note := func(err error) {
 		if err != nil {
@@ -194,6 +196,11 @@ func finish(cfg *Config, f *flagSet, set map[string]string) error {
 	errs = append(errs, f.removedErrors()...)
 	if len(errs) == 0 {
 		return nil
+	}
+	for i, err := range errs {
+		if e := (*fieldError)(nil); errors.As(err, &e) && set[e.path] == "" {
+			errs[i] = located(e, files)
+		}
 	}
 	slices.SortStableFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return fmt.Errorf("invalid configuration:\n%w", errors.Join(errs...))

@@ -48,7 +48,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		delete(usual, why)
 	}
 	slices.SortFunc(notices, func(a, b Notice) int { return strings.Compare(a.Subject, b.Subject) })
-	if len(usual) == 0 || c.Simulated != nil { // a simulated machine misses nothing
+	if len(usual) == 0 || c.Simulated != nil { // a simulated machine lacks nothing that the defaults ask for
 		return notices
 	}
 	var lines []string
@@ -64,7 +64,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 func useErrors(c *Config, set map[string]string) (errs []error) {
 	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
 		if s.use.state == stateRefused && !s.usual && s.acts() {
-			errs = append(errs, fmt.Errorf("%s: %s is refused, because this node would be less safe than it says: %s", s.subject, s.value, s.use.why))
+			errs = append(errs, &fieldError{s.name, fmt.Sprintf("%s: %s is refused, because this node would be less safe than it says: %s", s.subject, s.value, s.use.why)})
 		}
 	}
 	return errs

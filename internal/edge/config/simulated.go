@@ -66,8 +66,8 @@ func parseSimulated(endpoint string, maxPods int32) (*SimulatedNode, error) {
 	return n, nil
 }
 
-// keepInRoot has a simulated node keep in its root directory what a real one writes to usual places of the machine: it may be one of
-// many there, and lie beside a real one. What is set otherwise stays as it is.
+// keepInRoot puts the files of a simulated node that a real node has in well-known directories of the machine into the root
+// directory, because several simulated nodes, and a real one, may run on the machine. Paths that are configured stay as they are.
 func (c *Config) keepInRoot() {
 	if c.Simulated == nil || c.RootDir == "" {
 		return
@@ -80,7 +80,7 @@ func (c *Config) keepInRoot() {
 	}
 }
 
-// inRoot returns a path in the root directory. It is absolute but where the process has no working directory.
+// inRoot returns a path in the root directory. The path is absolute, unless the process has no working directory.
 func (c *Config) inRoot(name string) string {
 	path := filepath.Join(c.RootDir, name)
 	if whole, err := filepath.Abs(path); err == nil {

@@ -24,13 +24,13 @@ type checker struct {
 	errs  []error
 }
 
-// bad adds the problem `path (--flag): value: remedy`.
+// bad adds a problem in the form `path (--flag): value: remedy`.
 func (c *checker) bad(path string, value any, way string, args ...any) {
 	subject := path
 	if f, ok := c.flag[path]; ok {
 		subject += " (--" + f + ")"
 	}
-	c.errs = append(c.errs, fmt.Errorf("%s: %v: %s", subject, value, fmt.Sprintf(way, args...)))
+	c.errs = append(c.errs, &fieldError{path, fmt.Sprintf("%s: %v: %s", subject, value, fmt.Sprintf(way, args...))})
 }
 
 func (c *checker) between(path string, value, low, high int64) {
@@ -68,6 +68,7 @@ func validate(cfg *Config, flags map[string]string) []error {
 	c := &checker{kc: &cfg.Kubelet, gates: cfg.Gates, flag: flags}
 	c.checkNames(cfg)
 	c.checkServer()
+	c.checkTracing()
 	c.checkTLS()
 	c.checkAPI()
 	c.checkTimes()
@@ -269,5 +270,23 @@ func (c *checker) endpoint(path, value string, optional bool) {
 	case strings.HasPrefix(value, simulatedScheme) && !optional:
 	default:
 		c.bad(path, fmt.Sprintf("%q", value), "write unix:///run/containerd/containerd.sock, or simulated:// for a runtime in memory")
+	}
+}
+
+// checkTracing checks the endpoint of traces and the rate of kept traces.
+func (c *checker) checkTracing() {
+	t := c.kc.Tracing
+	if t == nil {
+		return
+	}
+	if r := t.SamplingRatePerMillion; r != nil && (*r < 0 || *r > 1_000_000) {
+		c.bad("tracing.samplingRatePerMillion", *r, "use a number from 0 to 1000000")
+	}
+	if t.Endpoint == nil || *t.Endpoint == "" {
+		return
+	}
+	scheme, _, named := strings.Cut(*t.Endpoint, "//")
+	if named && !slices.Contains([]string{"dns:", "unix:", "unix-abstract:"}, scheme) {
+		c.bad("tracing.endpoint", *t.Endpoint, "name a host and port, as in localhost:4317, or use the scheme dns, unix or unix-abstract")
 	}
 }

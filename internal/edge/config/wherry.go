@@ -53,7 +53,7 @@ type WherrySocketFile struct {
 	Path    string `json:"path,omitempty"`
 }
 
-// These are the values of server.streamingByGet.
+// These are the possible values of server.streamingByGet.
 const (
 	StreamingRequireCreate = "RequireCreate"
 	StreamingAsUpstream    = "AsUpstream"
@@ -144,7 +144,7 @@ func decodeWherry(data []byte, w *Wherry) error {
 	if head.APIVersion != WherryAPIVersion || head.Kind != WherryKind {
 		return fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", head.APIVersion, head.Kind, WherryAPIVersion, WherryKind)
 	}
-	wrong := checkFields(asJSON, w, func(path, meant string) error {
+	wrong := checkFields(asJSON, linesOf(data), w, func(path, meant string) error {
 		return fmt.Errorf("unknown field %s%s: remove or correct it (docs/wherry-config.md lists the fields)", path, meant)
 	})
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, w); err != nil {

@@ -2,8 +2,11 @@ package credplugin
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,24 +23,25 @@ import (
 // maxConfig bounds a configuration file, in bytes.
 const maxConfig = 1 << 20
 
-// The versions that configuration files and plugins may speak. They differ in name only, but for tokenAttributes, which version v1 of
-// both has.
+// These are the API versions of configuration files and of plugins. The versions are equal except that v1 has tokenAttributes.
 var (
 	configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}
 	pluginVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "credentialprovider.kubelet.k8s.io/v1alpha1"}
 )
 
 // readConfig reads the providers of a file, or of the files of a directory (*.json, *.yaml, *.yml) in the order of their names.
-// It returns every problem that it finds.
-func readConfig(path string, tokens bool) ([]kubeletv1.CredentialProvider, error) {
+// It returns every problem that it finds, and the hash of the files as upstream's kubelet computes it. The input of the hash is
+// the length of each file, in 8 bytes, followed by its content.
+func readConfig(path string, tokens bool) ([]kubeletv1.CredentialProvider, string, error) {
 	files, err := configFiles(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	sum := sha256.New()
 	var all []kubeletv1.CredentialProvider
 	var problems []error
 	for _, file := range files {
-		providers, err := readFile(file, tokens)
+		providers, err := readFile(file, tokens, sum)
 		if err != nil {
 			problems = append(problems, err)
 		}
@@ -53,7 +57,7 @@ func readConfig(path string, tokens bool) ([]kubeletv1.CredentialProvider, error
 	if len(all) == 0 && len(problems) == 0 {
 		problems = append(problems, fmt.Errorf("%s: it lists no provider: add one under providers, or remove --image-credential-provider-config", path))
 	}
-	return all, errors.Join(problems...)
+	return all, fmt.Sprintf("sha256:%x", sum.Sum(nil)), errors.Join(problems...)
 }
 
 func configFiles(path string) ([]string, error) {
@@ -80,7 +84,7 @@ func configFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-func readFile(file string, tokens bool) ([]kubeletv1.CredentialProvider, error) {
+func readFile(file string, tokens bool, sum hash.Hash) ([]kubeletv1.CredentialProvider, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of credential provider plugins: %w", err)
@@ -90,6 +94,8 @@ func readFile(file string, tokens bool) ([]kubeletv1.CredentialProvider, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of credential provider plugins: %w", err)
 	}
+	sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(raw))))
+	sum.Write(raw)
 	var c kubeletv1.CredentialProviderConfig
 	var written any
 	if err := yaml.UnmarshalStrict(raw, &written); err != nil {
@@ -116,7 +122,7 @@ func readFile(file string, tokens bool) ([]kubeletv1.CredentialProvider, error) 
 	return c.Providers, errors.Join(problems...)
 }
 
-// validator collects what is wrong with one provider.
+// validator collects the problems of one provider.
 type validator struct {
 	at            string
 	configVersion string

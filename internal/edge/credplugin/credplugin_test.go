@@ -2,6 +2,7 @@ package credplugin
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,8 +25,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// site is a node with plugins that are shell scripts. Each run of a plugin adds a line to the file runs.
+// site is a node whose plugins are shell scripts. Each run of a plugin adds a line to the file named runs.
 type site struct {
+	hash string // the hash of the configuration
 	*testing.T
 	dir string
 	cfg Config
@@ -35,7 +37,10 @@ type site struct {
 	tokens int
 }
 
-// CredentialPluginRan notes a run.
+// CredentialPluginsRead stores the hash.
+func (s *site) CredentialPluginsRead(hash string) { s.hash = hash }
+
+// CredentialPluginRan records a run.
 func (s *site) CredentialPluginRan(name string, _ time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +54,8 @@ func (s *site) counted() []string {
 	return slices.Clone(s.meter)
 }
 
-// newSite has one plugin named p, with this script, and these fields of its configuration beside the usual ones.
+// newSite returns a site with one plugin named p, which is the given script. fields are added to the plugin's usual
+// configuration.
 func newSite(t *testing.T, script, fields string) *site {
 	s := &site{T: t, dir: t.TempDir()}
 	s.plugin("p", script)
@@ -88,7 +94,7 @@ func (s *site) write(name, text string) {
 
 func (s *site) plugin(name, script string) {
 	s.Helper()
-	// The file is written under another name first: a program that is open for writing cannot be run.
+	// The file is written under another name first, because the kernel does not run a program that is open for writing.
 	s.write(name+".new", "#!/bin/sh\necho run >> "+s.dir+"/runs\n"+script+"\n")
 	if err := errors.Join(os.Chmod(filepath.Join(s.dir, name+".new"), 0o755), os.Rename(filepath.Join(s.dir, name+".new"), filepath.Join(s.dir, name))); err != nil {
 		s.Fatal(err)
@@ -114,7 +120,7 @@ func (s *site) runs() int {
 	return strings.Count(string(raw), "\n")
 }
 
-// answering returns a script that answers with these fields of a CredentialProviderResponse.
+// answering returns a script that prints a CredentialProviderResponse with these fields.
 func answering(fields string) string {
 	return `cat > /dev/null; echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse",` + fields + `}'`
 }
@@ -125,7 +131,7 @@ func podOf(name, account string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
-// A plugin is asked for the images that it is configured for, and its answer is kept by the key that it names.
+// A plugin runs only for images that match its configuration. Its answer is cached under the key that the answer selects.
 func TestAnswersAreKeptByTheirKey(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[string]int{"Image": 3, "Registry": 2, "Global": 1} {
@@ -150,7 +156,7 @@ func TestAnswersAreKeptByTheirKey(t *testing.T) {
 	}
 }
 
-// A cacheDuration of the answer replaces the default; zero keeps nothing.
+// A cacheDuration in the answer replaces the configured default. With zero, the answer is not cached.
 func TestAnswersAreKeptForTheirTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +182,7 @@ func TestAnswersAreKeptForTheirTime(t *testing.T) {
 	})
 }
 
-// Different questions run few plugins at once.
+// Of many different requests, only a few run plugins at the same time.
 func TestFewPluginsRunAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "echo + >> $LOG; sleep 0.2; echo - >> $LOG\n"+answering(`"cacheKeyType":"Image",`+auth), "")
@@ -210,7 +216,7 @@ func TestFewPluginsRunAtOnce(t *testing.T) {
 	}
 }
 
-// Close kills what runs and waits for it; nothing runs after it. A caller that went away before does not end the run.
+// Close kills the plugins that run, waits for their end, and prevents further runs. A run does not end when its caller goes away.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "sleep 300", "")
@@ -240,7 +246,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Equal questions at one time start one process.
+// Equal requests at the same time start one process.
 func TestEqualQuestionsShareARun(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "sleep 1\n"+answering(`"cacheKeyType":"Image","cacheDuration":"0s",`+auth), "")
@@ -254,12 +260,13 @@ func TestEqualQuestionsShareARun(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := s.runs(); n > 3 { // one, unless this test's goroutines are held up for a second
+	if n := s.runs(); n > 3 { // one, unless the machine delays this test's goroutines for a second
 		t.Errorf("%d runs for 20 equal questions", n)
 	}
 }
 
-// The error names the plugin and quotes nothing of what it wrote. What other plugins returned counts.
+// If a plugin misbehaves, the error names the plugin and quotes nothing of its output. Credentials of other plugins are still
+// returned.
 func TestPluginsThatMisbehave(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ script, want string }{
@@ -294,7 +301,7 @@ func TestPluginsThatMisbehave(t *testing.T) {
 	}
 }
 
-// The request is what the API says, on standard input; arguments and environment are the configured ones.
+// A plugin gets the request of the documented API on standard input, and the configured arguments and environment.
 func TestWhatAPluginGets(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, `cat > `+"$OUT"+`; echo "$0 $*" > $OUT.args; `+strings.TrimPrefix(answering(`"cacheKeyType":"Image",`+auth), "cat > /dev/null; "),
@@ -318,7 +325,7 @@ func TestWhatAPluginGets(t *testing.T) {
 
 const tokenFields = "  tokenAttributes: {serviceAccountTokenAudience: registry, requireServiceAccount: %t, cacheType: %s, requiredServiceAccountAnnotationKeys: [%s]}\n"
 
-// A plugin with tokenAttributes gets a token of the pod's service account; what it returns is that account's, and kept for it.
+// A plugin with tokenAttributes gets a token of the pod's service account; its answer is cached for that account only.
 func TestTokensOfServiceAccounts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, answering(`"cacheKeyType":"Global",`+auth), fmt.Sprintf(tokenFields, true, "ServiceAccount", "role"))
@@ -360,7 +367,7 @@ func TestTokensOfServiceAccounts(t *testing.T) {
 	}
 }
 
-// Only a plugin whose answers are kept by token may return the token itself.
+// Only a plugin whose answers are cached by token may return the token itself.
 func TestATokenIsNoPasswordForOthers(t *testing.T) {
 	t.Parallel()
 	script := answering(`"cacheKeyType":"Global","auth":{"*.example.com":{"password":"token-of-p1-for-registry"}}`)
@@ -381,7 +388,7 @@ func TestTokenAttributesNeedTheGate(t *testing.T) {
 	}
 }
 
-// A configuration that is wrong ends the start; the error names each place.
+// A wrong configuration makes Load fail. The error names the file and field of each problem.
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -436,7 +443,7 @@ func TestADirectoryOfConfigurations(t *testing.T) {
 	}
 }
 
-// The answers that are kept are bounded.
+// The number of cached answers is bounded.
 func TestKeptAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	p := &Plugins{kept: map[string]answer{}}
@@ -454,7 +461,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// An answer may be any bytes.
+// FuzzDecode checks that decode does not panic, whatever bytes a plugin writes.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image",` + auth + `}`))
 	one := &plugin{}
@@ -464,4 +471,19 @@ func FuzzDecode(f *testing.F) {
 			_, _ = credentialsOf(r, &identity{}, one)
 		}
 	})
+}
+
+// The hash of a configuration depends on the lengths and contents of its files, as in upstream's kubelet.
+func TestHashOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	const text = "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders: []\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := readConfig(file, true) // the file lists no provider, which causes another problem
+	sum := sha256.Sum256([]byte("\x00\x00\x00\x00\x00\x00\x00" + string(rune(len(text))) + text))
+	if want := fmt.Sprintf("sha256:%x", sum); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }

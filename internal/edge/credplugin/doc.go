@@ -4,10 +4,10 @@
 // the programs are in --image-credential-provider-bin-dir. A plugin reads a CredentialProviderRequest from its standard input and
 // writes a CredentialProviderResponse to its standard output.
 //
-// Contract: Load reads the configuration once and starts nothing. Credentials may be called concurrently. Answers are kept in memory
-// for as long as the plugin says, by image, registry or for all images. Equal questions at one time start one process, and few processes
-// run at once. Close ends them.
+// Contract: Load reads the configuration once and starts nothing. Credentials may be called concurrently. Answers are cached in
+// memory for as long as the plugin says, by image, by registry or for all images. Equal requests at the same time start one
+// process, and only a few processes run at once. Close ends them.
 //
-// A plugin may hang, print without end or print secrets: each run has a time limit and a bound of output, its process group is killed
-// at the limit, and neither output nor error output is logged or put into an error.
+// A plugin may hang, print without end or print secrets. So each run has a time limit and a limit of output. At a limit its
+// process group is killed. Neither its output nor its error output is logged or becomes part of an error.
 package credplugin

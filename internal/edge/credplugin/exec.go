@@ -17,10 +17,10 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 )
 
-// maxAnswer bounds what a plugin may write, in bytes.
+// maxAnswer bounds the output of a plugin, in bytes.
 const maxAnswer = 1 << 20
 
-// afterKill is how long a killed plugin's pipes may stay open, because a child of it holds them.
+// afterKill is how long the agent waits for the pipes of a killed plugin, which a child process may keep open.
 const afterKill = 2 * time.Second
 
 // exec runs the plugin once. Its errors quote nothing that the plugin wrote, since that may be a secret.
@@ -39,7 +39,7 @@ func (p *plugin) exec(ctx context.Context, limit time.Duration, request pluginap
 	for _, e := range p.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children end with it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group of its own, so that its children are killed with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = afterKill
 	err = cmd.Run()
@@ -54,7 +54,7 @@ func (p *plugin) exec(ctx context.Context, limit time.Duration, request pluginap
 	return p.decode(out.kept.Bytes())
 }
 
-// decode reads an answer.
+// decode parses the output of a plugin.
 func (p *plugin) decode(raw []byte) (*pluginapi.CredentialProviderResponse, error) {
 	r := &pluginapi.CredentialProviderResponse{}
 	if err := json.Unmarshal(raw, r); err != nil {
@@ -70,7 +70,7 @@ func (p *plugin) decode(raw []byte) (*pluginapi.CredentialProviderResponse, erro
 	return nil, errors.New("the cacheKeyType of its answer is none of Image, Registry and Global")
 }
 
-// bounded keeps what is written to it until it is full. The buffer is not embedded: its ReadFrom would take everything.
+// bounded stores what is written to it until it is full. The buffer is not embedded, because its ReadFrom would have no bound.
 type bounded struct {
 	kept     bytes.Buffer
 	left     int
@@ -78,7 +78,7 @@ type bounded struct {
 	exceeded bool
 }
 
-// Write keeps b, or calls full.
+// Write stores b, or calls full if there is no room.
 func (w *bounded) Write(b []byte) (int, error) {
 	if len(b) > w.left {
 		w.exceeded = true

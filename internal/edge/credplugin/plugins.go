@@ -26,10 +26,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// maxRuns bounds the plugins that run at once on a node: pods choose the images, and so the questions.
+// maxRuns bounds how many plugins run at once on a node. Pods choose the images, and so could start any number of runs.
 const maxRuns = 8
 
-// maxKept bounds the answers that are kept: each may hold a credential of one service account for one image.
+// maxKept bounds the number of cached answers. There may be one for each service account and image.
 const maxKept = 1000
 
 // Config configures Plugins.
@@ -50,10 +50,12 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Meter counts. Its methods do not block.
+// Meter counts runs. Its methods must not block.
 type Meter interface {
 	// CredentialPluginRan is called after each run of a plugin.
 	CredentialPluginRan(name string, took time.Duration, err error)
+	// CredentialPluginsRead is called with the hash of a configuration that is in use from now on.
+	CredentialPluginsRead(hash string)
 }
 
 // Plugins are the credential provider plugins of a node. Methods may be called concurrently.
@@ -61,9 +63,9 @@ type Plugins struct {
 	cfg     Config
 	plugins []plugin
 	flights singleflight.Group
-	running chan struct{} // has a value for each run
+	running chan struct{} // has one value for each run in progress
 
-	// A run outlives a caller that goes away, because others may wait for it. It ends with closing at the latest.
+	// A run outlives a caller that goes away, because others may wait for it. It ends when closing ends, or earlier.
 	closing context.Context
 	close   context.CancelFunc
 	runs    sync.WaitGroup
@@ -79,7 +81,7 @@ type plugin struct {
 	places []pullaccess.Place
 }
 
-// answer is what a plugin returned, and until when it may be used.
+// answer is the cached answer of a plugin, with the time until which it may be used.
 type answer struct {
 	credentials []pullaccess.PluginCredential
 	until       time.Time
@@ -90,7 +92,7 @@ func Load(cfg Config) (*Plugins, error) {
 	if cfg.File == "" || cfg.Dir == "" {
 		return nil, errors.New("credential provider plugins need both --image-credential-provider-config and --image-credential-provider-bin-dir")
 	}
-	providers, err := readConfig(cfg.File, cfg.Tokens)
+	providers, sum, err := readConfig(cfg.File, cfg.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -111,18 +113,19 @@ func Load(cfg Config) (*Plugins, error) {
 		}
 		p.plugins = append(p.plugins, one)
 	}
+	cfg.Meter.CredentialPluginsRead(sum)
 	return p, nil
 }
 
 // Close kills the plugins that run and waits for their end. Credentials returns errors from then on.
 func (p *Plugins) Close() {
 	p.mu.Lock()
-	p.close() // no run begins after it: see begin
+	p.close() // from here on begin returns false
 	p.mu.Unlock()
 	p.runs.Wait()
 }
 
-// begin counts a run, and reports false after Close.
+// begin counts a run. After Close it returns false.
 func (p *Plugins) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,8 +136,8 @@ func (p *Plugins) begin() bool {
 	return true
 }
 
-// Credentials returns what the plugins that match a repository (host/path) have for it: "Multiple providers may match against a single
-// image, in which case credentials from all providers will be returned". The error names each plugin that failed.
+// Credentials returns the credentials of all plugins that match a repository (host/path): "Multiple providers may match against a
+// single image, in which case credentials from all providers will be returned". The error names each plugin that failed.
 func (p *Plugins) Credentials(ctx context.Context, of *v1.Pod, repository string) (all []pullaccess.PluginCredential, err error) {
 	var failed []error
 	for i := range p.plugins {
@@ -155,7 +158,7 @@ func (p *Plugins) Credentials(ctx context.Context, of *v1.Pod, repository string
 	return all, errors.Join(failed...)
 }
 
-// ask returns what one plugin has: from memory, or by a run that equal questions share.
+// ask returns the answer of one plugin, from the cache or by a run that equal requests share.
 func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository string) ([]pullaccess.PluginCredential, error) {
 	who, err := p.identify(ctx, one, of)
 	if err != nil || who == nil {
@@ -181,7 +184,7 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository s
 	}
 }
 
-// run runs the plugin when fewer than maxRuns run, and keeps its answer.
+// run waits until fewer than maxRuns plugins run, then runs the plugin and caches its answer.
 func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identity, repository string) ([]pullaccess.PluginCredential, error) {
 	select {
 	case p.running <- struct{}{}:
@@ -208,7 +211,8 @@ func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identit
 	return got, nil
 }
 
-// credentialsOf reads an answer. The order is that of the places, so that equal answers are equal.
+// credentialsOf returns the credentials in an answer, in the order of pullaccess.Place.Compare, so that the same answer always
+// gives the same list.
 func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity, one *plugin) ([]pullaccess.PluginCredential, error) {
 	var got []pullaccess.PluginCredential
 	for place, auth := range response.Auth {
@@ -225,17 +229,18 @@ func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity
 	return got, nil
 }
 
-// identity is as whom a plugin is asked.
+// identity is the service account and token with which a plugin is asked.
 type identity struct {
-	// key tells identities apart in memory. It is empty where the plugin gets no token.
+	// key distinguishes identities in the cache. It is empty if the plugin gets no token.
 	key     string
 	account *kubelet.ImagePullServiceAccount
-	// token is got when it is needed: for the key, or for the run.
+	// token is requested only when it is needed, for the key or for the run.
 	token       string
 	annotations map[string]string
 }
 
-// identify returns as whom the plugin is asked for a pod: nil where the plugin needs a service account and the pod has none.
+// identify returns the identity with which the plugin is asked for a pod. It returns nil if the plugin needs a service account
+// and the pod has none.
 func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*identity, error) {
 	attributes := one.TokenAttributes
 	if attributes == nil {
@@ -267,7 +272,7 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*ident
 			who.annotations[key] = value
 		}
 	}
-	// Answers that are kept by account are found without a token.
+	// Answers that are cached by account can be found without a token.
 	if attributes.CacheType == kubeletv1.TokenServiceAccountTokenCacheType {
 		if err := p.addToken(ctx, one, of, who); err != nil {
 			return nil, err
@@ -277,7 +282,7 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*ident
 	return who, err
 }
 
-// addToken gets the token of an identity that is a service account and has none yet.
+// addToken requests the token of an identity that has a service account and no token yet.
 func (p *Plugins) addToken(ctx context.Context, one *plugin, of *v1.Pod, who *identity) (err error) {
 	if who.account == nil || who.token != "" {
 		return nil
@@ -288,7 +293,7 @@ func (p *Plugins) addToken(ctx context.Context, one *plugin, of *v1.Pod, who *id
 	return nil
 }
 
-// digest names an identity without containing its token.
+// digest returns a name for an identity that does not contain its token.
 func digest(of ...any) (string, error) {
 	raw, err := json.Marshal(of)
 	if err != nil {
@@ -298,7 +303,7 @@ func digest(of ...any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// scope returns the part of a question that an answer is kept under: "caching key to use based on the image".
+// scope returns the part of the repository's name under which an answer is cached: "caching key to use based on the image".
 func scope(kind pluginapi.PluginCacheKeyType, repository string) string {
 	switch kind {
 	case pluginapi.RegistryPluginCacheKeyType:
@@ -336,7 +341,8 @@ func (p *Plugins) keep(one *plugin, who *identity, repository string, response *
 	p.kept[one.Name+"\x00"+who.key+"\x00"+scope(response.CacheKeyType, repository)] = answer{got, now.Add(keepFor)}
 }
 
-// makeRoom drops the answers that are over, and where there are too many, the one that would be over first. The caller holds p.mu.
+// makeRoom drops the answers that have expired. If there are still too many, it drops the one that expires first. The caller
+// holds p.mu.
 func (p *Plugins) makeRoom(now time.Time) {
 	oldest := ""
 	for key, a := range p.kept {

@@ -68,6 +68,8 @@ type Config struct {
 	// ReadTermination reads a container's termination message from the node, given the container's CRI status; nil: the client
 	// uses the runtime's own message.
 	ReadTermination func(*runtimeapi.ContainerStatus) string
+	// EventArrived, when set, is called for each container event with the time since the runtime created it. It must not block.
+	EventArrived func(late time.Duration)
 }
 
 // Client calls one runtime.
@@ -106,7 +108,7 @@ func IsNotFound(err error) bool {
 	return status.Code(unwrapStatus(err)) == codes.Unknown && (strings.HasSuffix(msg, ": not found") || strings.HasSuffix(msg, "ID does not exist"))
 }
 
-// IsUnknown reports whether it is unknown if the call had an effect: a deadline passed, or the connection was lost.
+// IsUnknown reports whether the call may or may not have had its effect, because a deadline passed or the connection was lost.
 func IsUnknown(err error) bool {
 	if err == nil {
 		return false

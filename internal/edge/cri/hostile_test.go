@@ -132,7 +132,7 @@ func TestNotFoundIsOfTheObject(t *testing.T) {
 	}
 }
 
-// "terminationGracePeriodSeconds" may be any number that fits.
+// terminationGracePeriodSeconds may be the largest int64. StopContainer must not overflow.
 func TestStopContainerWithTheLongestGrace(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []time.Duration{math.MaxInt64, math.MaxInt64 / time.Second * time.Second} {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -227,7 +226,7 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 		r.Image = shared(spec)
 	}
 	if s, err := strconv.ParseInt(a[pod.AnnotationPodGracePeriod], 10, 64); err == nil && s >= 0 {
-		r.Grace = time.Duration(min(s, maxGrace)) * time.Second
+		r.Grace = pod.Seconds(s)
 	}
 	if cutShort(st) {
 		r.State, r.CutShort = pod.StateCreated, true
@@ -272,9 +271,6 @@ func stopSignal(s runtimeapi.Signal) string {
 	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(name)
 }
 
-// maxGrace is the longest grace period in seconds that fits into a time.Duration.
-const maxGrace = math.MaxInt64 / int64(time.Second)
-
 func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -311,10 +307,13 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hin
 		if err != nil {
 			return fmt.Errorf("receive container event: %w", err)
 		}
+		if at := e.GetCreatedAt(); at > 0 && c.cfg.EventArrived != nil {
+			c.cfg.EventArrived(time.Since(time.Unix(0, at)))
+		}
 		h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
 		switch e.GetContainerEventType() {
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-			continue // the start event follows, or the outcome of the action that created the container: so this saves an inspection and a status per start
+			continue // the start event follows, or the outcome of the create action, so no inspection is needed now
 		case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
 			h.Reached = pod.ReachedRunning
 		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:

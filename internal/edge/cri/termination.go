@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Limits of the termination message, from the API documentation of terminationMessagePath: "Will be truncated by
+// These are the limits of the termination message, from the API documentation of terminationMessagePath: "Will be truncated by
 // the node if greater than 4096 bytes", and of FallbackToLogsOnError: "limited to 2048 bytes or 80 lines,
 // whichever is smaller".
 const (

@@ -76,7 +76,7 @@ func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfi
 	return r.GetPodSandboxId(), nil
 }
 
-// StopSandbox stops a sandbox and takes its network down. Idempotent.
+// StopSandbox stops a sandbox and takes its network down. The call is idempotent.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// RemoveSandbox removes a stopped sandbox. Idempotent.
+// RemoveSandbox removes a stopped sandbox. The call is idempotent.
 func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -145,7 +145,7 @@ func plus(a, b time.Duration) time.Duration {
 // wholeSeconds rounds up to whole seconds.
 func wholeSeconds(d time.Duration) int64 { return int64(plus(d, time.Second-1) / time.Second) }
 
-// RemoveContainer removes a container that has ended. Idempotent.
+// RemoveContainer removes a container that has ended. The call is idempotent.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -181,7 +181,7 @@ func (c *Client) UpdateSandboxResources(ctx context.Context, id string, resource
 	return fmt.Errorf("update resources of sandbox %s: %w", id, err)
 }
 
-// touch notes that the next inspection has to read the status of a container although its state is the same.
+// touch records that the next inspection has to read the status of a container although its state is the same.
 func (c *Client) touch(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *Client) touch(id string) {
 	c.resized[id] = true
 }
 
-// untouch reports whether touch was called for the container, and clears the note.
+// untouch reports whether touch was called for the container, and clears the record.
 func (c *Client) untouch(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,11 +7,11 @@
 // same, but it keeps every event in three caches, has two goroutines per recorder, and makes its patches with the
 // OpenAPI schemas of Kubernetes.
 //
-// Contract: Record never blocks and may be called concurrently at any time. Events are dropped before Open, after its
-// context has ended, and when the queue is full. The events of one object are sent in their order. There are four
-// requests at a time, so a slow request delays a quarter of the other events, not all. The goroutines live only while
-// there are events to send. The function that Open returns waits for their end. An event is lost if the API server
-// refuses it, or if twelve tries, in two minutes, did not reach the server.
+// Contract: Record never blocks and may be called concurrently at any time. Events are dropped before Open, after its context has
+// ended, and when the queue is full. The events of one object are sent in their order. There are four requests at a time, so a
+// slow request delays only the quarter of the objects whose events share its queue. The goroutines live only while there are
+// events to send. The function that Open returns waits for their end. An event is lost if the API server refuses it, or if twelve
+// tries, in two minutes, did not reach the server.
 //
 // A node without an API server uses a Local instead: it keeps the newest 512 events in memory and serves them over
 // HTTP.

@@ -25,7 +25,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// server plays the events API and records the requests.
+// server is a fake of the events API that records the requests.
 type server struct {
 	mu     sync.Mutex
 	began  time.Time
@@ -194,8 +194,8 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
-// An event that is tried again and again delays the others of its object, and a part of all others.
-func TestOneEventDoesNotHoldUpAll(t *testing.T) {
+// An event that has to be sent again and again delays other events of its object and of its queue, but not those of other queues.
+func TestOneEventDoesNotDelayAll(t *testing.T) {
 	run(t, nil, func(s *server, tell func(object, reason, message string)) {
 		s.set(func() error { return errors.New("connection refused") })
 		tell("a", "Pulled", "first")

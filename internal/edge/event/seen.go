@@ -12,9 +12,9 @@ import (
 // These limits decide when events are counted, combined and dropped.
 const (
 	remembered = 512 // entries of each kind: the start of a pod makes five events
-	alike      = 10  // this many texts of one object and reason are combined, within alikeFor
+	alike      = 10  // if one object and reason have this many texts within alikeFor, they are combined
 	alikeFor   = 10 * time.Minute
-	spamBurst  = 25 // events of one object and type, and then one per spamEvery
+	spamBurst  = 25 // events of one object and type that may be sent at once; later only one per spamEvery
 	spamEvery  = 5 * time.Minute
 )
 
@@ -28,12 +28,13 @@ type written struct {
 	spam     bool // drop it
 }
 
-// seen remembers events by the parts in which repeated events agree. It has no lock of its own.
+// seen remembers recent events, so that repetitions are found: by object, reason and text, by object and reason, and by object
+// and type. It has no lock of its own.
 type seen struct {
 	events  *recent[*sameEvent]
 	reasons *recent[*sameReason]
 	objects *recent[*rate.Limiter]
-	last    int64 // the last number in a name
+	last    int64 // the number at the end of the newest event's name, which makes names unique
 }
 
 type sameEvent struct {
@@ -52,7 +53,7 @@ func newSeen() *seen {
 	return &seen{events: newRecent[*sameEvent](), reasons: newRecent[*sameReason](), objects: newRecent[*rate.Limiter]()}
 }
 
-// note records an event and says how to write it.
+// note remembers an event and says how to write it.
 func (s *seen) note(t *recorded) written {
 	o := &t.ref
 	object := []string{o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion, t.eventType}
@@ -103,7 +104,7 @@ func keyOf(parts ...string) (k key) {
 
 // recent keeps the values that were used last.
 type recent[V any] struct {
-	order *list.List // of *recentEntry; the newest first
+	order *list.List // contains *recentEntry, the newest first
 	byKey map[key]*list.Element
 }
 

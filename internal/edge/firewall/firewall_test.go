@@ -39,7 +39,7 @@ func backends() []backend {
 	}
 }
 
-// runner returns a Runner that runs the backend's programs on the node.
+// runner returns a Runner that runs the backend's programs in the node's network namespace.
 func (b backend) runner(n network) firewall.Runner {
 	return func(ctx context.Context, stdin string, argv ...string) (string, error) {
 		program, ok := b.programs[argv[0]]

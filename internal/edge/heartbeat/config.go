@@ -26,8 +26,8 @@ const (
 	fastFor       = 120 * time.Second
 	backOffFirst  = 200 * time.Millisecond
 	backOffMax    = 7 * time.Second
-	leaseFraction = 0.25 // of the lease's duration: the renewal interval and the timeout of one request
-	leaseJitter   = 0.04 // of the interval: at most this is added at random
+	leaseFraction = 0.25 // the renewal interval, and the timeout of one request, as a part of the lease's duration
+	leaseJitter   = 0.04 // the largest random delay, as a part of the renewal interval
 	repeatLogged  = time.Minute
 )
 
@@ -47,8 +47,8 @@ type Recorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// Leases renews leases for many nodes. Many agents in one process share one, with one timer; without it, each Heartbeat
-// has a loop of its own.
+// Leases renews leases for many nodes. Many agents in one process can share one Leases, which has one timer. Without a Leases,
+// each Heartbeat renews its lease in a loop of its own.
 type Leases interface {
 	// Keep begins to renew the lease of a node and returns at once. uid returns the UID of the Node object, for the
 	// owner reference; empty: not known yet. release stops the renewals; call it at most once.
@@ -79,7 +79,7 @@ type Config struct {
 	// Lease is the client for the leases of the namespace kube-node-lease. It may be nil if Leases is set.
 	Lease    LeaseAPI
 	NodeName string
-	// Register creates the Node. Without it, the agent waits for somebody to create it.
+	// Register creates the Node. If it is false, the agent waits until somebody else creates the Node.
 	Register bool
 	Source   Source
 	// ZeroExtended sets extended resources of an adopted Node to zero until device plugins register again.
@@ -98,13 +98,31 @@ type Config struct {
 	// OnRepeatedFailure closes the client's connections. The status loop and the lease loop call it, possibly at the
 	// same time.
 	OnRepeatedFailure func()
-	Recorder          Recorder // optional
-	Leases            Leases   // optional
+	// Reached, when set, is called when the Node reaches a stage. It may be called more than once for a stage. It must not block.
+	Reached  func(Stage)
+	Recorder Recorder // optional
+	Leases   Leases   // optional
 	// Rand returns a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call
 	// it.
 	Rand func() float64
 	// Log should carry the node's name: the messages do not repeat it.
 	Log *slog.Logger
+}
+
+// Stage is a stage of a node's start.
+type Stage uint8
+
+// These are the stages, in order.
+const (
+	StageAttempt    Stage = iota // the agent tries to register the Node
+	StageRegistered              // the agent created the Node; a Node that existed before skips this
+	StageReady                   // the API server has the Node as ready
+)
+
+func (c *Config) reached(s Stage) {
+	if c.Reached != nil {
+		c.Reached(s)
+	}
 }
 
 func (c *Config) setDefaults() {

@@ -1,5 +1,5 @@
-// Package heartbeat registers the node and keeps its two heartbeats: the Node's status and the Lease ("Heartbeats, sent
-// by Kubernetes nodes, help your cluster determine the availability of each node").
+// Package heartbeat registers the node and sends its two heartbeats: the Node's status and the Lease ("Heartbeats, sent by
+// Kubernetes nodes, help your cluster determine the availability of each node").
 //
 // The status is computed every StatusFrequency (10 s), or at once after Now. It is sent if it differs from the one in
 // the API, or if ReportFrequency (5 min) has passed. One round has 5 tries. The first try takes the Node from Cached

@@ -20,7 +20,7 @@ type Heartbeat struct {
 	wake chan struct{}
 	node atomic.Pointer[v1.Node] // the API's newest answer
 	seen chan struct{}           // closed with the first answer
-	// asked is when the newest answered read of the Node began that went to etcd, not to a cache or the watch.
+	// asked is when the newest successful read of the Node from etcd began. Reads from a cache and the watch do not count.
 	asked atomic.Pointer[time.Time]
 	// fresh makes the next round read the Node from etcd.
 	fresh atomic.Bool
@@ -151,10 +151,10 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 	}
 }
 
-// known stores an answer of the API unless there is a newer one. It returns the newer of the two.
+// known stores a Node from the API unless the stored one is newer. It returns the newer of the two.
 func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	have := h.node.Load()
-	if have != nil { // versions also grow from a deleted Node to the next one of its name
+	if have != nil { // resource versions also grow when the Node is deleted and created again
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
 			return have
 		}
@@ -170,6 +170,9 @@ func (h *Heartbeat) keep(node *v1.Node) {
 	}
 	if h.node.Swap(node) == nil {
 		close(h.seen)
+	}
+	if nodestatus.Ready(node) {
+		h.cfg.reached(StageReady)
 	}
 }
 

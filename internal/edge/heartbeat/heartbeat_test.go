@@ -295,7 +295,7 @@ func TestReadyAsSoonAsItIs(t *testing.T) {
 		b.want("2.4s patch nodes/status\n2.4s event NodeReady", "nodes", "event")
 		b.set(func() { b.ready = false })
 		time.Sleep(2 * time.Second)
-		b.want("", "nodes") // only once
+		b.want("", "nodes") // fast computations end with the first Ready
 		b.stop()
 	})
 }
@@ -352,7 +352,7 @@ func TestFiveTries(t *testing.T) {
 	})
 }
 
-// The status is not computed from an answer that is older than that of the last PATCH.
+// The status is not computed from a Node that is older than the API server's answer to the last PATCH.
 func TestOldCacheIsNotUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -379,7 +379,7 @@ func TestOldCacheIsNotUsed(t *testing.T) {
 	})
 }
 
-func TestCordonIsTold(t *testing.T) {
+func TestCordonIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, existing())

@@ -21,7 +21,7 @@ type Lease struct {
 	Duration time.Duration
 	// Owner returns the UID of the Node, which becomes the owner of a lease without one.
 	Owner func(context.Context) (types.UID, error)
-	// Timeout bounds one request; 0: only the context does.
+	// Timeout bounds one request; 0: only the context bounds it.
 	Timeout time.Duration
 	// OnRepeatedFailure closes the client's connections, because they may lead to a server that is gone. Optional.
 	OnRepeatedFailure func()
@@ -31,7 +31,7 @@ type Lease struct {
 	// Found gets each lease that was read, before it is renewed. Optional.
 	Found func(*coordinationv1.Lease)
 
-	last *coordinationv1.Lease // the API's newest answer; nil: not known
+	last *coordinationv1.Lease // the newest answer of the API; nil: there is none
 }
 
 // errNoOwner says that there is no Node to own a new lease.
@@ -53,7 +53,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.update(ctx)
 }
 
-// known reports whether the lease could be read when Renew last failed.
+// known reports whether the lease is known. After a failed Renew it says whether the lease could be read.
 func (l *Lease) known() bool { return l.last != nil }
 
 // update writes the time into the lease, in at most five tries. If another component changed or deleted the lease,
@@ -90,7 +90,7 @@ func (l *Lease) write(ctx context.Context) error {
 	return err
 }
 
-// readOrMake reads the lease or creates it. made says that it created the lease, which is fresh then.
+// readOrMake reads the lease or creates it. made says that it created the lease, which then needs no renewal.
 func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	l.last = nil
 	reqCtx, cancel := l.bounded(ctx)
@@ -119,8 +119,8 @@ func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	return true, nil
 }
 
-// fill writes holder, time, duration and owner into a lease. If the Node is not known, it returns an error, but has
-// written all but the owner.
+// fill writes holder, time, duration and owner into a lease. If the Node is not known, it writes all but the owner and returns an
+// error.
 func (l *Lease) fill(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	uid, now := types.UID(""), time.Now()
 	if len(lease.OwnerReferences) == 0 {

@@ -13,8 +13,8 @@ import (
 
 // renewLease renews the lease until ctx ends.
 func (h *Heartbeat) renewLease(ctx context.Context) {
-	// A new lease belongs to the Node, by UID, so the loop waits for the Node. But it does not wait for a slow
-	// registration, because the lease of an earlier agent must not expire meanwhile.
+	// A new lease names the Node's UID as owner, so the loop waits for the Node. It waits only for a moment, because during a
+	// slow registration the lease of an earlier agent must not expire.
 	if !sleep(ctx, backOffMax, h.seen) {
 		return
 	}
@@ -53,7 +53,7 @@ func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 	return err
 }
 
-// owner returns the UID of the Node, which is read where the status loop has not seen it yet.
+// owner returns the UID of the Node, which it reads if the status loop has not seen the Node yet.
 func (h *Heartbeat) owner(ctx context.Context) (types.UID, error) {
 	if uid := h.uid(); uid != "" {
 		return uid, nil

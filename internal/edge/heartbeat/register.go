@@ -42,8 +42,10 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 	reqCtx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 	defer cancel()
 	nodes := h.cfg.Nodes
+	h.cfg.reached(StageAttempt)
 	node, err := nodes.Create(reqCtx, res.Node, metav1.CreateOptions{})
 	if err == nil {
+		h.cfg.reached(StageRegistered)
 		h.keep(node)
 		h.record(res.Events)
 		h.lastReport, h.reportDelay = time.Now(), h.spread()

@@ -23,7 +23,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			break // four more tries at once would get the same answer
+			break // four more tries would get the same answer
 		}
 		if try > 0 {
 			h.cfg.OnRepeatedFailure()
@@ -50,7 +50,8 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 	if !changed && time.Since(h.lastReport) < h.cfg.ReportFrequency+h.reportDelay {
 		return nil
 	}
-	// Nodes that changed or started at the same time should not report at the same time from then on.
+	// A random delay spreads the next reports, because nodes that changed or started at the same time would otherwise keep
+	// reporting at the same time.
 	delay := time.Duration(0)
 	if changed || h.lastReport.IsZero() {
 		delay = h.spread()
@@ -62,7 +63,7 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 	return nil
 }
 
-// spread returns a random delay, from minus half a ReportFrequency to plus half of it.
+// spread returns a random delay between minus and plus half a ReportFrequency.
 func (h *Heartbeat) spread() time.Duration {
 	return time.Duration(float64(h.cfg.ReportFrequency) * (h.cfg.Rand() - 0.5))
 }

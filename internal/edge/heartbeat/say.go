@@ -39,7 +39,7 @@ func (s *sayer) well() {
 	}
 }
 
-// explain returns what a failure means for the person who runs the node, and what to do.
+// explain returns the meaning of a failure and its remedy, for the person who runs the node.
 func (h *Heartbeat) explain(err error) string {
 	switch {
 	case apierrors.IsUnauthorized(err):

@@ -113,9 +113,9 @@ type api struct {
 	csrs    map[string]*certificates.CertificateSigningRequest
 	created []string
 	users   []string // the users who created requests, in order
-	serials []string // serial numbers of the client certificates that clients used
+	serials []string // serial numbers of the client certificates that were used
 	changed chan struct{}
-	slow    chan struct{} // signals of requests for /slow
+	slow    chan struct{} // gets a signal when a request for /slow begins and when it may end
 }
 
 func newAPI(t *testing.T) *api {
@@ -182,7 +182,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		csr := &certificates.CertificateSigningRequest{}
 		body, err := io.ReadAll(r.Body)
-		if err == nil { // JSON or protobuf, as the client likes
+		if err == nil { // JSON or protobuf, as the client chose
 			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, csr)
 		}
 		if err != nil {
@@ -243,7 +243,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sign approves and issues.
+// sign approves a request and issues the certificate.
 func (a *api) sign(csr *certificates.CertificateSigningRequest) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	req, err := x509.ParseCertificateRequest(block.Bytes)
@@ -293,7 +293,7 @@ func (a *api) deny(csr *certificates.CertificateSigningRequest) {
 
 func (a *api) remove(csr *certificates.CertificateSigningRequest) { delete(a.csrs, csr.Name) }
 
-// seen returns the certificates that clients used.
+// seen returns the serial numbers of the certificates that clients used.
 func (a *api) seen() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// backoff is a pause that doubles, with a random part, so that many nodes do not come at once.
+// backoff is a pause that doubles, with a random part, so that many nodes do not send requests at once.
 type backoff struct{ next, most time.Duration }
 
 func newBackoff(first, most time.Duration) *backoff { return &backoff{next: first, most: most} }
@@ -29,7 +29,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// repeats passes a message that is new, and then again once per interval.
+// repeats limits a log: it lets a new message pass, and the same message again once per interval.
 type repeats struct {
 	every time.Duration
 	last  string

@@ -48,11 +48,11 @@ type BootstrapConfig struct {
 	Patience time.Duration
 }
 
-// Bootstrap returns when Kubeconfig holds a usable identity: either it already did, or the API server has signed one
-// that was requested with the bootstrap token ("TLS bootstrapping",
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/). It tries until ctx ends. Only
-// problems of this machine that do not end by waiting are errors: a bootstrap kubeconfig that does not exist at the
-// start, or a disk that does not take the files.
+// Bootstrap returns when Kubeconfig holds a usable identity: either it already did, or the API server has signed one that was
+// requested with the bootstrap token ("TLS bootstrapping",
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/). It tries until ctx ends. It returns an
+// error only for problems of this machine that waiting does not solve: a bootstrap kubeconfig that does not exist at the start,
+// or a disk to which the files cannot be written.
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
 	if err != nil {
@@ -75,7 +75,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	if _, err := req.run(ctx); err != nil {
 		return fmt.Errorf("TLS bootstrap: %w", err)
 	}
-	// Somebody may have corrected the server in the file during the wait.
+	// The file is read again, because somebody may have corrected the server in it during the wait.
 	if last, err := readKubeconfig(cfg.BootstrapKubeconfig); err == nil {
 		first = last
 	}
@@ -86,7 +86,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	return nil
 }
 
-// clientRequest returns the request for a node's client certificate. The caller sets how to reach the server.
+// clientRequest returns the request for a node's client certificate. The caller sets the client.
 func clientRequest(node string, st store, log *slog.Logger, patience time.Duration) *request {
 	if patience == 0 {
 		patience = defaultPatience
@@ -126,8 +126,8 @@ func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 	}
 }
 
-// usableKubeconfig reports whether a kubeconfig exists and holds credentials that may work; if not, why says what is
-// wrong. It accepts credentials other than a certificate without a check.
+// usableKubeconfig reports whether a kubeconfig exists and has credentials that may work; if not, why says what is wrong. It
+// checks certificates and accepts all other credentials.
 func usableKubeconfig(file string) (usable bool, why string, err error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, "it does not exist yet", nil

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// node is the directory of a node that is getting its identity.
+// node is a node without an identity, with its directory.
 type node struct {
 	api *api
 	dir string
@@ -127,8 +127,8 @@ func strs[T ~string](in []T) []string {
 	return out
 }
 
-// While a request waits for a person, the log says which request and what to type, again and again. After a restart,
-// the node finds the same request.
+// While a request waits for a person's approval, the log repeats the name of the request and the command to type. After a
+// restart, the node finds the same request.
 func TestBootstrapByHand(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

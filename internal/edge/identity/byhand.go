@@ -31,13 +31,13 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// HandRequest is the request of a person, rather than of a node, for a certificate.
+// HandRequest is a request for a certificate that a person makes step by step.
 type HandRequest struct {
 	Client CSRs
 	// Target is the server with its CA, for the kubeconfig that ByHand writes.
 	Target *rest.Config
 
-	// Subject, DNSNames and IPs are the contents of the request. They are not used with From.
+	// Subject, DNSNames and IPs are the contents of the request. They are ignored if From is set.
 	Subject  pkix.Name
 	DNSNames []string
 	IPs      []net.IP
@@ -57,9 +57,9 @@ type HandRequest struct {
 	Patience  time.Duration // between two messages; 0: 15 s
 }
 
-// ByHand does the steps of Bootstrap one by one, for any identity: it makes a key and a request (or takes a given one),
-// submits the request, waits for approval, writes the certificate and a kubeconfig that works, and makes a call with it
-// that shows the new identity. It uses an existing key file, and writes all other files anew.
+// ByHand does the steps of Bootstrap one by one, for any identity: it makes a key and a request (or takes a given one), submits
+// the request, waits for approval, writes the certificate and a kubeconfig that works, and shows the new identity by a call with
+// it. It uses an existing key file, and writes all other files anew.
 func ByHand(ctx context.Context, h HandRequest) error {
 	if h.Patience == 0 {
 		h.Patience = defaultPatience

@@ -30,12 +30,14 @@ type ClientConfig struct {
 	Log    *slog.Logger
 	// Patience is the time between two messages about the same state; 0: 15 s.
 	Patience time.Duration
+	// Failed, when set, is called by Run after each failed try to renew the certificate. It must not block.
+	Failed func()
 }
 
 // Client connects a node to its API server and keeps its certificate. Its methods may be called concurrently.
 type Client struct {
 	cfg   ClientConfig
-	base  *rest.Config // from the kubeconfig, with our transport
+	base  *rest.Config // from the kubeconfig, with a transport of our own
 	conns *connections
 	store store
 
@@ -143,8 +145,8 @@ func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	return c.pair.Leaf, c.stat.changed
 }
 
-// Failing returns why the certificate cannot be renewed on this machine (a full or broken disk), while Run tries again,
-// or nil.
+// Failing returns the reason while this machine prevents the renewal of the certificate (by a full or broken disk) and Run tries
+// again, or nil.
 func (c *Client) Failing() error {
 	if err := c.failing.get(); err != nil {
 		return fmt.Errorf("renew client certificate: %w", err)
@@ -165,7 +167,7 @@ func (c *Client) present() (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// use makes a new certificate the one in use. Requests in flight end with the old one, which is still valid.
+// use replaces the certificate in use. Requests in flight continue with the old one, which is still valid.
 func (c *Client) use(pair *tls.Certificate) {
 	c.mu.Lock()
 	c.pair, c.fromFile, c.keyFile = pair, c.store.current(), c.store.current()
@@ -185,7 +187,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return nil
 	}
 	req := clientRequest(c.cfg.NodeName, c.store, c.cfg.Log, c.cfg.Patience)
-	req.client, req.failing = c.forRequest, &c.failing
+	req.client, req.failing, req.failed = c.forRequest, &c.failing, c.cfg.Failed
 	for {
 		cert, got := c.certificate()
 		if !sleepUntil(ctx, renewalTime(cert, got)) {

@@ -37,7 +37,7 @@ func TestRotation(t *testing.T) {
 	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
 		t.Fatal(err)
 	}
-	// The certificate came an hour ago.
+	// The certificate's file is an hour old, so the certificate counts as received then.
 	if err := os.Chtimes(n.cfg.CertDir+"/kubelet-client-current.pem", time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestOtherName(t *testing.T) {
 	n.log.wait(t, 1, "certificate=system:node:n1 node=n2")
 }
 
-// serve runs a server with s's certificate and returns what a client sees.
+// serve runs a server with the certificate of s. It returns a function with which a client gets that certificate.
 func serve(t *testing.T, s *identity.Serving) func() (*x509.Certificate, error) {
 	t.Helper()
 	l := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: s.GetCertificate}))(t)
@@ -230,7 +230,7 @@ func TestServingFiles(t *testing.T) {
 	if got := must(see())(t).Subject.CommonName; got != "three" {
 		t.Errorf("serves %s after a bad change, want three", got)
 	}
-	log.wait(t, 1, "going on with the old one")
+	log.wait(t, 1, "still using the old one")
 }
 
 // Without the gate ReloadKubeletServerCertificateFile the files are read once.
@@ -278,16 +278,21 @@ func TestServingByRequest(t *testing.T) {
 	var at atomic.Pointer[[]v1.NodeAddress]
 	put := func(a []v1.NodeAddress) { at.Store(&a) }
 	put(nil)
+	var replaced atomic.Int32
 	s := must(identity.OpenServing(identity.ServingConfig{Request: true, Client: func() (identity.CSRs, error) {
 		return must(kubeclient.New(c.Config()))(t).CertificateSigningRequests(), nil
 	},
-		CertDir: n.cfg.CertDir, NodeName: "n1", Addresses: func() []v1.NodeAddress { return *at.Load() }, Log: n.cfg.Log, Patience: 20 * time.Millisecond}))(t)
+		CertDir: n.cfg.CertDir, NodeName: "n1", Addresses: func() []v1.NodeAddress { return *at.Load() }, Log: n.cfg.Log, Patience: 20 * time.Millisecond,
+		Replaced: func(time.Duration) { replaced.Add(1) }}))(t)
 	see := serve(t, s)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	if _, err := see(); err == nil {
 		t.Error("serves without a certificate")
+	}
+	if ends := s.Ends(); !ends.IsZero() {
+		t.Errorf("without a certificate, one ends at %v", ends)
 	}
 	put(addresses("10.0.0.1"))
 	a.change(a.sign)
@@ -309,6 +314,12 @@ func TestServingByRequest(t *testing.T) {
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+	if n := replaced.Load(); n != 1 { // the first certificate replaced none
+		t.Errorf("%d certificates were replaced", n)
+	}
+	if want := must(see())(t).NotAfter; !s.Ends().Equal(want) {
+		t.Errorf("the certificate ends at %v, want %v", s.Ends(), want)
 	}
 	for i, u := range a.users[1:] {
 		if u != "system:node:n1" {
@@ -338,7 +349,7 @@ func TestServingRequestSaysItsWaitOnce(t *testing.T) {
 	s := must(identity.OpenServing(identity.ServingConfig{Request: true, Client: func() (identity.CSRs, error) {
 		return must(kubeclient.New(c.Config()))(t).CertificateSigningRequests(), nil
 	}, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log, Patience: 20 * time.Millisecond, Addresses: func() []v1.NodeAddress {
-		if looks.Add(1) == 20 { // it looks once per patience
+		if looks.Add(1) == 20 { // Addresses is called once per patience
 			close(seen)
 		}
 		return addresses("10.0.0.1")

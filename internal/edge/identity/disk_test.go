@@ -20,7 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
-// brokenDisks runs f for each way in which nothing can be written to a directory, with a function that mends it.
+// brokenDisks runs f for each way in which a directory cannot be written to. f gets a function that makes the directory writable
+// again.
 func brokenDisks(t *testing.T, f func(t *testing.T, dir string, breakIt func(), mend func())) {
 	t.Helper()
 	for _, name := range []string{"full", "read-only"} {
@@ -70,8 +71,8 @@ func failing(t *testing.T, part func() error) error {
 	return nil
 }
 
-// The disk is full, or was remounted read-only, when the client certificate is due for renewal. The client goes on with
-// its certificate, reports what is wrong, and renews when the disk is mended.
+// The disk is full or read-only when the client certificate is due for renewal. The client keeps its certificate, reports what is
+// wrong, and renews when the disk works again.
 func TestRenewalOutlivesABrokenDisk(t *testing.T) {
 	t.Parallel()
 	brokenDisks(t, func(t *testing.T, dir string, breakIt, mend func()) {
@@ -85,8 +86,9 @@ func TestRenewalOutlivesABrokenDisk(t *testing.T) {
 		if err := os.Chtimes(n.cfg.CertDir+"/kubelet-client-current.pem", time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
+		var failures atomic.Int32
 		c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Rotate: true,
-			Log: n.cfg.Log, Patience: n.cfg.Patience}))(t)
+			Log: n.cfg.Log, Patience: n.cfg.Patience, Failed: func() { failures.Add(1) }}))(t)
 		a.set(func() { a.age, a.life = 0, time.Hour })
 		first := c.Certificate()
 		breakIt()
@@ -106,6 +108,9 @@ func TestRenewalOutlivesABrokenDisk(t *testing.T) {
 		if got := c.Certificate(); got.SerialNumber.Cmp(first.SerialNumber) != 0 {
 			t.Error("another certificate is in use")
 		}
+		if failures.Load() == 0 {
+			t.Error("no failure is counted")
+		}
 		mend()
 		n.log.wait(t, 1, "client certificate is renewed")
 		if err := c.Failing(); err != nil {
@@ -118,7 +123,7 @@ func TestRenewalOutlivesABrokenDisk(t *testing.T) {
 	})
 }
 
-// The same for a serving certificate that the cluster signs.
+// A serving certificate that the cluster signs also outlives a full or read-only disk.
 func TestServingRequestOutlivesABrokenDisk(t *testing.T) {
 	t.Parallel()
 	brokenDisks(t, func(t *testing.T, dir string, breakIt, mend func()) {
@@ -158,8 +163,8 @@ func TestServingRequestOutlivesABrokenDisk(t *testing.T) {
 	})
 }
 
-// A self-signed certificate that cannot be written is used all the same, at the start and when the node's addresses
-// change. It is written when the disk is mended.
+// A self-signed certificate that cannot be written is used nevertheless, at the start and when the node's addresses change. It is
+// written when the disk works again.
 func TestSelfSignedOutlivesABrokenDisk(t *testing.T) {
 	t.Parallel()
 	brokenDisks(t, func(t *testing.T, dir string, breakIt, mend func()) {

@@ -1,15 +1,14 @@
-// Package identity keeps a node's certificates: the client certificate by which the API server knows the node, how the
-// node first gets it (TLS bootstrap) and renews it, and the certificate of the node's own server.
+// Package identity keeps a node's certificates: the client certificate by which the API server recognizes the node, and the
+// certificate of the node's own server. It obtains the first client certificate (TLS bootstrap) and renews both.
 //
 // Contract: Bootstrap blocks until there is a kubeconfig that works or ctx ends. A Client and a Serving start nothing.
 // Their Run(ctx) blocks, and joins everything that it started. Private keys are made on the node (ECDSA P-256) and
 // never leave it. They are written with mode 0600 before they are used, so that after a restart the agent goes on with
 // the same key and finds the same certificate request. No file is changed in place: it is complete or does not exist.
 //
-// An error of the communication with the API server is a *Problem: it says what happened, with which server and file,
-// and what to do. The package tries again, until ctx ends, after everything that may get better by itself or with
-// somebody's help (a server that is down, a token that is renewed in the file, a request that waits for a person). Its
-// messages say what is missing.
+// An error of the communication with the API server is a *Problem: it says what happened, with which server and file, and what to
+// do. The package tries again, until ctx ends, after every failure that may end by itself or by somebody's action (a server that
+// is down, an old token, a request that waits for approval). Its messages say what is missing.
 //
 // The files are those of upstream's kubelet in --cert-dir:
 //

@@ -2,13 +2,13 @@ package identity
 
 import "sync"
 
-// failure is what keeps a part from its work on this machine, while the part tries again. A nil one keeps nothing.
+// failure stores the error by which this machine prevents a part's work while the part tries again. A nil failure stores nothing.
 type failure struct {
 	mu  sync.Mutex
 	err error
 }
 
-// set notes err where it is one of this machine; else there is none any more.
+// set stores err if local says that this machine caused it. Otherwise it clears the stored error.
 func (f *failure) set(local bool, err error) {
 	if f == nil {
 		return

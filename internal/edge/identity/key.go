@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// keyPair is a private key with its PEM form, as it lies on disk.
+// keyPair is a private key with its PEM form, as stored on disk.
 type keyPair struct {
 	key *ecdsa.PrivateKey
 	pem []byte
@@ -34,8 +34,8 @@ func newKey() (keyPair, error) {
 	return keyPair{key: key, pem: pemBlock("EC PRIVATE KEY", der)}, nil
 }
 
-// keptKey reads the key at path. If there is none, it makes one and writes it, before anybody has seen the public half.
-// It replaces a file that holds no such key, because no certificate was signed for it.
+// keptKey reads the key at path. If there is none, it makes one and writes it to disk before the public key is used. It replaces
+// a file without a valid key, because no certificate can belong to it.
 func keptKey(path string) (keyPair, error) {
 	data, err := os.ReadFile(path)
 	if err == nil {

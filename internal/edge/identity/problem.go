@@ -27,10 +27,10 @@ const (
 	ProblemOther        ProblemKind = "other"
 )
 
-// Problem is an error of a request to the API server, with texts for the person who has to help.
+// Problem is an error of a request to the API server, with texts for the person who has to solve it.
 type Problem struct {
 	Kind ProblemKind
-	// What says what happened, and Do what to do about it.
+	// What describes the problem, and Do the remedy.
 	What, Do string
 	Err      error
 }

@@ -25,7 +25,7 @@ func TestRenewalTime(t *testing.T) {
 		}
 		seen[at] = true
 	}
-	// The certificate was dated back, and came when little of its life was left.
+	// The certificate was received late, when little of its validity was left. Its renewal must still lie in the future.
 	if at := renewalTime(cert, from.Add(990*time.Hour)); at.Before(from.Add(997*time.Hour)) || at.After(from.Add(999*time.Hour)) {
 		t.Errorf("renews after %s, want 70 to 90 %% of the 10 h that were left at 990 h", at.Sub(from))
 	}

@@ -44,11 +44,11 @@ type request struct {
 	log      *slog.Logger
 	patience time.Duration // between two messages
 	once     bool          // log only once that the node waits, because it can run without the certificate
-	// final makes an error of this machine end run. Without final, such an error is recorded in failing, and run tries
-	// again as after any other error: the certificate in use is valid meanwhile, and somebody may free or mend the
-	// disk.
+	// final makes an error of this machine end run. Without final, run records such an error in failing and tries again, as after
+	// any other error, because the certificate in use is still valid and somebody may free or repair the disk.
 	final   bool
 	failing *failure
+	failed  func() // called after each failed try; may be nil
 	// client makes a client for one attempt, because credentials may have changed since the last attempt. done releases
 	// it.
 	client func() (c CSRs, done func(), server, file string, err error)
@@ -70,6 +70,9 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 		var local *localError
 		isLocal := errors.As(err, &local)
 		r.failing.set(isLocal, err)
+		if err != nil && r.failed != nil {
+			r.failed()
+		}
 		switch {
 		case err == nil:
 			return pair, nil
@@ -119,7 +122,7 @@ func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
 	}
 	pair, err := parsePair(certPEM, key.pem)
 	if err != nil || time.Now().After(pair.Leaf.NotAfter) {
-		// The answer belongs to an old key: begin again with a new key, whose request has another name.
+		// The certificate belongs to an old key. The next attempt makes a new key, and so a request with another name.
 		if err := os.Remove(r.store.pendingKey()); err != nil {
 			return nil, &localError{fmt.Errorf("remove key: %w", err)}
 		}
@@ -181,7 +184,7 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 	}
 }
 
-// sayWaiting logs what a request waits for, unless that is the last message. It returns the message.
+// sayWaiting logs what a request waits for, unless it has just logged the same. It returns the message.
 func (r *request) sayWaiting(csr *certificates.CertificateSigningRequest, last string) (said string) {
 	bad, why := refused(csr)
 	approved := slices.ContainsFunc(csr.Status.Conditions, func(c certificates.CertificateSigningRequestCondition) bool {
@@ -228,7 +231,7 @@ func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.Cer
 		ResourceVersion: csr.ResourceVersion, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
-		// Without the right to watch, the agent looks again later.
+		// The agent may not watch the request, so it reads the request again after the patience.
 		<-ctx.Done()
 		return nil
 	}

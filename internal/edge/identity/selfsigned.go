@@ -40,14 +40,14 @@ func (s *Serving) selfSign() error {
 		s.use(pair)
 		return s.saveSelfSigned()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		// Certificate and key do not fit each other, as after a crash between the two writes, for example.
+		// Certificate and key may not belong together, for example after a crash between the two writes.
 		s.cfg.Log.Warn("Making a new self-signed serving certificate: the old one cannot be used", "err", err)
 	}
 	pair, certPEM, keyPEM, err := newSelfSigned(wish)
 	if err != nil {
 		return err
 	}
-	s.use(pair) // even if it cannot be written: clients trust it as much as one that a restart makes
+	s.use(pair) // it is used even if it cannot be written, because clients have no more reason to trust the old one
 	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
 	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
 	return s.saveSelfSigned()
@@ -75,7 +75,7 @@ func (s *Serving) saveSelfSigned() error {
 	return nil
 }
 
-// ours reports whether newSelfSigned made a certificate.
+// ours reports whether a certificate was made by newSelfSigned.
 func ours(cert *x509.Certificate) bool {
 	return slices.Contains(cert.Subject.Organization, selfSignedMark)
 }
@@ -107,7 +107,7 @@ func newSelfSigned(wish *x509.CertificateRequest) (pair *tls.Certificate, certPE
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: name, Organization: []string{selfSignedMark}},
 		DNSNames:     wish.DNSNames, IPAddresses: wish.IPAddresses,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife), // clocks differ
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife), // an hour early, because clocks differ
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 

@@ -19,8 +19,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ServingConfig says where the certificate of a node's HTTPS server comes from: from CertFile and KeyFile if they are
-// set, else by a request to the API server if Request is set; otherwise it is self-signed.
+// ServingConfig configures a Serving. The certificate comes from CertFile and KeyFile if they are set, or from a request to the
+// API server if Request is set; otherwise it is self-signed.
 type ServingConfig struct {
 	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change, unless FixedFiles is set.
 	CertFile, KeyFile string
@@ -38,8 +38,12 @@ type ServingConfig struct {
 	// once, and Run periodically. While there are none, no certificate is requested.
 	Addresses func() []v1.NodeAddress
 	Log       *slog.Logger
-	// Patience is the time between two messages, and between two looks at Addresses; 0: 15 s.
+	// Patience is the time between two messages, and between two calls of Addresses; 0: 15 s.
 	Patience time.Duration
+	// Failed, when set, is called by Run after each failed try to get a certificate; Replaced with the time for which the
+	// previous one was in use. They must not block.
+	Failed   func()
+	Replaced func(age time.Duration)
 }
 
 // Serving keeps the certificate of a node's HTTPS server. GetCertificate may be called concurrently, before, during and
@@ -139,7 +143,7 @@ func (s *Serving) reload() {
 	s.stamps = now
 	pair, err := loadPair(s.cfg.CertFile, s.cfg.KeyFile)
 	if err != nil {
-		s.cfg.Log.Error("Cannot read the changed serving certificate, going on with the old one", "file", s.cfg.CertFile, "err", err)
+		s.cfg.Log.Error("Cannot read the changed serving certificate, still using the old one", "file", s.cfg.CertFile, "err", err)
 		return
 	}
 	s.pair = pair
@@ -164,6 +168,7 @@ func (s *Serving) runSelfSigned(ctx context.Context) error {
 		err := s.selfSign()
 		s.failing.set(err != nil, err)
 		if err != nil {
+			s.failed()
 			s.cfg.Log.Error("Cannot renew the self-signed serving certificate", "err", err)
 		}
 	}
@@ -176,12 +181,12 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if pair := s.current(); pair != nil && pair != of {
 			of = pair
-			got, _ := stampOf(s.store.current()) // without a time of the file, the certificate's dates count
+			got, _ := stampOf(s.store.current()) // if the file's time is not known, the certificate's dates count
 			renewal = renewalTime(pair.Leaf, got.changed)
 		}
 		wish := s.wish()
 		if wish == nil && of == nil {
-			sleep(ctx, min(s.cfg.Patience, time.Second)) // the addresses come soon after the start
+			sleep(ctx, min(s.cfg.Patience, time.Second)) // short at first, because the addresses become known soon after the start
 			continue
 		}
 		if wish == nil || of != nil && covers(of.Leaf, wish) && time.Now().Before(renewal) {
@@ -191,6 +196,9 @@ func (s *Serving) runRequests(ctx context.Context) error {
 		pair, err := s.request(ctx, wish)
 		switch {
 		case err == nil:
+			if old := s.current(); old != nil && s.cfg.Replaced != nil {
+				s.cfg.Replaced(time.Since(old.Leaf.NotBefore))
+			}
 			s.use(pair)
 			s.cfg.Log.Info("The node has a new serving certificate", "ends", stamp(pair.Leaf.NotAfter))
 		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
@@ -201,13 +209,27 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	return nil
 }
 
-// Failing returns why the certificate cannot be renewed or written on this machine (a full or broken disk), while Run
+// Failing returns the reason while this machine prevents the certificate's renewal or storage (by a full or broken disk) and Run
 // tries again, or nil.
 func (s *Serving) Failing() error {
 	if err := s.failing.get(); err != nil {
 		return fmt.Errorf("renew serving certificate: %w", err)
 	}
 	return nil
+}
+
+func (s *Serving) failed() {
+	if s.cfg.Failed != nil {
+		s.cfg.Failed()
+	}
+}
+
+// Ends returns when the certificate in use ends; zero: there is none yet.
+func (s *Serving) Ends() time.Time {
+	if pair := s.current(); pair != nil {
+		return pair.Leaf.NotAfter
+	}
+	return time.Time{}
 }
 
 // request tries until there is a certificate, or until the node's addresses have changed.
@@ -227,7 +249,7 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 	req := &request{
 		signer:   certificates.KubeletServingSignerName,
 		usages:   []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth},
-		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience, failing: &s.failing, once: true,
+		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience, failing: &s.failing, failed: s.cfg.Failed, once: true,
 		client: func() (CSRs, func(), string, string, error) {
 			c, err := s.cfg.Client()
 			return c, func() {}, s.cfg.Server, s.cfg.Kubeconfig, err
@@ -236,8 +258,8 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 	return req.run(ctx)
 }
 
-// wish returns the certificate that the node's addresses need, or nil while there are none, because the signer requires
-// at least one.
+// wish returns a template of the certificate that the node's addresses require. It returns nil while there are no addresses,
+// because the signer requires at least one.
 func (s *Serving) wish() *x509.CertificateRequest {
 	names, ips := hostsOf(s.cfg.Addresses())
 	if len(names) == 0 && len(ips) == 0 {
@@ -249,7 +271,7 @@ func (s *Serving) wish() *x509.CertificateRequest {
 	}
 }
 
-// hostsOf sorts a node's addresses into names and IPs, each once.
+// hostsOf splits a node's addresses into names and IPs, without duplicates.
 func hostsOf(addresses []v1.NodeAddress) (names []string, ips []net.IP) {
 	seen := map[string]bool{}
 	for _, a := range addresses {

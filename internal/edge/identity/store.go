@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// store keeps certificate and key of one kind together, one file per generation, with a link to the current file. It
-// has the layout of upstream's kubelet.
+// store keeps the certificates of one kind, each with its key in one file per generation, with a link to the current file. It has
+// the layout of upstream's kubelet.
 type store struct {
 	dir    string // --cert-dir
 	prefix string // kubelet-client or kubelet-server

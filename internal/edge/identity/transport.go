@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// lastRequests is how long requests in flight may take after a new certificate comes. All but watches take less.
+// lastRequests is how long requests in flight may still take when a new certificate is in use. All requests except watches take
+// less.
 const lastRequests = 30 * time.Second
 
 // connections are the open connections of one identity. They do not use client-go's process-wide cache, so that a new
@@ -47,7 +48,7 @@ func (c *connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.transport.RoundTrip(req)
 }
 
-// renew makes the next requests use new connections. Requests in flight, watches too, may take lastRequests to end.
+// renew makes the next requests use new connections. Requests in flight, including watches, have lastRequests to end.
 func (c *connections) renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +128,7 @@ func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error
 	conns.now = conns.make()
 	out := rest.CopyConfig(cfg)
 	out.Transport, out.Dial, out.Proxy = conns, nil, nil
-	// The transport has these settings now; rest.Config refuses to have them twice.
+	// The transport has the TLS settings now, and rest.Config does not allow both.
 	out.TLSClientConfig = rest.TLSClientConfig{}
 	return out, conns, nil
 }

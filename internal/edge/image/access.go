@@ -35,8 +35,9 @@ func (m *Images) mayUse(ctx context.Context, image string, img *runtimeapi.Image
 
 func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (result string, err error) {
 	var record *kubelet.ImagePulledRecord
-	exempt := m.cfg.Access.Exempts(image, func() bool {
-		// The intent is removed after the record was written. So reading the intent first finds at least one of them.
+	exempt := m.access.Load().Exempts(image, func() bool {
+		// A pull removes the intent only after it has written the record. If the intent is read first, at least one of the two is
+		// found.
 		claimed, err := m.cfg.Records.Claimed(image, img)
 		if err != nil {
 			m.cfg.Log.Warn("note of an image pull not read; pods need their own credentials for the image", "image", image, "err", err)
@@ -81,8 +82,8 @@ func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image
 	return allowedByRecord, nil
 }
 
-// granted returns the entry of a record for a pull with a credential of this owner. A credential of the node, or none, makes the image
-// every pod's.
+// granted returns the entry of a record for a pull with a credential of this owner. After a pull with a credential of the node,
+// or with none, every pod may use the image.
 func granted(from owner) kubelet.ImagePullCredentials {
 	switch {
 	case from.secret != nil:

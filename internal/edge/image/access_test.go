@@ -27,7 +27,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 )
 
-// The images of these tests. The registry gives private to users named "good" only, and public to all.
+// The images of these tests. The registry lets only users named "good" pull private, and everybody pull public.
 const (
 	private = "reg.example.com/team/app:1"
 	public  = "reg.example.com/open/app:1"
@@ -60,7 +60,7 @@ func (s *site) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
 	s.ensured[fmt.Sprintf("%s present=%s pulled=%s", policy, present, pulled)]++
 }
 
-// newSite returns a node without images. It is called in a synctest bubble.
+// newSite returns a node without images. Call it in a synctest bubble.
 func newSite(t *testing.T, policy kubelet.ImagePullCredentialsVerificationPolicy, allow ...string) *site {
 	list, err := pullaccess.ParseAllowlist(allow)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *site) restart() {
 	s.images = New(s.cfg)
 }
 
-// secret creates or replaces a secret.
+// secret creates or replaces the secret at (namespace/name).
 func (s *site) secret(uid, at, user, password string) {
 	namespace, name, _ := strings.Cut(at, "/")
 	s.secrets[at] = &v1.Secret{
@@ -352,7 +352,7 @@ func TestParallelPullsAreRecordedForEach(t *testing.T) {
 		if len(s.pulls) != 3 {
 			t.Errorf("pulls: %q", s.pulls)
 		}
-		for _, name := range []string{"a", "b", "c", "d"} { // access is recorded by the name of the secret, not only by the hash of the credential
+		for _, name := range []string{"a", "b", "c", "d"} { // access is recorded by the secret's name too, not only by the credential's hash
 			s.secret("u"+name, name+"/s", "changed", name)
 			s.want("present", name+"/s", private, v1.PullNever)
 		}

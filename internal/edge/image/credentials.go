@@ -16,8 +16,8 @@ import (
 // maxNodeConfig bounds a docker configuration file of the node, in bytes.
 const maxNodeConfig = 1 << 20
 
-// credentials are the credentials for one request: of the pod's secrets, of the node's files and of its plugins. They are read when
-// first needed.
+// credentials are the credentials for one request. They come from the pod's secrets, the node's files and its plugins. They are
+// read when first needed.
 type credentials struct {
 	images *Images
 	req    *Request
@@ -25,7 +25,7 @@ type credentials struct {
 	found    bool
 	all      []credential // in the order to try
 	warnings []string     // the names of missing secrets
-	plugins  error        // why a plugin gave nothing; the pull is tried without its credentials
+	plugins  error        // why a plugin returned nothing; the pull is tried without its credentials
 	err      error
 }
 

@@ -17,5 +17,4 @@
 //     it. A pod that may not use an image does not learn that it is present. A note is written before a pull, and removed after
 //     the pull was recorded.
 //   - A present image that needs no verification costs one call of the runtime, and no secret is read for it.
-//   - A present image that needs no verification costs one call of the runtime, and no secret is read for it.
 package image

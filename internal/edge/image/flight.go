@@ -59,7 +59,7 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	}
 	o := order{image: req.Image, spec: spec, creds: distinct(all)}
 	began := time.Now()
-	f := m.board(o)
+	f := m.board(ctx, o)
 	if err := m.await(ctx, o.key(), f); err != nil {
 		e := m.pullFailure(ctx, req.Image, err)
 		if creds.plugins != nil {
@@ -74,7 +74,8 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil
 }
 
-// noteOwn records the secret or service account of a pod that joined the flight of another pod: many may have the same credential.
+// noteOwn records the secret or service account of a pod that joined the flight of another pod, because its credential is the
+// same.
 func (m *Images) noteOwn(o order, f *flight) {
 	if m.cfg.Records == nil || len(o.creds) == 0 {
 		return
@@ -89,7 +90,7 @@ func (m *Images) noteOwn(o order, f *flight) {
 }
 
 // board returns the flight for this pull with one more waiter.
-func (m *Images) board(o order) *flight {
+func (m *Images) board(by context.Context, o order) *flight {
 	key := o.key()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +98,7 @@ func (m *Images) board(o order) *flight {
 		f.waiters++
 		return f
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull outlives the context by, but belongs to the same trace
 	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
 	m.flights[key] = f
 	go func() {
@@ -177,7 +178,7 @@ func (m *Images) note(image string) error {
 	if err == nil {
 		return nil
 	}
-	if m.cfg.Access.NeedsIntents() {
+	if m.access.Load().NeedsIntents() {
 		return err
 	}
 	m.cfg.Log.Warn("note of an image pull not written; pulling without it", "image", image, "err", err)
@@ -230,14 +231,10 @@ func unanswered(err error) bool {
 
 // inTurn runs f when fewer than MaxParallel pulls run.
 func (m *Images) inTurn(ctx context.Context, f func() error) error {
-	if m.slot != nil {
-		select {
-		case m.slot <- struct{}{}:
-			defer func() { <-m.slot }()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := m.places.take(ctx); err != nil {
+		return err
 	}
+	defer m.places.leave()
 	return f()
 }
 
@@ -270,7 +267,7 @@ func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 // arrived returns the image that a pull has added.
 func (m *Images) arrived(ctx context.Context, spec *runtimeapi.ImageSpec, ref string) (*runtimeapi.Image, error) {
 	img, err := m.status(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
-	if err == nil && img == nil { // some runtimes do not find an image by the reference that they return
+	if err == nil && img == nil { // some runtimes cannot find an image by the reference that they return
 		img, err = m.status(ctx, spec)
 	}
 	if err == nil && img == nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -44,10 +45,11 @@ type Config struct {
 	NodeCredentials []string
 	// Plugins are asked for credentials after NodeCredentials. Nil: the node has none.
 	Plugins Plugins
-	// MaxParallel bounds how many pulls run at once; 0: no bound, 1: serializeImagePulls.
+	// MaxParallel bounds how many pulls run at once; 0: no bound, 1: serializeImagePulls. SetMaxParallel changes it.
 	MaxParallel int
 	// Access decides which present images every pod may use. For any other present image a pod needs credentials that have
 	// pulled it before, or must pull it again. The zero value: every pod may use all images.
+	// SetAccess changes it.
 	Access pullaccess.Policy
 	// Records remembers which credentials pulled which image. Nil: nothing is recorded, and every pod may use every image.
 	Records Records
@@ -61,28 +63,30 @@ type Config struct {
 
 // Plugins are the credential provider plugins of the node. Calls may be concurrent.
 type Plugins interface {
-	// Credentials returns what the plugins have for a repository (host/path). The error names each plugin that failed; what the others
-	// returned is returned with it. It blocks until the plugins have answered or ctx ends.
+	// Credentials returns the plugins' credentials for a repository (host/path). The error names each plugin that failed; the
+	// credentials of the others are returned with it. It blocks until the plugins have answered or ctx ends.
 	Credentials(ctx context.Context, p *v1.Pod, repository string) ([]pullaccess.PluginCredential, error)
 }
 
 // Records stores records of pulls, also for later agents. Calls may be concurrent; each may read or write a small file.
 type Records interface {
-	// Begin is called before a pull. If it fails, Images may refuse to pull. One End or Leave follows: End if the result of
-	// the pull is known (Pulled came before if it succeeded), Leave if the runtime may have the image although the pull failed.
+	// Begin is called before a pull. If it fails, Images may refuse to pull. One End or Leave follows: End if the result of the
+	// pull is known (if the pull succeeded, Pulled is called first), Leave if the runtime may have the image although the pull
+	// failed.
 	Begin(image string) error
 	End(image string)
 	Leave(image string)
-	// Pulled records the credentials that pulled an image, Matched credentials that gave access without a pull.
+	// Pulled records the credentials with which an image was pulled. Matched records credentials that gave access to it without a
+	// pull.
 	Pulled(image, id string, by kubelet.ImagePullCredentials) error
 	Matched(image, id string, by kubelet.ImagePullCredentials) error
-	// Claimed reports whether a pull of this image has begun and not ended. With an error this is unknown.
+	// Claimed reports whether a pull of this image has begun and not ended. If it returns an error, that is not known.
 	Claimed(image string, img *runtimeapi.Image) (bool, error)
 	// Record returns the record of an image, and whether the node pulled it.
 	Record(id string) (*kubelet.ImagePulledRecord, bool)
 }
 
-// Meter counts. Its methods do not block.
+// Meter counts requests for images. Its methods must not block.
 type Meter interface {
 	// ImageEnsured is called for each call of Ensure, with the pull policy, whether the image was present, and whether a pull
 	// was needed: "true", "false" or "unknown".
@@ -119,9 +123,9 @@ type Result struct {
 	Pulled bool
 	// Verified: the image was present, and Access had to decide whether the pod may use it.
 	Verified bool
-	// Took is the duration of the pull, Waited the same with the wait for a place among the parallel pulls.
+	// Took is the duration of the pull. Waited is the same plus the time that the pull waited because of MaxParallel.
 	Took, Waited time.Duration
-	// Warnings are things that did not prevent the pull: secrets that are missing.
+	// Warnings are problems that did not prevent the pull, such as missing secrets.
 	Warnings []string
 }
 
@@ -142,8 +146,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Images makes sure that images are present. All methods may be called concurrently.
 type Images struct {
-	cfg  Config
-	slot chan struct{} // nil: no bound
+	cfg    Config
+	places places
+	access atomic.Pointer[pullaccess.Policy] // never changed; a new policy replaces it
 
 	mu       sync.Mutex
 	flights  map[string]*flight
@@ -162,11 +167,16 @@ func New(cfg Config) *Images {
 		cfg.Meter = noMeter{}
 	}
 	m := &Images{cfg: cfg, flights: map[string]*flight{}}
-	if cfg.MaxParallel > 0 {
-		m.slot = make(chan struct{}, cfg.MaxParallel)
-	}
+	m.places.most = cfg.MaxParallel
+	m.access.Store(&cfg.Access)
 	return m
 }
+
+// SetAccess replaces the policy of access to present images, for containers that start from then on.
+func (m *Images) SetAccess(p pullaccess.Policy) { m.access.Store(&p) }
+
+// SetMaxParallel replaces MaxParallel. Running pulls continue, even if there are more of them than the new bound.
+func (m *Images) SetMaxParallel(most int) { m.places.bound(most) }
 
 // Ensure blocks until the image is present and the pod may use it, or until that has failed.
 func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
@@ -201,7 +211,7 @@ func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 		case may:
 			pulled = "false"
 			return Result{Ref: img.Id, Image: img, Verified: m.verifies()}, nil
-		case req.Policy == v1.PullNever: // a pod that may not use an image must not learn that it is present
+		case req.Policy == v1.PullNever: // no details, because a pod that may not use an image must not learn that it is present
 			if img != nil {
 				pulled = "true"
 			}

@@ -30,14 +30,14 @@ type credential struct {
 	from owner
 }
 
-// owner is whose a credential is, in the form of the record: a secret's, or that of a service account whose token a plugin got. Neither:
-// it is the node's, and every pod may use it.
+// owner says to whom a credential belongs, in the form of the record: to a secret, or to a service account whose token a plugin
+// got. If neither is set, it belongs to the node, and every pod may use the image.
 type owner struct {
 	secret  *kubelet.ImagePullSecret
 	account *kubelet.ImagePullServiceAccount
 }
 
-// same reports whether two owners are one.
+// same reports whether two owners are the same.
 func (o owner) same(other owner) bool {
 	return samePointee(o.secret, other.secret) && samePointee(o.account, other.account)
 }
@@ -46,7 +46,7 @@ func samePointee[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// same reports whether a registry cannot tell two credentials apart.
+// same reports whether two credentials are equal for a registry.
 func (c credential) same(o credential) bool {
 	return c.auth.GetUsername() == o.auth.GetUsername() && c.auth.GetPassword() == o.auth.GetPassword()
 }
@@ -59,7 +59,7 @@ type entry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
 	Email    string `json:"email"`
-	Auth     string `json:"auth"` // base64 of username:password; takes precedence over both
+	Auth     string `json:"auth"` // base64 of username:password; takes precedence over the two fields
 }
 
 // addSecret takes the credentials out of a secret of type kubernetes.io/dockerconfigjson or dockercfg. Secrets of
@@ -160,8 +160,8 @@ func decodeAuth(s string) (user, password string, err error) {
 	return user, strings.TrimRight(password, "\x00"), nil
 }
 
-// lookup returns the credentials for a repository (host/path), the more specific place first, in the order they
-// were added within one place.
+// lookup returns the credentials for a repository (host/path), those of a more specific place first, and within one place in the
+// order in which they were added.
 func (k *keyring) lookup(repo string) []credential {
 	var found []key
 	for _, c := range k.keys {

@@ -8,7 +8,7 @@ import (
 )
 
 // WithTag adds the tag latest to an image name that has neither tag nor digest: "If you don't specify a tag, Kubernetes assumes
-// you mean the tag latest." It adds no registry: the runtime decides what the default registry is.
+// you mean the tag latest." It adds no registry, because the runtime chooses the default registry.
 func WithTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// plugins has a credential for each pod with a service account, or one of the node for all.
+// plugins returns a credential that belongs to the pod's service account, or to the node if the pod has none.
 type plugins struct {
 	node bool
 	err  error
@@ -32,7 +32,8 @@ func (p plugins) Credentials(_ context.Context, of *v1.Pod, _ string) ([]pullacc
 	return []pullaccess.PluginCredential{c}, p.err
 }
 
-// What a plugin's credential for a service account pulled is that account's. What it pulled for the node is every pod's.
+// An image that was pulled with a plugin's credential for a service account is available to that account only. An image that was
+// pulled with one for the node is available to every pod.
 func TestWhoseIsWhatPluginsPull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +65,7 @@ func TestWhoseIsWhatPluginsPull(t *testing.T) {
 	})
 }
 
-// A pull that fails says which plugin gave nothing; one that succeeds without it does not fail.
+// If a plugin fails and the pull fails too, the error names the plugin. A pull that succeeds without the plugin is no failure.
 func TestAPluginThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

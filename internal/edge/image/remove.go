@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -13,7 +14,8 @@ import (
 // removal is an image that is being removed.
 type removal struct {
 	img  *runtimeapi.Image
-	done chan struct{} // closed when the runtime has answered
+	done chan struct{} // closed when err is set, because the runtime has answered
+	err  error
 }
 
 // isNamed reports whether a name from a spec may mean the image.
@@ -22,8 +24,9 @@ func isNamed(img *runtimeapi.Image, name string) bool {
 	return name == img.GetId() || slices.ContainsFunc(img.GetRepoTags(), same) || slices.ContainsFunc(img.GetRepoDigests(), same)
 }
 
-// Remove removes an image, unless it is being pulled: then removed is false. A call of Ensure for the image waits until this has ended.
-// It blocks for the time of one call to the runtime.
+// Remove removes an image. If the image is being pulled, it stays, and removed is false. Remove blocks until the runtime has
+// answered, or ctx ends. The runtime may continue after that, so a call of Ensure for the image always waits for the answer, but
+// at most for Timeout.
 func (m *Images) Remove(ctx context.Context, img *runtimeapi.Image) (removed bool, err error) {
 	r := &removal{img: img, done: make(chan struct{})}
 	m.mu.Lock()
@@ -33,20 +36,37 @@ func (m *Images) Remove(ctx context.Context, img *runtimeapi.Image) (removed boo
 			return false, nil
 		}
 	}
+	if slices.ContainsFunc(m.removing, func(o *removal) bool {
+		return o.img.GetId() == img.GetId() && o.img.GetSpec().GetRuntimeHandler() == img.GetSpec().GetRuntimeHandler()
+	}) {
+		m.mu.Unlock()
+		return false, errRemoving
+	}
 	m.removing = append(m.removing, r)
 	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		m.removing = slices.DeleteFunc(m.removing, func(o *removal) bool { return o == r })
-		m.mu.Unlock()
-		close(r.done)
-	}()
+	go m.remove(context.WithoutCancel(ctx), r)
+	select {
+	case <-r.done:
+		return r.err == nil, r.err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// errRemoving says that an earlier Remove of the same image has not been answered.
+var errRemoving = errors.New("the runtime has not answered yet whether it has removed the image")
+
+// remove calls the runtime, and closes done when it has answered.
+func (m *Images) remove(ctx context.Context, r *removal) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
-	_, err = m.cfg.Client.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{
-		Image: &runtimeapi.ImageSpec{Image: img.GetId(), RuntimeHandler: img.GetSpec().GetRuntimeHandler()},
+	_, r.err = m.cfg.Client.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{
+		Image: &runtimeapi.ImageSpec{Image: r.img.GetId(), RuntimeHandler: r.img.GetSpec().GetRuntimeHandler()},
 	})
-	return err == nil, err
+	m.mu.Lock()
+	m.removing = slices.DeleteFunc(m.removing, func(o *removal) bool { return o == r })
+	m.mu.Unlock()
+	close(r.done)
 }
 
 // afterRemoval waits until no removal of the image is under way.

@@ -13,10 +13,10 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// SystemBus is where systemd's bus listens.
+// SystemBus is the address of systemd's bus.
 const SystemBus = "unix:path=/run/dbus/system_bus_socket"
 
-// ConfigDir is where logind reads its configuration from.
+// ConfigDir is the directory of logind's configuration.
 const ConfigDir = "/etc/systemd/logind.conf.d"
 
 const (
@@ -29,59 +29,40 @@ const (
 // openBound is how long the bus may take to accept the connection.
 const openBound = 10 * time.Second
 
-// Bus is a connection to the bus on which logind is.
+// Bus is a connection to the bus on which logind answers.
 type Bus struct {
-	conn      *dbus.Conn
-	shutdowns chan bool
+	conn *dbus.Conn
+	ear  *ear
 }
 
 // Open connects to the bus at an address of D-Bus and asks for logind's signals.
 func Open(ctx context.Context, address string) (*Bus, error) {
-	conn, err := dbus.Dial(address)
+	e := &ear{hints: make(chan struct{}, 1)}
+	conn, err := dbus.Dial(address, dbus.WithSignalHandler(e))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the system bus: %w", err)
 	}
-	// A bus that accepts and then says nothing would be waited for without end.
+	// A bus that accepts the connection and never answers would otherwise block for ever.
 	giveUp := time.AfterFunc(openBound, func() { _ = conn.Close() })
 	defer giveUp.Stop()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	signals := make(chan *dbus.Signal, 16)
 	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
 	if err == nil {
 		err = conn.Hello()
 	}
 	if err == nil {
-		conn.Signal(signals)
-		err = conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(service), dbus.WithMatchInterface(manager), dbus.WithMatchMember(signal), dbus.WithMatchObjectPath(path))
+		err = e.follow(ctx, conn)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the system bus: %w", err), conn.Close())
 	}
-	b := &Bus{conn: conn, shutdowns: make(chan bool)}
-	go b.relay(signals)
-	return b, nil
+	return &Bus{conn: conn, ear: e}, nil
 }
 
-// relay hands on what logind says, until the connection ends.
-func (b *Bus) relay(signals <-chan *dbus.Signal) {
-	defer close(b.shutdowns)
-	for s := range signals {
-		if s.Name != manager+"."+signal || s.Path != path || len(s.Body) != 1 {
-			continue
-		}
-		if begins, ok := s.Body[0].(bool); ok {
-			select {
-			case b.shutdowns <- begins:
-			case <-b.conn.Context().Done():
-			}
-		}
-	}
-}
-
-// Shutdowns says true when a shutdown begins, and false when one is cancelled. It is closed when the connection has ended. Somebody has to
-// read it.
-func (b *Bus) Shutdowns() <-chan bool { return b.shutdowns }
+// Shutdowns sends a hint when logind says that a shutdown begins or is cancelled; Preparing then says which. Hints that nobody
+// has received yet are merged into one. The channel is closed when the connection has ended.
+func (b *Bus) Shutdowns() <-chan struct{} { return b.ear.hints }
 
 // Preparing reports whether a shutdown has begun.
 func (b *Bus) Preparing(ctx context.Context) (bool, error) {
@@ -118,30 +99,34 @@ func (b *Bus) property(ctx context.Context, name string) (any, error) {
 	return v.Value(), nil
 }
 
-// Raise makes MaxDelay at least d, by a file in the directory of logind's configuration, and waits until logind has read it.
+// Raise makes MaxDelay at least d: it writes a file in the directory of logind's configuration, and waits until logind has read
+// it.
 func (b *Bus) Raise(ctx context.Context, dir string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raise logind's delay: %w", err)
 	}
-	// The file has the name of upstream's kubelet, so that no second one stays when one agent takes the other's place.
+	// The file has the name of upstream's kubelet, so that no second file remains when one agent replaces the other.
 	text := fmt.Sprintf("# Of the node agent: shutdownGracePeriod\n[Login]\nInhibitDelayMaxSec=%d\n", int64(math.Ceil(d.Seconds())))
 	if err := os.WriteFile(filepath.Join(dir, "99-kubelet.conf"), []byte(text), 0o644); err != nil {
 		return fmt.Errorf("raise logind's delay: %w", err)
 	}
-	const hangup = int32(1) // logind reads its configuration again
+	const hangup = int32(1) // SIGHUP: logind reads its configuration again
 	err := b.conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
 		CallWithContext(ctx, "org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "all", hangup).Err
 	if err != nil {
 		return fmt.Errorf("raise logind's delay: make it read its configuration: %w", err)
 	}
-	for {
+	for was := time.Duration(-1); ; {
 		now, err := b.MaxDelay(ctx)
-		if err != nil || now >= d {
+		if err == nil && now >= d || err != nil && (ctx.Err() == nil || was < 0) {
 			return err
+		}
+		if err == nil {
+			was = now
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("raise logind's delay to %s: it is %s: another file in %s sets it lower: %w", d, now, dir, ctx.Err())
+			return fmt.Errorf("raise logind's delay to %s: it is %s: another file in %s sets it lower: %w", d, was, dir, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -149,13 +134,30 @@ func (b *Bus) Raise(ctx context.Context, dir string, d time.Duration) error {
 
 // Inhibit delays a shutdown until the file is closed.
 func (b *Bus) Inhibit(ctx context.Context, who, why string) (*os.File, error) {
+	// The call itself has no time limit. If it had one, the file of an answer that comes after the limit would stay open, and
+	// would delay every shutdown for ever.
+	call := b.conn.Object(service, path).Go(manager+".Inhibit", 0, make(chan *dbus.Call, 1), "shutdown", who, why, "delay")
+	select {
+	case <-call.Done:
+		return inhibitor(call)
+	case <-ctx.Done():
+		go func() { // the goroutine ends with the answer or the connection
+			if f, err := inhibitor(<-call.Done); err == nil {
+				_ = f.Close()
+			}
+		}()
+		return nil, fmt.Errorf("ask logind to delay a shutdown: %w", ctx.Err())
+	}
+}
+
+// inhibitor returns the file in the answer to Inhibit.
+func inhibitor(call *dbus.Call) (*os.File, error) {
 	var fd dbus.UnixFD
-	err := b.conn.Object(service, path).CallWithContext(ctx, manager+".Inhibit", 0, "shutdown", who, why, "delay").Store(&fd)
-	if err != nil {
+	if err := call.Store(&fd); err != nil {
 		return nil, fmt.Errorf("ask logind to delay a shutdown: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "logind's inhibitor"), nil
 }
 
-// Close ends the connection. What Inhibit returned stays open.
+// Close ends the connection. Files that Inhibit returned stay open.
 func (b *Bus) Close() error { return b.conn.Close() }

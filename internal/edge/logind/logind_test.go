@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/logind"
 )
 
-// fakeBus is a bus with a logind on it: it speaks the protocol on a socket, one connection at a time.
+// fakeBus is a bus with a logind that a test controls. It speaks the D-Bus protocol on a socket, one connection at a time.
 type fakeBus struct {
 	t       *testing.T
 	address string
@@ -27,11 +28,14 @@ type fakeBus struct {
 	mu         sync.Mutex
 	conn       *net.UnixConn
 	delay      uint64 // µs
-	raised     uint64 // what delay becomes when logind reads its configuration again
+	raised     uint64 // the value of delay after logind has read its configuration again
 	preparing  bool
 	calls      []string
-	inhibitors []*os.File // the other ends of what was handed out
-	odd        bool       // properties have another type
+	inhibitors []*os.File    // the read ends of the pipes that Inhibit returned
+	odd        bool          // properties have a wrong type
+	owner      string        // the connection that has logind's name
+	late       chan struct{} // Inhibit is answered when this is closed; nil: at once
+	done       chan struct{} // closed when Inhibit has been answered late
 }
 
 func newFakeBus(t *testing.T) *fakeBus {
@@ -42,7 +46,7 @@ func newFakeBus(t *testing.T) *fakeBus {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	b := &fakeBus{t: t, address: "unix:path=" + file, delay: 5_000_000}
+	b := &fakeBus{t: t, address: "unix:path=" + file, delay: 5_000_000, owner: ":1.2"}
 	go func() {
 		for {
 			conn, err := listener.AcceptUnix()
@@ -106,9 +110,20 @@ func (b *fakeBus) answer(m *dbus.Message) {
 		case name == "PreparingForShutdown":
 			body = []any{dbus.MakeVariant(b.preparing)}
 		}
+	case "GetNameOwner":
+		body = []any{b.owner}
 	case "KillUnit":
 		b.delay = b.raised
 	case "Inhibit":
+		if late := b.late; late != nil {
+			b.late = nil
+			go func() {
+				defer close(b.done)
+				<-late
+				b.answer(m)
+			}()
+			return
+		}
 		r, w, err := os.Pipe()
 		if err != nil {
 			b.t.Error(err)
@@ -123,7 +138,14 @@ func (b *fakeBus) answer(m *dbus.Message) {
 	}, Body: body})
 }
 
-// send writes a message with its files; the caller holds the lock.
+// handedOut returns the read end of the pipe of the first file that Inhibit returned.
+func (b *fakeBus) handedOut() *os.File {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inhibitors[0]
+}
+
+// send writes a message with its files. The caller holds the lock.
 func (b *fakeBus) send(m *dbus.Message) {
 	if len(m.Body) > 0 {
 		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
@@ -146,13 +168,17 @@ func (b *fakeBus) send(m *dbus.Message) {
 	_, _, _ = b.conn.WriteMsgUnix(data, rights, nil)
 }
 
-// say sends logind's signal.
+// say sends logind's signal from the connection that has logind's name.
 func (b *fakeBus) say(member string, body ...any) {
+	b.signal(":1.2", "org.freedesktop.login1.Manager", member, body...)
+}
+
+func (b *fakeBus) signal(sender, iface, member string, body ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.send(&dbus.Message{Type: dbus.TypeSignal, Headers: map[dbus.HeaderField]dbus.Variant{
-		dbus.FieldInterface: dbus.MakeVariant("org.freedesktop.login1.Manager"), dbus.FieldMember: dbus.MakeVariant(member),
-		dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/login1")), dbus.FieldSender: dbus.MakeVariant(":1.2"),
+		dbus.FieldInterface: dbus.MakeVariant(iface), dbus.FieldMember: dbus.MakeVariant(member),
+		dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/login1")), dbus.FieldSender: dbus.MakeVariant(sender),
 	}, Body: body})
 }
 
@@ -166,24 +192,50 @@ func open(t *testing.T, b *fakeBus) *logind.Bus {
 	return bus
 }
 
-func TestShutdownsAreHeard(t *testing.T) {
+// hears reports whether a hint comes. It makes a call first, because its answer shows that the signals before it have been read.
+func (b *fakeBus) hears(t *testing.T, bus *logind.Bus) bool {
+	t.Helper()
+	if _, err := bus.Preparing(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case _, ok := <-bus.Shutdowns():
+		return ok
+	default:
+		return false
+	}
+}
+
+// Only logind causes hints, although every process may send a signal that looks like logind's.
+func TestShutdownsAreNoticed(t *testing.T) {
 	t.Parallel()
 	b := newFakeBus(t)
 	bus := open(t, b)
+	const iface = "org.freedesktop.login1.Manager"
 	b.say("PrepareForSleep", true)
-	b.say("PrepareForShutdown")
-	b.say("PrepareForShutdown", "perhaps")
-	b.say("PrepareForShutdown", true)
-	b.say("PrepareForShutdown", false)
-	for _, want := range []bool{true, false} {
-		select {
-		case got, ok := <-bus.Shutdowns():
-			if !ok || got != want {
-				t.Fatalf("heard %t, %t, want %t", got, ok, want)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("nothing was heard")
-		}
+	b.signal(":1.99", iface, "PrepareForShutdown", true)
+	b.signal("", iface, "PrepareForShutdown", true)
+	b.signal(":1.99", "org.freedesktop.DBus", "NameOwnerChanged", "org.freedesktop.login1", ":1.2", ":1.99")
+	b.signal("org.freedesktop.DBus", "org.freedesktop.DBus", "NameOwnerChanged", "org.example.other", ":1.2", ":1.99")
+	b.signal("org.freedesktop.DBus", "org.freedesktop.DBus", "NameOwnerChanged")
+	if b.hears(t, bus) {
+		t.Error("what logind did not say is a hint")
+	}
+	for range 100 { // more signals than anything stores
+		b.say("PrepareForShutdown", true)
+	}
+	if !b.hears(t, bus) || b.hears(t, bus) {
+		t.Error("what logind says often is not one hint")
+	}
+	b.signal("org.freedesktop.DBus", "org.freedesktop.DBus", "NameOwnerChanged", "org.freedesktop.login1", ":1.2", ":1.3")
+	if !b.hears(t, bus) {
+		t.Error("another logind is no hint")
+	}
+	if b.say("PrepareForShutdown", true); b.hears(t, bus) {
+		t.Error("what the old logind says is a hint")
+	}
+	if b.signal(":1.3", iface, "PrepareForShutdown", true); !b.hears(t, bus) {
+		t.Error("what the new logind says is no hint")
 	}
 	b.mu.Lock()
 	_ = b.conn.Close()
@@ -198,6 +250,32 @@ func TestShutdownsAreHeard(t *testing.T) {
 	}
 }
 
+// An answer to Inhibit that comes after its caller has gone would delay every shutdown for ever.
+func TestInhibitThatIsAnsweredLate(t *testing.T) {
+	t.Parallel()
+	b := newFakeBus(t)
+	late := make(chan struct{})
+	b.late, b.done = late, make(chan struct{})
+	bus := open(t, b)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := bus.Inhibit(ctx, "kubelet", "pods"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a silent logind: %v", err)
+	}
+	close(late)
+	<-b.done
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.handedOut().Read(make([]byte, 1)) // the read ends when no writer is left
+		ended <- err
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the late answer delays the shutdown")
+	}
+}
+
 // The shutdown goes on when the file that Inhibit returned is closed.
 func TestInhibit(t *testing.T) {
 	t.Parallel()
@@ -208,7 +286,7 @@ func TestInhibit(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := b.inhibitors[0].Read(make([]byte, 1)) // ends when no writer is left
+		_, err := b.handedOut().Read(make([]byte, 1)) // the read ends when no writer is left
 		ended <- err
 	}()
 	select {
@@ -241,7 +319,7 @@ func TestDelayIsRaised(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "[Login]\nInhibitDelayMaxSec=31\n") {
 		t.Errorf("the file says %q (%v)", text, err)
 	}
-	// Another file of the directory may set it lower: that is told of, and not waited for longer than the caller wants.
+	// Another file of the directory may set a lower delay. Raise returns that as an error, and waits no longer than its context.
 	b.mu.Lock()
 	b.raised = 9_000_000
 	b.mu.Unlock()
@@ -252,15 +330,19 @@ func TestDelayIsRaised(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNone(t *testing.T) {
+func TestAnswersThatAreInvalid(t *testing.T) {
 	t.Parallel()
 	b := newFakeBus(t)
 	bus := open(t, b)
+	b.mu.Lock()
 	b.preparing = true
+	b.mu.Unlock()
 	if is, err := bus.Preparing(t.Context()); err != nil || !is {
 		t.Errorf("preparing: %t, %v", is, err)
 	}
+	b.mu.Lock()
 	b.odd = true
+	b.mu.Unlock()
 	if _, err := bus.Preparing(t.Context()); err == nil {
 		t.Error("a word was taken for true or false")
 	}
@@ -272,7 +354,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// A bus that accepts and then says nothing is given up with the caller's context.
+// Open gives up on a bus that accepts the connection and never answers when the caller's context ends.
 func TestASilentBus(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "bus")

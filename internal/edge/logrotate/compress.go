@@ -53,7 +53,7 @@ func compress(ctx context.Context, dir *hostfs.UntrustedDir, name string) (err e
 	return remove(dir, name)
 }
 
-// patient reads until its context ends.
+// patient is a reader that fails when its context has ended.
 type patient struct {
 	ctx context.Context
 	r   io.Reader

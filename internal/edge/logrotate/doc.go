@@ -7,8 +7,8 @@
 //	0.log.20060102-150405          the newest rotated file; followers of the log read it to its end
 //	0.log.20060102-150400.gz       older ones
 //
-// Contract: there is one timer for the node and no goroutine at rest. A round calls Running once, stats one file for each
-// running container, and works on Workers logs at a time. The next round starts after it. Run returns when all its work has
+// Contract: there is one timer for the node and no goroutine at rest. A round calls Running once, stats one file for each running
+// container, and works on Workers logs at a time. The next round starts one interval after it. Run returns when all its work has
 // ended. The names of files are the ones that log collectors know from Kubernetes.
 //
 // A later round repairs the result of a crash at any step. If a log was renamed and not reopened, it is missing, so the runtime

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// A log that is not a regular file is never rotated, opened or waited for. The same holds for rotated files.
+// A log that is not a regular file is never rotated or opened, and never blocks a round. The same holds for rotated files.
 func TestRotateWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {
@@ -36,7 +36,7 @@ func TestRotateWhatIsNoFile(t *testing.T) {
 			if err := os.Remove(r.path); err != nil {
 				t.Fatal(err)
 			}
-			thing.Plant(t, r.path) // in the place of the log itself
+			thing.Plant(t, r.path) // replaces the log itself
 			plant.Returns(t, func() { r.rotator().Round(t.Context()) })
 			if r.reopened != 2 {
 				t.Error("it was rotated")
@@ -45,7 +45,7 @@ func TestRotateWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A link in the place of a log directory gives no access to other pods' logs.
+// A link that replaces a log directory gives no access to other pods' logs.
 func TestRotateBehindALink(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ at, target string }{

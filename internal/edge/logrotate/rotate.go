@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
@@ -23,9 +24,17 @@ type Container struct {
 	Path string
 }
 
+// Limits are the fields of Config that SetLimits changes. They have the same meaning there.
+type Limits struct {
+	MaxSize  int64
+	MaxFiles int
+	Workers  int
+	Interval time.Duration
+}
+
 // Config configures a Rotator.
 type Config struct {
-	// MaxSize is the size in bytes above which a log is rotated.
+	// MaxSize is the size in bytes above which a log is rotated; 0 or less: no log is rotated.
 	MaxSize int64
 	// MaxFiles is the maximum number of files of a container's log, including the current one; at least 2.
 	MaxFiles int
@@ -40,10 +49,15 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// Limits returns the fields that SetLimits changes.
+func (c *Config) Limits() Limits { return Limits{c.MaxSize, c.MaxFiles, c.Workers, c.Interval} }
+
 // Rotator rotates the logs of one node. Create it with New, then Run it.
 type Rotator struct {
-	cfg Config
-	now func() time.Time
+	cfg     Config
+	now     func() time.Time
+	limits  atomic.Pointer[Limits] // never changed; new limits replace it
+	changed chan struct{}          // gets a value when limits was replaced
 }
 
 // New returns a Rotator; it starts nothing.
@@ -51,21 +65,44 @@ func New(cfg Config) *Rotator {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.MaxFiles, cfg.Workers = max(cfg.MaxFiles, 2), max(cfg.Workers, 1)
-	return &Rotator{cfg: cfg, now: time.Now}
+	r := &Rotator{cfg: cfg, now: time.Now, changed: make(chan struct{}, 1)}
+	r.store(cfg.Limits())
+	return r
+}
+
+func (r *Rotator) store(l Limits) {
+	l.MaxFiles, l.Workers = max(l.MaxFiles, 2), max(l.Workers, 1)
+	r.limits.Store(&l)
+}
+
+// SetLimits replaces the limits and begins a round. It does not block.
+func (r *Rotator) SetLimits(l Limits) {
+	r.store(l)
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
 }
 
 // Run checks all logs now, and then once per interval, until ctx ends.
 func (r *Rotator) Run(ctx context.Context) error {
-	t := time.NewTicker(r.cfg.Interval)
+	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
-		r.Round(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+		case <-r.changed:
 		}
+		l := r.limits.Load()
+		if l.MaxSize <= 0 {
+			t.Stop() // stopped until the limits change
+			continue
+		}
+		began := time.Now()
+		r.Round(ctx)
+		t.Reset(max(0, l.Interval-time.Since(began)))
 	}
 }
 
@@ -77,7 +114,7 @@ func (r *Rotator) Round(ctx context.Context) {
 			due = append(due, c)
 		}
 	}
-	places := make(chan struct{}, r.cfg.Workers)
+	places := make(chan struct{}, r.limits.Load().Workers)
 	var wg sync.WaitGroup
 	for _, c := range due {
 		if ctx.Err() != nil {
@@ -100,7 +137,7 @@ func (r *Rotator) due(path string) bool {
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	return info.Mode().IsRegular() && info.Size() >= r.cfg.MaxSize
+	return info.Mode().IsRegular() && info.Size() >= r.limits.Load().MaxSize
 }
 
 // tend cleans up the rotated files of one log and rotates the log if it is due.
@@ -140,7 +177,7 @@ func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string
 	if err != nil {
 		return err
 	}
-	if n := len(old) - (r.cfg.MaxFiles - 2); n > 0 { // besides the current file and the rotated file that it becomes
+	if n := len(old) - (r.limits.Load().MaxFiles - 2); n > 0 { // MaxFiles also counts the current file, and the rotated file that it becomes now
 		for _, f := range old[:n] {
 			if err := remove(dir, f); err != nil {
 				return err
@@ -194,7 +231,7 @@ func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
 		if !slices.Contains(found, f+compressed) {
 			return false
 		}
-		err := remove(dir, f) // it is compressed, but a crash came before its removal
+		err := remove(dir, f) // a crash prevented the removal after the compression
 		return err == nil
 	}), nil
 }
@@ -205,7 +242,7 @@ func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Contai
 	to := log + "." + r.now().Format(stamp)
 	for _, taken := range []string{to, to + compressed} {
 		if _, err := dir.Lstat(taken); err == nil {
-			return nil // the name exists: a second rotation within a second, or the clock was set back; the next round has another name
+			return nil // the name exists, after a rotation in the same second or because the clock was set back; the next round has another name
 		}
 	}
 	if err := dir.Rename(log, to); err != nil {

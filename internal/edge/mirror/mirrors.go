@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Pods returns what the sources want and the API shows. The calls are cheap and may come at any time.
+// Pods returns the static pods of the sources and the mirrors in the API. The calls are cheap and may come at any time.
 type Pods interface {
 	// Static returns the static pod and the mirror of a full name; each may be nil.
 	Static(fullName string) (static, mirror *v1.Pod)
@@ -43,9 +43,9 @@ type Config struct {
 	// Local reports whether this node has the object that its static pods refer to (KindConfigMap, KindSecret) in its
 	// own manifests.
 	Local func(kind, namespace, name string) bool
-	// Ends reports whether something is left here of a pod of this full name with another UID than but.
+	// Ends reports whether something is left on the node of a pod that has this full name and another UID than but.
 	Ends func(fullName string, but types.UID) bool
-	// Owes reports whether the API does not have the final status of a mirror yet.
+	// Owes reports whether the final status of a mirror has yet to be written to the API.
 	Owes func(mirror types.UID) bool
 	// Gone is called with the UID of every mirror that existed and is gone.
 	Gone func(mirror types.UID)
@@ -61,13 +61,12 @@ const (
 	unseen       = 10 * time.Second // how long to wait for the watch to show a mirror that is in the API
 )
 
-// remakes is the least time between two replacements of a mirror whose status the API server refuses.
+// remakes is the minimum time between two replacements of a mirror whose status the API server refuses.
 const remakes = time.Minute
 
-// absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by
-// its name (kubectl delete) learns of the end from a watch. If its watch breaks at that time, the client lists again
-// after 0.8 s to 1.6 s. It would take a new object of the same name for a change of the old one, and wait until the new
-// one ends.
+// absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by its name
+// (kubectl delete) learns of the end from a watch. If its watch breaks at that time, the client lists again after 0.8 s to 1.6 s.
+// If a new object of the same name exists by then, the client takes it for the old one and waits on.
 const absence = 2 * time.Second
 
 // Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
@@ -90,8 +89,8 @@ type name struct {
 	failures int
 	said     string
 	last     types.UID // the mirror that was last seen
-	gone     time.Time // when a mirror was first seen to be gone
-	remade   time.Time // when a mirror was last removed to be made anew
+	gone     time.Time // when a mirror was first seen to be missing
+	remade   time.Time // when a mirror was last removed in order to create it anew
 }
 
 // New returns Mirrors that do nothing until Run.
@@ -115,9 +114,9 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refused records that the API server refuses the status of a mirror. That happens if the mirror shows the end of an
-// earlier life of its pod (the manifest was removed and came back unchanged), because the API never lets a pod leave a
-// terminal phase. The pod gets another mirror.
+// Refused records that the API server refuses the status of a mirror. That happens if the mirror shows the end of an earlier life
+// of its pod (the manifest was removed and came back unchanged), because the API never lets a pod leave a terminal phase. The pod
+// then gets another mirror.
 func (m *Mirrors) Refused(mirror types.UID) {
 	m.mu.Lock()
 	m.refused[mirror] = true
@@ -147,7 +146,7 @@ func (n *name) stop() {
 	}
 }
 
-// Look says that something of a full name may have changed; "" means all names.
+// Look makes the package check a full name, because something about it may have changed; "" means all names.
 func (m *Mirrors) Look(fullName string) {
 	all := []string{fullName}
 	if fullName == "" {
@@ -176,7 +175,7 @@ func (m *Mirrors) spawn() {
 	go m.work()
 }
 
-// work handles the due names one after another: static pods are few.
+// work handles the names that are due one after another, which suffices because static pods are few.
 func (m *Mirrors) work() {
 	defer m.wg.Done()
 	for {
@@ -225,7 +224,7 @@ func (m *Mirrors) work() {
 	}
 }
 
-// after schedules another look if the name waits for something or has failed. The lock is held.
+// after schedules another step if the name waits for something or its step has failed. The lock is held.
 func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -245,9 +244,9 @@ func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error
 	}
 }
 
-// reconcile does the next step for one name. The watch reports when the step is done, and another look does the one
-// after it. A watch that was interrupted does not report a mirror that came and went meanwhile, so reconcile looks
-// again for a mirror that it created and that the watch has not shown.
+// reconcile does the next step for one name. When the watch reports that the step is done, Look leads to the next one. An
+// interrupted watch does not report a mirror that was created and deleted during the interruption. So if the watch does not show
+// a mirror that reconcile has created, reconcile checks again after a while.
 func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time.Duration, err error) {
 	var uid types.UID
 	if static != nil {
@@ -264,7 +263,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 	case mirror.DeletionTimestamp != nil:
 		return 0, m.remove(mirror, "it was deleted")
 	case static == nil && !m.cfg.Pods.Unwanted(pod.Ref{Namespace: mirror.Namespace, Name: mirror.Name, UID: types.UID(mirror.Annotations[pod.AnnotationMirror])}):
-		return 0, nil // another look follows when every source has answered
+		return 0, nil // the next step follows when every source has answered
 	case static != nil && current(mirror, static):
 		now, later := m.remake(fullName, mirror)
 		if !now {
@@ -272,14 +271,14 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 		}
 		return 0, m.remove(mirror, "the API server refuses the status of its pod, which has begun anew")
 	case m.cfg.Ends(fullName, uid), m.cfg.Owes(mirror.UID):
-		return waitAgain, nil // the mirror still shows the pod that ends
+		return waitAgain, nil // the mirror still belongs to the pod that is ending
 	case static == nil:
 		return 0, m.remove(mirror, "its static pod is gone")
 	}
 	return 0, m.remove(mirror, "it is not the mirror that this node makes of its static pod")
 }
 
-// current reports whether a mirror belongs to this manifest and has the owner that an agent would give it.
+// current reports whether a mirror belongs to this manifest and has the same owner as a mirror that would be created now.
 func current(mirror, static *v1.Pod) bool {
 	owner := metav1.GetControllerOf(mirror)
 	return pod.Mirrors(mirror, static) && owner != nil && owner.Kind == "Node" && owner.Name == static.Spec.NodeName

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// blind is an API whose watch tells nothing: the static pod is there, its mirror is never seen.
+// blind is an API whose watch reports nothing: there is a static pod, and its mirror is never seen.
 type blind struct {
 	static *v1.Pod
 
@@ -49,7 +49,8 @@ func (b *blind) Get(context.Context, string, metav1.GetOptions) (*v1.Pod, error)
 
 func (b *blind) Delete(context.Context, string, metav1.DeleteOptions) error { return nil }
 
-// A mirror that came and went while the watch was down is made again, and one that is there is not asked for all the time.
+// A mirror that was created and deleted while the watch was down is created again. A mirror that exists is not requested again
+// and again.
 func TestAMirrorThatWasNeverSeen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestAMirrorThatWasNeverSeen(t *testing.T) {
 	})
 }
 
-// shown is an API with a mirror whose manifest is gone.
+// shown is an API that has a mirror whose manifest is gone.
 type shown struct {
 	blind
 	deleted time.Time
@@ -104,7 +105,7 @@ func (s *shown) Delete(context.Context, string, metav1.DeleteOptions) error {
 }
 
 // A mirror gets the final status of its pod before it is removed.
-func TestAMirrorGoesAfterItsLastStatus(t *testing.T) {
+func TestAMirrorIsRemovedAfterItsLastStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &shown{}

@@ -22,9 +22,9 @@ const (
 	KindSecret    = "secret"
 )
 
-// Of returns the mirror of a static pod. The Node owns it, so it goes with the Node. local reports whether the node
-// itself has an object that the pod refers to; the mirror leaves out those references, and names them in an annotation.
-// It keeps all other references, so that the API server can check the ones to its own objects.
+// Of returns the mirror of a static pod. The Node owns the mirror, so the mirror is deleted with the Node. local reports whether
+// the node itself has an object that the pod refers to; the mirror leaves out those references, and names them in an annotation.
+// It keeps all other references, so that the API server can check them.
 func Of(static *v1.Pod, node *v1.Node, local func(kind, namespace, name string) bool) *v1.Pod {
 	controller := true
 	m := &v1.Pod{
@@ -38,7 +38,7 @@ func Of(static *v1.Pod, node *v1.Node, local func(kind, namespace, name string) 
 		m.Annotations = map[string]string{}
 	}
 	m.Annotations[pod.AnnotationMirror] = static.Annotations[pod.AnnotationHash]
-	delete(m.Annotations, AnnotationOmits) // a manifest cannot set it
+	delete(m.Annotations, AnnotationOmits) // so that a manifest cannot set it
 	if left := withoutReferences(&m.Spec, func(kind, name string) bool { return local(kind, static.Namespace, name) }); len(left) > 0 {
 		m.Annotations[AnnotationOmits] = strings.Join(left, ",")
 	}

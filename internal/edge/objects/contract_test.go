@@ -22,8 +22,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It shows what a fake client
-// cannot: that a node may make each request, and how soon after its pod was bound.
+// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It shows what a fake client cannot: that
+// the API server allows a node each request, and how soon after its pod was bound.
 func TestAgainstARealAPIServer(t *testing.T) {
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")
 	if path == "" {
@@ -101,8 +101,8 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		t.Errorf("an object that no pod of the node refers to: %v", err)
 	}
 	began = time.Now()
-	// This is the projection that admission gave the pod: an API server grants a node only audiences that the pod's
-	// volumes name.
+	// This is the projection that the API server's admission added to the pod. A node gets tokens only for audiences that the
+	// pod's volumes name.
 	var asked *v1.ServiceAccountTokenProjection
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		if s.ServiceAccountToken != nil {
@@ -142,7 +142,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	t.Logf("3 watched objects cost %d goroutines", before-settled())
 }
 
-// settled counts the goroutines once their number stays the same.
+// settled returns the number of goroutines when it no longer changes.
 func settled() int {
 	last := -1
 	for n := runtime.NumGoroutine(); n != last; n = runtime.NumGoroutine() {

@@ -22,7 +22,7 @@ type Local struct {
 	pods    map[types.UID][]key
 }
 
-// NewLocal returns an empty store. It calls notify, outside the lock, for each tracked pod that refers to an object that was
+// NewLocal returns an empty store. It calls notify, with no lock held, for each tracked pod that refers to an object that was
 // added, changed or removed. notify must not block.
 func NewLocal(notify func(uid types.UID)) *Local {
 	return &Local{notify: notify, sources: map[pod.Source]map[key]content{}, pods: map[types.UID][]key{}}
@@ -67,7 +67,8 @@ func (l *Local) find(k key) content {
 	return content{}
 }
 
-// ConfigMap returns a ConfigMap. It is shared and must not be changed. The error of a missing one satisfies IsNotFound.
+// ConfigMap returns a ConfigMap. The ConfigMap is shared and must not be changed. If it is missing, the error satisfies
+// IsNotFound.
 func (l *Local) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	c, err := l.read(key{configMap, namespace, name})
 	return c.configMap, err
@@ -103,7 +104,7 @@ func (l *Local) Missing(p *v1.Pod) []string {
 	return out
 }
 
-// Track notes the objects that a pod refers to. It may be called again for every change of the pod.
+// Track stores which objects a pod refers to. It may be called again for every change of the pod.
 func (l *Local) Track(p *v1.Pod) {
 	refs := references(p)
 	l.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// content is a ConfigMap or a Secret; the zero value is neither. Both are read-only.
+// content is a ConfigMap or a Secret; the zero value is neither. The object is read-only.
 type content struct {
 	configMap *v1.ConfigMap
 	secret    *v1.Secret
@@ -69,13 +69,13 @@ type object struct {
 	owner  *Objects
 	key    key
 	refs   int                // how many pods refer to it; guarded by owner.mu
-	cancel context.CancelFunc // guarded by owner.mu; nil unless watched
+	cancel context.CancelFunc // nil unless the object is watched; guarded by owner.mu
 
 	mu       sync.Mutex
 	answered chan struct{} // closed with the first answer
 	content  content
 	err      error // why there is no content: NotFound, or the last failure
-	failures int   // in a row
+	failures int   // number of failures in a row
 	missed   bool  // a caller gave up waiting, so pods must be notified of the first answer
 	read     time.Time
 }
@@ -92,7 +92,7 @@ func (o *object) wait(ctx context.Context) (content, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		select {
-		case <-o.answered: // the answer came at the same moment
+		case <-o.answered: // the answer came at the same time
 			return o.content, o.err
 		default:
 		}
@@ -131,7 +131,7 @@ func (k key) notFound() error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: k.kind.String() + "s"}, k.name)
 }
 
-// one restricts a list or watch to this object, because the Node authorizer allows a node no more.
+// one returns opts restricted to this object, because the Node authorizer allows a node no more.
 func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
 	opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.key.name).String()
 	return opts
@@ -186,7 +186,7 @@ func (o *object) healthy() {
 	o.mu.Unlock()
 }
 
-// Failed notes a failed read. An earlier answer stays valid; without one, the error becomes the answer after patience failures.
+// Failed records a failed read. An earlier answer stays valid; without one, the error becomes the answer after patience failures.
 func (o *object) Failed(err error) {
 	o.mu.Lock()
 	o.failures++
@@ -207,14 +207,14 @@ func (o *object) Failed(err error) {
 	}
 }
 
-// expire makes the next cached read a request.
+// expire makes the next call of cached send a request.
 func (o *object) expire() {
 	o.mu.Lock()
 	o.read = time.Time{}
 	o.mu.Unlock()
 }
 
-// cached reads the object unless the last answer is fresh.
+// cached returns the last answer if it is recent enough, and otherwise reads the object.
 func (o *object) cached(ctx context.Context) (content, error) {
 	o.mu.Lock()
 	c, err, fresh := o.content, o.err, !o.read.IsZero() && time.Since(o.read) < o.owner.cfg.CacheTTL

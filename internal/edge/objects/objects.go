@@ -21,7 +21,7 @@ import (
 // KubeletConfiguration.
 type Strategy string
 
-// The strategies, by their names in the configuration.
+// These are the strategies, with their names in the configuration.
 const (
 	StrategyWatch Strategy = "Watch" // the default
 	StrategyCache Strategy = "Cache" // read again when older than CacheTTL
@@ -144,8 +144,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Unlock()
 	o.remind(ctx)
 	<-ctx.Done()
-	// Taking the lock once makes sure that no Track adds to the group while Wait runs: start checks the context under
-	// the lock.
+	// After this lock was held once, no Track adds to the group while Wait runs, because start checks the context under the lock.
 	o.mu.Lock()
 	//lint:ignore SA2001 a barrier, not a critical section
 	o.mu.Unlock()
@@ -196,8 +195,8 @@ func (o *Objects) start(obj *object) {
 	})
 }
 
-// Track notes the objects that a pod refers to. It may be called for every change of the pod, and is cheap when the references
-// are the same. A pod that has succeeded or failed refers to no objects.
+// Track stores which objects a pod refers to. It may be called for every change of the pod, and is cheap when the references are
+// the same. A pod that has succeeded or failed refers to no objects.
 func (o *Objects) Track(p *v1.Pod) {
 	var wanted []key
 	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
@@ -235,7 +234,7 @@ func (o *Objects) Forget(uid types.UID) {
 	o.tokens.forget(uid)
 }
 
-// unref drops one pod's references that are in before and not in now. The lock is held.
+// unref drops the references of one pod that are in before but not in now. The lock is held.
 func (o *Objects) unref(before, now []*object) {
 	for _, obj := range before {
 		if slices.Contains(now, obj) {
@@ -264,8 +263,9 @@ func (o *Objects) interested(obj *object) []types.UID {
 	return uids
 }
 
-// ConfigMap returns a ConfigMap, which is shared: do not change it. It waits for the first answer of the watch; an
-// object that no tracked pod refers to is read from the API server. See apierrors.IsNotFound.
+// ConfigMap returns a ConfigMap, which is shared and must not be changed. It waits for the first answer of the watch. If no
+// tracked pod refers to the object, it reads the object from the API server. If the object is missing, the error satisfies
+// apierrors.IsNotFound.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	c, err := o.read(ctx, key{configMap, namespace, name})
 	return c.configMap, err
@@ -308,13 +308,13 @@ func (o *Objects) get(ctx context.Context, k key) (content, error) {
 
 // ServiceAccountToken returns a token of the pod's service account that is bound to the pod and for the audience
 // (empty: the API server's own). It is renewed at 80 % of its life or after a day; while a renewal fails, the old
-// one is returned as long as it is valid. Expires is the node's time.
+// one is returned as long as it is valid. Expires is a time of the node's clock.
 func (o *Objects) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error) {
 	return o.tokens.get(ctx, p, audience, expirationSeconds)
 }
 
-// Services lists the services of a namespace, stripped to what environments need and shared: do not change them.
-// Synced is false until all have been listed once.
+// Services lists the services of a namespace, with only the fields that environments need. They are shared and must not be
+// changed. synced is false until all services have been listed once.
 func (o *Objects) Services(namespace string) (services []*v1.Service, synced bool) {
 	if o.cfg.NoServices {
 		return nil, true

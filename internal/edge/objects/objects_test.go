@@ -111,7 +111,8 @@ func forbidden() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "a", errors.New("no relationship found between node and this object"))
 }
 
-// The API server's authorizer may learn of a pod later than its node does.
+// A refusal right after a pod was bound does not count as an answer, because the API server's authorizer may learn of the pod
+// later than the node does.
 func TestARefusalOfTheFirstMomentsIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	run(t, watchOnly, func(t *testing.T, w *world) {
@@ -126,7 +127,7 @@ func TestARefusalOfTheFirstMomentsIsNoAnswer(t *testing.T) {
 	}, cm("a", "1"))
 }
 
-func TestAFailureThatLastsIsToldAndTriedOn(t *testing.T) {
+func TestAFailureThatLastsIsReportedAndRetried(t *testing.T) {
 	t.Parallel()
 	run(t, watchOnly, func(t *testing.T, w *world) {
 		w.setFail("list configmaps", forbidden())
@@ -204,7 +205,7 @@ func TestAnImmutableObjectIsNotWatched(t *testing.T) {
 	run(t, watchOnly, func(t *testing.T, w *world) {
 		w.Track(podWith("1", "a", "b"))
 		w.wantValue(t, "a", "1")
-		if n := w.openWatches(); n != 1 { // b's
+		if n := w.openWatches(); n != 1 { // the watch of b
 			t.Errorf("%d watches, want 1", n)
 		}
 		_, _ = w.client.CoreV1().ConfigMaps("ns").Update(t.Context(), later, metav1.UpdateOptions{})
@@ -298,5 +299,5 @@ func TestRunTwice(t *testing.T) {
 	if err := o.Run(ctx); err == nil {
 		t.Error("a second Run was let in")
 	}
-	o.Track(podWith("1", "a")) // after the end: starts nothing
+	o.Track(podWith("1", "a")) // after Run has ended, it starts nothing
 }

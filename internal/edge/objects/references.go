@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// references lists the ConfigMaps and Secrets that a pod refers to, sorted, each once: in volumes, environments and
-// pull secrets.
+// references lists the ConfigMaps and Secrets that a pod refers to, in volumes, environments and pull secrets, sorted and without
+// duplicates.
 func references(p *v1.Pod) []key {
 	var keys []key
 	add := func(k kind, name string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// serviceStore watches all Services of the cluster, because a pod's environment names the services of its namespace and
-// the API server's.
+// serviceStore watches all Services of the cluster, because the environment of a pod has the services of its namespace and that
+// of the API server.
 type serviceStore struct {
 	api Watcher[*v1.ServiceList]
 	log *slog.Logger

@@ -31,9 +31,9 @@ const (
 	renewJitter = 0.05
 	// After a failed renewal, the next try waits this long.
 	renewRetry = 30 * time.Second
-	// With no token to renew, remind looks again after this time.
+	// If there is no token to renew, remind checks again after this time.
 	idleReminder = time.Hour
-	// The first wait after a refusal, doubling.
+	// This is the first wait after a refusal. Each next wait is twice as long.
 	retryMin = 10 * time.Millisecond
 )
 
@@ -48,8 +48,8 @@ type tokenKey struct {
 // server's clock may differ.
 type token struct {
 	value string
-	renew time.Time     // when to request a new one, or to try again
-	left  time.Duration // how long it is valid after renew
+	renew time.Time     // when to request a new token, or to try again
+	left  time.Duration // how long the token is still valid after renew
 }
 
 // expires returns when the token stops being valid.
@@ -61,11 +61,11 @@ type tokens struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// pods holds the tokens of each tracked pod; nil for a pod without one. Tokens of other pods are not kept. Most
-	// pods have one.
+	// pods holds the tokens of each tracked pod; nil for a pod without tokens. Tokens of other pods are not kept. Most pods have
+	// one token, so they form a linked list instead of a map.
 	pods map[types.UID]*heldToken
-	next time.Time     // when remind looks again; zero: remind has not looked yet
-	wake chan struct{} // capacity 1: makes remind look earlier
+	next time.Time     // when remind checks again; zero: it has not checked yet
+	wake chan struct{} // capacity 1; makes remind check earlier
 }
 
 // heldToken is a token with the request that it answers; next is another token of the same pod.
@@ -128,8 +128,8 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 	return token{}
 }
 
-// remind notifies a pod, once, when one of its tokens is due for renewal. It runs until ctx ends. One timer serves all
-// pods, because most pods wait for nothing else.
+// remind notifies a pod, once, when one of its tokens is due for renewal. It runs until ctx ends. There is one timer for all
+// pods: for most pods nothing else would cause a turn in time.
 func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	timer := time.NewTimer(idleReminder)
 	defer timer.Stop()
@@ -149,8 +149,8 @@ func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	}
 }
 
-// dueSince lists the pods with a token that became due after since and until now. It also returns when the next token
-// will be due.
+// dueSince lists the pods with a token that became due after since, but not after now. It also returns when the next token will
+// be due.
 func (t *tokens) dueSince(since time.Time) (uids []types.UID, now, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

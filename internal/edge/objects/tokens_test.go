@@ -21,7 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// issuer grants numbered tokens: "token-1" and so on. With valid set, it grants JWTs that last so long.
+// issuer grants numbered tokens: "token-1" and so on. If valid is set, the tokens are JWTs with that lifetime.
 type issuer struct {
 	mu      sync.Mutex
 	granted int
@@ -58,7 +58,7 @@ func (i *issuer) react(a clienttesting.Action) (bool, runtime.Object, error) {
 		claims := fmt.Sprintf(`{"iat":1000,"exp":%d}`, 1000+int64(i.valid.Seconds()))
 		req.Status.Token = fmt.Sprintf("token-%d.%s.sig", i.granted, base64.RawURLEncoding.EncodeToString([]byte(claims)))
 	}
-	// The server's clock is an hour behind: only durations may count.
+	// The server's clock is an hour behind, so only durations may count.
 	req.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(seconds)*time.Second - time.Hour))
 	return true, req, nil
 }
@@ -132,7 +132,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 		{600, 0, 8 * time.Minute},
 		{3600, time.Hour, 48 * time.Minute},
 		{3607, 365 * 24 * time.Hour, 3607 * time.Second * 8 / 10}, // extended, but still renewed within the hour
-		{3600, 10 * time.Minute, 8 * time.Minute},                 // granted for less time than requested
+		{3600, 10 * time.Minute, 8 * time.Minute},                 // the lifetime in the JWT is shorter than the requested one
 		{7 * 24 * 3600, 7 * 24 * time.Hour, 24 * time.Hour},
 	} {
 		withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
@@ -154,9 +154,9 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// Nothing else waits for a renewal: the pod is notified when a token is due, once for each token, whenever the token
-// was granted.
-func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
+// A pod is notified when one of its tokens is due for renewal, once for each token, because nothing else would make the pod renew
+// it.
+func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
 		notified := func() int {
@@ -178,7 +178,7 @@ func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
 				t.Fatalf("notified %d times when renewal %d was due", got, n)
 			}
 			if n == 1 {
-				i.fail(apierrors.NewServiceUnavailable("down")) // the next try follows in a while, with a notification
+				i.fail(apierrors.NewServiceUnavailable("down")) // the next try follows after a while, with a notification
 			}
 			tokenOf(t, w, p, "", 600)
 			i.fail(nil)
@@ -188,7 +188,7 @@ func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
 				}
 			}
 		}
-		due := time.Now().Add(20 * time.Hour) // when the other token is due; nobody requests it again, and that must not hide this one
+		due := time.Now().Add(20 * time.Hour) // the time when the other token is due; nobody requests that one again, and it must not hide this one
 		for before := notified(); time.Now().Before(due); before++ {
 			time.Sleep(time.Until(w.tokens.pods["1"].of(tokenKey{"builder", "", 600}).renew))
 			if got := notified(); got <= before {
@@ -242,7 +242,7 @@ func TestTokensArePodByPod(t *testing.T) {
 		tokenOf(t, w, p, "vault", 3600)
 		time.Sleep(time.Minute)
 		tokenOf(t, w, two, "", 600)
-		w.Track(p) // tracking it again keeps its tokens
+		w.Track(p) // tracking the pod again keeps its tokens
 		one := w.NextRenewal("1")
 		if other := w.NextRenewal("2"); !one.Before(other) || time.Until(one) > 480*time.Second-time.Minute {
 			t.Errorf("due %s and %s, want the sooner of its own tokens for each", one, other)

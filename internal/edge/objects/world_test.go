@@ -18,15 +18,15 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// world holds an API server's objects, an Objects that runs on them, and a record of what both did.
+// world holds an API server's objects, an Objects that runs on them, and records the calls of both.
 type world struct {
 	*Objects
 	client *fake.Clientset
 
 	mu       sync.Mutex
 	requests map[string]int   // "verb resource"
-	open     int              // watches
-	fail     map[string]error // by "verb resource": what it answers
+	open     int              // number of open watches
+	fail     map[string]error // errors of requests, by "verb resource"
 	watches  []*countedWatch
 	notified map[types.UID]int
 }

@@ -7,28 +7,28 @@ import (
 
 // Kill is a process that the kernel killed.
 type Kill struct {
-	// System: the machine ran out of memory. Otherwise a control group reached its limit.
+	// System: the machine ran out of memory. If it is false, a control group reached its limit.
 	System bool
 	PID    int
-	// Name is the process's name for itself, at most nameMost bytes of valid UTF-8.
+	// Name is the name that the process has given itself, at most nameMost bytes of valid UTF-8.
 	Name string
-	// Group is the path of its memory control group, such as /kubepods/besteffort/pod<uid>/<container>. "": the kernel did not say.
-	// What lies below a container's own group has a name of the container's choice.
+	// Group is the path of its memory control group, such as /kubepods/besteffort/pod<uid>/<container>. "": the kernel did not
+	// write it. A container chooses the names of groups below its own.
 	Group string
 }
 
 const (
-	nameMost  = 64      // the kernel keeps 15 bytes, which it writes as up to 60
+	nameMost  = 64      // the kernel keeps 15 bytes, and writes them as up to 60
 	groupMost = 4 << 10 // PATH_MAX
 )
 
 // parser finds kills in lines of the kernel's log, which must come in their order. The zero value is ready.
 type parser struct {
-	pid   int // of the last line that named a control group
+	pid   int // the PID in the last line that named a control group
 	group string
 }
 
-// line takes one record of /dev/kmsg. It returns false for one that tells of no kill.
+// line parses one record of /dev/kmsg. It returns false if the record reports no kill.
 func (p *parser) line(record string) (Kill, bool) {
 	text, ok := kernelText(record)
 	if !ok {
@@ -46,8 +46,9 @@ func (p *parser) line(record string) (Kill, bool) {
 	return k, ok
 }
 
-// kernelText returns the text of a record of /dev/kmsg, "priority,sequence,time,flags;text" and lines of details. It returns false for
-// one that a program wrote: the priority is 8 times the facility, and the kernel's facility is 0.
+// kernelText returns the text of a record of /dev/kmsg, "priority,sequence,time,flags;text" followed by lines of details. It
+// returns false for a record that a program wrote: priority is 8 times the facility plus the level, and only the kernel has the
+// facility 0.
 func kernelText(record string) (string, bool) {
 	head, text, ok := strings.Cut(record, ";")
 	if !ok {
@@ -61,8 +62,9 @@ func kernelText(record string) (string, bool) {
 	return text, true
 }
 
-// victim returns the process and its control group from what follows "oom-kill:", "constraint=...,task_memcg=PATH,task=NAME,pid=PID,uid=UID".
-// Neither the path nor the name can change the PID, which stands behind both.
+// victim returns the process and its control group from the text after "oom-kill:", which is
+// "constraint=...,task_memcg=PATH,task=NAME,pid=PID,uid=UID". The path and the name cannot forge the PID, because the last pid=
+// in the text counts.
 func victim(facts string) (pid int, group string) {
 	_, rest, ok := strings.Cut(facts, ",task_memcg=")
 	at := strings.LastIndex(rest, ",pid=")
@@ -78,8 +80,8 @@ func victim(facts string) (pid int, group string) {
 	return pid, strings.Clone(rest[:end])
 }
 
-// causes are what the kernel writes before "Killed process": whether the machine ran out of memory. In other lines, these words are part
-// of a name that somebody chose.
+// causes maps each text that the kernel writes before "Killed process" to whether the machine ran out of memory. After any other
+// text, "Killed process" is part of a name that somebody chose.
 var causes = map[string]bool{
 	"Out of memory: ": true,
 	"Out of memory (oom_kill_allocating_task): ": true,
@@ -87,7 +89,7 @@ var causes = map[string]bool{
 	"":                                           false, // Linux before 5.2 does not say
 }
 
-// killed reads "Out of memory: Killed process PID (NAME) total-vm:..." and the same of a control group.
+// killed parses "Out of memory: Killed process PID (NAME) total-vm:..." and the similar text about a control group.
 func killed(text string) (Kill, bool) {
 	why, rest, ok := strings.Cut(text, "Killed process ")
 	system, known := causes[why]

@@ -13,7 +13,7 @@ import (
 
 // Config configures Run.
 type Config struct {
-	// Open opens the kernel's log behind its last record. Each Read returns one record. nil: /dev/kmsg.
+	// Open opens the kernel's log after its newest record. Each Read returns one record. nil: /dev/kmsg.
 	Open func() (io.ReadCloser, error)
 	// OnKill gets each kill, in order. It must not block.
 	OnKill func(Kill)
@@ -22,7 +22,7 @@ type Config struct {
 
 const (
 	recordMost = 8 << 10         // CONSOLE_EXT_LOG_MAX: the kernel's longest record
-	tryAgain   = 5 * time.Minute // between two attempts to read a log that cannot be read
+	tryAgain   = 5 * time.Minute // time between two attempts to read a log that cannot be read
 )
 
 // Run reads the kernel's log until ctx ends. A log that cannot be read is logged once and tried again; it is no error of the node.
@@ -48,14 +48,14 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// openKmsg opens /dev/kmsg, behind what it holds already. The file does not block, so that Close ends a Read.
+// openKmsg opens /dev/kmsg after the records that it has already. The file is non-blocking, so that Close ends a Read.
 func openKmsg() (io.ReadCloser, error) {
 	f, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := f.Seek(0, io.SeekEnd); err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing was written, so the error does not matter
 		return nil, err
 	}
 	return f, nil
@@ -81,7 +81,7 @@ func read(ctx context.Context, cfg *Config) error {
 				cfg.OnKill(k)
 			}
 		case errors.Is(err, syscall.EPIPE): // the kernel has overwritten records, the next Read returns the oldest that is left
-		case errors.Is(err, syscall.EINVAL): // a record longer than any that this package reads; Read has passed it
+		case errors.Is(err, syscall.EINVAL): // the record is longer than any that this package parses, and Read has skipped it
 		default:
 			return fmt.Errorf("read the kernel's log: %w", err)
 		}

@@ -47,7 +47,7 @@ func (l *kernelLog) Close() error {
 	return nil
 }
 
-func TestRunGoesOnAfterLostAndLongRecords(t *testing.T) {
+func TestRunContinuesAfterLostAndLongRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

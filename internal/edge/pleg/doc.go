@@ -1,9 +1,9 @@
 // Package pleg is the pod lifecycle event generator: the one writer of the pod cache.
 //
-// A CRI event only says "inspect this pod now"; the generator never takes it for a status. It ignores an event about a state
-// that the cache already shows, and delays one about the result of an action in flight, because that action asks for an
-// inspection itself. The relist is the safety net: every second with a runtime without events, rarely with one that has
-// them, and once after every (re)subscription.
+// A CRI event only says "inspect this pod now"; the generator never takes it for a status. It ignores an event about a state that
+// the cache already shows. It delays an event about the result of an action in flight, because that action asks for an inspection
+// itself. The relist is the safety net: every second with a runtime without events, rarely with one that has them, and once after
+// every (re)subscription.
 //
 // Contract and invariants:
 //   - Every cache entry carries a stamp: when the inspection (or the listing that found it unchanged) began. What

@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// HungFor is how long an inspection may take before the node reports it as hung. Until it ends, the node neither starts nor
-// reports anything of its pod.
+// HungFor is how long an inspection may take before the node reports it as hung. Until the inspection ends, the node neither
+// starts nor reports anything of the pod.
 const HungFor = 30 * time.Second
 
 // Hung returns, sorted by UID, the pods whose inspection has run for longer than d, and those whose last inspection was
@@ -37,7 +37,8 @@ type Trouble struct {
 	Error string        // why the last inspection failed; "": it succeeded
 }
 
-// Trouble returns the problem with a pod's inspections. Meanwhile the node's view of the pod is as old as its last good one.
+// Trouble returns the problem with a pod's inspections. While there is one, the node's view of the pod is as old as the last
+// inspection that succeeded.
 func (g *Generator) Trouble(uid types.UID) (t Trouble) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

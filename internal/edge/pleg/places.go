@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Inspections run in two pools: healthy pods, and suspects, whose last inspection failed or hung. A suspect becomes healthy
-// again with its first inspection that succeeds. A call that takes long gives its place back before it ends, because nobody
-// can know in advance which pod will hang, and a hundred hanging pods must not delay the others. The call itself goes on;
-// each pod has at most one.
+// Inspections run in two pools: healthy pods, and suspects, whose last inspection failed or hung. A suspect becomes healthy again
+// with its first inspection that succeeds. A call that takes long loses its place before it ends, because it is not known in
+// advance which pods will hang, and a hundred hanging pods must not delay the others. The call itself continues; each pod has at
+// most one.
 const (
 	holdHealthy = time.Second
 	suspects    = 4
@@ -21,7 +21,7 @@ func (e *entry) suspect() bool { return e.failed != nil || e.slow }
 // places are the two pools. The generator's lock guards them.
 type places struct{ healthy, suspect pool }
 
-// pool is a number of places. A call holds a place until it ends, but no longer than hold.
+// pool is a number of places. A call holds a place until it ends, but not longer than the duration hold.
 type pool struct {
 	size  int
 	hold  time.Duration
@@ -58,7 +58,7 @@ func (p *places) leave(c *call) {
 	}
 }
 
-// wakeAt calls wake when the next call that is still in flight gives its place back.
+// wakeAt calls wake when the next call that is still in flight loses its place.
 func (p *places) wakeAt(suspect bool, now time.Time, wake func()) {
 	pool := p.of(suspect)
 	next := pool.calls[len(pool.calls)-pool.size].began.Add(pool.hold)

@@ -17,10 +17,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Runtime is what the generator asks of a container runtime. All calls may run concurrently, Inspect for
-// different pods only.
+// Runtime has the calls to the container runtime that the generator needs. All calls may run concurrently, Inspect for different
+// pods only.
 type Runtime interface {
-	// List returns every pod, shallow: IDs, attempts and states.
+	// List returns every pod with only IDs, attempts and states.
 	List(ctx context.Context) ([]pod.Observed, error)
 	// Inspect returns the whole state of one pod; prev may be nil.
 	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
@@ -37,14 +37,19 @@ type Config struct {
 	// Notify is called after an inspection that Inspect asked for, that found a change, or that is the pod's first, and with
 	// "" after the first relist. It must not block.
 	Notify func(uid types.UID)
-	// Expected, when set, reports whether an action in flight causes the change that the hint announces. That action asks for
-	// an inspection when it ends, so the generator looks at the hint a moment later, and ignores it if the cache shows the
-	// change by then. It must not block or call back.
+	// Expected, when set, reports whether an action in flight causes the change that the hint announces. Such an action asks for
+	// an inspection when it ends. So the generator handles the hint a moment later, and ignores it if the cache shows the change
+	// by then. It must not block or call back.
 	Expected func(pod.Hint) bool
 	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
 	OnEvent func(Event)
 	// OnRelist, when set, is called after each relist with the time that it took and its error.
 	OnRelist func(took time.Duration, err error)
+	// OnInspect, when set, is called after each inspection with the time that it took. It must not block.
+	OnInspect func(took time.Duration)
+	// OnSubscribe, when set, is called when a subscription to the runtime's events began (true), and when it failed or broke
+	// (false). With a runtime that has no events each try fails.
+	OnSubscribe func(ok bool)
 	// Period is the relist period without events (1 s); EventPeriod with them (1 min).
 	Period, EventPeriod time.Duration
 	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
@@ -70,7 +75,7 @@ type Generator struct {
 	lastErr  error         // error of the last relist; nil: it succeeded
 	events   bool          // a subscription to events is open
 	marked   map[types.UID]mark
-	asked    time.Time // the last time that Inspect returned
+	asked    time.Time // the time that Inspect returned last
 	places   places
 	listing  call      // the relist under way
 	hung     []pod.Ref // the pods that OnHung got last; only the relist goroutine uses this field
@@ -181,7 +186,7 @@ func (g *Generator) Inspect(uid types.UID) time.Time {
 // expectFor is how long an expected hint waits, so that the action that causes it can end first.
 const expectFor = time.Second
 
-// hint takes a hint of the runtime: at once, or after expectFor if an action in flight causes it. It never blocks.
+// hint handles a hint of the runtime at once, or after expectFor if an action in flight causes it. It never blocks.
 func (g *Generator) hint(h pod.Hint) {
 	if g.cfg.Expected != nil && g.cfg.Expected(h) {
 		time.AfterFunc(expectFor, func() { g.follow(h) })
@@ -243,7 +248,7 @@ func (g *Generator) Healthy() error {
 			return fmt.Errorf("PLEG is not healthy: pleg has yet to be successful: %w", g.lastErr)
 		}
 		if last.IsZero() || time.Since(last) < firstListing {
-			return nil // the agent has only just started: a restart must not make the node flap
+			return nil // the agent has just started, and a restart must not make the node flap
 		}
 		return errors.New("PLEG is not healthy: pleg has yet to be successful")
 	}
@@ -295,8 +300,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// Turns asks the loop whether it turns, for a watchdog: see package pulse. Unlike Healthy it says nothing of the runtime, which a
-// restart of the agent does not mend.
+// Turns checks for a watchdog that the loop is not stuck: see package pulse. Unlike Healthy it does not depend on the runtime,
+// because a restart of the agent does not mend the runtime.
 func (g *Generator) Turns(ctx context.Context) error { return g.pulse.Turns(ctx) }
 
 // mark marks a pod for inspection. It is called with the lock held.
@@ -354,7 +359,7 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// entry returns the entry of a pod, and makes it if need be. It is called with the lock held.
+// entry returns the entry of a pod, and creates it if it does not exist. It is called with the lock held.
 func (g *Generator) entry(uid types.UID) *entry {
 	e, ok := g.entries[uid]
 	if !ok {
@@ -366,10 +371,14 @@ func (g *Generator) entry(uid types.UID) *entry {
 
 // inspect makes one Inspect call and publishes its result. ctx is the generator's, call that of this one call.
 func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.Observed) {
+	began := time.Now()
 	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
+	if g.cfg.OnInspect != nil {
+		g.cfg.OnInspect(time.Since(began))
+	}
 	g.mu.Lock()
 	e := g.entry(uid)
-	asked, first := e.inspection.asked, e.stamp.IsZero() // a pod without a stamp was unknown to everybody who looked before
+	asked, first := e.inspection.asked, e.stamp.IsZero() // if the pod has no stamp, nobody has seen it in the cache before
 	took := time.Since(e.inspection.began)
 	e.slow, e.hung = took > hangs, took > HungFor && err != nil
 	g.places.leave(e.inspection)
@@ -413,7 +422,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// same reports whether two inspections show the same, whenever they began.
+// same reports whether two inspections have the same content, except for the time when they began.
 func same(a, b *pod.Observed) bool {
 	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
 }
@@ -433,6 +442,7 @@ func (g *Generator) subscribe(ctx context.Context) {
 	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {
 		began := time.Now()
 		err := g.cfg.Runtime.Watch(ctx, func() {
+			g.subscribed(true)
 			g.setEvents(true)
 			g.Relist()
 		}, g.hint)
@@ -440,6 +450,7 @@ func (g *Generator) subscribe(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		g.subscribed(false)
 		if g.cfg.Unsupported != nil && g.cfg.Unsupported(err) {
 			if !said {
 				g.cfg.Log.Info("the runtime has no container events; relisting", "period", g.cfg.Period)
@@ -456,6 +467,12 @@ func (g *Generator) subscribe(ctx context.Context) {
 		case <-t.C:
 		}
 		t.Stop()
+	}
+}
+
+func (g *Generator) subscribed(ok bool) {
+	if g.cfg.OnSubscribe != nil {
+		g.cfg.OnSubscribe(ok)
 	}
 }
 

@@ -194,9 +194,8 @@ func TestAskingAdvancesTheStamp(t *testing.T) {
 	})
 }
 
-// "A completed relist advances the stamp of every pod, absent ones too, but not of those whose own inspection
-// failed."
-func TestAHungPodIsNamedAndHoldsUpNobody(t *testing.T) {
+// A completed relist advances the stamp of every pod, absent ones too, but not of a pod whose own inspection failed or hangs.
+func TestAHungPodIsNamedAndDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})
 		h.w.set("bad", true, pod.StateRunning)
@@ -269,7 +268,8 @@ func TestARuntimeThatCannotListIsUnhealthy(t *testing.T) {
 	})
 }
 
-// A call that hangs since before a restart of the runtime gets no answer. It is canceled once other calls succeed.
+// A call that was in flight when the runtime restarted may never get an answer. It is canceled when other calls succeed, and
+// repeated.
 func TestCallsAreRepeatedWhenTheRuntimeAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})

@@ -78,7 +78,7 @@ func (g *Generator) onRelist(took time.Duration, err error) {
 	}
 }
 
-// merge takes a listing into the cache. It returns the pods that are gone, and whether this was the first listing.
+// merge merges a listing into the cache. It returns the pods that are gone, and whether this was the first listing.
 func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Observed, first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +93,7 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 			}
 			continue
 		}
-		if e.obs.Empty() && e.obs.Ref.Name == "" { // its name is known before it is inspected
+		if e.obs.Empty() && e.obs.Ref.Name == "" { // so that the name is known before the pod is inspected
 			e.obs = &pod.Observed{Ref: pods[i].Ref, Began: e.obs.Began}
 		}
 		g.mark(uid, time.Time{})

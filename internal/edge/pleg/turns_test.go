@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A loop that waits for a lock that nobody gives back does not turn, and says so; once it has the lock it turns again.
+// If the loop waits for a lock that is never released, Turns returns an error. When the lock is released, Turns succeeds again.
 func TestTurnsNoticesALoopThatStandsStill(t *testing.T) {
 	t.Parallel()
 	g := New(Config{Runtime: &world{}, Unsupported: func(error) bool { return true }, Log: slog.New(slog.DiscardHandler)})
@@ -23,7 +23,7 @@ func TestTurnsNoticesALoopThatStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.mu.Lock()
-	for range 2 { // asked first, it waits for the lock; asked again, it does not even hear it
+	for range 2 { // in the first round the loop waits for the lock; in the second it is stuck already
 		if turns(20*time.Millisecond) == nil {
 			t.Error("the loop turns without its lock")
 		}

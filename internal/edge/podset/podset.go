@@ -15,16 +15,18 @@ import (
 // Set is the merged set of desired pods. Create it with New.
 type Set struct {
 	notify func(types.UID)
-	mirror func(fullName string) // see OnMirror; may be nil
-	none   bool                  // no source is configured
-	suffix string                // ends the name of every static pod
+	mirror func(fullName string)       // see OnMirror; may be nil
+	spec   func(before, after *v1.Pod) // see OnSpec; may be nil
+	none   bool                        // no source is configured
+	suffix string                      // the suffix of the name of every static pod
 
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
 	mirrors map[string]*v1.Pod // by full name
-	// removed holds the pods that their own source has removed while another source had not answered yet or was in doubt.
-	// True: something of the pod may be left on the node. False: only its mirror is left. It is nil after that time.
+	// removed holds the pods that their own source removed while another source had not answered yet or was in doubt. The value
+	// is true if something of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
+	// sources have answered and none is in doubt.
 	removed map[types.UID]bool
 	graces  map[types.UID]int64 // see LastGrace
 	doubts  map[pod.Source]bool
@@ -35,8 +37,8 @@ type held struct {
 	source pod.Source
 }
 
-// New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, outside
-// the lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
+// New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, with no lock
+// held, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
 	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, graces: map[types.UID]int64{}, doubts: map[pod.Source]bool{}}
 	for _, src := range sources {
@@ -45,12 +47,23 @@ func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
 	return s
 }
 
-// OnMirror sets f, which is called outside the lock with the full name of every static pod and mirror pod that came,
-// changed or went, and with "" when the set becomes Ready. Call OnMirror before the first source begins.
+// OnMirror sets f, which is called with no lock held. It gets the full name of every static pod and mirror pod that was added,
+// changed or removed, and with "" when the set becomes Ready. Call OnMirror before the first source begins.
 func (s *Set) OnMirror(f func(fullName string)) { s.mirror = f }
 
-// Doubt notes that a source cannot tell whether it still has every pod that it had before this agent started: for example,
-// a manifest cannot be read. doubt false: the source can tell again. A source calls Doubt before its first Replace.
+// OnSpec sets f. f is called outside the lock with the old and the new object of a pod when a source sends the pod with another
+// generation. Call OnSpec before the first source begins.
+func (s *Set) OnSpec(f func(before, after *v1.Pod)) { s.spec = f }
+
+// Mirrors returns the number of mirror pods that the API has for this node.
+func (s *Set) Mirrors() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.mirrors)
+}
+
+// Doubt says whether a source is in doubt: it cannot tell whether it still has every pod that it had before this agent started,
+// for example because a manifest cannot be read. A source calls Doubt before its first Replace.
 func (s *Set) Doubt(src pod.Source, doubt bool) {
 	s.mu.Lock()
 	var changed changes
@@ -69,7 +82,8 @@ func (s *Set) Doubt(src pod.Source, doubt bool) {
 // changes collects the notifications to send once the lock is released.
 type changes struct {
 	uids  []types.UID
-	names []string // of static pods and mirrors
+	names []string     // full names of static pods and mirrors
+	specs [][2]*v1.Pod // old and new objects for OnSpec
 }
 
 // Replace stores the complete state of one source. A pod that the source had and that is not in pods is removed.
@@ -107,7 +121,7 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	s.tell(changed)
 }
 
-// settled drops removed once every source has answered and none is in doubt. Called with the lock held.
+// settled drops removed once every source has answered and none is in doubt. It is called with the lock held.
 func (s *Set) settled() {
 	if len(s.waiting) == 0 && len(s.doubts) == 0 {
 		s.removed = nil
@@ -140,7 +154,7 @@ func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 	s.tell(changed)
 }
 
-// put, drop and dropMirror are called with the lock held.
+// put stores a pod. Like drop and dropMirror, it is called with the lock held.
 func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 	name := pod.RefOf(p).FullName()
 	if src == pod.SourceAPI && pod.IsMirror(p) {
@@ -148,8 +162,12 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 		s.mirrorChanged(name, changed)
 		return
 	}
-	if h, ok := s.pods[p.UID]; ok && h.source < src {
-		return // if two sources claim one UID, the lower pod.Source wins: a source must not take over another's pod
+	h, had := s.pods[p.UID]
+	if had && h.source < src {
+		return // if two sources claim one UID, the lower pod.Source wins, because no source may take over another's pod
+	}
+	if had && s.spec != nil && h.pod.Generation != p.Generation {
+		changed.specs = append(changed.specs, [2]*v1.Pod{h.pod, p})
 	}
 	p = pod.From(src, p)
 	if src != pod.SourceAPI {
@@ -222,6 +240,9 @@ func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
 }
 
 func (s *Set) tell(c changes) {
+	for _, both := range c.specs {
+		s.spec(both[0], both[1])
+	}
 	for _, uid := range c.uids {
 		s.notify(uid)
 	}
@@ -242,7 +263,7 @@ func (s *Set) Get(uid types.UID) (*v1.Pod, pod.Source) {
 }
 
 // LastGrace returns the grace period, in seconds, of a pod that has left the set while it was being deleted, as its source last
-// gave it; nil: the source had not deleted it. It is known until Forget.
+// set it; nil: the pod was not being deleted. It is known until Forget.
 func (s *Set) LastGrace(uid types.UID) *int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -278,7 +299,7 @@ func (s *Set) wasRemoved(uid types.UID) bool {
 // mirrored returns the UID of the static pod that a mirror shows.
 func mirrored(mirror *v1.Pod) types.UID { return types.UID(mirror.Annotations[pod.AnnotationMirror]) }
 
-// Mirror returns the mirror of a static pod in the API, or nil. A mirror of an earlier manifest does not count.
+// Mirror returns the mirror of a static pod in the API, or nil. A mirror that belongs to an earlier manifest does not count.
 func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -371,8 +392,8 @@ func (s *Set) List() []*v1.Pod {
 	return out
 }
 
-// Ready reports whether every configured source has answered once: until then nothing may be stopped for being
-// unwanted. A node without any source is never Ready.
+// Ready reports whether every configured source has answered once. Until then nothing may be stopped because no source wants it.
+// A node without any source is never Ready.
 func (s *Set) Ready() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -33,8 +33,7 @@ func TestReadyWaitsForEverySource(t *testing.T) {
 	}
 }
 
-// LastGrace knows the API's last grace period of a deleted pod until nothing of the pod is left, or until the pod is
-// back.
+// LastGrace returns the last grace period of a deleted pod until nothing of the pod is left, or until the pod is back.
 func TestLastGrace(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})
@@ -147,7 +146,7 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 
 // A static pod takes no status from the mirror of an earlier manifest, and nothing that somebody writes into a mirror
 // ends it.
-func TestAStaticPodIsToldOfItsMirrorsStatus(t *testing.T) {
+func TestAStaticPodIsNotifiedOfItsMirrorsStatus(t *testing.T) {
 	t.Parallel()
 	var named []string
 	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
@@ -225,7 +224,7 @@ func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
 	}
 }
 
-// A manifest that the source cannot read may belong to a pod that an earlier agent started.
+// A manifest that the source cannot read may belong to a pod that an earlier agent started, so that pod is not unwanted.
 func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	told := 0

@@ -20,7 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// reserved lists names that agents give a meaning to on manifests, mirrors, containers or sandboxes.
+// reserved lists the names of annotations and labels that have a meaning for agents on manifests, mirrors, containers or
+// sandboxes.
 var reserved = []string{
 	pod.AnnotationSource, pod.AnnotationHash, pod.AnnotationSeen, "kubernetes.io/config.", "kubernetes.io/config.x",
 	pod.AnnotationRestartCount, pod.AnnotationTerminationMessagePath, pod.AnnotationTerminationMessagePolicy, pod.AnnotationPodGracePeriod,
@@ -68,8 +69,8 @@ func FuzzWhatATenantWritesDecidesNothing(f *testing.F) {
 	})
 }
 
-// FuzzForgedMirror checks that a pod that claims to be a mirror never runs, and that its content changes nothing of the
-// static pod that it claims to mirror, even if its hash is right.
+// FuzzForgedMirror checks that a pod that claims to be a mirror never runs, and that its content does not change the static pod
+// that it claims to mirror, even if its hash is right.
 func FuzzForgedMirror(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
@@ -112,7 +113,7 @@ func anyPod(r *rand.Rand, uid string) *v1.Pod {
 	fuzzfill.Fill(p, r)
 	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "ns"
 	delete(p.Annotations, pod.AnnotationMirror)
-	// The downward API shows annotations by their names, so such fields are left out.
+	// The downward API may show the added annotations, so environment variables from it are left out.
 	for i := range p.Spec.Containers {
 		p.Spec.Containers[i].Env, p.Spec.Containers[i].EnvFrom = nil, nil
 	}

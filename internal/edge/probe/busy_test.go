@@ -79,7 +79,7 @@ func TestFirstProbesGoFirst(t *testing.T) {
 	})
 }
 
-// A command that waits for its turn is not run when its pod is forgotten, nor when the agent ends.
+// A command that waits for its turn never runs if its pod is forgotten or the agent ends.
 func TestForgottenWhileWaiting(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, _ *[]Lateness, _ *[]Behind) {
 		r.took = 900 * time.Millisecond
@@ -99,7 +99,7 @@ func TestForgottenWhileWaiting(t *testing.T) {
 	})
 }
 
-// Two equal probes of one container at the same time are one run, and each probe uses its result.
+// Two equal probes of one container at the same time share one run and its result.
 func TestIdenticalProbesRunOnce(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.took = 100 * time.Millisecond
@@ -124,7 +124,7 @@ func TestIdenticalProbesRunOnce(t *testing.T) {
 		if len(r.results) != 7 {
 			t.Errorf("%q: each probe is counted", r.results)
 		}
-		// a different command or a different timeout makes another probe
+		// A different command or a different timeout makes another probe
 		other := execProbe("same", 10, 0, 1)
 		other.TimeoutSeconds = 5
 		r.execs = nil
@@ -136,8 +136,8 @@ func TestIdenticalProbesRunOnce(t *testing.T) {
 	})
 }
 
-// When the probe that started a shared command is halted, as a liveness probe is in a pod that ends, the other probe continues.
-func TestTheTwinGoesOn(t *testing.T) {
+// When the probe that started a shared command is halted, as a liveness probe is in a pod that ends, the other probe still gets the result.
+func TestTheTwinContinues(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.took = 500 * time.Millisecond
 		spec := &v1.Container{LivenessProbe: execProbe("same", 10, 0, 1), ReadinessProbe: execProbe("same", 10, 0, 1)}

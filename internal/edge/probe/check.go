@@ -256,8 +256,8 @@ func (p *Probes) checkTCP(ctx context.Context, addr string) (Outcome, string) {
 	return Success, ""
 }
 
-// checkGRPC calls the gRPC health service. A server that does not listen yet is waited for as long as the probe may take, as upstream's
-// kubelet does.
+// checkGRPC calls the gRPC health service. If the server does not listen yet, the check waits for it until the probe's timeout,
+// as upstream's kubelet does.
 func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time.Duration) (Outcome, string) {
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -45,7 +45,7 @@ type behind struct {
 // isLate reports whether a delay is worth a report: at least half a period, and at least a second.
 func isLate(late, period time.Duration) bool { return late >= time.Second && late >= period/2 }
 
-// lateness notes how late a probe began, and returns what to report. It is called with the lock held.
+// lateness records how late a probe began, and returns what to report. It is called with the lock held.
 func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Lateness, *Behind) {
 	node := p.behind.ran(late, period(r.spec), began)
 	c := r.c

@@ -10,8 +10,8 @@ import (
 )
 
 // execsPerPod bounds the commands that run, or wait for their turn, at once for the probes of one pod: each is a process in the
-// pod's containers and a call of the runtime, and a pod with a hundred containers must not take the places of all others. What
-// is over it is tried again after execAgain.
+// pod's containers and a call of the runtime, and a pod with a hundred containers must not take the places of all others. A
+// command beyond the bound is tried again after execAgain.
 const (
 	execsPerPod = 8
 	execAgain   = 100 * time.Millisecond
@@ -40,17 +40,18 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 			continue
 		}
 		p.execs[r.c.ref.UID]++
-		p.wg.Add(1) // for the wait
+		p.wg.Add(1) // counts the wait for its turn
 		var turn bool
 		if r.job, turn = p.cfg.Work.Enter(class(r), r.c.ref.UID, &r.pace, func() { p.granted(ctx, r) }); turn {
 			p.start(ctx, r)
 			p.wg.Done()
 		}
 	}
-	return time.Hour // a probe that ends, or a new one, wakes us
+	return time.Hour // a probe that ends, or a new probe, wakes the loop
 }
 
-// class returns where a command waits: what a pod needs to be up goes before what is up, and before what has failed for long.
+// class returns the class in which a command waits. Probes that a pod needs to become ready come before probes of pods that are
+// ready, and before probes that have failed for long.
 func class(r *runner) work.Class {
 	switch {
 	case r.kind == Liveness && r.c.target.Critical:
@@ -80,7 +81,8 @@ func (p *Probes) granted(ctx context.Context, r *runner) {
 	p.start(ctx, r)
 }
 
-// start runs a probe, for itself and for those of the container that would do the same now. Called with the lock held.
+// start runs a probe, together with the probes of the same container that are due and would do the same. It is called with the
+// lock held.
 func (p *Probes) start(ctx context.Context, r *runner) {
 	p.running++
 	p.wg.Add(1)
@@ -90,13 +92,13 @@ func (p *Probes) start(ctx context.Context, r *runner) {
 		if twin == nil || twin == r || !identical(twin, r) || !p.leaves(twin, b.began) {
 			continue
 		}
-		twin.cancel = func() {} // it stops being waited for; the command goes on for the other
+		twin.cancel = func() {} // canceling the twin only stops its wait for the result; the command goes on for the other probe
 		b.runners = append(b.runners, twin)
 	}
 	go p.run(ctx, b)
 }
 
-// identical reports whether two probes of one container do the same: what one finds out the other need not ask.
+// identical reports whether two probes of one container do the same, so that one run gives the result of both.
 func identical(a, b *runner) bool {
 	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
 }
@@ -112,8 +114,8 @@ func (p *Probes) leaves(r *runner, now time.Time) bool {
 	}
 }
 
-// givesUp takes a probe that waits for its turn out of that wait; false: it does not wait, or has just been given its turn. Called
-// with the lock held.
+// givesUp ends a probe's wait for its turn. It returns false if the probe does not wait, or has just been given its turn. It is
+// called with the lock held.
 func (p *Probes) givesUp(r *runner) bool {
 	if r.cancel != nil || r.job == nil || !r.job.Withdraw() {
 		return false
@@ -124,7 +126,7 @@ func (p *Probes) givesUp(r *runner) bool {
 	return true
 }
 
-// withdraw gives up the turns that probes wait for: no more of them run.
+// withdraw ends all waits of probes for their turn, so that none of these probes runs any more.
 func (p *Probes) withdraw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +141,7 @@ func (p *Probes) withdraw() {
 	}
 }
 
-// execEnded counts a command of a pod off. Called with the lock held.
+// execEnded decrements the number of a pod's commands. It is called with the lock held.
 func (p *Probes) execEnded(r *runner) {
 	uid := r.c.ref.UID
 	if p.execs[uid]--; p.execs[uid] == 0 {

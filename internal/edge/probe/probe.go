@@ -79,7 +79,7 @@ type Measurement struct {
 
 // Config configures Probes.
 type Config struct {
-	// Exec runs the commands of exec probes. It is required if a pod has any.
+	// Exec runs the commands of exec probes. It is required if a pod has exec probes.
 	Exec Execer
 	// Dialer opens connections for the other probes. Default: a net.Dialer.
 	Dialer Dialer

@@ -28,7 +28,7 @@ type rig struct {
 	mu       sync.Mutex
 	answer   func(at time.Duration, id string, cmd []string) (int32, error)
 	took     time.Duration
-	hangs    bool     // the runtime hangs: it does not even enforce the timeout of a command
+	hangs    bool     // the runtime hangs: it does not answer, not even after the timeout of a command
 	execs    []string // for example "2.1s c1 alive"
 	events   []string
 	changes  []string
@@ -312,7 +312,7 @@ func TestRuntimeHangs(t *testing.T) {
 
 // A container that is stopped because of its liveness probe may take its whole grace period to end. Until then its endpoints
 // follow its readiness probe, and no liveness probe runs.
-func TestReadinessGoesOnAfterALivenessFailure(t *testing.T) {
+func TestReadinessContinuesAfterALivenessFailure(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.answer = func(at time.Duration, _ string, cmd []string) (int32, error) {
 			if cmd[0] == "alive" && at > 15*time.Second || cmd[0] == "ready" && at > 35*time.Second {

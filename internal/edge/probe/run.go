@@ -61,7 +61,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 			news = append(news, p.takes(one, &b, outcome, output, now))
 		}
 	}
-	p.nudge() // a place is free for another probe
+	p.nudge() // because a place is free for another probe now
 	p.mu.Unlock()
 	for i := range news {
 		p.announce(&news[i], b.target.Spec.Name, output)
@@ -78,7 +78,7 @@ type report struct {
 	behind  *Behind
 }
 
-// takes applies a result to one probe. It is called with the lock held.
+// takes applies a result to the probe of one runner. It is called with the lock held.
 func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now time.Time) report {
 	counted, before := !b.began.Before(r.regular), r.c.state
 	n := report{r: r}

@@ -25,7 +25,7 @@ const (
 //	gated ──► in the heap ──► waits for its turn ──► running ──┬─► in the heap
 //	(startup)                 (a command, under load)          └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
-	due.Place // its place in the heap: when it runs next
+	due.Place // its position in the heap: when it runs next
 
 	c    *container
 	kind Kind
@@ -33,13 +33,13 @@ type runner struct {
 
 	regular time.Time     // when the next regular probe is due; only regular probes count as failures
 	quick   time.Duration // wait before the next quick probe; 0: no more quick probes
-	job     *work.Job     // the command that waits for its turn or runs
+	job     *work.Job     // the command that runs or waits for its turn
 	pace    work.Pace     // the usual duration of its command
 	cancel  context.CancelFunc
 	dropped bool
 
 	last  Outcome
-	times int // how many times in a row the outcome was last
+	times int // how many times in a row the last outcome has occurred
 }
 
 // specOf returns the probe of a kind, or nil.
@@ -180,7 +180,7 @@ func (p *Probes) again(r *runner, counted bool, now time.Time) {
 	p.nudge()
 }
 
-// halt ends one probe of a container. Called with the lock held.
+// halt ends one probe of a container. It is called with the lock held.
 func (p *Probes) halt(c *container, k Kind) {
 	r := c.runners[k]
 	if r == nil {

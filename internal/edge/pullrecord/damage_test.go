@@ -63,7 +63,7 @@ func TestDamageClosesAnImage(t *testing.T) {
 	}
 }
 
-// The Store follows no link in the place of a file and does not block on a FIFO.
+// The Store does not follow a link that replaces a file and does not block on a FIFO.
 func TestNoLinkIsFollowedAndNoFIFOWaitedFor(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

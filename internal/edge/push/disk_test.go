@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// brokenDisk mounts a small file system on dir. fill leaves no room on it until mend; readOnly refuses writes until readWrite.
+// brokenDisk mounts a small file system on dir. fill leaves no room on it until mend is called; readOnly makes it refuse writes
+// until readWrite is called.
 func brokenDisk(t *testing.T, dir string) (fill, mend, readOnly, readWrite func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {

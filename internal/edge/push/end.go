@@ -16,8 +16,8 @@ import (
 
 var errNotPushed = errors.New("no such pod was pushed")
 
-// end ends a pod. grace is in seconds; nil is the pod's own grace period. With keep, the pod is stopped; without, it is
-// removed once nothing of it runs.
+// end ends a pod. grace is in seconds; nil is the pod's own grace period. If keep is set, the pod is only stopped; otherwise it
+// is removed once nothing of it runs.
 func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, 
 	}
 	n := r.Pod.DeepCopy()
 	if keep && leaving(n) {
-		keep = false // it is being removed already, and that cannot be undone
+		keep = false // the pod is being removed already, which cannot be undone
 	}
 	g := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if s := n.Spec.TerminationGracePeriodSeconds; s != nil {

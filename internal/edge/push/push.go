@@ -66,8 +66,8 @@ type Config struct {
 //	           └─ POST: a new pod
 //
 // The kept object shows the state: leaving and stopped pods have a deletion timestamp, and stopped ones also have
-// AnnotationStopped. Source writes each change to disk before it acts on it, so that an agent that is killed goes on
-// where it was.
+// AnnotationStopped. Source writes each change to disk before it acts on it, so that the next agent continues after an agent was
+// killed.
 type Source struct {
 	cfg   Config
 	store store
@@ -139,8 +139,8 @@ func New(cfg Config) *Source {
 // loadAgain is the wait before a directory that could not be read is read again.
 const loadAgain = 5 * time.Second
 
-// Run reads what was pushed to earlier agents. Then it removes pods that have ended, until ctx ends. A directory that
-// cannot be read does not count as empty: the source gives no answer until it can read it.
+// Run reads what was pushed to earlier agents. From then on it removes pods that were deleted and have ended, until ctx ends. A
+// directory that cannot be read does not count as empty: the source gives no answer until it can read it.
 func (p *Source) Run(ctx context.Context) error {
 	for {
 		records, err := p.store.load(p.cfg.Log)

@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// store keeps records in a directory, one file each. Only the owner may read them, because Secrets are among them. When
-// a change returns, it is on disk, or nothing has changed.
+// store keeps records in a directory, one file each. Only the owner may read them, because Secrets are among them. When a method
+// that changes a record returns, the change is on disk, or nothing has changed.
 type store struct{ dir string }
 
 const recordSuffix = ".json"

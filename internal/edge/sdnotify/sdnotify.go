@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// Manager is the service manager that waits for news of this process. A nil Manager stands for no service manager: its methods do
-// nothing.
+// Manager is the connection to the service manager of this process. The methods of a nil Manager, which means that there is no
+// service manager, do nothing.
 type Manager struct {
 	conn     *net.UnixConn
 	watchdog time.Duration
 }
 
-// statusKept bounds the status text, in bytes: a manager refuses a datagram that is too large, and people read one line.
+// statusKept bounds the status text, in bytes: a manager refuses large datagrams, and people read only one line.
 const statusKept = 512
 
-// Open returns the manager that the environment names, by getenv; nil without an error where it names none.
+// Open returns the manager that the environment names, as getenv returns it. If the environment names none, it returns nil and no
+// error.
 func Open(getenv func(string) string) (*Manager, error) {
 	path := getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -39,7 +40,7 @@ func Open(getenv func(string) string) (*Manager, error) {
 	return &Manager{conn: conn, watchdog: watchdog}, nil
 }
 
-// watchdogOf returns how long the manager waits for a sign of life; zero: for ever. A limit that is another process's does not count.
+// watchdogOf returns how long the manager waits for a sign of life; zero: for ever. A limit for another process does not count.
 func watchdogOf(getenv func(string) string) (time.Duration, error) {
 	limit := getenv("WATCHDOG_USEC")
 	if limit == "" {
@@ -63,16 +64,16 @@ func (m *Manager) Watchdog() time.Duration {
 	return m.watchdog
 }
 
-// Ready says that the service has started, with a line for people.
+// Ready reports that the service has started. status is one line for people.
 func (m *Manager) Ready(status string) error { return m.send("READY=1\nSTATUS=" + line(status)) }
 
-// Status says how the service is, in one line for people.
+// Status reports the state of the service in one line for people.
 func (m *Manager) Status(status string) error { return m.send("STATUS=" + line(status)) }
 
-// Stopping says that the service ends.
+// Stopping reports that the service is ending.
 func (m *Manager) Stopping() error { return m.send("STOPPING=1\nSTATUS=stopping") }
 
-// Alive returns the sign of life that the watchdog waits for.
+// Alive sends the sign of life that the watchdog waits for.
 func (m *Manager) Alive() error { return m.send("WATCHDOG=1") }
 
 // Close closes the socket.
@@ -83,7 +84,7 @@ func (m *Manager) Close() error {
 	return m.conn.Close()
 }
 
-// send bounds the time as well: a manager that does not read must not hold up its service.
+// send sends a datagram. It waits only for a bounded time, because a manager that does not read must not block its service.
 func (m *Manager) send(text string) error {
 	if m == nil {
 		return nil
@@ -97,7 +98,7 @@ func (m *Manager) send(text string) error {
 	return nil
 }
 
-// line returns a text without the line ends that would begin another assignment.
+// line replaces the line ends in a text, because the text after a line end would count as another assignment.
 func line(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " ")
 	return text[:min(len(text), statusKept)]

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
-// listen returns a service manager's socket; next returns the next datagram.
+// listen opens the socket of a service manager. next returns the next datagram.
 func listen(t *testing.T, name string) (next func() string) {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -78,7 +78,7 @@ func TestWhatTheManagerHears(t *testing.T) {
 	}
 }
 
-// Without a manager everything can be called, and nothing happens.
+// Without a manager all methods can be called, and do nothing.
 func TestNoManager(t *testing.T) {
 	t.Parallel()
 	m, err := sdnotify.Open(environment(nil))
@@ -101,7 +101,7 @@ func TestBadEnvironment(t *testing.T) {
 	listen(t, name)
 	for _, c := range []struct {
 		vars map[string]string
-		want string // of the error; "": none, and no watchdog
+		want string // a part of the error; "": no error, and no watchdog
 	}{
 		{map[string]string{"NOTIFY_SOCKET": "relative"}, "NOTIFY_SOCKET"},
 		{map[string]string{"NOTIFY_SOCKET": filepath.Join(t.TempDir(), "missing")}, "socket"},

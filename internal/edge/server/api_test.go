@@ -84,7 +84,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/logs/syslog", 200, textType, "booted\n"},
 		{"GET", "/logs/escape", 400, textType, "..."},
 		{"GET", "/logs/none", 404, textType, "404 page not found\n"},
-		{"GET", "/logs/?query=kubelet", 501, textType, "query: node log queries are not supported by this node; read files below /logs/\n"},
+		{"GET", "/logs/?query=kubelet", 501, textType, "query: this node answers no log queries: set enableSystemLogQuery: true, or read files below /logs/\n"},
 		{"GET", "/debug/pprof/cmdline", 200, textType, "..."},
 		{"GET", "/debug/pprof/goroutine?debug=1", 200, textType, "goroutine profile: ..."},
 		{"GET", "/debug/flags/v", 405, textType, "flags endpoint is disabled.\n"}, // SetVerbosity is nil
@@ -286,7 +286,7 @@ func TestContainerLogs(t *testing.T) {
 		{"main?previous=true", 200, "before\n"},
 		{"main?follow=false&previous=0", 200, "one\ntwo\nthree\n"},
 		{"init", 200, "init\n"},
-		{"init?follow", 200, "init\n"}, // it has ended
+		{"init?follow", 200, "init\n"}, // the container has ended
 		{"crashing", 200, "crash 1\n"},
 		{"crashing?previous=true", 200, "crash 1\n"},
 		{"init?previous=true", 400, "previous terminated container \"init\" in pod \"web\" not found\n"},
@@ -315,8 +315,8 @@ func TestContainerLogs(t *testing.T) {
 	}
 }
 
-// A client that follows gets each line as it is written, the last ones after the container has ended, and then the end
-// of the answer.
+// A client that follows a log gets each line as it is written. After the container has ended, it gets the last lines, and then
+// the answer ends.
 func TestFollowLogs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")

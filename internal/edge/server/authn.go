@@ -43,7 +43,7 @@ type AuthnConfig struct {
 // The bounds of the cache of tokens, and of one review.
 const (
 	rememberTokens = 4096
-	rememberDenied = 10 * time.Second // short, because a token may be valid a moment later
+	rememberDenied = 10 * time.Second // short, because the token may become valid soon
 	maxToken       = 64 << 10
 	reviewTimeout  = 10 * time.Second
 )

@@ -19,7 +19,7 @@ import (
 // Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. An endpoint whose source
 // is nil answers 404, or that it is disabled.
 type Config struct {
-	// NodeName is the node's name in questions to the Authorizer, as in "nodes/proxy" of this node.
+	// NodeName is the name of the node about which the Authorizer is asked.
 	NodeName string
 	// Authenticator and Authorizer guard every request of Handler.
 	Authenticator Authenticator
@@ -47,7 +47,7 @@ type Config struct {
 	UnknownConnections int
 	// Registerer takes the server's own metrics; nil: they are not registered.
 	Registerer prometheus.Registerer
-	// Dial connects to a streaming URL of the runtime; nil: over TCP, with TLS where the URL says https.
+	// Dial connects to a streaming URL of the runtime; nil: it connects over TCP, with TLS if the URL's scheme is https.
 	Dial func(ctx context.Context, u *url.URL) (net.Conn, error)
 	Log  *slog.Logger
 }
@@ -58,13 +58,15 @@ type Enable struct {
 	// next three switches.
 	Debugging bool
 	SystemLog bool // /logs/
-	Profiling bool // /debug/pprof/
-	Flags     bool // /debug/flags/v
-	Flagz     bool // /flagz: the gate ComponentFlagz
-	Statusz   bool // /statusz: the gate ComponentStatusz
+	// SystemLogQuery answers node log queries at /logs/, if SystemLog serves it.
+	SystemLogQuery bool
+	Profiling      bool // /debug/pprof/
+	Flags          bool // /debug/flags/v
+	Flagz          bool // /flagz: the gate ComponentFlagz
+	Statusz        bool // /statusz: the gate ComponentStatusz
 }
 
-// Pods returns what the node runs. All methods may be called concurrently. Nobody changes the values that they return.
+// Pods returns what the node runs. All methods may be called concurrently. The values that they return must not be changed.
 type Pods interface {
 	// List returns the desired pods with their newest statuses.
 	List() []*v1.Pod
@@ -112,6 +114,11 @@ type Sources struct {
 	SetVerbosity func(value string) error
 	// SystemLogDir is the directory that /logs/ shows, /var/log; empty: /logs/ is disabled.
 	SystemLogDir string
+	// Journalctl is the command that reads the system's journal, for node log queries; "": there is none.
+	Journalctl string
+	// Checkpoint writes a checkpoint of a container that runs, and returns the path of its file; nil: /checkpoint/ is not served.
+	// A timeout of 0 is the default. It may be called concurrently.
+	Checkpoint func(ctx context.Context, p *v1.Pod, containerID, container string, timeout time.Duration) (path string, err error)
 	// Version and Started appear in /statusz: the Kubernetes version, and when the agent started.
 	Version string
 	Started time.Time

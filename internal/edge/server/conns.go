@@ -8,13 +8,12 @@ import (
 	"sync"
 )
 
-// DefaultUnknownConnections is the default for the connections of unknown clients that a listener has at most.
+// DefaultUnknownConnections is the default for how many connections of unauthorised clients a listener may have.
 const DefaultUnknownConnections = 256
 
-// boundedListener bounds the connections whose client has not been authorised yet. Each costs memory, for TLS and
-// HTTP/2, before its client shows any credentials. When there are too many, the peer that has most of them loses its
-// oldest. A legitimate client stops counting with its first authorised request, and a client that floods displaces its
-// own connections.
+// boundedListener bounds the connections whose client has not been authorised yet. Each costs memory, for TLS and HTTP/2, before
+// its client shows any credentials. When there are too many, the peer with the most of them loses its oldest one. So a client
+// that floods displaces its own connections. A connection stops counting with its first authorised request.
 type boundedListener struct {
 	net.Listener
 	max int
@@ -32,8 +31,7 @@ func newBoundedListener(l net.Listener, limit int) *boundedListener {
 	return &boundedListener{Listener: l, max: limit, unknown: map[string][]*boundedConn{}}
 }
 
-// Accept waits for the next connection. The connection that it returns may be closed already, if it was the one too
-// many.
+// Accept waits for the next connection. If there were too many connections, the one that it returns may be closed already.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -73,7 +71,8 @@ func (l *boundedListener) add(c *boundedConn) (over *boundedConn) {
 	}
 	oldest := most[0]
 	if len(most) == 1 {
-		// Each connection comes from another address. The oldest has had the most time to authenticate.
+		// Every peer has one connection. The oldest connection is closed, because its client has had the most time to
+		// authenticate.
 		for _, conns := range l.unknown {
 			if conns[0].number < oldest.number {
 				oldest = conns[0]

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The peer with most connections loses its oldest one. If all peers have one, the oldest connection of all goes, so
-// that a new client has time to authenticate. A client that is authorised, or leaves, gives its place back.
+// The peer with most connections loses its oldest one. If all peers have one, the oldest connection of all goes, so that a new
+// client has time to authenticate. A connection that is authorised or closed no longer counts.
 func TestUnknownConnectionsAreSharedFairly(t *testing.T) {
 	t.Parallel()
 	l := newBoundedListener(nil, 3)

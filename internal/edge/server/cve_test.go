@@ -37,8 +37,8 @@ func toBackend(t *testing.T, h http.HandlerFunc) *bench {
 
 const upgradeExec = "POST /exec/ns/web/main?command=x&output=1 HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer token-admin\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
-// An upgrade that the backend refuses leaves no connection to it open: the client's next bytes are a request to the
-// node, with credentials of its own.
+// After the backend has refused an upgrade, no connection to it is left open: the client's next bytes count as a new request to
+// the node, which needs credentials.
 func TestCVE20181002105RefusedUpgradeLeavesNoConnection(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
@@ -94,7 +94,7 @@ func TestCVE20208559RedirectsOfStreamsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Profiles, and all other data about the process, are on no port that is open to anybody.
+// No port that is open to everybody serves profiles or other data about the process.
 func TestCVE201911248DebuggingIsOnNoOpenPort(t *testing.T) {
 	t.Parallel()
 	b := full(t)
@@ -110,7 +110,7 @@ func TestCVE201911248DebuggingIsOnNoOpenPort(t *testing.T) {
 	}
 }
 
-// No container is checkpointed for anybody: neither over the open ports nor for users with the right.
+// Nobody can checkpoint a container: neither clients of the open ports nor users with all rights.
 func TestCVE20250426CheckpointsAreGuarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(_ *server.Config, b *bench) {

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// addDebugging adds the endpoints that have a switch. An endpoint that is switched off says so.
+// addDebugging adds the endpoints that have a switch. An endpoint that is switched off answers that it is disabled.
 func (s *Server) addDebugging(add func(http.HandlerFunc, ...string)) {
 	en, src := &s.cfg.Enable, &s.cfg.Sources
 	if en.SystemLog && src.SystemLogDir != "" {
@@ -68,15 +68,19 @@ func (s *Server) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "successfully set -v to %s", strings.TrimSpace(string(body)))
 }
 
-// serveSystemLog answers /logs/ with the regular files of the system's log directory. A pod may mount that directory as
-// a volume and put anything there: the server follows no link out of it, and answers at once with an error for anything
-// that is not a file or directory.
+// serveSystemLog answers /logs/ with the regular files of the system's log directory. A pod may mount that directory as a volume
+// and put anything there: the server follows no link out of it, and answers with an error, at once, for anything that is not a
+// regular file or directory.
 func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Has("query") {
-		http.Error(w, "query: node log queries are not supported by this node; read files below /logs/", http.StatusNotImplemented)
+	files := hostfs.UntrustedFS(s.cfg.Sources.SystemLogDir)
+	if s.logs != nil {
+		if r = s.logQuery(w, r, files); r == nil {
+			return
+		}
+	} else if r.URL.Query().Has("query") {
+		http.Error(w, "query: this node answers no log queries: set enableSystemLogQuery: true, or read files below /logs/", http.StatusNotImplemented)
 		return
 	}
-	files := hostfs.UntrustedFS(s.cfg.Sources.SystemLogDir)
 	if text := whyNot(files, strings.Trim(strings.TrimPrefix(r.URL.Path, "/logs/"), "/")); text != "" {
 		http.Error(w, text, http.StatusBadRequest)
 		return

@@ -5,7 +5,7 @@
 //   - Every request to the handler of Server.Handler is authenticated and authorised before it is routed, also for
 //     unknown paths and health. A request without valid credentials gets 401, a user without the right gets 403, and
 //     neither learns anything else.
-//   - The right to get nodes/proxy alone does not allow to run commands, unless Config.StreamingByGet says so. A page
+//   - The right to get nodes/proxy alone does not let a client run commands, unless Config.StreamingByGet is set. A page
 //     of another site cannot use the client certificate of its visitor (crossOrigin).
 //   - Unknown clients cost a bounded amount: Reviews bounds the requests that wait for an answer of the API server, and
 //     the listener bounds the connections whose clients are not authorised yet.

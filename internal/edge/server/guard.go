@@ -144,7 +144,7 @@ func clip(s string) string {
 	return s
 }
 
-// deny answers with exactly this text, because clients compare it; http.Error would add a line end.
+// deny answers with exactly this text, because clients compare it; http.Error would add a newline.
 func deny(w http.ResponseWriter, status int, text string) {
 	writeText(w)
 	w.WriteHeader(status)
@@ -174,7 +174,7 @@ func subresources(method, path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "pods", "runningpods":
-		if method != http.MethodGet && method != http.MethodHead { // a pushed pod may do anything on the node
+		if method != http.MethodGet && method != http.MethodHead { // because a pushed pod may do anything on the node
 			return []string{"proxy"}
 		}
 		return []string{"pods", "proxy"}

@@ -125,8 +125,8 @@ func TestMatrix(t *testing.T) {
 		if got.status != http.StatusForbidden || got.body != want {
 			t.Errorf("%s without the right: %d %q, want 403 %q", name, got.status, got.body, want)
 		}
-		// Each right alone is enough, except to run something by another method than POST. The test uses a certificate
-		// once, and a token once.
+		// Each right alone is enough, except to run something by another method than POST. The test authenticates once by
+		// certificate and once by token.
 		runs := strings.HasPrefix(e.path, "/exec/") || strings.HasPrefix(e.path, "/attach/") || strings.HasPrefix(e.path, "/portForward/") || strings.HasPrefix(e.path, "/run/")
 		for j, sub := range e.subresources {
 			user := fmt.Sprintf("user-%d-%d", i, j)
@@ -138,7 +138,7 @@ func TestMatrix(t *testing.T) {
 				if want := fmt.Sprintf("Forbidden (user=%s, verb=create, resource=nodes, subresource(s)=[proxy])\n", user); got.status != http.StatusForbidden || got.body != want {
 					t.Errorf("%s by one who may not create: %d %q, want 403 %q", name, got.status, got.body, want)
 				}
-				user += "-create" // the answer for the first user is cached
+				user += "-create" // another user, because the answer for the first user is cached
 				b.access.mu.Lock()
 				b.access.rules[user] = []string{e.verb + " " + sub, "create proxy"}
 				b.access.mu.Unlock()
@@ -168,12 +168,12 @@ func TestGuardAndRoutesAgree(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), method, b.url+path, nil)
 			must(t, err)
 			if method == "CONNECT" {
-				continue // Go's client does not send paths with it
+				continue // Go's client does not send such paths
 			}
 			resp, err := c.Do(req)
 			must(t, err)
 			resp.Body.Close()
-			// A redirect to the clean path is authorised again.
+			// A redirect to the cleaned path is fine, because the next request is authorised again.
 			if resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusBadRequest {
 				t.Errorf("%s %s: %d, it was served", method, path, resp.StatusCode)
 			}

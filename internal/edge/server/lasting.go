@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// lasting is a listener that tries again after a passing error. net/http does so only if descriptors are short, and
-// gives up on other errors (no memory for a socket, a refusal of a packet filter). Then one failed port would end the
-// whole agent.
+// lasting is a listener that tries again after a passing error. net/http does so only if file descriptors are short, and gives up
+// after other errors (no memory for a socket, a refusal of a packet filter). Then one failed port would end the whole agent.
 type lasting struct {
 	net.Listener
 	ctx context.Context
 	log *slog.Logger
 }
 
-// Accept fails only if the listener is closed or the agent ends.
+// Accept returns an error only if the listener is closed or the agent ends.
 func (l *lasting) Accept() (net.Conn, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		conn, err := l.Listener.Accept()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// poorListener returns the errors first.
+// poorListener returns some errors before it accepts connections.
 type poorListener struct {
 	net.Listener
 	errs []error
@@ -25,7 +25,7 @@ func (l *poorListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// An error of one Accept does not end the port, and with it the agent. Closing the listener does.
+// An error of one Accept does not end the serving of the port, and so not the agent. Closing the listener ends it.
 func TestAPortOutlivesAConnectionThatCannotBeAccepted(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

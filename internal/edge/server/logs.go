@@ -138,7 +138,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 	s.sendLog(r.Context(), w, c.LogPath, o.Options)
 }
 
-// sendLog streams a log. After the first byte, an error can appear only in the text.
+// sendLog streams a log. After the first byte, it can report an error only in the text.
 func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string, o crilog.Options) {
 	out := http.NewResponseController(w)
 	_ = out.SetWriteDeadline(time.Time{}) // a client may follow a log for as long as its container runs
@@ -178,8 +178,8 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// logged finds the attempt of a container whose log the request names. It looks at the runtime's attempts first; if
-// there is none, the error says why, from the pod's status.
+// logged finds the attempt of a container whose log the request names. It searches the attempts in the runtime. If none has a
+// log, the error gives the reason from the pod's status.
 func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, error) {
 	o, _ := s.cfg.Pods.Observed(p.UID)
 	var attempts []*pod.Container // those that have started, newest first

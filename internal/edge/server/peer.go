@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPeer says that the process behind a Unix socket may not use it.
+// ErrPeer means that the process at the other end of a Unix socket may not use it.
 var ErrPeer = errors.New("this process may not use the control socket")
 
 // LocalPeer returns nil if the request came over a Unix socket from a process that belongs to the machine: it runs as
@@ -55,8 +55,8 @@ func checkPeer(fd int) error {
 	if cred.Pid == 0 {
 		return errors.New("it is in another PID namespace")
 	}
-	// The process ID may belong to another process by now; the descriptor belongs to the process that connected.
-	// Kernels before 6.5 offer no such descriptor, so there a descriptor is opened by the process ID.
+	// The process ID may belong to another process by now, but a process descriptor (pidfd) belongs to the process that
+	// connected. Kernels before 6.5 cannot return that, so there the descriptor is opened by the process ID.
 	process, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		process, err = unix.PidfdOpen(int(cred.Pid), 0)
@@ -78,7 +78,7 @@ func checkPeer(fd int) error {
 			return fmt.Errorf("process %d is in another %s namespace: it is in a container", cred.Pid, kind)
 		}
 	}
-	// While the process lives, no other one gets its ID, so the links that were read belong to it.
+	// The process still lives. So no other process has had its ID, and the links that were read are its own.
 	if err := unix.PidfdSendSignal(process, syscall.Signal(0), nil, 0); err != nil {
 		return fmt.Errorf("process %d has ended", cred.Pid)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// askSocket is the variable that names a socket. A test binary that is started with it sends a request to the socket
+// askSocket is the environment variable that names a socket. A test binary that is started with it sends a request to the socket
 // instead of running tests.
 const askSocket = "WHERRY_TEST_ASK_SOCKET"
 
@@ -88,7 +88,7 @@ func TestControlSocketIsNotForContainers(t *testing.T) {
 		must(t, os.Chmod(path, 0o777))
 		must(t, os.Chmod(filepath.Dir(path), 0o755))
 		must(t, os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))
-		self := filepath.Join(filepath.Dir(path), "ask") // another user may not run the test binary where it lies
+		self := filepath.Join(filepath.Dir(path), "ask") // another user may not be allowed to run the test binary in its directory
 		if _, err := os.Stat(self); err != nil {
 			data, err := os.ReadFile("/proc/self/exe")
 			must(t, err)

@@ -51,7 +51,7 @@ func TestTokensAreRemembered(t *testing.T) {
 		_, _ = authenticate(a, "bad")
 		calls(4)
 
-		// In an outage the review is tried five times, and the failure is not cached.
+		// During an outage of the API server the review is tried five times, and its failure is not cached.
 		f.err = apierrors.NewInternalError(errors.New("etcd is away"))
 		if _, err := authenticate(a, "token-y"); err == nil {
 			t.Fatal("no error")

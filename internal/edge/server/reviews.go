@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// DefaultWaitingReviews is the default for how many requests wait for a review at most.
+// DefaultWaitingReviews is the default for how many requests may wait for a review.
 const DefaultWaitingReviews = 64
 
 // errBusy is the error for a request that would have to wait for a review while too many wait already.
 var errBusy = errors.New("too many requests wait for the API server to say who they are or what they may do")
 
-// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Anybody can send any number of
-// tokens, and each costs a request to the API server. Requests over the bound are refused at once. One address gets at
-// most half of the free places, so an address that floods leaves room for others. Safe for concurrent use.
+// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Without a bound, anybody could cause any
+// number of requests to the API server by sending tokens. A request beyond the bound is refused at once. One address gets at most
+// half of the free places, so an address that floods leaves places for others. Methods may be called concurrently.
 type Reviews struct {
 	max int
 

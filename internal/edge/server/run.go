@@ -27,11 +27,11 @@ type Listeners struct {
 const (
 	headerTimeout   = 32 * time.Second
 	idleTimeout     = 90 * time.Second
-	requestTimeout  = 4 * time.Hour // for a whole request or answer; streams and logs have no such limit
+	requestTimeout  = 4 * time.Hour // time for a whole request or answer; streams and logs have no such limit
 	maxHeaderBytes  = 1 << 20
 	maxHTTP2Streams = 100
 	shutdownTimeout = 3 * time.Second
-	closedTimeout   = time.Second // for a handler to see that its connection is closed
+	closedTimeout   = time.Second // time for a handler to notice that its connection is closed
 )
 
 // Run serves until ctx ends or a listener fails. Then it cuts streams and gives other requests three seconds. When it
@@ -75,7 +75,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	return errors.Join(errs...)
 }
 
-// ServeOptions says how Serve serves.
+// ServeOptions configures Serve.
 type ServeOptions struct {
 	TLS *tls.Config // nil: without TLS
 	Log *slog.Logger
@@ -109,7 +109,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		DisableGeneralOptionsHandler: true,
 		ConnContext:                  withConn,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
-		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // mostly failed handshakes
+		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // they are mostly about failed handshakes
 		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
 	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
@@ -128,7 +128,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 			_ = srv.Close()
 			return
 		}
-		handlers.wait(grace) // Shutdown ignores hijacked connections, which streams use
+		handlers.wait(grace) // because Shutdown ignores hijacked connections, which streams use
 	})
 	var err error
 	if o.TLS != nil {
@@ -156,7 +156,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 type inFlight struct {
 	mu    sync.Mutex
 	count int
-	idle  chan struct{} // nil until wait is called, and handlers may begin; closed when none runs any more
+	idle  chan struct{} // nil: handlers may begin; wait sets it, and it is closed when no handler runs any more
 }
 
 // begin counts a handler and returns true, or returns false because the server ends.

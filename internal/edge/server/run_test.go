@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// "Many nodes on one machine share one HTTPS listener, told apart by address."
+// Many nodes on one machine can share one HTTPS listener, which distinguishes them by address.
 func TestManyServersBehindOneListener(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -103,8 +103,7 @@ func TestServeEnds(t *testing.T) {
 	})
 }
 
-// A handler that ends neither with its context nor with its connection delays Serve for the shutdown time and no
-// longer.
+// A handler that ignores the end of its context and of its connection delays Serve only for the shutdown time.
 func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bufconn.Listen(1 << 16)
@@ -142,7 +141,8 @@ func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
 	})
 }
 
-// The same with a handler that really hangs in a system call: it opens a pipe that nobody writes to.
+// A handler that really hangs in a system call, because it opens a pipe without a writer, delays Serve only for the shutdown time
+// too.
 func TestServeEndsBesideASystemCallThatHangs(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
 )
 
 // Server answers the node's API. Its methods may be called concurrently.
@@ -13,6 +16,7 @@ type Server struct {
 	metrics *metrics
 	checks  []Check
 	dial    dialFunc
+	logs    *nodelog.Log // nil: node log queries are off
 	// strangers logs requests with bad credentials.
 	strangers *strangers
 
@@ -32,6 +36,9 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, metrics: m, dial: dialURL, strangers: newStrangers()}
 	if cfg.Dial != nil {
 		s.dial = cfg.Dial
+	}
+	if cfg.Enable.SystemLogQuery && cfg.Sources.SystemLogDir != "" {
+		s.logs = nodelog.New(cfg.Sources.Journalctl, hostfs.UntrustedFS(cfg.Sources.SystemLogDir))
 	}
 	s.checks = append([]Check{
 		{Name: "ping", Func: func() error { return nil }},
@@ -118,6 +125,9 @@ func (s *Server) guardedRoutes() (routes []route) {
 		}
 	}
 	s.addZPages(add)
+	if s.cfg.Sources.Checkpoint != nil {
+		add(s.serveCheckpoint, "POST /checkpoint/{namespace}/{pod}/{container}")
+	}
 	if !s.cfg.Enable.Debugging {
 		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
 			"/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")

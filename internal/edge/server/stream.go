@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// errUID says that the pod of that name has another UID now.
+// errUID means that the pod with the requested name has another UID.
 var errUID = errors.New("pod not found")
 
 // target finds the pod of a request. If there is none, it answers 404.
@@ -104,7 +104,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, streamRequest{what: "attach", url: u, err: err, streams: streams})
 }
 
-// streamRequest is a stream with the runtime's answer to it: a URL or an error.
+// streamRequest is a client's request for a stream, with the runtime's answer: a URL or an error.
 type streamRequest struct {
 	what    string
 	url     *url.URL
@@ -209,7 +209,7 @@ func writeRuntimeError(w http.ResponseWriter, err error) {
 		return // the client is gone, or the server stops
 	}
 	code := http.StatusInternalServerError
-	switch status.Code(err) { // looks through wrapping
+	switch status.Code(err) { // status.Code also finds a wrapped error
 	case codes.NotFound:
 		code = http.StatusNotFound
 	case codes.ResourceExhausted:

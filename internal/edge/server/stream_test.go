@@ -76,8 +76,7 @@ func (f *fakeRuntime) execURL(_ context.Context, id string, cmd []string, s serv
 	return url.Parse(r.Url)
 }
 
-// asRuntime is the fake as the server's Runtime. It is a type of its own because methods of the streaming server have
-// the same names.
+// asRuntime makes the fake a server.Runtime. It is a separate type, because methods of the streaming server have the same names.
 type asRuntime struct{ f *fakeRuntime }
 
 func (a asRuntime) Exec(ctx context.Context, id string, cmd []string, s server.Streams) (*url.URL, error) {
@@ -104,7 +103,7 @@ func (a asRuntime) ExecSync(ctx context.Context, id string, cmd []string) ([]byt
 	return a.f.ExecSync(ctx, id, cmd)
 }
 
-// The streaming server calls these.
+// The streaming server calls the following methods.
 
 func (f *fakeRuntime) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool, resize <-chan streamcommand.TerminalSize) error {
 	defer func() { f.ended <- cmd[0] }()
@@ -191,7 +190,7 @@ func TestExec(t *testing.T) {
 	for _, c := range []struct {
 		name, query, stdin, out, err string
 		code                         int
-		noV4                         bool // v4 cannot send the end of stdin
+		noV4                         bool // with v4 a client cannot send the end of stdin
 	}{
 		{name: "stdin to its end", query: "command=cat" + in + out, stdin: strings.Repeat("hello ", 50_000), out: strings.Repeat("hello ", 50_000) + "[c1 end after 300000]", noV4: true},
 		{name: "both outputs", query: "command=both" + out + errOut, out: "to stdout", err: "to stderr"},
@@ -311,7 +310,7 @@ func TestStreamRefusals(t *testing.T) {
 		{"POST", "/exec/ns/gone/main?command=ls&output=1", 404, "pod does not exist\n"},
 		{"POST", "/exec/ns/web/uid-0/main?command=ls&output=1", 404, "pod not found\n"},
 		{"POST", "/exec/ns/web/gone?command=ls&output=1", 404, "container not found (\"gone\")\n"},
-		{"POST", "/exec/ns/web/init?command=ls&output=1", 404, "container not found (\"init\")\n"}, // it has ended
+		{"POST", "/exec/ns/web/init?command=ls&output=1", 404, "container not found (\"init\")\n"}, // the container has ended
 		{"POST", "/exec/ns/web/main?command=ls", 400, "you must specify at least 1 of stdin, stdout, stderr (query: input, output, error)\n"},
 		{"POST", "/exec/ns/web/main?output=1", 400, "command: at least one is required\n"},
 		{"POST", "/exec/ns/web/main?command=ls&output=1", 400, "Upgrade request required\n"},
@@ -331,7 +330,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 }
 
-// The runtime's streaming server may be away, send a bad answer, or redirect the client.
+// If the runtime's streaming server is down, sends a bad answer, or redirects, the client gets an error.
 func TestBadStreamingServer(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
@@ -426,8 +425,8 @@ func TestStreamsEnd(t *testing.T) {
 		})
 		<-seen
 	}
-	b.stop()  // it must not wait for the streams
-	wg.Wait() // the clients have noticed the end
+	b.stop()  // which must not wait for the streams
+	wg.Wait() // returns when the clients have noticed the end
 }
 
 // notify closes a channel at the first byte.

@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// A pod with /var/log as a volume may put anything there: the answer is an error at once, and never a file outside.
+// A pod that mounts /var/log may put anything there. For anything but a regular file, the client gets an error at once, and never
+// a file from outside of /var/log.
 func TestSystemLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -22,7 +23,7 @@ func TestSystemLogThatIsNoFile(t *testing.T) {
 	admin := b.client(nil, "token-admin")
 	for i, thing := range plant.Things() {
 		if thing.Name == "directory" {
-			continue // served
+			continue // a directory is served
 		}
 		t.Run(thing.Name, func(t *testing.T) {
 			name := fmt.Sprint("planted-", i)
@@ -82,7 +83,7 @@ func TestSystemLogDirectories(t *testing.T) {
 	}
 }
 
-// A pod may replace its log by something else: the client gets an answer at once, and never another pod's log.
+// A pod may replace its log by something else. The client then gets an answer at once, and never another pod's log.
 func TestContainerLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")

@@ -28,7 +28,7 @@ type ClientCAs struct {
 	warned  string
 }
 
-// recheck is how often the file is read, at most.
+// recheck is the minimum time between two readings of the file.
 const recheck = time.Second
 
 // LoadClientCAs reads the file.
@@ -112,7 +112,7 @@ func (t TLSConfig) New() *tls.Config {
 		return base
 	}
 	base.ClientAuth = tls.RequestClientCert
-	// There is one configuration for each state of the file, so that clients can resume sessions.
+	// There is one tls.Config for each state of the file, so that clients can resume sessions.
 	var mu sync.Mutex
 	var current *tls.Config
 	outer := base.Clone()

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// These bound the beginning and the end of a stream.
+// These are limits for the beginning and the end of a stream.
 const (
 	dialTimeout    = 10 * time.Second
 	answerTimeout  = 30 * time.Second
-	maxRefusal     = 64 << 10        // bytes of a refusal that the client gets
+	maxRefusal     = 64 << 10        // the client gets at most this many bytes of a refusal
 	lingerAfterEnd = 2 * time.Second // time for a client to read the runtime's last output
 )
 
@@ -177,7 +177,7 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 func join(client net.Conn, in io.Reader, up *upstream) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, _ = io.Copy(up.Conn, in) // the stream's protocol itself reports errors
+		_, _ = io.Copy(up.Conn, in) // errors are part of the stream's own protocol
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)

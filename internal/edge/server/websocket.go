@@ -29,7 +29,7 @@ import (
 
 // Names and limits of the two WebSocket protocols that the server translates.
 const (
-	tunnelPrefix = "SPDY/3.1+" // followed by a port-forward protocol of SPDY, whose bytes go in binary messages
+	tunnelPrefix = "SPDY/3.1+" // followed by a port-forward protocol of SPDY, whose bytes are sent in binary messages
 	tunnelSuffix = ".k8s.io"
 
 	// maxMessage bounds a message of a client. Messages of kubectl have at most 32 KiB.
@@ -44,7 +44,7 @@ func speaksV5(r *http.Request) bool {
 	return isWebSocket(r) && slices.Contains(subprotocols(r), remoteproto.StreamProtocolV5Name)
 }
 
-// tunnelled lists the port-forward protocols that a client offers to speak in SPDY through a WebSocket.
+// tunnelled lists the port-forward protocols of SPDY that a client offers to tunnel through a WebSocket.
 func tunnelled(r *http.Request) (list []string) {
 	if !isWebSocket(r) {
 		return nil
@@ -191,7 +191,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	c.end(err)
 }
 
-// given makes client-go speak SPDY over an existing connection.
+// given is a dialer that makes client-go use an existing connection for SPDY.
 type given struct{ up *upstream }
 
 func (g *given) RoundTrip(*http.Request) (*http.Response, error) { return g.up.answer, nil }
@@ -200,8 +200,7 @@ func (g *given) NewConnection(*http.Response) (httpstream.Connection, error) {
 	return spdy.NewClientConnectionWithPings(g.up, pingUpstream)
 }
 
-// channels carries the streams of a command in the messages of a WebSocket. The first byte of a message names the
-// stream.
+// channels transports the streams of a command in the messages of a WebSocket. The first byte of a message names the stream.
 type channels struct {
 	ws      *websocket.Conn
 	streams Streams
@@ -226,7 +225,7 @@ func newChannels(ws *websocket.Conn, s Streams) *channels {
 	return c
 }
 
-// close ends everything that waits for the client.
+// close ends all waits for the client.
 func (c *channels) close() {
 	c.once.Do(func() {
 		close(c.done)
@@ -280,14 +279,15 @@ func (c *channels) receive() {
 		c.used.touch()
 		switch data := m[1:]; m[0] {
 		case remoteproto.StreamStdIn:
-			// The pipe is closed if the command no longer reads its input. Its end goes to the client as a status.
+			// If the command no longer reads its input, the pipe is closed and Write fails. The error is ignored, because the
+			// client gets the command's end as a status.
 			if c.streams.Stdin && len(data) > 0 {
 				_, _ = c.stdinW.Write(data)
 			}
 		case remoteproto.StreamResize:
 			var size remotecommand.TerminalSize
 			if !c.streams.TTY || json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
-				continue // without a terminal nobody reads sizes, and the messages after this one would wait
+				continue // without a terminal sizes are dropped: nobody reads them, and later messages would wait
 			}
 			select {
 			case c.sizes <- size:
@@ -343,12 +343,12 @@ func (c *channels) end(err error) {
 		time.Now().Add(lastWordsTime))
 	// The client reads the result and closes. Closing at once here could lose the result.
 	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
-	_ = c.stdinR.Close() // discard further input
+	_ = c.stdinR.Close() // discards further input
 	t := time.NewTimer(lingerAfterEnd)
 	defer t.Stop()
 	select {
 	case <-c.gone:
-	case <-t.C: // receive waits to hand on a size that nobody reads
+	case <-t.C: // receive may be blocked on a terminal size that nobody reads, so do not wait for ever
 	}
 }
 
@@ -386,7 +386,7 @@ func (w channelWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sizeQueue gives the terminal's sizes to client-go.
+// sizeQueue passes the terminal's sizes to client-go.
 type sizeQueue struct{ c *channels }
 
 func (q sizeQueue) Next() *remotecommand.TerminalSize {

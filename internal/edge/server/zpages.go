@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The API group of the objects that /flagz and /statusz answer with, and its versions, the newest first.
+// zGroup is the API group of the answers of /flagz and /statusz. Its versions follow, the newest first.
 const zGroup = "config.k8s.io"
 
 var zVersions = []string{"v1beta1", "v1alpha1"}
@@ -23,14 +23,14 @@ var zVersions = []string{"v1beta1", "v1alpha1"}
 // component is the name of the process on these pages. It is the name that readers of a kubelet's pages expect.
 const component = "kubelet"
 
-// flagz is the object that /flagz answers with.
+// flagz is the object in the answer of /flagz.
 type flagz struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        zMeta             `json:"metadata"`
 	Flags           map[string]string `json:"flags,omitempty"`
 }
 
-// statusz is the object that /statusz answers with.
+// statusz is the object in the answer of /statusz.
 type statusz struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        zMeta       `json:"metadata"`
@@ -45,7 +45,7 @@ type zMeta struct {
 	Name string `json:"name"`
 }
 
-// serveFlagz answers /flagz: the flags in effect, one a line, or as an object.
+// serveFlagz answers /flagz: the flags in effect, one per line, or as an object.
 func (s *Server) serveFlagz(w http.ResponseWriter, r *http.Request) {
 	f := flagz{Metadata: zMeta{component}, Flags: s.cfg.Sources.Flags()}
 	serveZ(w, r, "Flagz", &f.TypeMeta, &f, func() {
@@ -117,7 +117,7 @@ func serveZ(w http.ResponseWriter, r *http.Request, kind string, head *metav1.Ty
 	_, _ = w.Write(body) // an error means that the client is gone
 }
 
-// negotiateZ returns the first of the client's media types that the page has, with a version, or with "" for text.
+// negotiateZ returns the first of the client's media types that the page supports, and the version of the object, or "" for text.
 func negotiateZ(accept []string, kind string) (media, version string, ok bool) {
 	asked := false
 	for _, h := range accept {

@@ -40,7 +40,7 @@ type API struct {
 	Pods     Pods
 	NodeName string
 	Target   Target
-	// Observe, if set, also gets each object (the status writer takes it as a newer base).
+	// Observe, if set, also gets each object (the status writer needs the newest one).
 	Observe func(*v1.Pod)
 	// Log gets errors about objects that cannot be pods, and about failed tries.
 	Log *slog.Logger
@@ -53,7 +53,7 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// follower passes on what is listed and watched; it keeps no pods.
+// follower passes on the listed and watched pods and keeps none.
 type follower struct {
 	*API
 	only string

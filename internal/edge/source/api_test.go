@@ -24,8 +24,8 @@ func (t *taken) Replace(_ pod.Source, pods []*v1.Pod) {
 func (t *taken) Upsert(_ pod.Source, p *v1.Pod) { t.uids = append(t.uids, p.UID) }
 func (t *taken) Delete(pod.Source, *v1.Pod)     {}
 
-// Names and UIDs become paths and keys. An object without them, or with ones that lead to other paths, is not taken as
-// a pod, and does not keep other pods from being taken.
+// Names and UIDs become paths and keys. An object without them, or whose name or UID would lead to other paths, is ignored, and
+// does not affect other pods.
 func TestWhatCannotBeAPodIsIgnored(t *testing.T) {
 	t.Parallel()
 	of := func(ns, name, uid string) *v1.Pod {

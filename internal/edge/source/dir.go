@@ -15,6 +15,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/wherry-node/wherry/internal/base/filewatch"
 	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -38,48 +39,107 @@ type Dir struct {
 	Period time.Duration
 	// Watch makes the kernel report changes (inotify).
 	Watch bool
+	// Places, if set, gives Dir another place while it runs. Dir changes to the new place when a file or directory exists there.
+	// Until then it continues with the old place. The pods of the old place stay until the files of the new place are read.
+	Places <-chan Place
+}
+
+// Place is the path that a Dir reads, and how often.
+type Place struct {
+	Path   string
+	Period time.Duration
 }
 
 // Run reads until ctx ends.
 func (d *Dir) Run(ctx context.Context) error {
-	s := &scan{Dir: d, held: newManifests(d.Config, pod.SourceFile), taken: map[string]text{}, coming: map[string]sighting{}, removed: map[string]bool{}, passed: map[string]bool{}}
-	var w *watcher
+	r := &reading{scan: d.at(d.Path, d.Period)}
 	if d.Watch {
-		w = newWatcher(d.Path, d.Log)
-		defer w.close()
+		var err error
+		if r.w, err = filewatch.New(d.Path); err != nil {
+			d.Log.Warn("cannot watch the static pods' files, reading them periodically instead", "path", d.Path, "err", err)
+		}
+		defer r.w.Close()
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	soon := true // the timer is about to fire
+	r.timer = time.NewTimer(0)
+	defer r.timer.Stop()
+	r.soon = true // the timer is about to fire
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case e := <-w.events():
+		case e := <-r.w.Events():
 			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-				s.lost(e.Name)
+				r.scan.lost(e.Name)
 			}
-			if !soon && w.concerns(e.Name) {
-				soon = true
-				timer.Reset(gather)
+			if r.w.Concerns(e.Name) {
+				r.hurry()
 			}
-			continue
-		case <-w.errors(): // events were lost
-			if !soon {
-				soon = true
-				timer.Reset(gather)
-			}
-			continue
-		case <-timer.C:
+		case <-r.w.Errors(): // events were lost
+			r.hurry()
+		case p := <-d.Places:
+			r.send(p)
+		case <-r.timer.C:
+			r.read()
 		}
-		w.follow()
-		wait := d.Period
-		if s.look() {
-			wait = settle
-		}
-		soon = false
-		timer.Reset(wait)
 	}
+}
+
+// at returns a scan of a place that was not read before.
+func (d *Dir) at(path string, period time.Duration) *scan {
+	here := *d
+	here.Path, here.Period = path, period
+	return &scan{Dir: &here, held: newManifests(d.Config, pod.SourceFile), taken: map[string]text{}, coming: map[string]sighting{}, removed: map[string]bool{}, passed: map[string]bool{}}
+}
+
+// reading is the state of Run.
+type reading struct {
+	scan  *scan
+	w     *filewatch.Watcher // nil: the kernel reports nothing
+	timer *time.Timer
+	soon  bool   // the timer fires within gather
+	next  string // the path to change to when it exists; "": no change waits
+}
+
+// hurry makes the next reading come soon.
+func (r *reading) hurry() {
+	if !r.soon {
+		r.soon = true
+		r.timer.Reset(gather)
+	}
+}
+
+// send receives another place.
+func (r *reading) send(p Place) {
+	r.scan.Period, r.next = p.Period, p.Path
+	if p.Path == r.scan.Path {
+		r.next = ""
+	}
+	if r.next != "" {
+		r.scan.Log.Info("static pods come from another path as soon as it exists", "path", p.Path, "now", r.scan.Path)
+	}
+	r.hurry()
+}
+
+// read reads all files once and sets the timer for the next reading.
+func (r *reading) read() {
+	if r.next != "" {
+		if _, err := os.Stat(r.next); err == nil {
+			r.scan, r.next = r.scan.at(r.next, r.scan.Period), ""
+			r.scan.Log.Info("static pods come from another path", "path", r.scan.Path)
+		}
+	}
+	paths := []string{r.scan.Path}
+	if r.next != "" {
+		paths = append(paths, r.next)
+	}
+	r.w.SetPaths(paths...)
+	r.w.Follow()
+	wait := r.scan.Period
+	if r.scan.look() {
+		wait = settle
+	}
+	r.soon = false
+	r.timer.Reset(wait)
 }
 
 // text identifies the content of a file. The zero value means that the file does not exist.
@@ -88,7 +148,7 @@ type text struct {
 	sum   [sha256.Size]byte
 }
 
-// sighting is a text that does not count yet, with the time of its first reading.
+// sighting is content that does not count yet, with the time when it was first read.
 type sighting struct {
 	text
 	since time.Time
@@ -100,11 +160,11 @@ type scan struct {
 	held     *manifests
 	taken    map[string]text // the content that counts
 	coming   map[string]sighting
-	removed  map[string]bool // the file that counts was removed; a file with the same content is a new one
+	removed  map[string]bool // the file was removed; a file with the same content would be a new one
 	passed   map[string]bool // existing files whose names are not a manifest's, already logged
 	answered bool
-	absent   bool // the path does not exist, and that was logged
-	broken   bool // something could not be read, and that was logged
+	absent   bool // the path does not exist, and this was logged
+	broken   bool // something could not be read, and this was logged
 }
 
 // look reads all files once and publishes the content of those that have settled. It reports whether some have not.
@@ -124,14 +184,14 @@ func (s *scan) look() (unsettled bool) {
 		now, data, err := s.read(name)
 		if err != nil {
 			failed, changed = true, true
-			delete(s.taken, name) // take the file again later, even with the same content
+			delete(s.taken, name) // so that the file is used again later, even with the same content
 			s.held.wrong(name, fmt.Errorf("read %s: %w; make it readable, or remove it", name, err))
 			continue
 		}
 		switch {
 		case now == s.taken[name] && s.removed[name]:
 			unsettled = true
-			if s.settled(name, now) { // the pods of the removed file end first
+			if s.settled(name, now) { // so that the pods of the removed file end first
 				s.take(name, text{}, nil)
 				changed = true
 			}
@@ -266,89 +326,4 @@ func (s *scan) say(what string, err error) {
 		s.broken = true
 		s.Log.Error(what, "path", s.Path, "err", err)
 	}
-}
-
-// watcher gets the kernel's events about a path that may come and go. A nil watcher gets none.
-type watcher struct {
-	path string
-	w    *fsnotify.Watcher
-}
-
-// newWatcher returns nil if the kernel cannot watch: the periodic reading finds changes, too.
-func newWatcher(path string, log interface{ Warn(string, ...any) }) *watcher {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		log.Warn("cannot watch the static pods' files, reading them periodically instead", "path", path, "err", err)
-		return nil
-	}
-	return &watcher{path: filepath.Clean(path), w: w}
-}
-
-func (w *watcher) close() {
-	if w != nil {
-		_ = w.w.Close()
-	}
-}
-
-func (w *watcher) events() <-chan fsnotify.Event {
-	if w == nil {
-		return nil
-	}
-	return w.w.Events
-}
-
-func (w *watcher) errors() <-chan error {
-	if w == nil {
-		return nil
-	}
-	return w.w.Errors
-}
-
-// concerns reports whether an event may be about the path: below it, in a directory above it, or about the link by
-// which a mounted ConfigMap replaces all its files.
-func (w *watcher) concerns(name string) bool {
-	return name == w.path || strings.HasPrefix(name, w.path+"/") || strings.HasPrefix(w.path, strings.TrimSuffix(name, "/")+"/") ||
-		filepath.Dir(name) == filepath.Dir(w.path) && strings.HasPrefix(filepath.Base(name), "..")
-}
-
-// follow watches the path and the nearest existing directory above it. The path may be created, or replaced by another
-// of the same name, which a watch of the old one does not report. No event reports a directory that was made between
-// the look and the watch, so follow looks again until it finds only what it watches.
-func (w *watcher) follow() {
-	if w == nil {
-		return
-	}
-	for want := w.nearest(); ; {
-		for _, at := range w.w.WatchList() {
-			if !slices.Contains(want, at) {
-				_ = w.w.Remove(at)
-			}
-		}
-		for _, at := range want {
-			_ = w.w.Add(at) // also if it is watched: the name may belong to another directory now
-		}
-		now := w.nearest()
-		if slices.Equal(want, now) {
-			return
-		}
-		want = now
-	}
-}
-
-// nearest returns the directories to watch, the upper one first, so that its events cover what happens to the path from
-// then on.
-func (w *watcher) nearest() (dirs []string) {
-	for at := w.path; ; at = filepath.Dir(at) {
-		if st, err := os.Stat(at); err == nil && st.IsDir() {
-			dirs = append(dirs, at)
-			if at != w.path {
-				break
-			}
-		}
-		if at == filepath.Dir(at) {
-			break
-		}
-	}
-	slices.Reverse(dirs)
-	return dirs
 }

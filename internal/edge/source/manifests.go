@@ -26,9 +26,9 @@ type Config struct {
 	Objects Objects
 	// Wrong, if set, gets each error in the manifests once, in addition to the log.
 	Wrong func(err error)
-	// Missing, if set, lists the objects that a pod refers to and that no manifest of this node has. It is called after
-	// Objects has the new state. A pod with missing objects is refused: with the node's identity, it could read objects
-	// of the API server that the author of the manifest may not read. nil: pods wait for what is missing.
+	// Missing, if set, lists the objects that a pod refers to and that no manifest of this node has. It is called after Objects
+	// has the new state. A pod with missing objects is refused: with the node's identity, it could read objects of the API server
+	// that the author of the manifest may not read. nil: a pod waits for its missing objects.
 	Missing func(p *v1.Pod) []string
 	// Doubt, if set, is called before each answer. It says whether the manifests contain errors where the source has
 	// never read a correct version: an earlier agent may have run pods from there.
@@ -52,16 +52,16 @@ type manifests struct {
 type part struct {
 	out    *manifest.Manifest
 	kept   bool // some objects are from an earlier reading
-	doubt  bool // it has had errors since before the source's first complete answer
+	doubt  bool // the part has had errors since before the source's first complete answer
 	wrongs []error
-	misses bool // like doubt, for a pod that has been refused for missing objects since then
+	misses bool // like doubt, for a pod that has been refused because of missing objects since then
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
 	return &manifests{cfg: cfg, source: src, parts: map[string]*part{}, said: map[string]bool{}}
 }
 
-// put takes the new content of a part. If it has errors, the objects that are missing in it stay as they were: an
+// put stores the new content of a part. If the content has errors, objects that are missing in it stay as they were, because an
 // unreadable pod is not a deleted one.
 func (m *manifests) put(name string, data []byte) {
 	decoded := manifest.Decode(m.label(name), data)
@@ -78,7 +78,7 @@ func (m *manifests) put(name string, data []byte) {
 		decoded.Pods[i] = origin.Static(p)
 		for _, was := range old.out.Pods {
 			if was.UID == p.UID && was.Annotations[pod.AnnotationHash] == p.Annotations[pod.AnnotationHash] {
-				decoded.Pods[i] = was // keep the time when it was first seen
+				decoded.Pods[i] = was // keeps the time when the pod was first seen
 			}
 		}
 	}
@@ -158,8 +158,7 @@ func (m *manifests) publish(whole bool) {
 	}
 }
 
-// judge returns the pods that count, reports errors, and says whether there is a part with errors that was never read
-// correctly.
+// judge returns the pods that count, reports the errors, and returns whether a part with errors has never been read correctly.
 func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
 	wrongs := map[string]bool{}
 	names, uids := map[string]string{}, map[string]string{}
@@ -197,7 +196,8 @@ func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
 	return pods, doubt
 }
 
-// missing returns what a pod lacks. A pod that was published before goes on without it.
+// missing returns the objects that a pod refers to and that no manifest has. A pod that was published before continues without
+// them, so for it the result is nil.
 func (m *manifests) missing(p *v1.Pod) []string {
 	if m.cfg.Missing == nil || m.given[p.UID] {
 		return nil
@@ -205,7 +205,7 @@ func (m *manifests) missing(p *v1.Pod) []string {
 	return m.cfg.Missing(p)
 }
 
-// say reports an error once, until it is mended.
+// say reports an error once, until the error is gone.
 func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
 	wrongs[err.Error()] = true
 	if m.said[err.Error()] {

@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wanted is a Target like podset.Set, and the Objects beside it.
+// wanted is a Target like podset.Set, and an Objects.
 type wanted struct {
 	mu       sync.Mutex
 	answered bool
@@ -286,8 +286,9 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 	})
 }
 
-// The same, with events of the kernel: for a file, for a directory that is made later, and for one that is replaced.
-func TestDirIsToldOfChanges(t *testing.T) {
+// With events of the kernel, the source notices changes of a file, of a directory that is created later, and of one that is
+// replaced.
+func TestDirNoticesChanges(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	dir := filepath.Join(top, "later", "manifests")
@@ -333,7 +334,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("removed", "c-n i:1")
-	// A file is removed and comes back at once with the same content: its pod ends and starts anew.
+	// If a file is removed and comes back at once with the same content, its pod ends and starts anew.
 	c := filepath.Join(dir, "c.yaml")
 	for what, back := range map[string]func() error{
 		"removed and written": func() error { return errors.Join(os.Remove(c), os.WriteFile(c, []byte(podText("c", "i:1")), 0o600)) },
@@ -353,7 +354,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 			t.Errorf("%s: its pod was taken away %d times, want once", what, n)
 		}
 	}
-	// A file that is replaced by a rename, or written in place, was never away.
+	// A file that is replaced by a rename, or written in place, does not count as removed.
 	before, replaces := w.emptied(), w.replaced()
 	write(t, c, podText("c", "i:1"))
 	write(t, filepath.Join(top, "draft"), podText("c", "i:1"))
@@ -367,35 +368,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	}
 }
 
-// A directory that is made just as the watch begins is never missed: either the watcher finds it, or an event reports
-// it.
-func TestWatcherMissesNothing(t *testing.T) {
-	t.Parallel()
-	for i := range 100 {
-		top := t.TempDir()
-		path := filepath.Join(top, "a", "b", "manifests")
-		w := newWatcher(path, slog.New(slog.DiscardHandler))
-		if w == nil {
-			t.Skip("the kernel gives no more inotify instances")
-		}
-		made := make(chan error, 1)
-		go func() { made <- os.MkdirAll(path, 0o700) }()
-		w.follow()
-		if err := <-made; err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Contains(w.w.WatchList(), path) {
-			select {
-			case <-w.events():
-			case <-time.After(2 * time.Minute):
-				t.Fatalf("run %d: %s is there, watched is %q and nothing was told", i, path, w.w.WatchList())
-			}
-		}
-		w.close()
-	}
-}
-
-// server is a web server that a function plays.
+// server is a web server whose answers come from a function.
 type server func(r *http.Request) (*http.Response, error)
 
 func (s server) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }

@@ -109,7 +109,7 @@ func (s *poll) ask(ctx context.Context) {
 	s.held.publish(s.whole)
 }
 
-// get returns nil data if the server answers that nothing has changed.
+// get requests the manifest. It returns nil data if the server answers that nothing has changed.
 func (s *poll) get(ctx context.Context) (data []byte, etag string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL.URL, nil)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *poll) get(ctx context.Context) (data []byte, etag string, err error) {
 	resp, err := s.client.Do(req)
 	if err != nil {
 		var ue *url.Error
-		if errors.As(err, &ue) { // it repeats the URL
+		if errors.As(err, &ue) { // url.Error repeats the URL, which may have secrets
 			err = ue.Err
 		}
 		return nil, "", err

@@ -13,7 +13,7 @@ func TestURLSendsItsHeadersToNoOtherHost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, to string
-		secrets  bool // whether the second request has them
+		secrets  bool // whether the second request has the headers
 	}{
 		{"same host", "https://host/other", true},
 		{"same host, relative", "/other", true},

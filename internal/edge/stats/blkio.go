@@ -8,12 +8,22 @@ import (
 	"strings"
 )
 
-// ioUsage is what a group read from and wrote to one device.
+// ioUsage has the I/O of a control group on one device.
 type ioUsage struct {
 	device                                  string // its path in /dev
 	major, minor                            string
 	bytes                                   []operation // in the kernel's order
 	readBytes, writtenBytes, reads, written uint64
+	costs                                   [len(ioCosts)]*uint64 // microseconds; nil: the kernel does not report them
+}
+
+// ioCosts are the values that the kernel's I/O cost controller reports for a device (iocost, control groups v2 only), by the
+// names of their metrics. In io.stat the names have the prefix "cost.".
+var ioCosts = [...]struct{ name, help string }{
+	{"usage", "Seconds of the device's time that the I/O cost, as the kernel estimates it"},
+	{"wait", "Seconds that I/O waited because its share of the device was used up"},
+	{"indebt", "Seconds in which the container owed the device time"},
+	{"indelay", "Seconds for which the container was slowed down because it owed the device time"},
 }
 
 // operation is a kind of I/O by its name in control groups v1: Read, Write, Sync, Async, Discard, Total.
@@ -22,10 +32,11 @@ type operation struct {
 	bytes uint64
 }
 
-// maxDevices bounds the rows of a group. On a machine with more devices, the metrics show the first ones.
+// maxDevices bounds the devices of a control group in the metrics. On a machine with more devices, the metrics have the first
+// ones.
 const maxDevices = 256
 
-// io reads what the group read and wrote, by device.
+// io reads the control group's I/O by device.
 func (r *reader) io() []ioUsage {
 	byDevice := map[string]*ioUsage{}
 	at := func(number string) *ioUsage {
@@ -69,7 +80,7 @@ func (r *reader) io() []ioUsage {
 	return out
 }
 
-// blkio reads lines such as "8:0 Read 4096". It skips the sum over all devices, which has no device.
+// blkio calls row for each line such as "8:0 Read 4096". It skips the line with the sum over all devices.
 func (r *reader) blkio(file string, row func(number, operation string, n uint64)) {
 	text, _ := r.text("blkio", file)
 	for line := range strings.Lines(text) {
@@ -94,6 +105,13 @@ func (d *ioUsage) set(key string, n uint64) {
 	case "wios":
 		d.written = n
 	}
+	if name, ok := strings.CutPrefix(key, "cost."); ok {
+		for i := range ioCosts {
+			if ioCosts[i].name == name {
+				d.costs[i] = &n
+			}
+		}
+	}
 }
 
 func (d *ioUsage) transferred(name string, bytes uint64) {
@@ -106,7 +124,7 @@ func (d *ioUsage) transferred(name string, bytes uint64) {
 	}
 }
 
-// deviceName turns 253:0 into /dev/vda.
+// deviceName returns the path of a device, for example /dev/vda for 253:0.
 func deviceName(host, number string) string {
 	link, err := os.Readlink(filepath.Join(host, "sys/dev/block", number))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// labels are the labels of one row, in the order container, id, image, name, namespace, pod.
+// labels are the labels of one metric, in the order container, id, image, name, namespace, pod.
 type labels [6]string
 
 func (l labels) with(extra ...string) []string { return append(slices.Clone(l[:]), extra...) }
@@ -52,6 +52,10 @@ func (s *Stats) machineMetrics(f *cadvisorFamilies, out sink) {
 	}
 	out.put(f.machineError, time.Time{}, 0)
 	out.put(f.machineCPUs, time.Time{}, float64(m.CPUs), ids...)
+	if m.Cores > 0 {
+		out.put(f.machineCores, time.Time{}, float64(m.Cores), ids...)
+		out.put(f.machineSockets, time.Time{}, float64(m.Sockets), ids...)
+	}
 	out.put(f.machineMemory, time.Time{}, float64(m.MemoryBytes), ids...)
 	out.put(f.machineSwap, time.Time{}, float64(m.SwapBytes), ids...)
 	out.put(f.version, time.Time{}, 1, m.KernelVersion, m.OSImage, "", s.cfg.Version, "")
@@ -67,7 +71,7 @@ type scene struct {
 
 func (v *scene) pod(p *podReading) {
 	group := p.group
-	if group == "" { // without control groups, each pod still needs an id of its own
+	if group == "" { // without control groups, each pod still needs a value for the label id
 		group = "/pod" + string(p.ref.UID)
 	}
 	v.group(group, &p.usage, labels{1: group, 4: p.ref.Namespace, 5: p.ref.Name}, p.created)
@@ -135,6 +139,9 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 	}
 	for _, d := range file.io() {
 		out.put(f.fsReadBytes, at, float64(d.readBytes), l.with(d.device)...)
+		for i := range d.costs {
+			out.opt(f.ioCost[i], at, d.costs[i], 1e6, l.with(d.device)...)
+		}
 		out.put(f.fsWrittenBytes, at, float64(d.writtenBytes), l.with(d.device)...)
 		out.put(f.fsReads, at, float64(d.reads), l.with(d.device)...)
 		out.put(f.fsWrites, at, float64(d.written), l.with(d.device)...)

@@ -18,6 +18,8 @@ type cadvisorFamilies struct {
 	processes, threads, threadsMax, descriptors, sockets, ulimits, blkio                         family
 	specPeriod, specQuota, specShares, specMemory, specSwap, specReservation                     family
 	psiCPUFull, psiCPUSome, psiMemoryFull, psiMemorySome, psiIOFull, psiIOSome                   family
+	machineCores, machineSockets                                                                 family
+	ioCost                                                                                       [len(ioCosts)]family
 	machineCPUs, machineMemory, machineSwap, machineError, version, containerError               family
 }
 
@@ -85,6 +87,8 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		specReservation: gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation; 0: none"),
 
 		machineCPUs:    machine("machine_cpu_cores", "Logical CPU cores"),
+		machineCores:   machine("machine_cpu_physical_cores", "Physical CPU cores"),
+		machineSockets: machine("machine_cpu_sockets", "CPU sockets"),
 		machineMemory:  machine("machine_memory_bytes", "Memory of the machine"),
 		machineSwap:    machine("machine_swap_bytes", "Swap of the machine"),
 		machineError:   newFamily(prometheus.GaugeValue, "machine_scrape_error", "1 if the machine could not be measured, else 0"),
@@ -93,6 +97,9 @@ func newCadvisorFamilies() *cadvisorFamilies {
 			"kernelVersion", "osVersion", "dockerVersion", "cadvisorVersion", "cadvisorRevision"),
 	}
 	f.disk = newDiskFamilies(counter, gauge)
+	for i, c := range ioCosts {
+		f.ioCost[i] = counter("container_fs_io_cost_"+c.name+"_seconds_total", c.help, "device")
+	}
 	f.setNetwork(counter)
 	f.setPressure(counter)
 	return f
@@ -120,7 +127,7 @@ func (f *cadvisorFamilies) setPressure(counter func(name, help string, extra ...
 
 // networkHelp returns the help text of a counter of network interfaces, for example "Packets received that were dropped".
 func networkHelp(dir, what string) string {
-	done := dir + "d" // received
+	done := dir + "d" // for example "received"
 	if dir == "transmit" {
 		done = "transmitted"
 	}

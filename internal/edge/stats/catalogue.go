@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -27,6 +27,21 @@ type MetricsConfig struct {
 	// PullRecords counts the intents and records of image pulls on disk. It is called when the metrics are read; nil:
 	// they are absent.
 	PullRecords func() (intents, records int)
+	// Tally counts pods and resizes, and Startup has the times of the node's start. They are called when the metrics are
+	// read; nil: these metrics are absent.
+	Tally   func() Tally
+	Startup func() Startup
+	// CgroupVersion returns 1 or 2, or 0 if it is not known; nil: the metric is absent.
+	CgroupVersion func() int
+	// Gates are the feature gates.
+	Gates []Gate
+}
+
+// Gate is a feature gate of Kubernetes.
+type Gate struct {
+	Name  string
+	Stage string // ALPHA, BETA, DEPRECATED; "" for a feature that is generally available
+	On    bool
 }
 
 // Metrics holds the agent's own metrics, under the names that the usual dashboards and alerts know. Its methods may be
@@ -47,60 +62,83 @@ type Metrics struct {
 	startedContainers, startedContainerErrs *prometheus.CounterVec
 	endedContainers                         *prometheus.CounterVec
 	pull                                    *prometheus.HistogramVec
-	ensured, verified                       *prometheus.CounterVec // images
+	ensured, verified                       *prometheus.CounterVec // counters of images
 	evictions, rejections, restarted        *prometheus.CounterVec
 	collected                               *prometheus.CounterVec
 	probeLate, plugins, evictionAge         *prometheus.HistogramVec
 	pluginErrors                            *prometheus.CounterVec
+	pluginConfig                            *prometheus.GaugeVec
+
+	lives       lives
+	resizes     resizes
+	networkSeen atomic.Bool // firstNetwork is set
 }
 
 // NewMetrics makes the metrics and registers them.
 func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
-	m := &Metrics{}
+	m := &Metrics{lives: newLives(), resizes: newResizes()}
 	m.makePods()
 	m.makeRuntime()
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
-		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.evictionAge, m.collected, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.evictionAge, m.collected, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, m.pluginConfig, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
+	all = append(append(all, m.lives.collectors()...), m.resizes.collectors()...)
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
 	}
 	if cfg.PullRecords != nil {
 		all = append(all, collector{func(out sink) { countPullRecords(cfg.PullRecords, out) }})
 	}
+	if cfg.Tally != nil {
+		all = append(all, collector{func(out sink) { countTally(cfg.Tally, out) }})
+	}
+	if cfg.Startup != nil {
+		all = append(all, collector{func(out sink) { countStartup(cfg.Startup, out) }})
+	}
+	if cfg.CgroupVersion != nil {
+		all = append(all, collector{func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})
+	}
+	if len(cfg.Gates) > 0 {
+		all = append(all, enabled(cfg.Gates))
+	}
 	if cfg.Process {
 		all = append(all, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	}
+	return m, register(cfg.Registerer, all...)
+}
+
+// register registers metrics of the agent.
+func register(reg prometheus.Registerer, all ...prometheus.Collector) error {
 	for _, c := range all {
-		if err := cfg.Registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register the agent's metrics: %w", err)
+		if err := reg.Register(c); err != nil {
+			return fmt.Errorf("register the agent's metrics: %w", err)
 		}
 	}
-	return m, nil
+	return nil
 }
 
 func (m *Metrics) makePods() {
-	minutes := []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
-	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from when the node first saw a pod until all its containers ran", minutes)
+	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from when the node first saw a pod until all its containers ran", podStartBuckets())
 	m.podWorkerStart = histogram("kubelet_pod_worker_start_duration_seconds", "Seconds from when the node first saw a pod until its worker's first turn", prometheus.DefBuckets)
 	m.podStatusSync = histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status until the API server had accepted it",
 		[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})
 	m.podWorker = histograms("kubelet_pod_worker_duration_seconds", "Seconds that a turn of a pod's worker took", prometheus.DefBuckets, "operation_type")
-	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes that the agent asked the runtime to start"})
-	m.startedPodErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started"})
-	m.startedOwn = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Sandboxes with a user namespace that the agent asked the runtime to start"})
-	m.startedOwnErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Pods with a user namespace whose sandbox or first containers could not be started"})
+	m.startedPods = counter("kubelet_started_pods_total", "Sandboxes that the agent asked the runtime to start")
+	m.startedPodErrors = counter("kubelet_started_pods_errors_total", "Sandboxes that could not be started")
+	m.startedOwn = counter("kubelet_started_user_namespaced_pods_total", "Sandboxes with a user namespace that the agent asked the runtime to start")
+	m.startedOwnErrors = counter("kubelet_started_user_namespaced_pods_errors_total", "Pods with a user namespace whose sandbox or first containers could not be started")
 	m.startedContainers = counters("kubelet_started_containers_total", "Containers that the agent asked the runtime to start", "container_type")
 	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
 	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds that an image pull took, by size of the image",
-		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
+		[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes")
 	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images that containers needed, by pull policy, by whether the image was present, and by whether it had to be pulled", "pull_policy", "present_locally", "pull_required")
 	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Checks whether a pod may use an image that is present, by result", "result")
 	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds that a run of a credential provider plugin took", prometheus.DefBuckets, "plugin_name")
 	m.pluginErrors = counters("kubelet_credential_provider_plugin_errors_total", "Runs of credential provider plugins that failed", "plugin_name")
+	m.pluginConfig = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info", Help: "Always 1; the label has the hash of the configuration of credential provider plugins that is in use"}, []string{"hash"})
 	m.evictions = counters("kubelet_evictions", "Pods that the node evicted, by the signal that was over its threshold", "eviction_signal")
 	m.evictionAge = histograms("kubelet_eviction_stats_age_seconds", "Seconds between the measurement and the eviction of a pod, by signal", prometheus.DefBuckets, "eviction_signal")
 	m.collected = counters("kubelet_image_garbage_collected_total", "Images removed because nothing used them, by reason: age or space", "reason")
@@ -113,15 +151,23 @@ func (m *Metrics) makePods() {
 func (m *Metrics) makeRuntime() {
 	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds that a relist took: listing all pods of the runtime", prometheus.DefBuckets)
 	m.relistInterval = histogram("kubelet_pleg_relist_interval_seconds", "Seconds between relists", prometheus.DefBuckets)
-	m.lastSeen = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "When the last relist succeeded, in seconds since the epoch"})
+	m.lastSeen = gauge("kubelet_pleg_last_seen_seconds", "When the last relist succeeded, in seconds since the epoch")
 	// It stays 0: an event only marks a pod for inspection, and no mark is ever dropped. Dashboards expect the metric.
-	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Runtime events that were dropped; always 0"})
+	m.discarded = counter("kubelet_pleg_discard_events", "Runtime events that were dropped; always 0")
 	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")
 	m.operationErrors = counters("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed", "operation_type")
 	m.operationTime = histograms("kubelet_runtime_operations_duration_seconds", "Seconds that calls to the container runtime took", wide, "operation_type")
 	m.sandboxTime = histograms("kubelet_run_podsandbox_duration_seconds", "Seconds that RunPodSandbox calls took", prometheus.DefBuckets, "runtime_handler")
 	m.sandboxErrors = counters("kubelet_run_podsandbox_errors_total", "RunPodSandbox calls that failed", "runtime_handler")
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 func histogram(name, help string, buckets []float64) prometheus.Histogram {
@@ -152,13 +198,34 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
+// enabled creates kubernetes_feature_enabled.
+func enabled(gates []Gate) prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled", Help: "1 where a feature gate of Kubernetes is on, 0 where it is off; with its stage, which is empty for a feature that is generally available"},
+		[]string{"name", "stage"})
+	for _, gate := range gates {
+		value := 0.0
+		if gate.On {
+			value = 1
+		}
+		g.WithLabelValues(gate.Name, gate.Stage).Set(value)
+	}
+	return g
+}
+
+func countCgroupVersion(read func() int, out sink) {
+	if v := read(); v != 0 {
+		out.put(newFamily(prometheus.GaugeValue, "kubelet_cgroup_version", "Version of the control groups on this machine"), time.Time{}, float64(v))
+	}
+}
+
 func countPullRecords(count func() (intents, records int), out sink) {
 	intents, records := count()
 	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pullintents", "Records on disk of image pulls that have begun and not ended"), time.Time{}, float64(intents))
 	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pulledrecords", "Records on disk of images that were pulled"), time.Time{}, float64(records))
 }
 
-// countRunning counts when the metrics are read, so that no counter has to follow every change.
+// countRunning counts the running pods and containers when the metrics are read, so that no counter has to be updated at every
+// change.
 func countRunning(pods Pods, out sink) {
 	running := newFamily(prometheus.GaugeValue, "kubelet_running_pods", "Pods that have a running sandbox")
 	states := newFamily(prometheus.GaugeValue, "kubelet_running_containers", "Containers by state", "container_state")
@@ -269,20 +336,6 @@ func (m *Metrics) ContainerEnded(kind string, exitCode int32, reason string) {
 	m.endedContainers.WithLabelValues(kind, code, endReason(reason)).Inc()
 }
 
-// other is the label of values that have no label of their own.
-const other = "other"
-
-// endReason returns the label for the reason of a container's end. It keeps the reasons of Kubernetes and of the common
-// runtimes.
-func endReason(reason string) string {
-	switch reason {
-	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted",
-		"RestartingAllContainers", "StartError", "Unknown", "seccomp killed":
-		return reason
-	}
-	return other
-}
-
 // ImagePulled records a pull; bytes is the image's size.
 func (m *Metrics) ImagePulled(bytes uint64, took time.Duration) {
 	if m != nil {
@@ -313,6 +366,14 @@ func (m *Metrics) CredentialPluginRan(name string, took time.Duration, err error
 	m.plugins.WithLabelValues(name).Observe(took.Seconds())
 	if err != nil {
 		m.pluginErrors.WithLabelValues(name).Inc()
+	}
+}
+
+// CredentialPluginsRead records the configuration of credential provider plugins that is in use, by its hash.
+func (m *Metrics) CredentialPluginsRead(hash string) {
+	if m != nil {
+		m.pluginConfig.Reset()
+		m.pluginConfig.WithLabelValues(hash).Set(1)
 	}
 }
 
@@ -351,11 +412,7 @@ func (m *Metrics) Rejected(reason string) {
 		return
 	}
 	if what, out := strings.CutPrefix(reason, "OutOf"); out {
-		switch v1.ResourceName(what) {
-		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:
-		default:
-			reason = "OutOfExtendedResources"
-		}
+		reason = "OutOf" + resourceLabel(what)
 	}
 	m.rejections.WithLabelValues(reason).Inc()
 }
@@ -382,43 +439,4 @@ func (m *Metrics) Operation(method string, took time.Duration, err error) {
 	if err != nil {
 		m.operationErrors.WithLabelValues(name).Inc()
 	}
-}
-
-// operationName returns the usual label of a CRI call: run_podsandbox for RunPodSandbox.
-func operationName(method string) string {
-	switch method {
-	case "UpdateContainerResources":
-		return "update_container"
-	case "ReopenContainerLog":
-		return "reopen_container_log"
-	}
-	method = strings.ReplaceAll(method, "PodSandbox", "Podsandbox")
-	var b strings.Builder
-	for i, r := range method {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
-}
-
-// sizeBucket returns the name of the range of an image's size.
-func sizeBucket(bytes uint64) string {
-	if bytes == 0 {
-		return "N/A"
-	}
-	const mb, gb = 1 << 20, 1 << 30
-	for _, b := range [...]struct {
-		from uint64
-		name string
-	}{
-		{100 * gb, "GT100GB"}, {50 * gb, "50GB-100GB"}, {20 * gb, "20GB-50GB"}, {10 * gb, "10GB-20GB"}, {5 * gb, "5GB-10GB"}, {gb, "1GB-5GB"},
-		{500 * mb, "500MB-1GB"}, {100 * mb, "100MB-500MB"}, {50 * mb, "50MB-100MB"}, {10 * mb, "10MB-50MB"}, {0, "0-10MB"},
-	} {
-		if bytes > b.from {
-			return b.name
-		}
-	}
-	return ""
 }

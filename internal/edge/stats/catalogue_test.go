@@ -3,24 +3,37 @@ package stats
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
-	"strings"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(),
-		PullRecords: func() (int, int) { return 1, 2 }})
+		PullRecords: func() (int, int) { return 1, 2 }, CgroupVersion: func() int { return 2 }, Gates: []Gate{{"A", "ALPHA", false}, {"B", "", true}},
+		Tally: func() Tally {
+			return Tally{
+				Desired: map[bool]int{false: 3, true: 1}, Active: map[bool]int{false: 2, true: 1}, Mirrors: 1, Ephemeral: 2,
+				Working: map[Working]int{{"sync", "desired", ""}: 3, {"terminating", "orphan", "true"}: 1}, Pending: map[string]int{"deferred": 1, "infeasible": 2}, InProgress: 1,
+			}
+		},
+		Startup: func() Startup {
+			return Startup{Boot: at(0), Began: at(10), Attempt: at(12), Registered: at(15), Ready: at(20)}
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, use := range []*Metrics{m, nil} { // a nil Metrics must take everything, too
+	for _, use := range []*Metrics{m, nil} { // the methods of a nil Metrics must do nothing
 		use.PodStarted(time.Second)
 		use.WorkerStarted(time.Second)
 		use.Turn("sync", time.Millisecond)
@@ -41,24 +54,112 @@ func TestCatalogue(t *testing.T) {
 		use.Rejected("OutOfexample.com/gpu")
 		use.Restarted(true)
 		use.Operation("RunPodSandbox", time.Second, errors.New("no"))
+		use.CredentialPluginsRead("sha256:1")
+		use.CredentialPluginsRead("sha256:2")
+		use.PodReady(5*time.Second, 2*time.Second, false, true)
+		use.PodReady(5*time.Second, 0, true, true)
+		use.PodSeen(2)
+		use.PodSeen(0)
+		use.Preempted("cpu")
+		use.Preempted("example.com/gpu")
+		use.ImageVolumes(2, false)
+		use.ImageVolumes(1, true)
+		use.SleepCut()
+		use.HookFellBack()
+		use.Inspected(time.Millisecond)
+		use.Subscribed(true)
+		use.Subscribed(false)
+		use.EventArrived(-time.Second) // the clocks of the runtime and the agent may differ
+		use.CgroupDone("create", time.Millisecond)
+		use.ResizeAsked(sizedPod("1", ""), sizedPod("2", "3"))
+		use.ResizeAsked(sizedPod("2", "3"), sizedPod("1", ""))
+		use.ResizeInfeasible("swap_limitation")
+		use.ResizeAccepted("pod_updated")
+		use.Resized(time.Second, true)
+		use.Resized(time.Second, false)
 	}
+	golden(t, "catalogue.prom", text(t, reg))
+	if _, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1"}); err == nil {
+		t.Error("one registry took two catalogues")
+	}
+}
+
+// text returns the metrics of a registry as they are served.
+func text(t *testing.T, reg *prometheus.Registry) string {
+	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
 	for _, f := range families {
-		if f.GetName() == "kubernetes_build_info" { // its labels contain the version of Go
+		if f.GetName() == "kubernetes_build_info" { // the labels of this metric contain the version of Go
 			continue
 		}
 		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "catalogue.prom", b.String())
-	if _, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1"}); err == nil {
-		t.Error("one registry took two catalogues")
+	return b.String()
+}
+
+// sizedPod returns a pod whose containers have this request and this limit of CPUs.
+func sizedPod(request, limit string) *v1.Pod {
+	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(request)}}}
+	if limit != "" {
+		c.Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse(limit)}
 	}
+	init, sidecar := c, c
+	init.Name, sidecar.Name = "init", "sidecar"
+	sidecar.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}, InitContainers: []v1.Container{init, sidecar}}}
+}
+
+// A node that the API server had before, and a node whose start is not over, show no times of stages that did not happen.
+func TestStartupOfAnAdoptedNode(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]Startup{"adopted": {Boot: at(0), Began: at(1), Attempt: at(2), Ready: at(3)}, "": {}} {
+		reg := prometheus.NewRegistry()
+		if _, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Startup: func() Startup { return s }}); err != nil {
+			t.Fatal(err)
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if strings.HasPrefix(f.GetName(), "kubelet_node_startup") {
+				t.Errorf("%s: %s is served", name, f.GetName())
+			}
+		}
+	}
+}
+
+func TestAPICalls(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	synctest.Test(t, func(t *testing.T) {
+		ends := time.Now().Add(time.Hour)
+		a, err := NewAPICalls(APIConfig{Registerer: reg, ClientEnds: func() time.Time { return ends }, ServingEnds: func() time.Time { return time.Time{} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Answered("GET", "api:6443", 200)
+		a.Answered("GET", "api:6443", 0)
+		for status := 600; status < 2000; status++ { // a server may send any number
+			a.Answered("GET", "api:6443", status)
+		}
+		a.Repeated("POST", "api:6443", 429)
+		a.Read("GET", "api:6443", time.Second, 10, 100)
+		a.Read("GET", "api:6443", time.Second, -1, 100)
+		a.Limited("GET", "api:6443", time.Second)
+		a.Authenticated(201, time.Second)
+		a.Authorized(0, time.Second)
+		a.ClientRenewalFailed()
+		a.ServingRenewalFailed()
+		a.ServingReplaced(time.Hour)
+		golden(t, "apicalls.prom", text(t, reg))
+	})
 }
 
 func TestProcessMetrics(t *testing.T) {
@@ -92,7 +193,7 @@ func TestOperationNames(t *testing.T) {
 			t.Errorf("%s is %s, want %s", method, got, want)
 		}
 	}
-	for bytes, want := range map[uint64]string{0: "N/A", 1: "0-10MB", 11 << 20: "10MB-50MB", 600 << 20: "500MB-1GB", 200 << 30: "GT100GB"} {
+	for bytes, want := range map[uint64]string{0: "N/A", 1: "0-10MB", 11 << 20: "10MB-100MB", 600 << 20: "500MB-1GB", 200 << 30: "GT100GB"} {
 		if got := sizeBucket(bytes); got != want {
 			t.Errorf("%d bytes are %s, want %s", bytes, got, want)
 		}
@@ -121,8 +222,8 @@ func TestLabelsOfStrangersAreBounded(t *testing.T) {
 	for _, f := range families {
 		series[f.GetName()] = len(f.GetMetric())
 	}
-	// 256 series for the exit codes with Error, one for all other codes, one for the reasons of runtimes, and one for
-	// OOMKilled.
+	// There may be 256 series for the exit codes with the reason Error, one for all other codes, one for all reasons of runtimes,
+	// and one for OOMKilled.
 	if ended, refused := series["kubelet_terminated_containers_total"], series["kubelet_admission_rejections_total"]; ended != 256+1+1+1 || refused != 1 {
 		t.Errorf("%d series of ends and %d of refusals", ended, refused)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// runtimeWithin is the timeout of questions to the runtime: an answer without its numbers is better than no answer.
+// runtimeWithin is the timeout of calls to the runtime. Statistics without the runtime's numbers are better than none.
 const runtimeWithin = 10 * time.Second
 
 // level says how much to measure.
@@ -97,7 +97,7 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	return r, errors.Join(errs...)
 }
 
-// running takes from an inspection the containers that run now: the newest attempt of each.
+// running returns the containers of an inspection that run now, each in its newest attempt.
 func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	p := podReading{ref: o.Ref, group: r.found.pods[o.Ref.UID]}
 	sandbox := o.NewestSandbox()
@@ -165,7 +165,7 @@ func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if lackPod && len(r.pods) > 0 {
 		resp, err := s.cfg.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		switch {
-		case status.Code(err) == codes.Unimplemented: // older runtimes: complete adds up the containers
+		case status.Code(err) == codes.Unimplemented: // older runtimes do not have this call, and complete adds up the containers instead
 		case err != nil:
 			errs = append(errs, fmt.Errorf("ask the runtime for stats of sandboxes: %w", err))
 		default:
@@ -265,8 +265,8 @@ func (s *Stats) readNode(r *reading, want level) {
 	}
 }
 
-// rate computes nanocores and drops the samples of containers that are gone. It keeps the runtime's own rate only if it
-// cannot compute one, because some runtimes report 0 for "not known yet".
+// rate computes nanocores and drops the samples of containers that are gone. It uses the runtime's rate only if it cannot compute
+// one, because some runtimes report 0 when they do not know the rate yet.
 func (s *Stats) rate(r *reading) {
 	alive := map[string]bool{}
 	one := func(key string, u *usage, since time.Time) {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Pods returns the pods of the node. It may be called concurrently. Nobody changes the result.
+// Pods returns the pods of the node. It may be called concurrently. The result must not be changed.
 type Pods interface {
 	// Observed returns the newest inspection of every pod.
 	Observed() []*pod.Observed
@@ -64,6 +64,7 @@ type Volume struct {
 // Machine describes the host. For a simulated node, it is made up.
 type Machine struct {
 	CPUs                   int
+	Cores, Sockets         int // physical ones; 0: not known
 	MemoryBytes, SwapBytes uint64
 	BootTime               time.Time
 	MachineID, SystemUUID  string
@@ -74,18 +75,17 @@ type Machine struct {
 	Tasks func() (int64, error)
 }
 
-// SystemGroup is a control group beside the pods.
+// SystemGroup is a control group outside the group of all pods.
 type SystemGroup struct {
 	Path    string    // below the mount point
-	Started time.Time // start of the service in it; zero: when the group was made
+	Started time.Time // start of the service in the group; zero: when the group was created
 }
 
-// Config configures Stats. NodeName, Pods and Log are required. The answers leave out everything whose source is
-// missing.
+// Config configures Stats. NodeName, Pods and Log are required. If a source is missing, the answers leave out its values.
 type Config struct {
 	NodeName string
 	Version  string // the agent's version, for cadvisor_version_info
-	// Machine is called for every measurement; nil: nothing is known about the host.
+	// Machine is called for every measurement; nil: the host is not known.
 	Machine func() Machine
 	Pods    Pods
 	Runtime Runtime
@@ -114,7 +114,7 @@ func (s *Stats) machine() Machine {
 	return s.cfg.Machine()
 }
 
-// Stats measures when a request comes, and answers it. Its handlers may be called concurrently.
+// Stats measures the node at each request and answers the request. Its handlers may be called concurrently.
 type Stats struct {
 	cfg    Config
 	rates  rates

@@ -60,7 +60,7 @@ func newDiskFamilies(counter, gauge func(name, help string, extra ...string) fam
 	}
 }
 
-// device writes the metrics of a whole block device. withCounts adds the numbers of reads and writes, for a group that
+// device writes the metrics of a whole block device. withCounts adds the numbers of reads and writes, for a control group that
 // has no such counters of its own.
 func (v *scene) device(device string, withCounts bool, l labels) {
 	c := deviceCounters(v.disks.s.cfg.HostRoot, device)

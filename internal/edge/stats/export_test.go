@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Update says that the golden pages are to be rewritten.
+// Update makes tests rewrite the golden pages.
 var Update = update
 
 // OnePod returns the Pods of a node with one pod.
 func OnePod() Pods { return onePod() }
 
-// Family is a metric that each scrape makes anew.
+// Family is a metric that is created anew for each scrape.
 type Family struct {
 	Kind prometheus.ValueType
 	Desc *prometheus.Desc
@@ -40,6 +40,11 @@ func familiesIn(v reflect.Value) (out []Family) {
 		case field.Type() == reflect.TypeFor[family]():
 			f := (*family)(unsafe.Pointer(field.UnsafeAddr()))
 			out = append(out, Family{f.kind, f.desc})
+		case field.Kind() == reflect.Array:
+			for i := range field.Len() {
+				f := (*family)(unsafe.Pointer(field.Index(i).UnsafeAddr()))
+				out = append(out, Family{f.kind, f.desc})
+			}
 		case field.Kind() == reflect.Struct:
 			out = append(out, familiesIn(field)...)
 		}

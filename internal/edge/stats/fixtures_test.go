@@ -88,7 +88,7 @@ func hostV2(t *testing.T) string {
 			"cpu.pressure":    "some avg10=1.50 avg60=0.50 avg300=0.10 total=3000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000\n",
 			"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 			"io.pressure":     "some avg10=0.00 avg60=0.00 avg300=0.00 total=20\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=10\n",
-			"io.stat":         "253:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n", "cgroup.procs": "42\n43\n",
+			"io.stat":         "253:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0 cost.vrate=100.00 cost.usage=2500000 cost.wait=1 cost.indebt=0 cost.indelay=500000\n", "cgroup.procs": "42\n43\n",
 		}
 	}
 	top := "sys/fs/cgroup"
@@ -235,7 +235,7 @@ func newStats(t *testing.T, change func(*Config)) *Stats {
 	cfg := Config{
 		NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(), Disk: disk{}, Volumes: disk{}, LogDir: "/var/log/pods", RootDir: "/var/lib/kubelet-of-no-machine",
 		Machine: func() Machine {
-			return Machine{CPUs: 4, MemoryBytes: 16384000, SwapBytes: 1024, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
+			return Machine{CPUs: 4, Cores: 2, Sockets: 1, MemoryBytes: 16384000, SwapBytes: 1024, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
 				KernelVersion: "6.1", OSImage: "Debian", MaxPID: 1000, Tasks: func() (int64, error) { return 77, nil }}
 		},
 		Now: func() time.Time { return at(0) }, Log: slog.New(slog.DiscardHandler),

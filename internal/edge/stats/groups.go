@@ -34,8 +34,8 @@ func (t tree) dir(controller, group string) string {
 // found holds the groups below the group of all pods.
 type found struct {
 	pods       map[types.UID]string // group of a pod
-	containers map[string]string    // group of a container or sandbox, by ID
-	classes    []string             // groups in between: QoS classes
+	containers map[string]string    // cgroup of a container or sandbox, by its ID
+	classes    []string             // the cgroups between: QoS classes
 }
 
 // find walks from the group of all pods down to the containers. It reads one directory per class and pod.
@@ -77,7 +77,7 @@ func (t tree) walk(group string, out *found, top bool) error {
 func (t tree) containers(podGroup string, out *found) {
 	entries, err := os.ReadDir(t.dir("memory", podGroup))
 	if err != nil {
-		return // the pod is gone meanwhile
+		return // the pod has been removed since
 	}
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), ".scope")
@@ -88,8 +88,8 @@ func (t tree) containers(podGroup string, out *found) {
 	}
 }
 
-// isClass reports whether a directory is the group of a QoS class: burstable, besteffort, kubepods-burstable.slice, and
-// those names below a cgroup root of its own.
+// isClass reports whether a directory is the group of a QoS class: burstable, besteffort, kubepods-burstable.slice, and the names
+// of these below a configured cgroupRoot.
 func isClass(name string) bool {
 	name = strings.TrimSuffix(name, ".slice")
 	return strings.HasSuffix(name, "burstable") || strings.HasSuffix(name, "besteffort")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,7 +49,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// Every metric that the agent registers has a row.
+// Every metric that the agent registers is listed on the page.
 func TestEveryRegisteredMetricHasItsRow(t *testing.T) {
 	t.Parallel()
 	rows := map[string]bool{}
@@ -70,7 +71,7 @@ func TestEveryRegisteredMetricHasItsRow(t *testing.T) {
 	}
 }
 
-// metric is a row of the page.
+// metric is one metric on the page.
 type metric struct{ name, kind, labels, help string }
 
 var descText = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)", constLabels: \{\}, variableLabels: \{([^}]*)\}`)
@@ -192,17 +193,36 @@ func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	return reg, found
 }
 
-// ownMetrics returns the metrics of /metrics without those of the Prometheus library.
-func ownMetrics(t *testing.T) []metric {
+// ownCollectors returns the collectors of /metrics that an agent with an API server, a real machine and a server has.
+func ownCollectors(t *testing.T) []prometheus.Collector {
 	t.Helper()
 	r := &captured{}
 	if _, err := stats.NewMetrics(stats.MetricsConfig{
 		Registerer: r, NodeName: "n1", Version: "v1.36.3", Pods: stats.OnePod(), PullRecords: func() (int, int) { return 0, 0 },
+		Tally: func() stats.Tally { return stats.Tally{Pending: map[string]int{"deferred": 1}} },
+		Startup: func() stats.Startup {
+			now := time.Now()
+			return stats.Startup{Boot: now, Began: now, Attempt: now, Registered: now, Ready: now}
+		},
+		CgroupVersion: func() int { return 2 },
+		Gates:         []stats.Gate{{Name: "A", Stage: "BETA", On: true}},
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if err := stats.RegisterShutdown(r, func() (began, finished time.Time) { return began, finished }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stats.NewAPICalls(stats.APIConfig{Registerer: r}); err != nil {
+		t.Fatal(err)
+	}
 	newServer(t, r)
-	out := metricsOf(t, r.collectors)
+	return r.collectors
+}
+
+// ownMetrics returns the metrics of /metrics without those of the Prometheus library.
+func ownMetrics(t *testing.T) []metric {
+	t.Helper()
+	out := metricsOf(t, ownCollectors(t))
 	_, of := registered(t)
 	for _, m := range of {
 		if !slices.ContainsFunc(out, func(have metric) bool { return have.name == m.name }) {

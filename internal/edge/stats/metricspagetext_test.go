@@ -62,6 +62,12 @@ func metricsPage(t *testing.T) string {
 			fmt.Fprintf(&b, "- `%s`\n", name)
 		}
 	}
+	b.WriteString("\n## What upstream's kubelet serves and Wherry does not\n\nIts 1.36 documents these, too. \"later\" says with what they come, \"none\" why they have no meaning here.\n\n| path | name | stability | verdict |\n|---|---|---|---|\n")
+	for _, u := range upstreamMetrics(t) {
+		if u.verdict != "have" {
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", u.path, u.name, u.stability, u.verdict)
+		}
+	}
 	return b.String()
 }
 

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// device is one network interface with its counters.
+// device is a network interface with its counters.
 type device struct {
 	name                                  string
 	rxBytes, rxPackets, rxErrors, rxDrops uint64
@@ -69,8 +69,7 @@ func defaultRoute(dir string) string {
 	return ""
 }
 
-// primary returns the interface that the summary shows on its own: that of the default route, else eth0, else the
-// first.
+// primary returns the main interface of the summary: that of the default route, or else eth0, or else the first.
 func primary(devices []device) *device {
 	for i := range devices {
 		if devices[i].defaultRoute {

@@ -5,18 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // PodUse is what a pod uses of the machine's memory and process IDs.
 type PodUse struct {
-	// Memory is in bytes, without page cache: the kernel gives that up before it runs short.
+	// Memory is in bytes. It excludes page cache, because the kernel frees that before memory runs short.
 	Memory, Processes uint64
 	Containers        []ContainerUse // by name
+	// Unknown: something of the pod runs, and it could not be measured. The other fields are empty.
+	Unknown bool
 }
 
 // ContainerUse is what a container uses.
@@ -25,8 +29,13 @@ type ContainerUse struct {
 	Memory uint64
 }
 
-// PodUses measures the memory and the processes of all running pods: a few files of the kernel for each. It asks the runtime only for
-// pods without a control group. A pod that could not be measured is left out.
+// noGroupsWithin is the timeout of the runtime's answer to PodUses.
+const noGroupsWithin = time.Second
+
+// PodUses measures the memory and the processes of all running pods. It reads a few files of the kernel for each pod. In a
+// shortage of memory the caller cannot wait, and a runtime may be slow. So PodUses asks the runtime only on a node without
+// control groups, and waits for at most a second. A pod whose control group does not exist, because the pod is just beginning or
+// ending, is Unknown.
 func (s *Stats) PodUses(ctx context.Context) (map[types.UID]PodUse, error) {
 	r := &reading{at: s.cfg.Now(), tree: openTree(s.cfg.HostRoot)}
 	var err error
@@ -45,12 +54,17 @@ func (s *Stats) PodUses(ctx context.Context) (map[types.UID]PodUse, error) {
 			p.usage.pids = (&reader{tree: r.tree, group: p.group}).number("pids", "pids.current")
 		}
 	}
-	err = errors.Join(err, s.askRuntime(ctx, r, usageOnly))
+	if err != nil || s.cfg.PodsGroup == "" {
+		bounded, cancel := context.WithTimeout(ctx, noGroupsWithin)
+		err = errors.Join(err, s.askRuntime(bounded, r, usageOnly))
+		cancel()
+	}
 	out := make(map[types.UID]PodUse, len(r.pods))
 	for i := range r.pods {
 		p := &r.pods[i]
 		complete(p)
 		if p.usage.memory == nil {
+			out[p.ref.UID] = PodUse{Unknown: true}
 			continue
 		}
 		use := PodUse{Memory: p.usage.memory.used()}
@@ -67,7 +81,8 @@ func (s *Stats) PodUses(ctx context.Context) (map[types.UID]PodUse, error) {
 	return out, err
 }
 
-// used returns the memory in use without page cache; the working set if the page cache is not known. A memory-backed volume counts.
+// used returns the memory in use without page cache, or the working set if the page cache is not known. Memory-backed volumes are
+// included.
 func (m *memoryUsage) used() uint64 {
 	switch {
 	case m.usage != nil && m.active != nil && m.inactive != nil:
@@ -78,8 +93,8 @@ func (m *memoryUsage) used() uint64 {
 	return 0
 }
 
-// PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. While the pods use
-// no more than enough, page cache included, it reads only one short file and returns that.
+// PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. If the pods use
+// no more than enough even with page cache, it reads only one short file and returns the usage with page cache.
 func (s *Stats) PodsUsed(enough uint64) (bytes uint64, ok bool) {
 	if s.cfg.PodsGroup == "" {
 		return 0, false
@@ -106,49 +121,69 @@ type Space struct{ Bytes, Inodes uint64 }
 type PodDisk struct {
 	// Layers are the writable layers of all its containers, Logs the logs of all their attempts that still exist.
 	Layers, Logs Space
-	Containers   []ContainerDisk // of the running ones
+	// NoLayers: the runtime did not answer, so Layers says nothing.
+	NoLayers   bool
+	Containers []ContainerDisk // of the running containers
 }
 
-// PodDisks measures the containers of all running pods: it asks the runtime once, and walks through the logs. A value that it could
-// not measure is 0, and the error says so.
-func (s *Stats) PodDisks(ctx context.Context) (map[types.UID]PodDisk, error) {
+// PodDisks measures the containers of all running pods, or of one pod if only is its UID. It asks the runtime once, and walks through
+// the log directories. A value that it could not measure is 0, and the error says so.
+func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]PodDisk, error) {
 	out := map[types.UID]PodDisk{}
 	if s.cfg.Runtime == nil {
 		return out, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, runtimeWithin)
-	defer cancel()
-	var errs []error
-	resp, err := s.cfg.Runtime.ListContainerStats(bounded, &runtimeapi.ListContainerStatsRequest{})
-	if err != nil {
-		errs = append(errs, fmt.Errorf("ask the runtime for stats of containers: %w", err))
-	}
-	layers := map[string]*runtimeapi.FilesystemUsage{}
-	for _, st := range resp.GetStats() {
-		layers[st.GetAttributes().GetId()] = st.GetWritableLayer()
-	}
+	var pods []podReading
+	containers := 0
 	for _, o := range s.cfg.Pods.Observed() {
-		p, ok := s.running(&reading{}, o)
-		if !ok {
+		if only != "" && o.Ref.UID != only {
 			continue
 		}
-		var d PodDisk
-		for i := range p.containers {
-			c := &p.containers[i]
+		if p, ok := s.running(&reading{}, o); ok {
+			pods, containers = append(pods, p), containers+len(p.containers)
+		}
+	}
+	if containers == 0 {
+		return out, nil
+	}
+	layers, layersErr := s.layers(ctx, only)
+	errs := []error{layersErr}
+	for i := range pods {
+		p := &pods[i]
+		d := PodDisk{NoLayers: layersErr != nil && len(p.containers) > 0}
+		for j := range p.containers {
+			c := &p.containers[j]
 			layer := layers[c.id]
 			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
 			logs, err := s.logSpace(ctx, c.logDir)
-			if err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, err)
 			one.Logs = logs.Bytes
 			d.Layers.add(Space{one.Layer, layer.GetInodesUsed().GetValue()})
 			d.Logs.add(logs)
 			d.Containers = append(d.Containers, one)
 		}
-		out[o.Ref.UID] = d
+		out[p.ref.UID] = d
 	}
 	return out, errors.Join(errs...)
+}
+
+// layers asks the runtime for the writable layers of all containers, or of those of one pod, by ID.
+func (s *Stats) layers(ctx context.Context, only types.UID) (map[string]*runtimeapi.FilesystemUsage, error) {
+	ctx, cancel := context.WithTimeout(ctx, runtimeWithin)
+	defer cancel()
+	req := &runtimeapi.ListContainerStatsRequest{}
+	if only != "" {
+		req.Filter = &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{pod.LabelPodUID: string(only)}}
+	}
+	resp, err := s.cfg.Runtime.ListContainerStats(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the runtime for stats of containers: %w", err)
+	}
+	out := map[string]*runtimeapi.FilesystemUsage{}
+	for _, st := range resp.GetStats() {
+		out[st.GetAttributes().GetId()] = st.GetWritableLayer()
+	}
+	return out, nil
 }
 
 func (a *Space) add(b Space) { a.Bytes, a.Inodes = a.Bytes+b.Bytes, a.Inodes+b.Inodes }

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,17 +18,20 @@ import (
 type Probed struct {
 	registry *prometheus.Registry
 	total    *prometheus.CounterVec
-	took     *prometheus.HistogramVec
+	took     *prometheus.HistogramVec // without the UID, as everybody's dashboards have it
+
+	mu    sync.Mutex
+	names map[types.UID]pod.Ref // of the pods with series in took
 }
 
 // NewProbed returns a Probed without any series.
 func NewProbed() (*Probed, error) {
 	p := &Probed{
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), names: map[types.UID]pod.Ref{},
 		total: counters("prober_probe_total", "Runs of a liveness, readiness or startup probe of a container, by result",
 			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
 		took: histograms("prober_probe_duration_seconds", "Seconds that a run of a probe took", prometheus.DefBuckets,
-			"probe_type", "container", "pod", "namespace", "pod_uid"),
+			"probe_type", "container", "pod", "namespace"),
 	}
 	for _, c := range []prometheus.Collector{p.total, p.took} {
 		if err := p.registry.Register(c); err != nil {
@@ -40,14 +44,23 @@ func NewProbed() (*Probed, error) {
 // Ran records one run of a probe. Kind is Liveness, Readiness or Startup; result is successful, failed or unknown.
 func (p *Probed) Ran(ref pod.Ref, container, kind, result string, took time.Duration) {
 	p.total.WithLabelValues(kind, result, container, ref.Name, ref.Namespace, string(ref.UID)).Inc()
-	p.took.WithLabelValues(kind, container, ref.Name, ref.Namespace, string(ref.UID)).Observe(took.Seconds())
+	p.took.WithLabelValues(kind, container, ref.Name, ref.Namespace).Observe(took.Seconds())
+	p.mu.Lock()
+	p.names[ref.UID] = ref
+	p.mu.Unlock()
 }
 
 // Forget drops the series of a pod that is gone.
 func (p *Probed) Forget(uid types.UID) {
 	of := prometheus.Labels{"pod_uid": string(uid)}
 	p.total.DeletePartialMatch(of)
-	p.took.DeletePartialMatch(of)
+	p.mu.Lock()
+	ref, ran := p.names[uid]
+	delete(p.names, uid)
+	p.mu.Unlock()
+	if ran {
+		p.took.DeletePartialMatch(prometheus.Labels{"pod": ref.Name, "namespace": ref.Namespace})
+	}
 }
 
 // Handler serves the metrics.

@@ -26,7 +26,7 @@ func TestProbed(t *testing.T) {
 	}
 	for _, want := range []string{
 		`prober_probe_total{container="main",namespace="default",pod="a",pod_uid="u-a",probe_type="Readiness",result="failed"} 1`,
-		`prober_probe_duration_seconds_count{container="main",namespace="default",pod="a",pod_uid="u-a",probe_type="Readiness"} 2`,
+		`prober_probe_duration_seconds_count{container="main",namespace="default",pod="a",probe_type="Readiness"} 2`,
 		`prober_probe_total{container="main",namespace="default",pod="b",pod_uid="u-b",probe_type="Liveness",result="successful"} 1`,
 	} {
 		if got := read(); !strings.Contains(got, want) {

@@ -12,14 +12,14 @@ import (
 // processUsage counts what the processes of a group use. nil: not measured.
 type processUsage struct {
 	count, descriptors, sockets *uint64
-	openFiles                   *int64 // soft limit of the first process; -1: none
+	openFiles                   *int64 // soft limit of the first process; -1: unlimited
 }
 
-// A container may have any number of processes with any number of descriptors, so these bound the cost of counting
+// A container may have any number of processes with any number of descriptors, so these constants bound the cost of counting
 // them.
 const (
 	mostProcesses   = 2_000
-	mostDescriptors = 20_000 // of one group; each must be read to find the sockets
+	mostDescriptors = 20_000 // limit for one group, because each descriptor must be read to find the sockets
 )
 
 // processes counts the processes of the group itself, without the groups below, and their descriptors. It leaves out
@@ -60,7 +60,7 @@ type processDescriptors struct {
 	read, tooMany, unknown bool // tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
-// descriptors counts the open descriptors of a process, and the sockets among them if there are not more than most.
+// descriptors counts the open descriptors of a process, and the sockets among them if the descriptors are not more than most.
 func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	path := filepath.Join(r.tree.host, "proc", pid, "fd")
 	dir, err := os.Open(path)
@@ -88,7 +88,7 @@ func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	return d, nil
 }
 
-// openFilesLimit reads the line "Max open files  1024  4096  files".
+// openFilesLimit returns the soft limit from the line "Max open files  1024  4096  files".
 func (r *reader) openFilesLimit(pid string) *int64 {
 	text, ok := slurp(filepath.Join(r.tree.host, "proc", pid, "limits"))
 	if !ok {

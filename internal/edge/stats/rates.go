@@ -12,7 +12,7 @@ const minWindow = 5 * time.Second
 type sample struct {
 	at    time.Time
 	nanos uint64
-	rate  uint64 // nanocores over the window that ended at 'at'
+	rate  uint64 // nanocores over the window that ended at the time at
 	known bool
 }
 
@@ -22,7 +22,7 @@ type rates struct {
 	last map[string]sample
 }
 
-// of returns the rate at a reading. since is when the counter began; the first rate covers the time from then.
+// of returns the rate at a reading. since is when the counter began, and the first rate covers the time from since on.
 func (r *rates) of(key string, nanos uint64, at, since time.Time) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

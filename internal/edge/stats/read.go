@@ -166,7 +166,7 @@ func (r *reader) memory() *memoryUsage {
 		m.rss, m.cache, m.mapped, m.kernel = entry(stat, "anon"), entry(stat, "file"), entry(stat, "file_mapped"), entry(stat, "kernel")
 		m.active, m.inactive = entry(stat, "active_file"), entry(stat, "inactive_file")
 		m.faults, m.majorFaults = entry(stat, "pgfault"), entry(stat, "pgmajfault")
-		m.ownFaults, m.ownMajorFaults = m.faults, m.majorFaults // v2 does not count them apart
+		m.ownFaults, m.ownMajorFaults = m.faults, m.majorFaults // v2 does not count the group's own faults separately
 	} else {
 		m.usage = r.number("memory", "memory.usage_in_bytes")
 		m.rss, m.cache, m.mapped = entry(stat, "total_rss"), entry(stat, "total_cache"), entry(stat, "total_mapped_file")
@@ -187,7 +187,7 @@ func (r *reader) memory() *memoryUsage {
 	return m
 }
 
-// memoryExtremes reads the values that lie in files of their own.
+// memoryExtremes reads the values that have files of their own.
 func (r *reader) memoryExtremes(m *memoryUsage) {
 	if r.tree.v2 {
 		m.peak, m.failed = r.number("", "memory.peak"), entry(r.table("", "memory.events"), "max")
@@ -299,7 +299,7 @@ func (r *reader) psi(name string) *psi {
 	return &p
 }
 
-// limits reads the limits of the group, in the units of v1 that the metrics are named after.
+// limits reads the limits of the group, in the units of cgroup v1, because the metrics have these units.
 func (r *reader) limits() *limits {
 	l := &limits{}
 	if r.tree.v2 {
@@ -308,7 +308,7 @@ func (r *reader) limits() *limits {
 		}
 		if text, ok := r.text("", "cpu.max"); ok {
 			quota, period, _ := strings.Cut(text, " ")
-			l.quota, _ = strconv.ParseUint(quota, 10, 64) // "max" is none
+			l.quota, _ = strconv.ParseUint(quota, 10, 64) // ParseUint returns 0 for "max", which means no limit
 			l.period, _ = strconv.ParseUint(period, 10, 64)
 		}
 		l.reservation = orZero(r.number("", "memory.low"))
@@ -318,7 +318,7 @@ func (r *reader) limits() *limits {
 			l.hasCPU, l.shares = true, *shares
 		}
 		l.period = orZero(r.number("cpu", "cpu.cfs_period_us"))
-		l.quota = orZero(r.number("cpu", "cpu.cfs_quota_us")) // -1 is none
+		l.quota = orZero(r.number("cpu", "cpu.cfs_quota_us")) // -1 means no limit
 		if n := r.number("memory", "memory.soft_limit_in_bytes"); n != nil && *n < noLimit {
 			l.reservation = *n
 		}
@@ -355,8 +355,8 @@ func (r *reader) ooms() *uint64 {
 	return entry(r.table("memory", "memory.oom_control"), "oom_kill")
 }
 
-// made returns when a group was made. The time of its directory changes when a group is made in it, so made also looks
-// at a file that nobody writes to and takes the earlier time.
+// made returns when a group was made. The modification time of its directory changes when a group is created in it. So made also
+// reads the time of a file that nobody writes to, and returns the earlier time.
 func (t tree) made(group string) time.Time {
 	file := "cgroup.clone_children"
 	if t.v2 {

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,7 +74,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// metrics-server reads /metrics/resource. If the files have the answer, the runtime gets no request.
+// metrics-server reads /metrics/resource. If the files of the control groups have its values, the agent does not call the
+// runtime.
 func TestResourceDoesNotAskTheRuntime(t *testing.T) {
 	t.Parallel()
 	stub := &runtimeStub{err: errors.New("must not be asked"), sandboxErr: errors.New("must not be asked")}
@@ -87,7 +89,7 @@ func TestResourceDoesNotAskTheRuntime(t *testing.T) {
 	}
 }
 
-func TestScrapeErrorIsTold(t *testing.T) {
+func TestScrapeErrorIsReported(t *testing.T) {
 	t.Parallel()
 	s := newStats(t, func(c *Config) { c.HostRoot, c.Runtime = t.TempDir(), &runtimeStub{err: errors.New("down")} })
 	for _, want := range []string{"resource_scrape_error 1", "scrape_error 1"} {
@@ -149,7 +151,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A container that is gone leaves no sample behind.
+// When a container is gone, its sample is dropped.
 func TestSamplesGoWithTheirContainers(t *testing.T) {
 	t.Parallel()
 	list := onePod()
@@ -215,7 +217,8 @@ func TestFindGroups(t *testing.T) {
 	}
 }
 
-// What all pods use is read from memory.stat, without page cache, unless a look at the whole shows that it is little.
+// PodsUsed reads the usage of all pods, without page cache, from memory.stat. If the usage with page cache is already small, it
+// returns that.
 func TestPodsUsed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -271,7 +274,7 @@ func BenchmarkResource(b *testing.B) {
 	}
 }
 
-// The agent can read the control groups of this machine.
+// The agent can read the control groups of the machine that runs the test.
 func TestThisMachine(t *testing.T) {
 	t.Parallel()
 	tr := openTree("/")
@@ -287,19 +290,68 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestContainerDisks(t *testing.T) {
+// A measurement of memory does not wait for a runtime that hangs. On a node with control groups the runtime is not asked, and a
+// pod whose control group does not exist is unknown. On a node without control groups the runtime is asked, and if it does not
+// answer, PodUses returns an error.
+func TestPodUses(t *testing.T) {
 	t.Parallel()
-	runtime := (&runtimeStub{}).main(1, at(0))
-	s := newStats(t, func(c *Config) { c.Runtime, c.Images, c.HostRoot = runtime, runtime, hostV1(t) })
-	got, err := s.ContainerDisks(t.Context(), webUID)
-	if want := []ContainerDisk{{Name: "main", Layer: 4096, Logs: 111}}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("%+v %v, want %+v", got, err, want)
+	stub := (&runtimeStub{sandboxErr: errors.New("must not be asked")}).main(1, at(0))
+	pods := onePod()
+	pods = append(pods, &pod.Observed{Ref: pod.Ref{UID: "ends"}, Sandboxes: []pod.Sandbox{{ID: "other", Ready: true}}})
+	s := newStats(t, func(c *Config) {
+		c.HostRoot, c.PodsGroup, c.Runtime, c.Pods = hostV2(t), "/kubepods.slice", stub, pods
+	})
+	uses, err := s.PodUses(t.Context())
+	if err != nil || len(stub.asked) != 0 {
+		t.Errorf("%v; the runtime was asked for %q", err, stub.asked)
 	}
-	if got, err := s.ContainerDisks(t.Context(), "2"); err != nil || len(got) != 0 {
-		t.Errorf("of a pod that has ended: %+v %v", got, err)
+	if web := uses[webUID]; web.Unknown || web.Memory == 0 || web.Processes != 3 || !uses["ends"].Unknown {
+		t.Errorf("%+v", uses)
 	}
-	runtime.err = errors.New("hung")
-	if got, err := s.ContainerDisks(t.Context(), webUID); err == nil || len(got) != 1 || got[0].Logs != 111 {
+	stub.err = errors.New("hung")
+	s = newStats(t, func(c *Config) { c.HostRoot, c.Runtime = t.TempDir(), stub })
+	if uses, err := s.PodUses(t.Context()); err == nil || len(stub.asked) == 0 {
+		t.Errorf("%+v, %v; the runtime was asked for %q", uses, err, stub.asked)
+	}
+}
+
+// If the runtime does not answer, the sizes of writable layers are unknown, but those of logs are known.
+func TestPodDisks(t *testing.T) {
+	t.Parallel()
+	stub := (&runtimeStub{}).main(1, at(0))
+	s := newStats(t, func(c *Config) { c.Runtime, c.Images, c.HostRoot = stub, stub, hostV1(t) })
+	got, err := s.PodDisks(t.Context(), "")
+	if web := got[webUID]; err != nil || web.NoLayers || web.Layers.Bytes != 4096 || web.Logs.Bytes != 111 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := s.PodDisks(t.Context(), webUID); err != nil || len(got) != 1 || !slices.Equal(got[webUID].Containers, []ContainerDisk{{Name: "main", Layer: 4096, Logs: 111}}) {
+		t.Errorf("of one pod: %+v %v", got, err)
+	}
+	asked := len(stub.asked)
+	if got, err := s.PodDisks(t.Context(), "2"); err != nil || len(got) != 0 || len(stub.asked) != asked {
+		t.Errorf("of a pod that has ended: %+v %v; the runtime was asked %q", got, err, stub.asked[asked:])
+	}
+	stub.err = errors.New("hung")
+	got, err = s.PodDisks(t.Context(), "")
+	if web := got[webUID]; err == nil || !web.NoLayers || web.Logs.Bytes != 111 {
 		t.Errorf("of a runtime that fails: %+v %v", got, err)
+	}
+}
+
+// The places of images and layers are known once the runtime has said them, and no caller waits for that.
+func TestDiskLayoutDoesNotWait(t *testing.T) {
+	t.Parallel()
+	stub := &runtimeStub{}
+	s := newStats(t, func(c *Config) { c.Runtime, c.Images = stub, stub })
+	if _, _, known := s.DiskLayout(); known || s.LayerDir() != "" || len(stub.asked) != 0 {
+		t.Errorf("known before the runtime has answered: %t, %q, asked for %q", known, s.LayerDir(), stub.asked)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, known := s.DiskLayout(); !known || s.LayerDir() != "/images" {
+		t.Errorf("not known after the runtime has answered: %t, %q", known, s.LayerDir())
 	}
 }

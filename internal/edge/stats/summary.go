@@ -104,8 +104,8 @@ func containerStats(name string, started time.Time, u *usage) statsapi.Container
 	}
 }
 
-// systemContainers returns the groups beside the pods, and the group of all pods, from which eviction computes how much
-// of allocatable is left.
+// systemContainers returns the statistics of the groups outside the pods, and of the group of all pods. Eviction computes from
+// the latter how much of allocatable is left.
 func systemContainers(r *reading) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	if r.allPods.cpu != nil || r.allPods.memory != nil {
@@ -191,7 +191,7 @@ func (s *Stats) rlimit(at time.Time) *statsapi.RlimitStats {
 	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: ptr(s.machine().MaxPID), NumOfRunningProcesses: &tasks}
 }
 
-// imageFs asks the runtime how full the filesystems of images and writable layers are.
+// imageFs asks the runtime for the usage of the filesystems of images and of writable layers.
 func (s *Stats) imageFs(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage) {
 	if s.cfg.Images == nil {
 		return nil, nil

@@ -20,8 +20,8 @@ type cpuUsage struct {
 	at                           time.Time
 	nanos                        uint64
 	user, system                 *uint64 // nanoseconds
-	periods, throttled, throttle *uint64 // periods with a quota, those cut short, nanoseconds waited
-	bursts, burst                *uint64 // periods that used more than the quota, nanoseconds of it
+	periods, throttled, throttle *uint64 // CFS periods, throttled periods, and nanoseconds of throttling
+	bursts, burst                *uint64 // periods with a burst above the quota, and nanoseconds of bursts
 	rate                         *uint64 // nanocores
 }
 
@@ -31,7 +31,7 @@ type memoryUsage struct {
 	faults, majorFaults                             *uint64
 	cache, mapped, kernel, active, inactive, failed *uint64
 	peak                                            *uint64
-	ownFaults, ownMajorFaults                       *uint64 // without the groups below
+	ownFaults, ownMajorFaults                       *uint64 // of the group itself, without the groups below it
 }
 
 type swapUsage struct {
@@ -133,7 +133,7 @@ func fromCRI(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *run
 			available: value(memory.AvailableBytes), rss: value(memory.RssBytes),
 			faults: value(memory.PageFaults), majorFaults: value(memory.MajorPageFaults),
 		}
-		if u.memory.available != nil && *u.memory.available == 0 { // runtimes report 0 if there is no limit
+		if u.memory.available != nil && *u.memory.available == 0 { // a runtime reports 0 if there is no limit
 			u.memory.available = nil
 		}
 		u.psi.memory = fromPSI(memory.Psi)

@@ -58,7 +58,7 @@ func (a *api) podsOf(t *testing.T) func(namespace string) Pods {
 
 // RoundTrip answers one request after the latency.
 func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/") // ns pods name [status]
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/") // ns pods name [status]: the elements of the path
 	name := parts[2]
 	var body []byte
 	if r.Body != nil {

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The timings of a first status that somebody waits for.
+// These are the timings of a first status for which a caller of First waits.
 const (
-	firstWithin  = 50 * time.Millisecond  // how soon it is sent; a failure that happened just now is in it by then
+	firstWithin  = 50 * time.Millisecond  // how soon the status is sent; a failure that has just happened is in it by then
 	firstUnknown = 100 * time.Millisecond // how long First waits for a pod without a status: its first turn may be about to end
 	firstWait    = time.Second            // how long First waits for the API's answer
 )
 
-// first is a pod whose first status somebody waits for.
+// first is a pod whose first status a caller of First waits for.
 type first struct {
 	at      time.Time     // when to send it, even if more news may follow soon
 	known   chan struct{} // closed when the API has a status
@@ -23,7 +23,7 @@ type first struct {
 }
 
 // First makes the Writer send the first status of a pod soon, without waiting for more news to send with it. It returns when the
-// API has a status of the pod, and after little more than a second at most, since the API server may be down.
+// API has a status of the pod, or after little more than a second, because the API server may be down.
 func (w *Writer) First(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	e := w.pods[uid]

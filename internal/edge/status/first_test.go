@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The first status waits for further news, but not while somebody waits for it. First does not wait long for a pod
-// whose status is in the API already, for an unknown pod, or while the API server is away.
+// The first status is delayed so that further changes can be sent with it, but not while a caller of First waits for it. First
+// does not wait long for a pod whose status is in the API already, for an unknown pod, or while the API server is away.
 func TestFirstStatusThatIsWaitedFor(t *testing.T) {
 	a, b := aPod("a"), aPod("b")
 	starting := func(reason string) v1.PodStatus {

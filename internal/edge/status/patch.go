@@ -15,16 +15,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// ownership says who may write a condition type.
+// ownership says which component may write a condition type.
 type ownership uint8
 
 const (
-	foreign ownership = iota // another component's: never sent
-	shared                   // ours when we have it, kept when we do not
-	owned                    // ours: absent from the wanted status means removed
+	foreign ownership = iota // another component's condition: never sent
+	shared                   // ours if the wanted status has it; otherwise the present condition is kept
+	owned                    // ours: a condition that the wanted status lacks is removed
 )
 
-// owner tells who writes conditions of type t.
+// owner returns who may write conditions of type t.
 func owner(t v1.PodConditionType) ownership {
 	switch t {
 	case v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
@@ -40,7 +40,7 @@ func owner(t v1.PodConditionType) ownership {
 // success, and will not be restarted".
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// merge returns want, with the fields that other components own, and those that the API never lets go back, taken from base.
+// merge returns want, with the fields that other components own, and those that the API never lets change back, taken from base.
 // Neither argument is changed; the result shares memory with both.
 func merge(base, want *v1.PodStatus) v1.PodStatus {
 	out := *want
@@ -139,13 +139,14 @@ func keepTransitions(before, now []v1.PodCondition) {
 	}
 }
 
-// differs reports whether want must be sent if the API has base.
+// differs reports whether want must be sent to the API, which has base.
 func differs(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	return !equality.Semantic.DeepEqual(&m, base)
 }
 
-// urgent reports whether other components act upon the difference: readiness, phase or addresses. Only people read the rest.
+// urgent reports whether other components act upon the difference: readiness, phase or addresses. All other fields are read only
+// by people.
 func urgent(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	if m.Phase != base.Phase || m.PodIP != base.PodIP || len(m.PodIPs) != len(base.PodIPs) {

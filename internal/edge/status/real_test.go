@@ -87,7 +87,7 @@ func TestAgainstAPIServer(t *testing.T) {
 	if _, err := pods.Get(ctx, p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the deletion: %v", err)
 	}
-	// A writer that still has the first pod does not touch a successor of the same name.
+	// A writer that still has the first pod does not change a later pod of the same name.
 	w.Forget(p.UID)
 	next := create()
 	w.Set(Desired{Pod: p, Status: running("True", "stale")})

@@ -35,8 +35,8 @@ func TestRepairsWhatAnotherOverwrote(t *testing.T) {
 	})
 }
 
-// The control plane gives the node up and changes a field that the next PATCH does not contain. The change comes back
-// with the answer to that PATCH, and must still be repaired.
+// The control plane considers the node lost and changes a field that the next PATCH does not contain. The answer to that PATCH
+// shows the change, which the writer must still repair.
 func TestRepairsWhatThePatchDidNotSpeakOf(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)
@@ -44,13 +44,13 @@ func TestRepairsWhatThePatchDidNotSpeakOf(t *testing.T) {
 		r.Set(Desired{Pod: p, Status: running("True", "")})
 		synctest.Wait()
 		r.Observe(a.get("a"))
-		a.mutate = func(p *v1.Pod) { p.Status.ObservedGeneration = 0 } // a server that drops a field must not get endless requests
+		a.mutate = func(p *v1.Pod) { p.Status.ObservedGeneration = 0 } // a server that drops a field must not cause endless requests
 		unseen := a.change("a", func(p *v1.Pod) { p.Status.Conditions[0].Status = "False" })
 		s := running("True", "restarted")
 		s.ObservedGeneration = 7
 		r.Set(Desired{Pod: p, Status: s})
 		synctest.Wait()
-		r.Observe(unseen) // late: older than the answer
+		r.Observe(unseen) // comes late, because it is older than the answer
 		time.Sleep(time.Hour)
 		if c := condition(a.get("a").Status.Conditions, v1.PodReady); c.Status != "True" {
 			t.Errorf("Ready is %s for ever", c.Status)

@@ -28,14 +28,14 @@ type job struct {
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
-	over    bool    // the pod is deleted, was gone, or another pod has its name: Set does nothing until Forget
+	over    bool    // the pod is deleted or missing, or another pod has its name: Set does nothing until Forget
 	err     error
 	fresh   *v1.Pod // the pod as read after the API rejected the request
 	refused bool    // the API rejected the request: its content, or a precondition
 	invalid bool    // the API rejected the content: it would reject the same content again
 }
 
-// turn sends one request for e and schedules the next. e is in no queue meanwhile.
+// turn sends one request for e and schedules the next one. During the request e is in no queue.
 func (w *Writer) turn(e *entry) {
 	w.mu.Lock()
 	j := job{base: e.base, want: e.want, version: e.version}
@@ -57,7 +57,7 @@ func (w *Writer) turn(e *entry) {
 	w.finish(e, j, a)
 }
 
-// patch sends the status of j.
+// patch sends the status of the job.
 func (w *Writer) patch(ctx context.Context, j job) answer {
 	body, err := buildPatch(j.ref.UID, &j.base.Status, j.want)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
 	return answer{over: true}
 }
 
-// classify interprets an error of the API. Where the error alone does not say enough, it reads the pod with one GET.
+// classify interprets an error of the API. If the error does not contain enough information, it reads the pod with one GET.
 func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	switch {
 	case apierrors.IsNotFound(err), uidConflict(err):
@@ -154,13 +154,13 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	}
 }
 
-// acknowledge notes that the API has stored version j. It returns the time since that version was first Set.
+// acknowledge records that the API has stored the version of job j. It returns the time since that version was first Set.
 func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
 	switch {
 	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):
 		e.base = p
 	case p.ResourceVersion == e.base.ResourceVersion:
-		p = e.base // the watch was faster: share its object, which stays in memory anyway
+		p = e.base // the watch was faster; its object is shared, because it stays in memory anyway
 	}
 	e.failures, e.rejected = 0, 0
 	e.acked, e.echo = j.version, &p.Status
@@ -181,13 +181,13 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 // failed schedules a retry.
 func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	if w.ctx.Err() != nil {
-		return // the agent stops; the next one writes the status
+		return // the agent is stopping, and the next one writes the status
 	}
 	if a.fresh != nil {
 		e.observe(a.fresh)
 	}
 	if a.refused && e.version != j.version {
-		w.schedule(e, now) // a newer status may be acceptable
+		w.schedule(e, now) // because a newer status may be acceptable
 		return
 	}
 	e.failures = min(e.failures+1, mostFailures)

@@ -109,7 +109,7 @@ func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		r.expect(t, "PATCH a failed", "GET a") // and nothing more in an hour
+		r.expect(t, "PATCH a failed", "GET a") // and nothing more within an hour
 		r.Observe(a.change("a", func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }))
 		time.Sleep(time.Minute)
 		r.expect(t, "PATCH a failed", "GET a", "PATCH a failed", "GET a") // the pod has changed: one more try
@@ -153,7 +153,7 @@ func TestRefusedStatusOfAPodThatChangesAllTheTimeBacksOff(t *testing.T) {
 }
 
 // A refused final status does not keep a deleted pod in the API for ever.
-func TestRefusedFinalStatusDoesNotHoldUpTheDeletion(t *testing.T) {
+func TestRefusedFinalStatusDoesNotDelayTheDeletion(t *testing.T) {
 	p := aPod("a")
 	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, new(int64(30))

@@ -20,17 +20,17 @@ import (
 // The timings of the writer.
 const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
-	repairAfter  = time.Second            // least time between a write and the repair of what another component changed
-	moreWithin   = 2 * time.Second        // how long news of a start waits for more
+	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
+	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
 	lateWithin   = 10 * time.Second       // the same for a pod that waits at the start gate, and for a pod that ends
-	retryInitial = 200 * time.Millisecond // after a failed request, doubling
+	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
-	mostFailures = 21              // the back-off stops growing here
+	mostFailures = 21              // after this number of failures the back-off no longer grows
 )
 
-// Pods reads and writes the pods of one namespace. Calls come from several goroutines, one at a time for each pod, and may be
-// repeated.
+// Pods reads and writes the pods of one namespace. Several goroutines call it, but there is only one call at a time for each pod.
+// A call may be repeated.
 type Pods interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Pod, error)
 	// Patch is called for the subresource "status" only.
@@ -56,9 +56,8 @@ type Config struct {
 
 // Desired is the status of one pod that the Writer has to write to the API.
 type Desired struct {
-	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID says whose status this is. The
-	// Writer does not change it, and nobody else may. A pod without a resourceVersion is not in the API: Set ignores
-	// it.
+	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID says whose status this is. It must not be
+	// modified. Set ignores a pod without a resourceVersion, because that is not in the API.
 	Pod *v1.Pod
 	// Status is the complete status. The Writer copies it.
 	Status v1.PodStatus
@@ -76,15 +75,15 @@ type Writer struct {
 
 	mu      sync.Mutex
 	pods    map[types.UID]*entry
-	ready   due.Heap[*place] // by urgency
-	waiting due.Heap[*place] // by the earliest time at which a request may be sent
-	// workers counts the goroutines, inFlight those that send a request for a pod.
+	ready   due.Heap[*place] // ordered by urgency
+	waiting due.Heap[*place] // ordered by the earliest time at which a request may be sent
+	// workers is the number of goroutines, inFlight the number of those that are sending a request.
 	workers, inFlight int
 	outage            bool // the last request failed because of the server or the network, not because of its pod
 	firsts            map[types.UID]*first
 	running           bool
 	ctx               context.Context
-	wake              chan struct{} // capacity 1; Run looks at waiting again
+	wake              chan struct{} // capacity 1; makes Run check waiting again
 	wg                sync.WaitGroup
 }
 
@@ -101,13 +100,13 @@ type entry struct {
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place    // nil: in no queue
-	since time.Time // when want was Set while nothing else was unacknowledged; later, when the pod left the start gate
+	since time.Time // when want was Set while everything older was acknowledged; or later, when the pod left the start gate
 	wrote time.Time // when the last request ended
 
 	version  uint32    // counts the Set calls that changed want
 	acked    uint32    // version that the API acknowledged
 	rejected uint32    // version that the API rejected
-	refused  string    // resource version of the pod at which the API rejected it as invalid
+	refused  string    // resource version of the pod when the API rejected the status as invalid
 	notUntil time.Time // a rejected version is not sent again before this time
 	failures uint8     // failed requests in a row, at most mostFailures
 	final    bool
@@ -116,7 +115,7 @@ type entry struct {
 	ended    bool
 }
 
-// place is an entry's place in a queue. A pod at rest has none.
+// place is the position of an entry in a queue. A pod at rest has none.
 type place struct {
 	due.Place
 	e  *entry
@@ -168,7 +167,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// Set passes the status that d.Pod should have in the API from now on.
+// Set sets the status that d.Pod should have in the API from now on.
 func (w *Writer) Set(d Desired) {
 	if d.Pod == nil || d.Pod.UID == "" || d.Pod.ResourceVersion == "" {
 		return
@@ -196,7 +195,7 @@ func (w *Writer) Set(d Desired) {
 		if e.acked+1 == e.version || e.since.IsZero() {
 			e.since = now
 		}
-		if e.rejected != 0 { // the part that the API rejected may have changed
+		if e.rejected != 0 { // because the part that the API rejected may have changed
 			e.failures, e.rejected = 0, 0
 		}
 	}
@@ -208,8 +207,8 @@ func (w *Writer) Set(d Desired) {
 	w.tellFirst(d.Pod.UID, e)
 }
 
-// Observe passes an object that the watch delivered. If another component changed what the Writer wrote, the Writer writes
-// it again.
+// Observe takes an object that the watch delivered. If another component changed what the Writer wrote, the Writer writes it
+// again.
 func (w *Writer) Observe(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -221,7 +220,7 @@ func (w *Writer) Observe(p *v1.Pod) {
 	w.tellFirst(p.UID, e)
 }
 
-// Forget drops the state of a pod. A request in flight runs to its end; the Writer ignores the answer.
+// Forget drops the state of a pod. A request in flight continues, and the Writer ignores its answer.
 func (w *Writer) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,7 +291,7 @@ func (e *entry) dirty() bool {
 // sent again, even if the API server stored only a part of it.
 func (e *entry) needsPatch() bool {
 	if e.rejected == e.version && e.refused == e.base.ResourceVersion {
-		return false // nothing has changed since: the API would reject it again
+		return false // nothing has changed since then, so the API would reject it again
 	}
 	if e.acked == e.version && e.echo != nil &&
 		(e.echo == &e.base.Status || equality.Semantic.DeepEqual(*e.echo, e.base.Status)) {
@@ -306,10 +305,10 @@ func (e *entry) needsDelete() bool {
 	return e.final && e.base.DeletionTimestamp != nil && !pod.IsMirror(e.base)
 }
 
-// schedule puts e into the right queue if it has something to send. Called with the lock held.
+// schedule puts e into the right queue if it has something to send. It is called with the lock held.
 func (w *Writer) schedule(e *entry, now time.Time) {
 	if e.inFlight || e.ended {
-		return // finish schedules it again
+		return // finish schedules it again, because it is in flight
 	}
 	if !e.dirty() {
 		w.remove(e)
@@ -319,7 +318,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		return
 	}
 	if e.place != nil && e.place.in == &w.waiting && e.failures > 0 {
-		return // its back-off is not over
+		return // because its back-off is not over
 	}
 	w.remove(e)
 	if e.rejected == e.version && e.needsPatch() && now.Before(e.notUntil) {
@@ -331,7 +330,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
-	if !repair && e.since.Add(lateWithin).After(now) { // no news waits longer than lateWithin
+	if !repair && e.since.Add(lateWithin).After(now) { // nothing waits longer than lateWithin
 		at := e.since.Add(e.patience())
 		if f := w.firsts[e.base.UID]; f != nil && f.at.Before(at) {
 			at = f.at
@@ -349,9 +348,9 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	w.spawn()
 }
 
-// patience returns how long a change of status waits for the next one, so that one request carries both. It is above 0 only if
-// another change is likely to follow soon: the pod is being created, it got its sandbox, or it is being deleted and either
-// nothing but its generation changed or the API already shows all its containers as terminated.
+// patience returns how long a change of status waits for the next one, so that one request can have both. It is above 0 only if
+// another change is likely to follow soon: if the pod is being created, if it has got its sandbox, or if it is being deleted and
+// either only its generation has changed or the API already shows all its containers as terminated.
 func (e *entry) patience() time.Duration {
 	base := &e.base.Status
 	switch {
@@ -370,7 +369,7 @@ func (e *entry) patience() time.Duration {
 	return 0
 }
 
-// spawn starts a worker if there is work for one more. Called with the lock held.
+// spawn starts a worker if there is work for one more. It is called with the lock held.
 func (w *Writer) spawn() {
 	for w.running && w.workers < w.cfg.Parallel && w.workers < w.ready.Len()+w.inFlight {
 		w.workers++
@@ -426,7 +425,7 @@ func (w *Writer) wait(e *entry, at time.Time) {
 	w.nudge()
 }
 
-// nudge makes Run look at waiting again.
+// nudge makes Run check waiting again.
 func (w *Writer) nudge() {
 	select {
 	case w.wake <- struct{}{}:
@@ -453,7 +452,7 @@ func (w *Writer) remove(e *entry) {
 	}
 }
 
-// end stops all work for e and remembers that the pod has left the API. Called with the lock held.
+// end stops all work for e and remembers that the pod has left the API. It is called with the lock held.
 func (w *Writer) end(e *entry) {
 	w.remove(e)
 	e.ended = true

@@ -84,8 +84,8 @@ func TestOnePatchNoGet(t *testing.T) {
 	})
 }
 
-// The news that a pod got its sandbox goes with the start of its containers, or alone if that takes long.
-func TestSandboxIsToldWithTheStart(t *testing.T) {
+// The status of a pod that got its sandbox is sent together with the start of its containers, or alone if the start takes long.
+func TestSandboxIsReportedWithTheStart(t *testing.T) {
 	sandbox := func(up v1.ConditionStatus, ip string) v1.PodStatus {
 		s := v1.PodStatus{Phase: v1.PodPending, PodIP: ip,
 			Conditions: []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: up}, {Type: v1.PodReady, Status: "False"}}}
@@ -111,8 +111,8 @@ func TestSandboxIsToldWithTheStart(t *testing.T) {
 	})
 }
 
-// The news that a pod is being created goes with the start of its containers, or alone if that takes long, counted from
-// its turn; other news goes at once.
+// The status of a pod that is being created is sent together with the start of its containers, or alone if the start takes long,
+// counted from when the pod left the start gate. Other changes are sent at once.
 func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	waiting := func(reason, ip string) v1.PodStatus {
 		return v1.PodStatus{Phase: v1.PodPending, PodIP: ip, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: "False"}},
@@ -121,7 +121,7 @@ func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	begun := func(ip string) v1.PodStatus { return waiting("ContainerCreating", ip) }
 	const sec = time.Second
 	for name, c := range map[string]struct {
-		queued time.Duration // how long other pods start first
+		queued time.Duration // how long the pod waits for others to start first
 		say    func(r *rig, p *v1.Pod)
 		want   []string // the requests with their times
 	}{
@@ -174,8 +174,8 @@ func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	}
 }
 
-// The news that the node has seen a deletion goes with the first end of a container, or alone if that takes long;
-// another change of the spec goes at once.
+// When a pod is deleted, the change of its observed generation is sent together with the first end of a container, or alone if
+// that takes long. The generation of another change of the spec is sent at once.
 func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	seen := func(generation int64, ready v1.ConditionStatus) v1.PodStatus {
 		s := running(ready, "")
@@ -208,9 +208,9 @@ func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	})
 }
 
-// For a pod that is deleted, changes after the end of its last container go with the final status, or alone if that
+// When a pod is deleted, changes after the end of its last container are sent together with the final status, or alone if that
 // takes long.
-func TestTearDownIsToldWithTheLastStatus(t *testing.T) {
+func TestTearDownIsReportedWithTheLastStatus(t *testing.T) {
 	ended := func(phase v1.PodPhase, sandbox v1.ConditionStatus) v1.PodStatus {
 		return v1.PodStatus{Phase: phase, Conditions: []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: sandbox}, {Type: v1.PodReady, Status: "False"}},
 			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137}}}}}
@@ -402,7 +402,7 @@ func TestMirrorIsNotDeleted(t *testing.T) {
 	})
 }
 
-// hasEnded reports whether a pod has ended for the writer: later calls of Set do nothing.
+// hasEnded reports whether the writer considers a pod as ended, so that later calls of Set do nothing.
 func (w *Writer) hasEnded(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -208,7 +208,7 @@ func TestAnUnreadableFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := root(t, "a", "b")
 	path := filepath.Join(dir, "pods", "a", "userns")
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // torn by a power cut
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // as after a power cut
 		t.Fatal(err)
 	}
 	r := New(Config{RootDir: dir})

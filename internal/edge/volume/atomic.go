@@ -23,7 +23,7 @@ type file struct {
 	UID  int
 }
 
-// Readers of a files volume know the name ..data. All names that begin with ".." belong to the writer.
+// The writer uses these names. Readers of a volume may rely on ..data. All names that begin with ".." belong to the writer.
 const (
 	dataLink    = "..data"
 	newDataLink = "..data_tmp"
@@ -35,18 +35,17 @@ const (
 //	dir/..data -> ..2026_01_02...       swapped by one rename
 //	dir/a      -> ..data/a              one link per first path element, never changed
 //
-// A crash at any point leaves either the old or the new content behind ..data, and the next write clears away what
-// the crash left.
+// A crash at any point leaves ..data with either the old or the new content, and the next write removes the remains of the crash.
 type writer struct {
 	dir    string
 	group  int // fsGroup, or negative
 	remove func(path string) error
-	// crash, in tests, ends the write before the named step as a crash would.
+	// crash is for tests: it ends the write before the named step, as a crash would.
 	crash func(step string) error
 }
 
-// write makes the directory show exactly files. The directories in dirs (mount points of other volumes inside this
-// one) are made beside them. Changed says whether content was written.
+// write makes the directory show exactly files. It also creates the directories in dirs, which are mount points of other volumes
+// inside this one. changed reports whether content was written.
 func (w *writer) write(files map[string]file, dirs []string) (changed bool, err error) {
 	if err := checkFiles(files); err != nil {
 		return false, err
@@ -80,8 +79,8 @@ func (w *writer) step(name string) error {
 	return w.crash(name)
 }
 
-// swap writes files into a new directory and makes ..data point at it. It first removes what failed writes left, so
-// that retries do not fill the volume.
+// swap writes files into a new directory and makes ..data point at it. It first removes the remains of failed writes, so that
+// retries do not fill the volume.
 func (w *writer) swap(current string, files map[string]file, dirs []string) (string, error) {
 	if err := w.sweep(current); err != nil {
 		return "", err
@@ -112,7 +111,7 @@ func (w *writer) swap(current string, files map[string]file, dirs []string) (str
 	return filepath.Base(fresh), w.step("swapped")
 }
 
-// fill writes files below root, a directory that no reader knows yet.
+// fill writes files below root, a directory that readers do not see yet.
 func (w *writer) fill(root string, files map[string]file, dirs []string) error {
 	if err := w.own(root, 0o755|fs.ModeDir, -1); err != nil {
 		return err
@@ -170,8 +169,8 @@ func (w *writer) own(path string, mode fs.FileMode, uid int) error {
 	return nil
 }
 
-// mode returns the mode for a new file. With an fsGroup, the group may read it, and a directory gets setgid, so that
-// what is made in it belongs to the group.
+// mode returns the mode for a new file. With an fsGroup, the group may read it, and a directory gets setgid, so that new files in
+// it belong to the group.
 func (w *writer) mode(mode fs.FileMode) fs.FileMode {
 	if w.group < 0 {
 		return mode
@@ -236,7 +235,7 @@ func (w *writer) link(files map[string]file) error {
 		if have, err := os.Readlink(path); err == nil && have == target {
 			continue
 		}
-		// There may be another link, or an empty directory that was made for a subPath while the key did not exist.
+		// There may be an old link, or an empty directory that was created for a subPath when the key did not exist.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("make way for file %q: %w", top, err)
 		}
@@ -247,7 +246,7 @@ func (w *writer) link(files map[string]file) error {
 	return nil
 }
 
-// clear removes names of files that are gone, and what older writes and crashes left.
+// clear removes the names of files that are gone, and the remains of earlier writes and crashes.
 func (w *writer) clear(files map[string]file, current string) error {
 	if err := w.step("clear"); err != nil {
 		return err
@@ -299,8 +298,8 @@ func tops(files map[string]file) map[string]bool {
 	return t
 }
 
-// splitDirs divides dirs: a directory goes to inData if files has its first path element, else to inRoot. A path that
-// is itself a file needs no directory.
+// splitDirs divides dirs: a directory is in inData if files has its first path element, otherwise in inRoot. A path that is
+// itself a file needs no directory.
 func splitDirs(files map[string]file, dirs []string) (inData, inRoot []string) {
 	t := tops(files)
 	for _, d := range dirs {
@@ -322,7 +321,7 @@ const (
 	maxPathLen = 4096
 )
 
-// checkFiles refuses paths that leave the volume, that the writer needs for itself, and that contradict each other.
+// checkFiles refuses paths that leave the volume, paths that the writer itself uses, and paths that contradict each other.
 func checkFiles(files map[string]file) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := checkPath(name); err != nil {

@@ -203,7 +203,7 @@ func TestWriterMakesNestedMountPoints(t *testing.T) {
 	}
 }
 
-// An optional key that did not exist was mounted by subPath as an empty directory; now it exists.
+// A file replaces an empty directory: an optional key was missing when it was mounted by subPath, and now exists.
 func TestWriterReplacesAnEmptyDirectoryByAFile(t *testing.T) {
 	t.Parallel()
 	w := testWriter(t)

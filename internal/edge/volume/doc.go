@@ -1,14 +1,14 @@
-// Package volume makes the volumes of pods (directories, tmpfs, files from the API, which follow their objects) and the
-// mounts that the containers get.
+// Package volume makes the volumes of pods (directories, tmpfs, files from the API, which follow their objects) and the mounts of
+// containers.
 //
-// Contract: SetUp, TearDown and Remove may run for many pods at once, but one call per pod at a time. Mounts may run
-// for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated
-// after any failure or crash; they need nothing from memory. A failure is an *Error that names the volume and what to
-// do. No goroutine outlives a call.
+// Contract: SetUp, TearDown and Remove may run for many pods at once, but only one of them at a time for each pod. Mounts may run
+// for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated after any
+// failure or crash; they use the disk and the mount table and keep no state in memory. A failure is an *Error that names the
+// volume and what to do. No goroutine outlives a call.
 //
-// The layout is that of upstream's kubelet, because a node may go from one agent to the other:
+// The layout is that of upstream's kubelet, because a node may change from one agent to the other:
 //
-//	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; files from the API lie behind ..data
+//	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; ..data leads to files from the API
 //	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths
 //	<root>/pods/<uid>/containers/<container>/<id>            termination messages
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file

@@ -25,16 +25,15 @@ func (v *Volumes) setUpEmptyDir(p Pod, vol *v1.Volume) error {
 	case src.Medium == v1.StorageMediumDefault:
 		return makeOpenDir(dir, group)
 	case src.Medium == v1.StorageMediumMemory:
-		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // pods may run programs from it
+		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // without noexec, because pods may run programs from it
 	case strings.HasPrefix(string(src.Medium), string(v1.StorageMediumHugePages)):
 		return v.setUpHugePages(dir, p.Pod, src.Medium, group)
 	}
 	return fmt.Errorf("unknown storage medium %q: use \"\" (disk), %q or %q", src.Medium, v1.StorageMediumMemory, v1.StorageMediumHugePages)
 }
 
-// makeOpenDir makes dir with mode 0777 (with a group: mode 2777 and that group) and gives it its name by a rename at
-// the end. A directory of that name is therefore complete, and no later call needs to know whether an earlier one was
-// cut short.
+// makeOpenDir makes dir with mode 0777 (with a group: mode 2777 and that group) and renames it to its name at the end. So a
+// directory of that name is complete, even if an earlier call was interrupted.
 func makeOpenDir(dir string, group int) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -45,7 +44,7 @@ func makeOpenDir(dir string, group int) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("stat volume directory: %w", err)
 	}
-	tmp := dir + ".making" // no volume's name has a dot
+	tmp := dir + ".making" // no name of a volume has a dot, so this name is free
 	if err := ensureDir(tmp); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// defaultFileMode is the mode of files when the volume names none ("Defaults to 0644").
+// defaultFileMode is the mode of files if the volume specifies none ("Defaults to 0644").
 const defaultFileMode = 0o644
 
 // resolver turns a volume's source into files. It reads objects and writes nothing.
@@ -79,7 +79,7 @@ func (r *resolver) secret(name string, items []v1.KeyToPath, mode fs.FileMode, o
 	return project(s.Data, items, mode, optional, "secret "+name)
 }
 
-// sourceError says which object is missing and what ends the wait for it.
+// sourceError returns an error that names the missing object and the remedy.
 func sourceError(what, namespace, name string, err error) error {
 	if apierrors.IsNotFound(err) {
 		return &worded{
@@ -90,7 +90,7 @@ func sourceError(what, namespace, name string, err error) error {
 	return fmt.Errorf("read %s %s/%s: %w", what, namespace, name, err)
 }
 
-// worded gives its cause a clearer text.
+// worded is an error that gives its cause a clearer text.
 type worded struct {
 	text  string
 	cause error
@@ -112,7 +112,7 @@ func (e several) Error() string {
 
 func (e several) Unwrap() []error { return e }
 
-// project picks keys: all of them under their names, or the items under their paths.
+// project selects keys of data: all of them under their own names, or those in items under their paths.
 func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, optional bool, what string) (map[string]file, error) {
 	files := make(map[string]file, len(data))
 	if len(items) == 0 {

@@ -13,17 +13,17 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// These bound a termination message file, in bytes on disk. The agent reads only the last 4 KiB of it, so cutting off
-// the beginning loses no message.
+// These bound a termination message file, in bytes on disk. The agent reads only the last 4 KiB of it, so no message is lost when
+// the beginning is removed.
 const (
 	// maxMessage is the size above which a file is cut.
 	maxMessage = 1 << 20
-	// keptMessage is how much of the end stays.
+	// keptMessage is how many bytes of the end are kept.
 	keptMessage = 64 << 10
 )
 
-// FilesUsage is the disk space of the files that the agent itself gives the containers of a pod. It counts blocks: a
-// sparse file takes nothing, however long it is.
+// FilesUsage is the disk space of the files that the agent itself makes for the containers of a pod. It counts allocated blocks,
+// so a sparse file counts as empty, whatever its length.
 type FilesUsage struct {
 	// Hosts is the hosts file.
 	Hosts uint64
@@ -83,7 +83,7 @@ func (v *Volumes) filesUsage(uid types.UID, message func(path string, size uint6
 		for _, f := range files {
 			path := filepath.Join(at, f.Name())
 			size, err := blocks(path)
-			if errors.Is(err, fs.ErrNotExist) { // messageFile removed it meanwhile
+			if errors.Is(err, fs.ErrNotExist) { // messageFile has removed it in the meantime
 				continue
 			}
 			if err != nil {
@@ -119,8 +119,8 @@ func blocks(path string) (uint64, error) {
 	return uint64(st.Blocks) * 512, nil
 }
 
-// dropFront frees the disk space of a file except its last keep bytes. The file keeps its length, so a container that
-// writes to it goes on at the same place, and no write is lost.
+// dropFront frees the disk space of a file except its last keep bytes. The file keeps its length, so a container that writes to
+// it continues at the same position, and no write is lost.
 func dropFront(path string, keep int64) error {
 	f, err := hostfs.OpenUntrustedToWrite(path, 1)
 	if err != nil {

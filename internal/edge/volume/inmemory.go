@@ -63,7 +63,7 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 	return mounts, nil
 }
 
-// TearDown does nothing: Remove forgets the pod.
+// TearDown does nothing, because Remove forgets the pod.
 func (m *InMemory) TearDown(context.Context, pod.Ref) error { return nil }
 
 // Remove forgets the pod.
@@ -87,16 +87,16 @@ func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	return orphans, nil
 }
 
-// Usage is empty: nothing takes any room.
+// Usage returns nothing, because no volume uses disk space.
 func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
 
-// FilesUsage is empty: no file is written.
+// FilesUsage is zero, because no file is written.
 func (m *InMemory) FilesUsage(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
 
 // BoundFiles has nothing to bound.
 func (m *InMemory) BoundFiles(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
 
-// ReadFile finds nothing: no container of a simulated node writes into a volume.
+// ReadFile returns fs.ErrNotExist, because no container of a simulated node writes into a volume.
 func (m *InMemory) ReadFile(_ *v1.Pod, volume, path string) ([]byte, error) {
 	return nil, fmt.Errorf("read %s of volume %s: %w", path, volume, fs.ErrNotExist)
 }

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// kind is the kind of a volume, as it stands in the name of the volume's directory.
+// kind is the kind of a volume, as it appears in the path of the volume's directory.
 type kind string
 
 // The kinds that this agent supports.
@@ -37,7 +37,7 @@ func (k kind) files() bool {
 	return false
 }
 
-// ErrUnsupported is the cause when a volume is of a kind that this agent does not make.
+// ErrUnsupported is the cause if this agent does not support the kind of a volume.
 var ErrUnsupported = errors.New("volume kind is not supported")
 
 // kindOf names the kind of a volume. A volume without a source is an emptyDir, as the API server defaults it.
@@ -131,7 +131,8 @@ func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind)
 	return nil
 }
 
-// ensureDir makes a volume's directory. Everybody may read it, because the agent does not know the containers' users.
+// ensureDir makes a volume's directory. It is readable for everybody, because the agent does not know the users of the
+// containers.
 func ensureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make volume directory: %w", err)
@@ -139,9 +140,9 @@ func ensureDir(dir string) error {
 	return nil
 }
 
-// secretFlags returns the mount flags of a volume that containers only read: no devices, no setuid, and noexec unless
-// the pod gives a file an execute bit, since some pods run scripts out of a Secret. Without an execute bit, noexec
-// changes nothing for a container.
+// secretFlags returns the mount flags of a volume that containers only read: nodev, nosuid, and noexec unless the pod gives a
+// file an execute bit, because some pods run scripts from a Secret. Without an execute bit, noexec changes nothing for a
+// container.
 func secretFlags(vol *v1.Volume) uintptr {
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
 	for _, mode := range fileModes(vol) {

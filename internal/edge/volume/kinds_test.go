@@ -61,7 +61,7 @@ func TestEmptyDirIsOpenToAllAndLeftAloneThen(t *testing.T) {
 	}
 }
 
-func TestVolumesThatNobodyMountsAreNotMade(t *testing.T) {
+func TestUnusedVolumesAreNotCreated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p := aPod()
@@ -270,7 +270,7 @@ func TestLiveUpdate(t *testing.T) {
 	wantTree(t, d, map[string]string{
 		"a": "-rw-r--r-- 2", "c": "-rw-r--r-- 2", "token": "-rw-r--r-- t0ken2", "labels": "-rw-r--r-- a=\"b\"\nnew=\"label\"",
 	})
-	// If a source goes away, its files stay, because the containers run on.
+	// If a source is deleted, its files stay, because the containers are still running.
 	delete(f.api.configMaps, "cm")
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", `configmap "cm" not found`)
 	if got := tree(t, d)["a"]; got != "-rw-r--r-- 2" {

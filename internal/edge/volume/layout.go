@@ -33,8 +33,8 @@ func (l layout) subpath(uid types.UID, volume, container string, index int) stri
 	return filepath.Join(l.pod(uid), subpathsDir, volume, container, strconv.Itoa(index))
 }
 
-// checkName refuses a name that is not a plain file name. The API server allows none such, but a pod may come from a
-// manifest that no API server has seen.
+// checkName refuses a name that is not a plain file name. The API server does not allow such a name, but a pod may come from a
+// manifest that no API server has validated.
 func checkName(field, name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%s %q cannot be a directory name: use letters, digits and '-'", field, name)

@@ -24,16 +24,16 @@ type MountInput struct {
 	Hosts []byte
 	// RecursiveReadOnly says whether the runtime (handler) can mount read-only recursively.
 	RecursiveReadOnly bool
-	// Image returns the pulled image of an image volume of which subPath is mounted ("" means all). It is nil if the
-	// agent has no image volumes.
+	// Image returns the pulled image of an image volume. subPath is the part of the image that is mounted; "" means all of it. It
+	// is nil if the agent has no image volumes.
 	Image func(volume *v1.Volume, subPath string) (*runtimeapi.ImageSpec, error)
 }
 
 const hostsPath = "/etc/hosts"
 
-// Mounts returns the mounts for the next attempt of a container: its volumes, with subPaths made and opened safely, its
-// hosts file, and a new file for its termination message. Call it after SetUp has succeeded. The error is an *Error.
-// Its cause may go away (a file appears, for example), so try again.
+// Mounts returns the mounts for the next attempt of a container: its volumes, with subPaths made and opened safely, its hosts
+// file, and a new file for its termination message. Call it after SetUp has succeeded. The error is an *Error. Its cause may
+// disappear (for example, a missing file appears), so the caller should try again.
 func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
 	c := in.Container
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
@@ -111,7 +111,7 @@ func (l layout) hostDir(p *v1.Pod, vol *v1.Volume, k kind) string {
 	return l.volume(p.UID, k, vol.Name)
 }
 
-// imageMount hands an image volume to the runtime, which mounts it.
+// imageMount makes the mount of an image volume, which the runtime carries out.
 func imageMount(m *runtimeapi.Mount, in *MountInput, vol *v1.Volume, sub string) error {
 	if in.Image == nil {
 		return fmt.Errorf("%w: image", ErrUnsupported)
@@ -139,8 +139,8 @@ func propagationOf(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, 
 	return 0, fmt.Errorf("mountPropagation %q is unknown: use None, HostToContainer or Bidirectional", *mode)
 }
 
-// recursiveReadOnly follows the documented rules: the mount must be read-only and have no propagation. "IfPossible"
-// takes what the runtime can do; "Enabled" fails if the runtime cannot.
+// recursiveReadOnly follows the documented rules: the mount must be read-only and have no propagation. "IfPossible" depends on
+// what the runtime supports; "Enabled" fails if the runtime does not support it.
 func recursiveReadOnly(vm *v1.VolumeMount, runtimeCan bool) (bool, error) {
 	if vm.RecursiveReadOnly == nil || *vm.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
@@ -170,7 +170,7 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 		var missing []string
 		sub = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
 			value := ""
-			for _, v := range env { // of several with this name, the last counts
+			for _, v := range env { // if several have the same name, the last one counts
 				if v.Name == name {
 					value = v.Value
 				}

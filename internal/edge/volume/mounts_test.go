@@ -63,7 +63,7 @@ func TestMountOptions(t *testing.T) {
 			f.api.configMaps["cm"] = &v1.ConfigMap{}
 			p := aPod()
 			p.Spec.Volumes = []v1.Volume{emptyDir("e"), vol("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}})}
-			tt.mount.MountPath = "data" // relative: from the root
+			tt.mount.MountPath = "data" // a relative path starts at the root
 			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{tt.mount}
 			setUp(t, f, p)
 			mounts, err := f.Mounts(t.Context(), volume.MountInput{
@@ -155,7 +155,7 @@ func TestPodFiles(t *testing.T) {
 	if _, err := os.Stat(last.HostPath); err != nil {
 		t.Error(err)
 	}
-	// A container that mounts something there itself gets neither.
+	// A container that mounts something at these two paths itself gets neither file.
 	p.Spec.Volumes = []v1.Volume{emptyDir("e")}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/etc/hosts/"}, {Name: "e", MountPath: "/dev/termination-log"}}
 	setUp(t, f, p)
@@ -163,7 +163,7 @@ func TestPodFiles(t *testing.T) {
 	if err != nil || len(mounts) != 2 {
 		t.Errorf("mounts %v, %v, want the container's two", mounts, err)
 	}
-	// The runtime gets paths as they stand in the spec.
+	// The runtime gets the paths of the spec unchanged.
 	c.VolumeMounts[0].MountPath, c.VolumeMounts[1].MountPath = "/data/", "/a/../b"
 	mounts, err = f.Mounts(t.Context(), in)
 	if err != nil || mounts[0].ContainerPath != "/data/" || mounts[1].ContainerPath != "/a/../b" {
@@ -196,7 +196,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("usage %+v", u)
 		}
 	}
-	// A walk that is cut short returns the last result.
+	// If a walk is canceled, the last result is returned.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if again, err := f.Usage(gone, p); err != nil || again[0].UsedBytes != got[0].UsedBytes {
@@ -276,7 +276,8 @@ func grow(t *testing.T, path string, bytes int) {
 	}
 }
 
-// The agent measures what a container's writes to its hosts file take on disk: a sparse file of 4 TiB takes nothing.
+// The agent measures how much disk space the hosts file takes after a container has written to it. A sparse file of 4 TiB takes
+// none.
 func TestCVE20208557HostsFileIsMeasured(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -315,8 +316,8 @@ func TestCVE20208557HostsFileIsMeasured(t *testing.T) {
 	}
 }
 
-// The agent counts a termination log that a container fills (kubernetes#122224), and then cuts it. The log keeps its
-// length and its end, which holds the message, and a container that appends goes on at the same place.
+// The agent counts a termination log that a container fills (kubernetes#122224), and then cuts it. The log keeps its length and
+// its end, which holds the message, and a container that appends continues at the same position.
 func TestTerminationLogIsBoundedOnDisk(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -357,7 +358,7 @@ func TestTerminationLogIsBoundedOnDisk(t *testing.T) {
 	}
 }
 
-// The agent does not follow a link in the place of a message, and a pipe does not hold it up.
+// If a link or a pipe replaces a termination message, the agent does not follow the link and does not block on the pipe.
 func TestWhatIsNoTerminationLogIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

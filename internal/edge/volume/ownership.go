@@ -19,8 +19,8 @@ func fsGroup(p *v1.Pod) int {
 	return -1
 }
 
-// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user, or
-// -1 if there is no such user.
+// tokenOwner returns the user as which all containers of the pod run, who may then own a token file. It returns -1 if there is no
+// such user.
 func tokenOwner(p *v1.Pod) int {
 	owner := -1
 	for c := range crispec.Containers(p) {
@@ -39,9 +39,8 @@ func tokenOwner(p *v1.Pod) int {
 	return owner
 }
 
-// nestedMountPoints returns the directories that a read-only volume must have so that containers can mount other
-// volumes inside it, relative to the volume. Only the outermost are needed: what lies below them belongs to another
-// volume.
+// nestedMountPoints returns the directories that a read-only volume must have so that containers can mount other volumes inside
+// it, relative to the volume. Only the outermost are needed, because the directories below them belong to another volume.
 func nestedMountPoints(p *v1.Pod, volume string) []string {
 	var found []string
 	for c := range crispec.Containers(p) {

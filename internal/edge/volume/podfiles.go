@@ -17,7 +17,7 @@ import (
 // enough for the attempts that the agent may still inspect.
 const keptMessages = 5
 
-// podFiles makes the files that the agent itself gives a container, and returns their mounts.
+// podFiles makes the files that the agent itself makes for a container, and returns their mounts.
 func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 	var mounts []*runtimeapi.Mount
 	taken := func(path string) bool {

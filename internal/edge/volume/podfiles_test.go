@@ -42,8 +42,8 @@ func wantHosts(t *testing.T, path, want string) {
 
 const hostsText = "127.0.0.1 localhost\n"
 
-// A container may run `truncate -s 4T /etc/hosts`: its next start costs the agent no memory and restores the file. Not
-// parallel: it measures what the process allocates.
+// After a container has run `truncate -s 4T /etc/hosts`, its next start uses no more memory in the agent and restores the file.
+// Not parallel: it measures what the process allocates.
 func TestHostsFileIsNeverRead(t *testing.T) {
 	f, p := newFixture(t), aPod()
 	setUp(t, f, p)
@@ -61,7 +61,7 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	}
 
 	plant.Grow(t, path)
-	in.Hosts = nil // as for a pod on the node's network: the agent makes it no hosts file
+	in.Hosts = nil // as for a pod on the node's network, for which the agent makes no hosts file
 	plant.Allocates(t, 1<<20, func() {
 		if _, err := f.Mounts(t.Context(), in); err != nil {
 			t.Error(err)
@@ -69,8 +69,8 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	})
 }
 
-// The container makes the file from which an environment is read, and may put anything in its place. Not parallel: the
-// test measures what the process allocates.
+// A container writes the file from which the agent reads an environment, and may replace it by anything. Not parallel: the test
+// measures what the process allocates.
 func TestEnvFileThatIsNoFile(t *testing.T) {
 	f, p := newFixture(t), aPod(emptyDir("e"))
 	setUp(t, f, p)
@@ -101,7 +101,7 @@ func TestEnvFileThatIsNoFile(t *testing.T) {
 	})
 }
 
-// The hosts file replaces anything that stands in its place; the agent does not write to what was there.
+// The agent replaces anything at the path of the hosts file, and does not write to what was there.
 func TestHostsFileReplacesWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {

@@ -14,8 +14,8 @@ import (
 // maxReadFile bounds a file that the agent reads from a pod's volume.
 const maxReadFile = 64 << 10
 
-// ReadFile reads a file that a container wrote into an emptyDir of its pod (for fileKeyRef). No link leads it out of
-// the volume, and no device, pipe or large file holds it up. For a missing file the error is fs.ErrNotExist.
+// ReadFile reads a file that a container wrote into an emptyDir of its pod (for fileKeyRef). It follows no link out of the
+// volume, does not block on a device or pipe, and refuses a large file. For a missing file the error is fs.ErrNotExist.
 func (v *Volumes) ReadFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	at := slices.IndexFunc(p.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == volume })
 	if at < 0 {

@@ -21,8 +21,8 @@ type subPath struct {
 }
 
 // bindSubPath opens a subPath so that no link leads out of the volume, and bind-mounts the opened file or directory at a path
-// that no container can reach. The runtime gets that path, so a container cannot replace what lies behind it. The error that
-// users see shows nothing of the host's file system.
+// that no container can reach. The runtime gets that path, so a container cannot replace the mounted file or directory. The error
+// for users contains nothing of the host's file system.
 func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	for field, name := range map[string]string{"container name": s.in.Container.Name, "volume name": s.volume.Name} {
 		if err := checkName(field, name); err != nil {
@@ -41,9 +41,9 @@ func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	target := v.layout.subpath(s.in.Pod.UID, s.volume.Name, s.in.Container.Name, s.index)
 	if have, err := os.Lstat(target); err == nil {
 		if os.SameFile(have, info) {
-			return target, nil // it is still mounted, from the previous attempt
+			return target, nil // the mount of the previous attempt still exists
 		}
-		// The mount shows an older file or directory, which somebody replaced since.
+		// The mount shows an older file or directory, which has been replaced since then.
 		if err := v.cfg.Host.Unmount(target); err != nil {
 			return "", fmt.Errorf("unmount old subPath %q: %w", s.path, err)
 		}
@@ -81,7 +81,7 @@ func (v *Volumes) openSubPath(s subPath) (*os.File, error) {
 	return f, nil
 }
 
-// hideHost logs the details of an error and removes them from the error: they could show a pod the host's file system.
+// hideHost logs the details of an error and removes them from the error, because they could show the host's file system to a pod.
 func (v *Volumes) hideHost(s subPath, err error) error {
 	v.cfg.Log.Warn("cannot open subPath", "pod", s.in.Pod.Namespace+"/"+s.in.Pod.Name, "container", s.in.Container.Name,
 		"volume", s.volume.Name, "subPath", s.path, "err", err)

@@ -34,7 +34,7 @@ func (f *fixture) mount(t *testing.T, p *v1.Pod) (string, error) {
 	return mounts[0].HostPath, nil
 }
 
-// A directory that is made for a subPath has the volume's whole mode: in a tmpfs it is sticky, as the tmpfs is.
+// A directory that is made for a subPath has the same mode as the volume, including the sticky bit of a tmpfs.
 func TestSubPathOfTmpfsHasItsWholeMode(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -79,14 +79,14 @@ func TestSubPath(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(got, "f")); err != nil {
 		t.Error(err)
 	}
-	// The next attempt keeps the mount.
+	// The next attempt reuses the mount.
 	if again, err := f.mount(t, p); err != nil || again != got {
 		t.Errorf("again: %s, %v", again, err)
 	}
 	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 1 {
 		t.Errorf("mounts %v, want one", points)
 	}
-	// If somebody replaced the directory meanwhile, the next attempt sees the new one.
+	// If the directory has been replaced in the meantime, the next attempt sees the new one.
 	if err := errors.Join(os.Rename(filepath.Join(root, "a/b"), filepath.Join(root, "a/old")), os.Mkdir(filepath.Join(root, "a/b"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestSubPath(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(got, "f")); err == nil {
 		t.Error("the old directory is still mounted")
 	}
-	// The same when a file has replaced the directory.
+	// The next attempt also sees a file that has replaced the directory.
 	if err := errors.Join(os.Remove(filepath.Join(root, "a/b")), os.WriteFile(filepath.Join(root, "a/b"), []byte("file"), 0o644)); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// unmountRounds bounds how often TearDown looks for mounts again: stacked mounts take a round each.
+// unmountRounds bounds how often TearDown reads the mount table: each of several stacked mounts takes one round.
 const unmountRounds = 16
 
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
@@ -56,7 +56,7 @@ func failedTearDown(ref pod.Ref, err error) error {
 	}
 }
 
-// unmountBelow unmounts, last mounted first, until nothing is mounted at or below dir.
+// unmountBelow unmounts everything at or below dir, the newest mount first, until no mount is left.
 func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 	// The mount table contains resolved paths.
 	real, err := filepath.EvalSymlinks(dir)

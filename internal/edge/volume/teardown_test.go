@@ -28,7 +28,7 @@ func TestTearDown(t *testing.T) {
 	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "e", MountPath: "/sub", SubPath: "sub"})
 	setUp(t, f, p)
 	message := dir(t, f, p, "dev/termination-log")
-	// Something else got mounted below, for instance by a container with Bidirectional propagation, and is busy.
+	// Something else is mounted below the volume and busy, for example by a container with Bidirectional propagation.
 	precious := t.TempDir()
 	inside := filepath.Join(dir(t, f, p, "e"), "left-mounted")
 	if err := errors.Join(os.WriteFile(filepath.Join(precious, "file"), nil, 0o644), os.Mkdir(inside, 0o755), unix.Mount(precious, inside, "", unix.MS_BIND, "")); err != nil {
@@ -40,7 +40,7 @@ func TestTearDown(t *testing.T) {
 	}
 	defer busy.Close()
 
-	other := volume.New(volume.Config{RootDir: f.root, Host: hostfs.Host{}}) // a new agent, which knows nothing of the pod
+	other := volume.New(volume.Config{RootDir: f.root, Host: hostfs.Host{}}) // a new agent that has no state of the pod
 	orphans, err := other.Orphans(func(types.UID) bool { return false })
 	if diff := cmp.Diff([]types.UID{"uid-1"}, orphans); err != nil || diff != "" {
 		t.Fatalf("orphans: %v %s", err, diff)
@@ -75,7 +75,7 @@ func TestTearDown(t *testing.T) {
 	}
 }
 
-// deafHost reports no mounts, so that the deletion itself must notice them.
+// deafHost is a host whose mount table looks empty, so that the deletion itself must notice mounts.
 type deafHost struct{ hostfs.Host }
 
 func (deafHost) MountPoints(string) ([]string, error) { return nil, nil }

@@ -88,7 +88,7 @@ func TestASecretsMountHasItsFlags(t *testing.T) {
 }
 
 // The warning that secrets may be swapped out is logged once, not for every volume.
-func TestSecretsThatMaySwapAreSaidOnce(t *testing.T) {
+func TestSecretsThatMaySwapAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	for _, may := range []bool{true, false} {
 		var log bytes.Buffer

@@ -16,16 +16,15 @@ import (
 type Meter interface {
 	// DiskSpace returns the size and the free space of the file system at path, in bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// DiskUsage walks dir and sums up what it takes. It stops when ctx ends. With an error it returns what it found
-	// before.
+	// DiskUsage walks dir and returns its disk usage. It stops when ctx ends. If it returns an error, it also returns the usage
+	// that it had found by then.
 	DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error)
 }
 
 // Usage is how full a volume is.
 type Usage struct {
 	Name string
-	// Memory says that the volume lies in memory: it counts against the pod's memory, not against its ephemeral
-	// storage.
+	// Memory says that the volume is in memory. Its usage counts against the pod's memory, not against its ephemeral storage.
 	Memory bool
 	// These four describe the file system of the volume; a memory-backed volume has one of its own.
 	CapacityBytes, AvailableBytes, Inodes, InodesFree uint64
@@ -35,7 +34,7 @@ type Usage struct {
 	Time time.Time
 }
 
-// usageTTL is how old a walk's result may be ("volumeStatsAggPeriod", 1 minute).
+// usageTTL is the maximum age of a walk's result ("volumeStatsAggPeriod", 1 minute).
 const usageTTL = time.Minute
 
 // walks caches the results of walks through directories.
@@ -49,9 +48,9 @@ type walked struct {
 	at            time.Time
 }
 
-// Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. It walks a volume at most
-// once a minute. If a walk fails, it takes what the walk found, or the last result if that is larger. It leaves out
-// volumes that do not exist yet. The error joins the errors of all volumes that it could not measure completely.
+// Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. It walks a volume at most once a
+// minute. If a walk fails, it uses the part that the walk found, or the last result if that is larger. It leaves out volumes that
+// do not exist yet. The error joins the errors of all volumes that it could not measure completely.
 func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	var errs []error
@@ -111,7 +110,7 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, 
 	w := walked{bytes: bytes, inodes: inodes, at: now}
 	v.walks.mu.Lock()
 	defer v.walks.mu.Unlock()
-	if dirs := v.walks.pods[uid]; dirs != nil { // otherwise the pod was removed meanwhile, and the entry would stay forever
+	if dirs := v.walks.pods[uid]; dirs != nil { // if the pod has been removed since, a new entry would stay for ever
 		dirs[dir] = w
 	}
 	return w, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// Mounter mounts and unmounts. Calls may be concurrent, each on its own directory.
+// Mounter mounts and unmounts. Calls for different directories may be concurrent.
 type Mounter interface {
 	// MountPoints lists the mount points at or below dir, in mount order.
 	MountPoints(dir string) ([]string, error)
@@ -104,7 +104,7 @@ type Pod struct {
 // ReasonFailedMount is the reason of the Errors of SetUp and Mounts, as events have it.
 const ReasonFailedMount = "FailedMount"
 
-// Error says which volume could not be made or removed.
+// Error is the failure to make or remove a volume.
 type Error struct {
 	// Volume is the name of the volume; empty if the failure concerns the pod's directory.
 	Volume string
@@ -207,7 +207,7 @@ func joinErrors(errs []*Error) error {
 	}
 	if len(messages) < 2 {
 		if first == nil {
-			return nil // a nil *Error would make a non-nil error
+			return nil // because a nil *Error would become a non-nil error
 		}
 		return first
 	}

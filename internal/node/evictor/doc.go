@@ -1,9 +1,9 @@
-// Package evictor carries out package evict: it measures the signals of resource pressure, and when the decision says so it removes
-// dead containers and unused images, measures what pods use, and evicts a pod. It is the one place where the node's pressure
-// conditions come from.
+// Package evictor carries out the decisions of package evict. It measures the signals of resource pressure. If the decision says
+// so, it removes dead containers and unused images, measures what pods use, and evicts a pod. The node's pressure conditions come
+// from this package only.
 //
-// Contract: a round measures, decides and begins what the decision wants. The time to the next round follows the distance to the
-// nearest threshold (evict.Interval), so that a node at rest measures every 10 s and a shortage of memory is noticed within 250 ms.
-// Wake begins a round at once. What may take long, removals and walks through disks, runs beside the rounds, one at a time.
-// Nothing is kept for a later agent: an evicted pod stands in its checkpoint, and the rest is measured again.
+// Contract: a round measures, decides and begins what the decision says. The time to the next round depends on the distance to
+// the nearest threshold (evict.Interval): a node at rest measures every 10 s, and a shortage of memory is noticed within 250 ms.
+// Wake begins a round at once. Removals and measurements of disks may take long, so they run beside the rounds, one at a time.
+// Nothing is stored for a later agent: the checkpoint of a pod says that it was evicted, and everything else is measured again.
 package evictor

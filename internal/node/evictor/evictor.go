@@ -16,65 +16,69 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// Reason of the node's event when a threshold is met.
+// reasonThresholdMet is the reason of the node's event when a threshold is met.
 const reasonThresholdMet = "EvictionThresholdMet"
 
-// Bounds of what runs beside the rounds.
+// These constants bound the work that runs beside the rounds.
 const (
 	deadWithin    = 10 * time.Second // removing dead containers
 	imagesWithin  = time.Minute      // removing unused images
 	measureWithin = 30 * time.Second // measuring pods' files on disk
-	sayAgain      = 10 * time.Second // between two events for one signal
+	sayAgain      = 10 * time.Second // time between two events for one signal
 )
 
 // Pods are the pods of the node.
 type Pods interface {
-	// Settled reports whether the pods of the node are known, and what earlier agents began with them.
+	// Settled reports whether the pods of the node are known, and also what earlier agents did for them.
 	Settled() bool
-	// Holders returns the pods that hold resources of the node.
+	// Holders returns the pods that use resources of the node.
 	Holders() []syncloop.Holder
-	// Holds reports whether a pod still has something that runs or is mounted.
+	// Holds reports whether something of a pod still runs or is mounted.
 	Holds(uid types.UID) bool
-	// Evict ends a pod, and reports whether it was not ending for the node's sake already.
+	// Evict ends a pod. It returns false if the node has already decided to end the pod.
 	Evict(p *v1.Pod, e syncloop.Eviction) bool
-	// RemoveDead removes dead containers, waits for that, and returns how many are gone.
+	// RemoveDead removes dead containers, waits for the removals, and returns the number of removed containers.
 	RemoveDead(ctx context.Context) int
 }
 
-// Config configures an Evictor. All functions may be called concurrently, but Signals and Usage by one round at a time.
+// Config configures an Evictor. All functions may be called concurrently, except Signals and Usage, which one round at a time
+// calls.
 type Config struct {
+	// Policy is the first policy; SetPolicy replaces it.
 	Policy evict.Policy
-	// Signals reads the signals that thresholds are set for. A signal that cannot be read is absent. It must be cheap.
+	// Signals reads the signals that have thresholds. A signal that cannot be read is absent. The function must be cheap.
 	Signals func(ctx context.Context) pressure.Signals
-	// Layout says which file systems there are.
-	Layout func(ctx context.Context) evict.Layout
+	// Layout returns which file systems the node has. It must not block.
+	Layout func() evict.Layout
 	Pods   Pods
-	// Usage measures one kind of use of pods. A pod that cannot be measured is left out. For disks it may take long.
+	// Usage measures what pods use: either disks, or memory and processes. A pod that cannot be measured is absent. A measurement
+	// of disks may take long.
 	Usage func(ctx context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage
-	// RemoveImages removes all images that nothing uses, and returns how many, and how much they took. Nil: nothing is removed.
+	// RemoveImages removes all unused images. It returns their number and their size. Nil: nothing is removed.
 	RemoveImages func(ctx context.Context) (images int, bytes uint64, err error)
 	// NodeEvent records an event on the node.
 	NodeEvent func(eventType, reason, message string)
 	// Changed is called when a condition has changed. It must not block.
 	Changed func()
-	// Acted is called with each signal that a pod is evicted for and the age of its measurement; nil: nothing counts.
+	// Acted is called when a pod is evicted, with the signal and the age of its measurement; nil: not called.
 	Acted func(signal string, age time.Duration)
 	Log   *slog.Logger
 }
 
-// Evictor is the room. Create it with New, then Run it, once.
+// Evictor performs evictions and knows the node's pressure conditions. Create it with New, then call Run once.
 type Evictor struct {
 	cfg  Config
 	wake chan struct{}
 
 	mu     sync.Mutex
-	result pressure.Result // the newest
-	known  bool            // result is one
+	policy *evict.Policy   // never changed; a new policy replaces it
+	result pressure.Result // the newest result
+	known  bool            // result has been set
 
-	// Only a round touches these, but for done.
+	// Only a round uses these fields, except done.
 	state  evict.State
 	tried  *evict.Tried
-	doing  string // what the last plan was about; "": nothing was short
+	doing  string // the subject of the last plan; "": nothing was short
 	said   map[pressure.Signal]time.Time
 	busy   bool
 	done   chan finding // receives the result of work that ran beside the rounds
@@ -82,7 +86,7 @@ type Evictor struct {
 	beside sync.WaitGroup
 }
 
-// finding is the result of what ran beside the rounds: one of the two.
+// finding is the result of work beside the rounds. One of its fields is set.
 type finding struct {
 	tried *evict.Tried
 	disks map[types.UID]*evict.Usage
@@ -90,7 +94,21 @@ type finding struct {
 
 // New returns an Evictor; it starts nothing.
 func New(cfg Config) *Evictor {
-	return &Evictor{cfg: cfg, wake: make(chan struct{}, 1), said: map[pressure.Signal]time.Time{}, done: make(chan finding, 1)}
+	return &Evictor{cfg: cfg, policy: &cfg.Policy, wake: make(chan struct{}, 1), said: map[pressure.Signal]time.Time{}, done: make(chan finding, 1)}
+}
+
+// SetPolicy replaces the policy and begins a round with it. It does not block.
+func (e *Evictor) SetPolicy(p evict.Policy) {
+	e.mu.Lock()
+	e.policy = &p
+	e.mu.Unlock()
+	e.Wake()
+}
+
+func (e *Evictor) currentPolicy() *evict.Policy {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.policy
 }
 
 // Wake begins a round at once. It does not block.
@@ -101,17 +119,18 @@ func (e *Evictor) Wake() {
 	}
 }
 
-// Pressure returns the newest result. It measures if nothing was measured yet, otherwise it does no IO.
+// Pressure returns the newest result. If nothing was measured yet, it measures; otherwise it does no IO.
 func (e *Evictor) Pressure(ctx context.Context) pressure.Result {
 	if r, known := e.last(); known {
 		return r
 	}
+	policy := e.currentPolicy()
 	r := pressure.Evaluate(pressure.Input{
-		Signals: e.cfg.Signals(ctx), Thresholds: e.cfg.Policy.Thresholds, TransitionPeriod: e.cfg.Policy.TransitionPeriod, Now: time.Now(),
+		Signals: e.cfg.Signals(ctx), Thresholds: policy.Thresholds, TransitionPeriod: policy.TransitionPeriod, Now: time.Now(),
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.known { // otherwise a round was faster
+	if !e.known { // otherwise a round has set the result already
 		e.result, e.known = r, true
 	}
 	return e.result
@@ -129,7 +148,7 @@ func (e *Evictor) last() (pressure.Result, bool) {
 	return e.result, e.known
 }
 
-// Run takes rounds until ctx ends.
+// Run performs rounds until ctx ends.
 func (e *Evictor) Run(ctx context.Context) error {
 	defer e.beside.Wait()
 	t := time.NewTimer(0)
@@ -143,7 +162,7 @@ func (e *Evictor) Run(ctx context.Context) error {
 		case f := <-e.done:
 			e.busy = false
 			if f.tried != nil {
-				e.tried = f.tried
+				e.tried = f.tried.After(e.tried)
 			}
 			e.disks = f.disks
 		}
@@ -151,15 +170,16 @@ func (e *Evictor) Run(ctx context.Context) error {
 	}
 }
 
-// round measures, decides and begins what the decision wants. It returns when to take the next round.
+// round measures, decides and begins what the decision says. It returns the time until the next round.
 func (e *Evictor) round(ctx context.Context) time.Duration {
-	in := evict.Input{Policy: &e.cfg.Policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
+	policy := e.currentPolicy()
+	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	if v := e.state.Victim(); v != "" {
-		in.VictimEnded = !e.cfg.Pods.Holds(v) // asked before the signals are read
+		in.VictimEnded = !e.cfg.Pods.Holds(v) // this call must come before the signals are read
 	}
 	in.Signals, in.Now = e.cfg.Signals(ctx), time.Now()
-	if short(in.Signals, e.cfg.Policy.Thresholds) {
-		in.Layout = e.cfg.Layout(ctx)
+	if short(in.Signals, policy.Thresholds) {
+		in.Layout = e.cfg.Layout()
 	}
 	if e.disks != nil {
 		in.Pods, in.Measured = e.pods(ctx, evict.DiskUse)
@@ -167,8 +187,8 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	}
 	for {
 		plan := evict.Decide(in)
-		if e.state.Victim() != "" && plan.State.Victim() == "" {
-			e.tried, in.Tried = nil, nil
+		if v := e.state.Victim(); v != "" && v != plan.State.Victim() {
+			e.tried, in.Tried, in.VictimEnded = nil, nil, false
 		}
 		e.state, in.Previous = plan.State, plan.State
 		e.publish(&plan)
@@ -187,14 +207,14 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 			in.Pods, in.Measured = e.pods(ctx, plan.Measure)
 		case plan.Evict != nil:
 			e.evict(&plan, in.Now)
-			return e.next(&plan, in.Signals)
+			return e.next(&plan, &in)
 		default:
-			return e.next(&plan, in.Signals)
+			return e.next(&plan, &in)
 		}
 	}
 }
 
-// short reports whether any threshold is met: only then the layout of the disks matters.
+// short reports whether any threshold is met. The layout of the disks matters only then.
 func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
 	return slices.ContainsFunc(thresholds, func(t pressure.Threshold) bool {
 		seen, ok := s[t.Signal]
@@ -202,14 +222,14 @@ func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
 	})
 }
 
-// leastWait keeps rounds apart. Until the pods are known, rounds are unsettled apart at most.
+// leastWait is the shortest time between two rounds. Until the pods are known, the time between two rounds is at most unsettled.
 const (
 	leastWait = 50 * time.Millisecond
 	unsettled = time.Second
 )
 
-func (e *Evictor) next(p *evict.Plan, s pressure.Signals) time.Duration {
-	wait := evict.Interval(&e.cfg.Policy, s)
+func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
+	wait := evict.Interval(in.Policy, in.Signals)
 	if !e.cfg.Pods.Settled() {
 		wait = min(wait, unsettled)
 	}
@@ -219,7 +239,7 @@ func (e *Evictor) next(p *evict.Plan, s pressure.Signals) time.Duration {
 	return max(wait, leastWait)
 }
 
-// publish makes the conditions of a plan the newest, and logs what the node does or waits for when that changes.
+// publish stores the conditions of a plan. It logs what the node does or waits for if that has changed.
 func (e *Evictor) publish(p *evict.Plan) {
 	e.mu.Lock()
 	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)
@@ -249,13 +269,13 @@ func (e *Evictor) announce(p *evict.Plan, now time.Time) {
 	e.cfg.NodeEvent(v1.EventTypeWarning, reasonThresholdMet, evict.ThresholdMet(p.For))
 }
 
-// besideRounds runs what may take long. There is one at a time.
+// besideRounds runs work that may take long. Only one such work runs at a time.
 func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context) finding) {
 	e.busy = true
 	e.beside.Go(func() { e.done <- do(ctx) })
 }
 
-// reclaim removes what the steps name.
+// reclaim removes what the steps say.
 func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 	t := &evict.Tried{}
 	if steps&evict.DeadContainers != 0 {
@@ -267,12 +287,13 @@ func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 		bounded, cancel := context.WithTimeout(ctx, imagesWithin)
 		var err error
 		t.Images, t.Bytes, err = e.cfg.RemoveImages(bounded)
+		t.More = bounded.Err() != nil
 		cancel()
 		if err != nil {
 			t.Err = err.Error()
 		}
 	}
-	e.cfg.Log.Info("removed to free disk space", "containers", t.Containers, "images", t.Images, "bytes", t.Bytes, "err", t.Err)
+	e.cfg.Log.Info("removed to free disk space", "containers", t.Containers, "images", t.Images, "bytes", t.Bytes, "more", t.More, "err", t.Err)
 	return t
 }
 
@@ -293,11 +314,13 @@ func objects(pods []syncloop.Holder) []*v1.Pod {
 	return out
 }
 
-// pods returns the pods that hold resources now, with one kind of use: memory and processes are measured, disks have been.
+// pods returns the pods that use resources now, and their use. Memory and processes are measured here; disks were measured beside
+// the rounds.
 func (e *Evictor) pods(ctx context.Context, use evict.Use) ([]evict.Pod, evict.Use) {
 	held := e.cfg.Pods.Holders()
 	usage := e.disks
 	if use != evict.DiskUse {
+		use = evict.MemoryUse | evict.ProcessUse
 		usage = e.cfg.Usage(ctx, objects(held), use)
 	}
 	out := make([]evict.Pod, len(held))
@@ -307,7 +330,7 @@ func (e *Evictor) pods(ctx context.Context, use evict.Use) ([]evict.Pod, evict.U
 	return out, use
 }
 
-// evict ends the pod of a plan.
+// evict evicts the pod of a plan.
 func (e *Evictor) evict(p *evict.Plan, measured time.Time) {
 	v := p.Evict
 	name := v.Pod.Namespace + "/" + v.Pod.Name

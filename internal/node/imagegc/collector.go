@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,47 +19,50 @@ import (
 // Every is the period of collections.
 const Every = 5 * time.Minute
 
-// Reasons of the node's events, as upstream's kubelet writes them.
+// These are the reasons of the node's events, as upstream's kubelet writes them.
 const (
 	reasonNoCapacity = "InvalidDiskCapacity"
 	reasonNotEnough  = "FreeDiskSpaceFailed"
 	reasonFailed     = "ImageGCFailed"
 )
 
-// Images are the runtime's images.
+// Images is the runtime's image store.
 type Images interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
-	// RemoveImage removes an image, unless it is being pulled (removed is false then). A pod that asks for the image meanwhile waits.
+	// RemoveImage removes an image, unless it is being pulled (removed is false then). A pod that needs the image waits until the
+	// removal has ended.
 	RemoveImage(ctx context.Context, img *runtimeapi.Image) (removed bool, err error)
 }
 
 // Config configures a Collector. Functions may be called concurrently.
 type Config struct {
+	// Policy is the first policy; SetPolicy replaces it.
 	Policy evict.ImagePolicy
 	Images Images
-	// Observed returns the newest inspection of every pod, Desired the pods of the sources. Ready is true once every source has
-	// answered and the runtime has been listed: before that nothing is removed.
+	// Observed returns the newest inspection of every pod. Desired returns the pods of the sources. Ready returns true once every
+	// source has answered and the runtime has been listed; until then nothing is removed.
 	Observed func() []*pod.Observed
 	Desired  func() []*v1.Pod
 	Ready    func() bool
-	// Keep reports whether the configuration says that an image of this name is never removed; nil: none.
+	// Keep reports whether the configuration says that an image of this name is never removed; nil: the configuration names none.
 	Keep func(name string) bool
 	// Disk measures the images' file system; false: it is not known.
 	Disk func(ctx context.Context) (pressure.Observation, bool)
 	// NodeEvent records an event on the node.
 	NodeEvent func(eventType, reason, message string)
-	// Collected is called for each image that was removed, with evict.ReasonAge or evict.ReasonSpace; nil: nothing counts.
+	// Collected is called for each image that was removed, with evict.ReasonAge or evict.ReasonSpace; nil: not called.
 	Collected func(reason string)
-	// File keeps when images were last used; "": nothing does.
+	// File stores when images were last used; "": this is not stored.
 	File string
 	Log  *slog.Logger
 }
 
-// Collector removes unused images. Create it with New, then Run it, once.
+// Collector removes unused images. Create it with New, then call Run once.
 type Collector struct {
-	cfg Config
+	cfg    Config
+	policy atomic.Pointer[evict.ImagePolicy] // never changed; a new policy replaces it
 
-	held    chan struct{} // full during a collection; what follows belongs to who filled it
+	held    chan struct{} // full during a collection; the goroutine that filled it owns the fields below
 	history *history
 	failed  bool              // the last collection failed
 	refused map[string]string // images that could not be removed, with the error
@@ -66,10 +70,15 @@ type Collector struct {
 
 // New returns a Collector; it does no IO.
 func New(cfg Config) *Collector {
-	return &Collector{cfg: cfg, held: make(chan struct{}, 1), refused: map[string]string{}}
+	c := &Collector{cfg: cfg, held: make(chan struct{}, 1), refused: map[string]string{}}
+	c.policy.Store(&cfg.Policy)
+	return c
 }
 
-// hold waits for the end of another collection, until ctx ends: a runtime may take minutes for each image.
+// SetPolicy replaces the policy, for the next collection.
+func (c *Collector) SetPolicy(p evict.ImagePolicy) { c.policy.Store(&p) }
+
+// hold waits until no other collection runs, or until ctx ends, because a runtime may take minutes for each image.
 func (c *Collector) hold(ctx context.Context) error {
 	select {
 	case c.held <- struct{}{}:
@@ -96,10 +105,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// begin reads when images were last used.
+// begin reads from the file when images were last used.
 func (c *Collector) begin(ctx context.Context) {
 	if c.hold(ctx) != nil {
-		return // the first collection reads it
+		return // the first collection reads the file
 	}
 	defer c.release()
 	if c.history == nil {
@@ -107,8 +116,8 @@ func (c *Collector) begin(ctx context.Context) {
 	}
 }
 
-// See notes which images are present, so that their age counts from when the node first listed them and not from the next collection. It
-// does not block: during a collection it does nothing.
+// See records which images are present, so that their age counts from the moment when the node first listed them and not from the
+// next collection. It does not block: if a collection runs, it does nothing.
 func (c *Collector) See(images []*runtimeapi.Image) {
 	select {
 	case c.held <- struct{}{}:
@@ -127,7 +136,8 @@ func (c *Collector) See(images []*runtimeapi.Image) {
 	}
 }
 
-// Collect removes images by age and by space, as the policy says. It ends after Every at the latest; the next one goes on.
+// Collect removes images by age and by space, as the policy says. It ends after Every at the latest, and the next collection
+// continues.
 func (c *Collector) Collect(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, Every)
 	defer cancel()
@@ -141,19 +151,19 @@ func (c *Collector) Collect(ctx context.Context) {
 	if err != nil {
 		c.cfg.Log.Warn("images not collected; trying again in 5 minutes", "err", err)
 	}
-	if again { // one failure may be nothing
+	if again { // one failure may be accidental, so only the second is reported
 		c.cfg.NodeEvent(v1.EventTypeWarning, reasonFailed, err.Error())
 	}
 }
 
-// RemoveUnused removes every image that nothing uses and that is old enough. It returns how many, and how much the runtime said that they
-// took.
+// RemoveUnused removes every unused image that is old enough. It returns the number of images, and their size according to the
+// runtime.
 func (c *Collector) RemoveUnused(ctx context.Context) (images int, bytes uint64, err error) {
 	freed, err := c.collect(ctx, true)
 	return freed.images, freed.bytes, err
 }
 
-// freed is what a collection has removed.
+// freed contains what a collection has removed.
 type freed struct {
 	images int
 	bytes  uint64
@@ -173,7 +183,7 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 		return out, err
 	}
 	now := time.Now()
-	in := evict.ImageInput{Policy: &c.cfg.Policy, Images: c.look(list, now), All: all, Now: now}
+	in := evict.ImageInput{Policy: c.policy.Load(), Images: c.look(list, now), All: all, Now: now}
 	if !all {
 		if disk, ok := c.cfg.Disk(ctx); ok {
 			in.Disk = &disk
@@ -210,7 +220,7 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 	return out, errors.Join(errs...)
 }
 
-// forSpace removes images until enough is free. Images share layers, so the file system is measured after each.
+// forSpace removes images until enough space is free. Images share layers, so the file system is measured after each.
 func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before *pressure.Observation, remove func(evict.Image, string), out *freed) error {
 	brought := int64(0)
 	for _, i := range plan.ForSpace {
@@ -234,7 +244,7 @@ func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before 
 	return err
 }
 
-// size writes an amount as upstream's event does: 1.5 GiB.
+// size writes an amount in the form of upstream's event: 1.5 GiB.
 func size(n int64) string {
 	f, unit := float64(n), 0
 	for f >= 1024 && unit < 4 {
@@ -248,7 +258,7 @@ func size(n int64) string {
 
 // remove removes one image.
 func (c *Collector) remove(ctx context.Context, img *runtimeapi.Image, reason string) (bool, error) {
-	if img == nil || ctx.Err() != nil || c.users().has(img) { // a pod may have come meanwhile
+	if img == nil || ctx.Err() != nil || c.users().has(img) { // a pod may have begun to use the image after the plan was made
 		return false, ctx.Err()
 	}
 	removed, err := c.cfg.Images.RemoveImage(ctx, img)
@@ -271,7 +281,7 @@ func (c *Collector) remove(ctx context.Context, img *runtimeapi.Image, reason st
 	return true, nil
 }
 
-// nameOf returns a name for people.
+// nameOf returns an image's name for people.
 func nameOf(img *runtimeapi.Image) string {
 	for _, names := range [][]string{img.GetRepoTags(), img.GetRepoDigests()} {
 		if len(names) > 0 {
@@ -281,7 +291,7 @@ func nameOf(img *runtimeapi.Image) string {
 	return pod.Text(img.GetId())
 }
 
-// look describes the images for the decision, and notes which are in use.
+// look describes the images for evict.Images, and records which are in use.
 func (c *Collector) look(list []*runtimeapi.Image, now time.Time) []evict.Image {
 	if c.history == nil {
 		c.history = c.load(now)

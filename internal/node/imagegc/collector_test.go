@@ -21,19 +21,19 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// node is a runtime's image store on a disk of 1000 bytes, with the pods that use it.
+// node is a runtime's image store on a disk of 1000 bytes, and the pods that use the images.
 type node struct {
 	images  []*runtimeapi.Image
-	refuse  map[string]error // by ID
+	refuse  map[string]error // errors of removals, by image ID
 	pulling map[string]bool
 	listErr error
-	other   int64 // bytes that are no images
-	no      bool  // the disk claims to have no capacity
+	other   int64 // bytes that other data takes
+	no      bool  // the disk reports a capacity of 0
 	used    []*pod.Observed
 	pods    []*v1.Pod
 	events  []string
 	counted []string
-	hang    bool // a removal ends with its context
+	hang    bool // a removal returns only when its context ends
 }
 
 func (n *node) ListImages(context.Context) ([]*runtimeapi.Image, error) {
@@ -70,7 +70,7 @@ func (n *node) add(name string, size uint64) {
 	n.images = append(n.images, &runtimeapi.Image{Id: "sha256:" + name, RepoTags: []string{"docker.io/library/" + name + ":1"}, Size: size})
 }
 
-// left names the images that are left.
+// left returns the names of the images that are left.
 func (n *node) left() string {
 	var out []string
 	for _, i := range n.images {
@@ -92,8 +92,9 @@ func (n *node) collector(file string, change func(*Config)) *Collector {
 	return New(cfg)
 }
 
-// Images that nothing uses go for space, the longest unused first and no more than needed; one that a container has, that a pod names,
-// for a container or a volume, that is pinned, kept by the configuration, or being pulled, stays.
+// Unused images are removed for space, the longest unused first and no more than necessary. These images are not removed: one
+// that a container uses, one that a pod names for a container or a volume, a pinned one, one that the configuration keeps, and
+// one that is being pulled.
 func TestCollectForSpace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,12 +112,12 @@ func TestCollectForSpace(t *testing.T) {
 		c := n.collector("", func(cfg *Config) {
 			cfg.Keep = func(name string) bool { return strings.HasPrefix(name, "docker.io/library/kept") }
 		})
-		c.Collect(t.Context()) // sees all; none is old enough
+		c.Collect(t.Context()) // lists all images; none is old enough
 		if len(n.images) != 10 {
 			t.Fatalf("left at once: %s", n.left())
 		}
 		time.Sleep(10 * time.Minute)
-		n.pods = n.pods[:1] // old was used until now
+		n.pods = n.pods[:1] // the image old was in use until now
 		n.events = nil
 		n.other = 0 // 90% full, and 100 bytes are to be freed
 		c.Collect(t.Context())
@@ -132,7 +133,7 @@ func TestCollectForSpace(t *testing.T) {
 	})
 }
 
-// What fills the disk is said, and what fails: an image that cannot be removed does not keep the others.
+// An event says how full the disk is and what failed. An image that cannot be removed does not prevent the removal of others.
 func TestCollectThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +171,7 @@ func TestCollectThatFails(t *testing.T) {
 	})
 }
 
-// Before every source has answered, nothing is removed: a pod that is not known yet may need the image.
-// A runtime that hangs in a removal holds neither an eviction nor the next collection for ever.
+// A runtime that hangs in a removal blocks neither an eviction nor the next collection for ever.
 func TestAHangingRemovalIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{hang: true}
@@ -199,7 +199,8 @@ func TestAHangingRemovalIsBounded(t *testing.T) {
 	})
 }
 
-func TestNothingGoesBeforeThePodsAreKnown(t *testing.T) {
+// Before every source has answered, nothing is removed, because a pod that is not known yet may need the image.
+func TestNothingIsRemovedBeforeThePodsAreKnown(t *testing.T) {
 	t.Parallel()
 	n := &node{other: 950}
 	n.add("a", 50)
@@ -214,8 +215,8 @@ func TestNothingGoesBeforeThePodsAreKnown(t *testing.T) {
 	}
 }
 
-// An image goes when it was not used for imageMaximumGCAge, also if the agent was restarted meanwhile; one that was in use when the
-// last agent ended counts as used until the next began.
+// An image is removed after it was unused for imageMaximumGCAge, even if the agent was restarted in that time. An image that was
+// in use when the last agent ended counts as used until the next one began.
 func TestAgeOutlivesTheAgent(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "use.json")
@@ -259,7 +260,7 @@ func TestAgeOutlivesTheAgent(t *testing.T) {
 	})
 }
 
-// A file that says nothing new is not written again.
+// The file is not written again while its content would be the same.
 func TestHistoryIsWrittenOnlyWhenItChanges(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "use.json")

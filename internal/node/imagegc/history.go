@@ -16,22 +16,22 @@ import (
 // maxFile bounds the file in bytes: some 100,000 images.
 const maxFile = 16 << 20
 
-// history is when images were first seen and last used.
+// history records when images were first seen and last used.
 type history struct {
 	images  map[string]*record // by key
-	changed bool               // the file is old
+	changed bool               // the file differs from images
 }
 
-// record is what the file has of an image.
+// record is the file's entry for an image.
 type record struct {
 	Detected time.Time `json:"detected"`
-	// LastUsed is zero for an image that was never used. For one in use the file says InUse, so that it need not be written again while
-	// nothing changes.
+	// LastUsed is zero for an image that was never used. For an image in use the file has InUse instead, so that it need not be
+	// written again while nothing changes.
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 	InUse    bool      `json:"inUse,omitempty"`
 }
 
-// see notes an image that is present, and returns when it was first seen and last used.
+// see records that an image is present, and returns when it was first seen and last used.
 func (h *history) see(key string, inUse bool, now time.Time) (detected, lastUsed time.Time) {
 	r := h.images[key]
 	if r == nil {
@@ -48,7 +48,8 @@ func (h *history) see(key string, inUse bool, now time.Time) (detected, lastUsed
 	return r.Detected, r.LastUsed
 }
 
-// keep forgets the images that are not listed. An empty list changes nothing, because it may be an error of the runtime.
+// keep removes the records of images that are not listed. An empty list changes nothing, because it may be an error of the
+// runtime.
 func (h *history) keep(list []*runtimeapi.Image) {
 	if len(list) == 0 {
 		return
@@ -65,8 +66,8 @@ func (h *history) keep(list []*runtimeapi.Image) {
 	}
 }
 
-// load reads the file. An image that was in use when it was written may have been until now. A file that cannot be read is as
-// none: every image counts as seen now.
+// load reads the file. An image that was in use when the file was written counts as used until now. If the file cannot be read,
+// every image counts as first seen now.
 func (c *Collector) load(now time.Time) *history {
 	h := &history{images: map[string]*record{}}
 	if c.cfg.File == "" {

@@ -68,7 +68,8 @@ func (r *Real) addresses() []netip.Addr {
 	return r.listed
 }
 
-// defaultInterface returns the interface of the default route in the kernel's routing table. It stops reading there.
+// defaultInterface returns the interface of the default route in the kernel's routing table. It stops reading the table at that
+// route.
 func defaultInterface(table io.Reader, v6 bool) string {
 	for s := bufio.NewScanner(table); s.Scan(); {
 		f := strings.Fields(s.Text())

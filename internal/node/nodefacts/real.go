@@ -23,8 +23,8 @@ type Real struct {
 	// LayerDir returns where the runtime keeps the writable layers of containers, or "" while that is unknown. Nil: no threshold is
 	// set for that file system.
 	LayerDir func() string
-	// Pods returns the memory that all pods together use, in bytes, without page cache; nil: the signal is not measured. While they use
-	// no more than enough it may count page cache too.
+	// Pods returns the memory that all pods together use, in bytes, without page cache; nil: the signal is not measured. If the
+	// result is not above enough, it may include page cache, because then it does not matter.
 	Pods func(enough uint64) (used uint64, ok bool)
 	// PodsMemory returns how much memory all pods together may use, in bytes.
 	PodsMemory func() int64

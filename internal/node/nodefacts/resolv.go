@@ -14,37 +14,48 @@ import (
 // Resolver reads the node's resolver configuration (resolvConf). Its methods may be called concurrently.
 type Resolver struct {
 	// Path is the file; "": there is none. ClusterDomain comes first in the search list of pods, and counts against its limits.
+	// Set may change both at any time.
 	Path, ClusterDomain string
 	// Event records an event on the node.
 	Event func(eventType, reason, message string)
 	Log   *slog.Logger
 
-	mu   sync.Mutex
-	last string // the problem of the last read
+	mu   sync.Mutex // guards Path, ClusterDomain and last
+	last string     // the problem of the last read
+}
+
+// Set replaces the file and the domain.
+func (r *Resolver) Set(path, clusterDomain string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Path, r.ClusterDomain = path, clusterDomain
 }
 
 // Read returns the configuration that the DNS of pods builds on, or nil if there is none. It reports a problem once, and again
 // when the problem changes, with the event CheckLimitsForResolvConf.
 func (r *Resolver) Read() *runtimeapi.DNSConfig {
-	if r.Path == "" {
+	r.mu.Lock()
+	path, domain := r.Path, r.ClusterDomain
+	r.mu.Unlock()
+	if path == "" {
 		return nil
 	}
 	c, wrong := &runtimeapi.DNSConfig{}, ""
-	text, err := os.ReadFile(r.Path)
+	text, err := os.ReadFile(path)
 	if err == nil {
 		c, err = crispec.ParseResolvConf(text)
 	}
 	if err != nil {
 		wrong = err.Error()
 	} else {
-		wrong = crispec.ResolvConfWarning(r.Path, c, r.ClusterDomain)
+		wrong = crispec.ResolvConfWarning(path, c, domain)
 	}
 	r.mu.Lock()
 	report := wrong != "" && wrong != r.last
 	r.last = wrong
 	r.mu.Unlock()
 	if report {
-		r.Log.Warn("resolvConf has a problem; pods get the valid part of it", "path", r.Path, "problem", wrong)
+		r.Log.Warn("resolvConf has a problem; pods get the valid part of it", "path", path, "problem", wrong)
 		r.Event(v1.EventTypeWarning, "CheckLimitsForResolvConf", wrong)
 	}
 	return c

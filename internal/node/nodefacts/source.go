@@ -21,6 +21,7 @@ type Machine interface {
 
 // Config configures a Source.
 type Config struct {
+	// Settings are the first settings; SetSettings replaces them.
 	Settings nodestatus.Settings
 	Machine  Machine
 	Runtime  *Runtime
@@ -39,6 +40,7 @@ type Source struct {
 	cfg Config
 
 	mu       sync.Mutex
+	settings nodestatus.Settings
 	machine  *nodestatus.Machine
 	storage  int64
 	built    *v1.Node
@@ -50,11 +52,26 @@ type Source struct {
 const builtFor = 10 * time.Second
 
 // New returns a Source; it does no IO.
-func New(cfg Config) *Source { return &Source{cfg: cfg} }
+func New(cfg Config) *Source { return &Source{cfg: cfg, settings: cfg.Settings} }
+
+// SetSettings replaces the settings. The next Node uses them.
+func (s *Source) SetSettings(settings nodestatus.Settings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settings, s.builtAt = settings, time.Time{}
+}
+
+// Settings returns the settings. Callers must not modify their slices and maps.
+func (s *Source) Settings() nodestatus.Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settings
+}
 
 // Initial builds the Node for registration.
 func (s *Source) Initial(ctx context.Context) nodestatus.Result {
-	r := nodestatus.Build(s.cfg.Settings, s.facts(ctx))
+	facts := s.facts(ctx)
+	r := nodestatus.Build(s.Settings(), facts)
 	s.mu.Lock()
 	s.built, s.builtAt = r.Node, time.Now()
 	s.mu.Unlock()
@@ -63,7 +80,8 @@ func (s *Source) Initial(ctx context.Context) nodestatus.Result {
 
 // Update computes the new state of the Node.
 func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
-	return nodestatus.Update(s.cfg.Settings, s.facts(ctx), node)
+	facts := s.facts(ctx)
+	return nodestatus.Update(s.Settings(), facts, node)
 }
 
 // Refresh builds the Node anew if the last one is older than builtFor. The build measures, which may take long. One caller does

@@ -27,8 +27,8 @@ func (s *slow) Network() nodestatus.Network {
 	return s.Fixed.Network()
 }
 
-// Admission reads the Node and the machine under a lock. It gets the last known values at once, while a disk or a
-// name server is slow. In a synctest bubble, waiting for a lock would stop the clock.
+// Admission reads the Node and the machine under a lock. It gets the last known values at once, while a disk or a name server is
+// slow. If a reader waited for the lock, the clock of the synctest bubble would stop, and the test would fail.
 func TestKnownFactsAreReadWhileTheMachineIsMeasured(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

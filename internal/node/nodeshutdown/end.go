@@ -11,9 +11,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// end ends the groups one after the other, and waits until the API has the last statuses. ctx ends it between any two steps.
+// end ends the groups one after the other, and waits until the API server has the last statuses. It stops between any two steps
+// when ctx ends.
 func (w *Watch) end(ctx context.Context) {
 	over := time.Now().Add(w.cfg.Policy.Whole())
+	if !until(ctx, min(knownWithin, w.cfg.Policy.Whole()/4), w.cfg.Pods.Known) && ctx.Err() == nil {
+		w.cfg.Log.Warn("not every source has said which pods there are; those that are known end")
+	}
 	var all []types.UID
 	for _, g := range w.cfg.Policy.Groups(w.cfg.Pods.Active()) {
 		if ctx.Err() != nil {
@@ -36,23 +40,33 @@ func (w *Watch) end(ctx context.Context) {
 	}
 }
 
-// await waits until done holds for all pods, for bound at most, and returns those for which it does not.
+// knownWithin bounds how long an agent that starts during a shutdown waits until it knows the pods of the node.
+const knownWithin = 5 * time.Second
+
+// await waits until done is true for all pods, or until bound is over. It returns the pods for which done is still false.
 func await(ctx context.Context, bound time.Duration, pods []types.UID, done func(types.UID) bool) []types.UID {
+	pods = slices.Clone(pods)
+	until(ctx, bound, func() bool {
+		pods = slices.DeleteFunc(pods, done)
+		return len(pods) == 0
+	})
+	return pods
+}
+
+// until waits until ok returns true, or until bound is over. It reports whether ok returned true.
+func until(ctx context.Context, bound time.Duration, ok func() bool) bool {
 	over := time.NewTimer(bound)
 	defer over.Stop()
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	pods = slices.Clone(pods)
-	for {
-		if pods = slices.DeleteFunc(pods, done); len(pods) == 0 {
-			return nil
-		}
+	for !ok() {
 		select {
 		case <-ctx.Done():
-			return pods
+			return false
 		case <-over.C:
-			return pods
+			return false
 		case <-ticker.C:
 		}
 	}
+	return true
 }

@@ -2,114 +2,194 @@ package nodeshutdown
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// session is the work on one bus. It belongs to the goroutine of watch.
+// session is what outlives a connection to logind. It belongs to the goroutine of Run.
+//
+//	hold != nil: the next shutdown waits        ending != nil: pods end, and their goroutine has what delays the machine
+//	      ──── logind says that it begins ────►
+//	      ◄─────── or that it is cancelled ────  the pods have ended: the goroutine releases the machine
 type session struct {
-	w   *Watch
-	bus Bus
-	// hold delays the machine's shutdown; nil: nothing does.
-	hold io.Closer
-	// ended is closed when the pods have ended, or their time is over; nil: they do not end. stop ends the goroutine that ends them.
-	ended chan struct{}
-	stop  context.CancelFunc
+	w *Watch
+	// hold delays the machine's shutdown; nil: nothing delays it, or the goroutine that ends the pods has the Closer.
+	hold   io.Closer
+	ending *ending
 }
 
-// prepare delays the next shutdown by as long as the policy says. It reports whether one is under way, which cannot be delayed any more.
-func (s *session) prepare(ctx context.Context) (underWay bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	if underWay, err = s.bus.Preparing(ctx); err != nil || underWay {
-		return underWay, err
-	}
-	s.w.set(false, shutdown.MessageCancelled) // where the connection ended in a shutdown
-	whole := s.w.cfg.Policy.Whole()
-	longest, err := s.bus.MaxDelay(ctx)
+// ending is the goroutine that ends the pods.
+type ending struct {
+	stop context.CancelFunc
+	// done receives the Closer that still delays the machine once the goroutine has ended: nil unless it was stopped.
+	done chan io.Closer
+}
+
+// callBound is how long all calls that prepare for a shutdown may take together. askBound is how long one call of Preparing may
+// take.
+const (
+	callBound = 30 * time.Second
+	askBound  = 5 * time.Second
+)
+
+// watch works on one connection, until it or ctx ends.
+func (s *session) watch(ctx context.Context) (err error) {
+	bus, err := s.w.cfg.Open(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if longest < whole {
-		if err := s.bus.Delay(ctx, whole); err != nil {
-			return false, err
+	defer func() { err = errors.Join(err, bus.Close()) }()
+	if err := s.prepare(ctx, bus); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s.hold = <-s.done():
+			s.ending = nil
+		case _, ok := <-bus.Shutdowns():
+			if !ok {
+				return errors.New("the connection to logind has ended")
+			}
+			if err := s.follow(ctx, bus); err != nil {
+				return err
+			}
 		}
 	}
-	if s.hold, err = s.bus.Inhibit(ctx); err != nil {
-		return false, err
-	}
-	s.w.cfg.Log.Info("a shutdown of the machine waits for the node's pods", "longest", whole)
-	return false, nil
 }
 
-// begin ends the pods in a goroutine of its own, once.
-func (s *session) begin(ctx context.Context) {
-	if s.ended != nil {
-		return
-	}
-	s.w.set(true, shutdown.MessageBegan)
-	ctx, s.stop = context.WithCancel(ctx)
-	ended := make(chan struct{})
-	s.ended = ended
-	go func() {
-		defer close(ended)
-		s.w.end(ctx)
-	}()
-}
-
-// cancelled ends no further pod, and delays the next shutdown.
-func (s *session) cancelled(ctx context.Context) error {
-	s.join()
-	s.w.set(false, shutdown.MessageCancelled)
-	if s.hold != nil {
-		return nil // it holds for the next one too
-	}
-	ctx, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	var err error
-	s.hold, err = s.bus.Inhibit(ctx)
-	return err
-}
-
-// join ends the goroutine that ends pods.
-func (s *session) join() {
-	if s.ended == nil {
-		return
-	}
-	s.stop()
-	<-s.ended
-	s.ended = nil
-}
-
-func (s *session) release() error {
-	if s.stop != nil {
-		s.stop()
-	}
-	if s.hold == nil {
+// done returns the channel that receives a value when the pods have ended, or their time is over.
+func (s *session) done() <-chan io.Closer {
+	if s.ending == nil {
 		return nil
 	}
-	hold := s.hold
-	s.hold = nil
-	if err := hold.Close(); err != nil {
-		return fmt.Errorf("release the delay of the shutdown: %w", err)
+	return s.ending.done
+}
+
+// prepare delays the next shutdown by as long as the policy says. A shutdown that has already begun cannot be delayed any more.
+func (s *session) prepare(ctx context.Context, bus Bus) error {
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	underWay, err := bus.Preparing(bounded)
+	switch {
+	case err != nil:
+		return err
+	case underWay:
+		s.begin(ctx)
+		return nil
 	}
+	s.cancelled() // the last connection ended during a shutdown
+	whole := s.w.cfg.Policy.Whole()
+	longest, err := bus.MaxDelay(bounded)
+	if err != nil {
+		return err
+	}
+	if longest < whole {
+		if err := bus.Delay(bounded, whole); err != nil {
+			return err
+		}
+	}
+	if err := s.inhibit(bounded, bus); err != nil {
+		return err
+	}
+	s.w.cfg.Log.Info("a shutdown of the machine waits for the node's pods", "longest", whole)
 	return nil
 }
 
-func (s *session) close() error {
-	s.join()
-	return s.release()
+// follow asks logind whether a shutdown is under way, and acts on the answer. A hint alone is not trusted, because it may be
+// late, or may not come from logind.
+func (s *session) follow(ctx context.Context, bus Bus) error {
+	bounded, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	underWay, err := bus.Preparing(bounded)
+	switch {
+	case err != nil:
+		return err
+	case underWay:
+		s.begin(ctx)
+		return nil
+	}
+	if s.cancelled(); s.hold != nil {
+		return nil // the delay also applies to the next shutdown
+	}
+	return s.inhibit(bounded, bus)
 }
 
-// The last statuses of pods are waited for in what is left of the policy's time: at least so long, since the API server mostly answers within
-// it, and at most so long, since it may be down.
+// inhibit delays the next shutdown. Only then does it release the delay that an earlier connection got.
+func (s *session) inhibit(ctx context.Context, bus Bus) error {
+	hold, err := bus.Inhibit(ctx)
+	if err != nil {
+		return err
+	}
+	s.w.release(s.hold)
+	s.hold = hold
+	return nil
+}
+
+// begin starts the goroutine that ends the pods and then lets the machine shut down. It starts at most one.
+func (s *session) begin(ctx context.Context) {
+	if s.ending != nil {
+		return
+	}
+	s.w.set(true, shutdown.MessageBegan)
+	ctx, stop := context.WithCancel(ctx)
+	e, hold := &ending{stop: stop, done: make(chan io.Closer, 1)}, s.hold
+	s.ending, s.hold = e, nil
+	go func() {
+		defer stop()
+		s.w.end(ctx)
+		if ctx.Err() == nil {
+			s.w.finished.Store(time.Now().UnixNano())
+			s.w.cfg.Log.Info("the machine may go down: its pods have ended, or their time is over")
+			s.w.release(hold)
+			hold = nil
+		}
+		e.done <- hold
+	}()
+}
+
+// cancelled stops ending pods.
+func (s *session) cancelled() {
+	s.join()
+	s.w.set(false, shutdown.MessageCancelled)
+}
+
+// join stops the goroutine that ends pods, and takes over the Closer that delays the machine.
+func (s *session) join() {
+	if s.ending == nil {
+		return
+	}
+	s.ending.stop()
+	s.hold = <-s.ending.done
+	s.ending = nil
+}
+
+func (s *session) close() {
+	s.join()
+	s.w.release(s.hold)
+	s.hold = nil
+}
+
+// release ends the delay of the machine's shutdown; nil: nothing delays it.
+func (w *Watch) release(hold io.Closer) {
+	if hold == nil {
+		return
+	}
+	if err := hold.Close(); err != nil {
+		w.cfg.Log.Warn("the delay of the machine's shutdown is not released", "err", err)
+	}
+}
+
+// These constants bound how long the last statuses of pods are waited for, within what is left of the policy's time. The shortest
+// wait is enough for an API server that answers; the longest is for one that is down.
 const (
 	leastForStatuses = time.Second
 	mostForStatuses  = 10 * time.Second
 )
 
-// look is how often it is looked whether pods have ended.
+// look is the period of checks whether pods have ended.
 const look = 50 * time.Millisecond

@@ -2,7 +2,6 @@ package nodeshutdown
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"sync/atomic"
@@ -15,29 +14,31 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// Bus is logind. Calls may be concurrent. After an error it is closed and another one is opened.
+// Bus is a connection to logind. Calls may be concurrent. After an error the Watch closes it and opens another one.
 type Bus interface {
-	// Shutdowns says that a shutdown begins (true) or is cancelled; it is closed when the connection ends.
-	Shutdowns() <-chan bool
-	// Preparing reports whether a shutdown has begun before.
+	// Shutdowns hints that a shutdown has begun or was cancelled: Preparing says which. It is closed when the connection ends.
+	Shutdowns() <-chan struct{}
+	// Preparing reports whether a shutdown is under way.
 	Preparing(ctx context.Context) (bool, error)
-	// MaxDelay is how long a shutdown can be delayed; Delay makes it at least d.
+	// MaxDelay returns how long a shutdown can be delayed. Delay raises that to at least d.
 	MaxDelay(ctx context.Context) (time.Duration, error)
 	Delay(ctx context.Context, d time.Duration) error
-	// Inhibit delays a shutdown until what it returns is closed.
+	// Inhibit delays a shutdown until the returned Closer is closed.
 	Inhibit(ctx context.Context) (io.Closer, error)
 	Close() error
 }
 
 // Pods are the node's pods. Calls may be concurrent; none blocks.
 type Pods interface {
+	// Known reports whether every source has said which pods there are. An agent that has just begun may not know them yet.
+	Known() bool
 	// Active are the pods that have not ended, static ones too.
 	Active() []*v1.Pod
-	// End begins the end of a pod. A pod that ends already gets the shorter grace period of the two.
+	// End begins the end of a pod. A pod that is already ending gets the shorter grace period of the two.
 	End(uid types.UID, why *decide.Stop)
-	// Ended reports that nothing of the pod runs and nothing of it is mounted.
+	// Ended reports whether the pod has ended: nothing of it runs, and nothing of it is mounted.
 	Ended(uid types.UID) bool
-	// Told reports that the API has the pod's end.
+	// Told reports whether the API server has the pod's last status.
 	Told(uid types.UID) bool
 }
 
@@ -46,17 +47,20 @@ type Config struct {
 	Policy shutdown.Policy
 	Open   func(context.Context) (Bus, error)
 	Pods   Pods
-	// Changed is called when Down has changed: the node's status is another one.
+	// Changed is called when Down has changed, so that the node's status is written.
 	Changed func()
 	// Event records an event of the node.
 	Event func(message string)
 	Log   *slog.Logger
 }
 
-// Watch waits for shutdowns of the machine.
+// Watch ends the node's pods when the machine shuts down.
 type Watch struct {
 	cfg  Config
 	down atomic.Bool
+
+	// These are the times of the last shutdown, in nanoseconds since the epoch; 0: there was none.
+	began, finished atomic.Int64
 }
 
 // New returns a Watch; it starts nothing.
@@ -65,14 +69,17 @@ func New(cfg Config) *Watch { return &Watch{cfg: cfg} }
 // Down reports whether the machine is going down.
 func (w *Watch) Down() bool { return w.down.Load() }
 
-// longestWait bounds how long Run waits before it opens another bus.
+// longestWait is the longest time that Run waits before it opens another connection.
 const longestWait = time.Minute
 
-// Run waits for shutdowns until ctx ends.
+// Run waits for shutdowns until ctx ends. If the connection ends during a shutdown, the machine still waits for the pods, and
+// they continue to end.
 func (w *Watch) Run(ctx context.Context) error {
+	s := &session{w: w}
+	defer s.close()
 	for wait, last := time.Second, ""; ; wait = min(2*wait, longestWait) {
 		began := time.Now()
-		err := w.watch(ctx)
+		err := s.watch(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -90,53 +97,14 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// callBound is how long all calls together may take that prepare for a shutdown.
-const callBound = 30 * time.Second
-
-// watch works on one bus, until it or ctx ends.
-func (w *Watch) watch(ctx context.Context) (err error) {
-	bus, err := w.cfg.Open(ctx)
-	if err != nil {
-		return err
-	}
-	s := &session{w: w, bus: bus}
-	defer func() { err = errors.Join(err, s.close(), bus.Close()) }()
-	underWay, err := s.prepare(ctx)
-	if err != nil {
-		return err
-	}
-	if underWay {
-		s.begin(ctx)
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.ended:
-			s.ended = nil
-			w.cfg.Log.Info("the machine may go down: its pods have ended, or their time is over")
-			if err := s.release(); err != nil {
-				return err
-			}
-		case begins, ok := <-bus.Shutdowns():
-			switch {
-			case !ok:
-				return errors.New("the connection to logind has ended")
-			case begins:
-				s.begin(ctx)
-			default:
-				if err := s.cancelled(ctx); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// set changes whether the machine goes down, and tells the node's status and events of it.
+// set records whether the machine is going down, records an event, and calls Changed.
 func (w *Watch) set(down bool, message string) {
 	if w.down.Swap(down) == down {
 		return
+	}
+	if down {
+		w.began.Store(time.Now().UnixNano())
+		w.finished.Store(0)
 	}
 	w.cfg.Log.Info(message)
 	w.cfg.Event(message)

@@ -20,23 +20,24 @@ import (
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 )
 
-// world is logind and the node's pods, and writes down what happens, with the second in which it does.
+// world is a logind and the node's pods. It records what happens, with the second in which it happens.
 type world struct {
 	mu        sync.Mutex
 	began     time.Time
 	lines     []string
-	signals   chan bool
+	signals   chan struct{}
+	unknown   bool // not every source has answered
 	longest   time.Duration
 	preparing bool
 	openFails int
 	pods      []*v1.Pod
-	takes     map[types.UID]time.Duration // how long a pod takes to end; absent: it does not
+	takes     map[types.UID]time.Duration // how long a pod takes to end; absent: it never ends
 	ends      map[types.UID]time.Time
-	toldAfter time.Duration // how long after its end the API has a pod's status
+	toldAfter time.Duration // how long after a pod's end the API server has its status
 }
 
 func newWorld() *world {
-	return &world{began: time.Now(), signals: make(chan bool), longest: 5 * time.Second, takes: map[types.UID]time.Duration{}, ends: map[types.UID]time.Time{}}
+	return &world{began: time.Now(), signals: make(chan struct{}), longest: 5 * time.Second, takes: map[types.UID]time.Duration{}, ends: map[types.UID]time.Time{}}
 }
 
 func (o *world) say(format string, args ...any) {
@@ -54,13 +55,41 @@ func (o *world) pod(name string, priority int32, grace int64, takes time.Duratio
 	}
 }
 
-func (o *world) Shutdowns() <-chan bool                          { return o.signals }
-func (o *world) Preparing(context.Context) (bool, error)         { return o.preparing, nil }
+func (o *world) Shutdowns() <-chan struct{} { o.mu.Lock(); defer o.mu.Unlock(); return o.signals }
+func (o *world) Preparing(context.Context) (bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.preparing, nil
+}
 func (o *world) MaxDelay(context.Context) (time.Duration, error) { return o.longest, nil }
 func (o *world) Delay(_ context.Context, d time.Duration) error  { o.say("delay %s", d); return nil }
 func (o *world) Inhibit(context.Context) (io.Closer, error)      { o.say("inhibit"); return holder{o}, nil }
 func (o *world) Close() error                                    { return nil }
-func (o *world) Active() []*v1.Pod                               { return o.pods }
+func (o *world) Known() bool                                     { o.mu.Lock(); defer o.mu.Unlock(); return !o.unknown }
+func (o *world) Active() []*v1.Pod {
+	if !o.Known() {
+		return nil
+	}
+	return o.pods
+}
+
+// breaks ends the connection to logind. Meanwhile something changes.
+func (o *world) breaks(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.signals)
+	o.signals = make(chan struct{})
+	change()
+}
+
+// logind starts or cancels a shutdown.
+func (o *world) logind(begins bool) {
+	o.mu.Lock()
+	o.preparing = begins
+	signals := o.signals
+	o.mu.Unlock()
+	signals <- struct{}{}
+}
 
 type holder struct{ o *world }
 
@@ -97,8 +126,13 @@ func play(t *testing.T, o *world, policy shutdown.Policy, script func(*nodeshutd
 	w := nodeshutdown.New(nodeshutdown.Config{
 		Policy: policy, Pods: o, Log: slog.New(slog.DiscardHandler),
 		Open: func(context.Context) (nodeshutdown.Bus, error) {
-			if o.openFails > 0 {
+			o.mu.Lock()
+			fails := o.openFails > 0
+			if fails {
 				o.openFails--
+			}
+			o.mu.Unlock()
+			if fails {
 				o.say("no bus")
 				return nil, errors.New("no bus")
 			}
@@ -131,7 +165,7 @@ func check(t *testing.T, got, want string) {
 	}
 }
 
-// Critical pods end after the others; the machine goes down when all have ended and the API knows.
+// Critical pods end after the others. The machine goes down when all have ended and the API server has their statuses.
 func TestGroupsEndOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +176,7 @@ func TestGroupsEndOneAfterTheOther(t *testing.T) {
 		o.toldAfter = 2 * s
 		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
 			time.Sleep(10 * s)
-			o.signals <- true
+			o.logind(true)
 			time.Sleep(s)
 			if !w.Down() {
 				t.Error("the node does not say that it goes down")
@@ -160,7 +194,7 @@ func TestGroupsEndOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// A pod that does not end holds up its group no longer than the group's time, and the machine no longer than the whole.
+// A pod that does not end delays its group by no more than the group's time, and the shutdown by no more than the policy's time.
 func TestPodsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +203,7 @@ func TestPodsThatDoNotEnd(t *testing.T) {
 		o.pod("stuck", 0, 600, -1)
 		o.pod("dns", 2_000_000_000, 600, -1)
 		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(*nodeshutdown.Watch) {
-			o.signals <- true
+			o.logind(true)
 			time.Sleep(time.Minute)
 		}), `
 0 inhibit
@@ -181,7 +215,7 @@ func TestPodsThatDoNotEnd(t *testing.T) {
 	})
 }
 
-// A cancelled shutdown ends no further group; the next one is delayed again.
+// After a cancelled shutdown no further group is ended, and the next shutdown is delayed again.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,17 +224,19 @@ func TestCancelled(t *testing.T) {
 		o.pod("stuck", 0, 600, -1)
 		o.pod("dns", 2_000_000_000, 600, s)
 		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
-			o.signals <- true
+			o.logind(true)
 			time.Sleep(5 * s)
-			o.signals <- false
+			o.logind(false)
 			time.Sleep(time.Minute)
 			if w.Down() {
 				t.Error("the node says that it goes down")
 			}
+			o.mu.Lock()
 			o.takes["stuck"] = s
-			o.signals <- true
+			o.mu.Unlock()
+			o.logind(true)
 			time.Sleep(time.Minute)
-			o.signals <- false
+			o.logind(false)
 			time.Sleep(s)
 		}), `
 0 inhibit
@@ -221,7 +257,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// An agent that starts while the machine goes down ends the pods at once: it cannot delay any more.
+// An agent that starts while the machine goes down ends the pods at once, because it cannot delay the shutdown any more.
 func TestStartInAShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +271,7 @@ func TestStartInAShutdown(t *testing.T) {
 	})
 }
 
-// Without a bus it is tried again, ever less often; a bus that ends is opened anew.
+// While there is no bus, the Watch tries again, at growing intervals. If a connection ends, it opens another one.
 func TestTheBusComesAndGoes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,17 +279,112 @@ func TestTheBusComesAndGoes(t *testing.T) {
 		o.openFails, o.longest = 3, time.Hour
 		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(*nodeshutdown.Watch) {
 			time.Sleep(100 * s)
-			old := o.signals
-			o.signals = make(chan bool)
-			close(old)
+			o.breaks(func() {})
 			time.Sleep(10 * s)
 		}), `
 0 no bus
 1 no bus
 3 no bus
 7 inhibit
-100 release
 101 inhibit
+101 release
 110 release`)
+	})
+}
+
+// If the connection to logind ends during a shutdown, the machine still waits, and the pods continue to end. The next connection
+// starts nothing again.
+func TestTheBusEndsInAShutdown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.longest = time.Hour
+		o.pod("web", 0, 30, 15*s)
+		o.pod("dns", 2_000_000_000, 30, s)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
+			o.logind(true)
+			time.Sleep(5 * s)
+			o.breaks(func() { o.openFails = 2 })
+			time.Sleep(time.Minute)
+			if !w.Down() {
+				t.Error("the node does not say that it goes down")
+			}
+		}), `
+0 inhibit
+0 event: Shutdown manager detected shutdown event
+0 changed
+0 end web within 20s for Terminated
+6 no bus
+8 no bus
+15 end dns within 10s for Terminated
+16 release`)
+	})
+}
+
+// A shutdown that is cancelled while there is no connection is noticed with the next one.
+func TestCancelledWithoutABus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.longest = time.Hour
+		o.pod("web", 0, 30, 15*s)
+		o.pod("dns", 2_000_000_000, 30, s)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
+			o.logind(true)
+			time.Sleep(5 * s)
+			o.breaks(func() { o.preparing = false })
+			time.Sleep(time.Minute)
+			if w.Down() {
+				t.Error("the node says that it goes down")
+			}
+		}), `
+0 inhibit
+0 event: Shutdown manager detected shutdown event
+0 changed
+0 end web within 20s for Terminated
+6 event: Shutdown manager detected shutdown cancellation
+6 changed
+6 inhibit
+6 release
+65 release`)
+	})
+}
+
+// A signal that logind did not send, or that it sent before the shutdown was cancelled, ends no pod.
+func TestASignalAloneIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.longest = time.Hour
+		o.pod("web", 0, 30, s)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
+			o.signals <- struct{}{}
+			time.Sleep(time.Minute)
+			if w.Down() {
+				t.Error("the node says that it goes down")
+			}
+		}), `
+0 inhibit
+60 release`)
+	})
+}
+
+// An agent that starts while the machine goes down waits until it knows its pods, for a bounded time.
+func TestPodsThatAreNotKnownYet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.preparing, o.unknown = true, true
+		o.pod("web", 0, 5, s)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(*nodeshutdown.Watch) {
+			time.Sleep(3*s - 30*time.Millisecond)
+			o.mu.Lock()
+			o.unknown = false
+			o.mu.Unlock()
+			time.Sleep(time.Minute)
+		}), `
+0 event: Shutdown manager detected shutdown event
+0 changed
+3 end web within 5s for Terminated`)
 	})
 }

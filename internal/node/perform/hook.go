@@ -64,7 +64,7 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := x.hook(within, job, c, c.Lifecycle.PreStop, limit); err != nil {
-		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil { // the container has ended, so the rest of the sleep is not needed
+		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil { // if ctx has ended, so has the container, and the sleep may end early
 			x.event(job, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: %v", err)
 		}
 		o := failed("PreStopHookError", err)
@@ -116,6 +116,7 @@ func (x *Performer) hook(ctx context.Context, job pod.Job, c *v1.Container, h *v
 		case <-t.C:
 			return nil
 		case <-ctx.Done():
+			x.cfg.Meter.SleepCut()
 			return fmt.Errorf("sleep %d s: %w", h.Sleep.Seconds, context.Cause(ctx))
 		}
 	}
@@ -141,6 +142,7 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 		plain.URL.Scheme = "http"
 		plain.Header.Del("Authorization")
 		if resp, err = x.cfg.HTTP.Do(plain); err == nil {
+			x.cfg.Meter.HookFellBack()
 			x.event(job, v1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
 		}
 	}

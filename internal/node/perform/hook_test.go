@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// bearer is a runtime with one container, which has annotations.
+// bearer is a runtime with one container that has annotations.
 type bearer struct {
 	runtimeapi.RuntimeServiceClient
 	annotations map[string]string
@@ -36,7 +36,8 @@ func (b *bearer) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest, _ ..
 	return &runtimeapi.ExecSyncResponse{}, nil
 }
 
-// "grace, preStop ... are annotations on the container (its pod may be deleted while we are down)".
+// The grace period and the preStop hook are in the container's annotations, so a preStop hook runs even if the pod's object was
+// deleted while no agent ran.
 func TestPreStopOfAPodWhoseObjectIsGone(t *testing.T) {
 	t.Parallel()
 	b := &bearer{annotations: map[string]string{pod.AnnotationPreStop: `{"exec":{"command":["bye"]}}`, pod.AnnotationPorts: `[{"name":"http","containerPort":80}]`}}
@@ -66,16 +67,16 @@ func (h *hanging) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _
 	return nil, ctx.Err()
 }
 
-// The decision sends TERM when the grace period is over, and cancels the hook when its container is gone.
-func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
+// A preStop hook may outlast the grace period. It continues beside StopContainer, and is canceled when its container is gone.
+func TestAPreStopHookContinuesBesideTheStopAfterIt(t *testing.T) {
 	t.Parallel()
 	for name, hook := range map[string]v1.LifecycleHandler{
 		"exec":  {Exec: &v1.ExecAction{Command: []string{"sleep", "infinity"}}},
 		"sleep": {Sleep: &v1.SleepAction{Seconds: 3600}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h, run := &recorder{}, &hanging{}
-			x := New(Config{CRI: cri.New(cri.Config{Runtime: run}), Recorder: h})
+			h, run, meter := &recorder{}, &hanging{}, &counted{}
+			x := New(Config{CRI: cri.New(cri.Config{Runtime: run}), Recorder: h, Meter: meter})
 			p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
 			job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}}
 			began := time.Now()
@@ -92,6 +93,9 @@ func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
 			x.Do(t.Context(), job)
 			if took := time.Since(began); took != 40*time.Second {
 				t.Errorf("%s: a hook that nobody cancels continued for %s", name, took)
+			}
+			if want := map[string]int{"sleep": 2}[name]; meter.sleeps != want {
+				t.Errorf("%s: %d sleeps were cut, want %d", name, meter.sleeps, want)
 			}
 			if name == "exec" && run.limit != 40 {
 				t.Errorf("the runtime got a limit of %d s", run.limit)
@@ -110,12 +114,15 @@ func TestAnHTTPSHookFallsBackToHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &recorder{}
-	x := New(Config{HTTP: srv.Client(), Recorder: h, Facts: func() Facts { return Facts{} }})
+	h, meter := &recorder{}, &counted{}
+	x := New(Config{HTTP: srv.Client(), Recorder: h, Meter: meter, Facts: func() Facts { return Facts{} }})
 	hook := v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: host, Port: intstr.Parse(port), Path: "/bye",
 		HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "Bearer secret"}, {Name: "X-Own", Value: "1"}}}}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
 	o := x.Do(t.Context(), pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}})
+	if meter.fallbacks != 1 {
+		t.Errorf("%d fallbacks are counted", meter.fallbacks)
+	}
 	if o.Err != nil || got.Get("X-Own") != "1" || got.Get("Authorization") != "" {
 		t.Errorf("outcome %v, headers %v", o.Err, got)
 	}

@@ -52,7 +52,7 @@ func (r *messages) Event(_ *v1.Pod, _, _, _, message string) {
 	r.messages = append(r.messages, message)
 }
 
-// A hook may write as much as a runtime lets through. The node keeps one bounded line of it.
+// A hook may write as much as the runtime passes on. The node keeps one bounded line of it.
 //
 // The test is not parallel, because it counts the allocations of the process.
 func TestHugeOutputOfAHookIsOneLine(t *testing.T) {

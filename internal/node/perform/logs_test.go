@@ -171,8 +171,8 @@ func TestLogDirectoriesBehindALink(t *testing.T) {
 	}
 }
 
-// A container may put something else in the place of its log. That is removed with the log, without waiting for it. The target
-// of a link stays.
+// A container may replace its log by something else, for example a pipe or a link. Remove removes that without blocking on it.
+// The target of a link stays.
 func TestRemovedLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {
@@ -211,7 +211,7 @@ func TestLinkFarmAmongLogs(t *testing.T) {
 	d, other := hostileLogs(t)
 	dir := filepath.Join(d.Root, "ns_web_u1/main")
 	secret := plant.LinkFarm(t, dir, func(i int) string { return fmt.Sprintf("0.log.20060102-%06d", i) })
-	for i := range plant.Farm { // and in the directory of links: links to no pod's logs
+	for i := range plant.Farm { // and also fill the directory of links with links to logs of no pod
 		if err := os.Symlink(filepath.Join(d.Root, "ns_gone_u9/main/0.log"), filepath.Join(d.LinkDir, fmt.Sprint("web_ns_", i, ".log"))); err != nil {
 			t.Fatal(err)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// Volumes makes the volumes that containers mount, and the pod's own directory. Calls for one pod come one at a time, except
-// Mounts for several containers. The fleet simulator has volumes without a disk.
+// Volumes makes the volumes that containers mount, and the pod's own directory. Calls for one pod do not overlap, except those of
+// Mounts for several containers. Simulated nodes have an implementation without a disk.
 type Volumes interface {
 	SetUp(ctx context.Context, p volume.Pod) error
 	Mounts(ctx context.Context, in volume.MountInput) ([]*runtimeapi.Mount, error)
@@ -82,15 +82,22 @@ type Recorder interface {
 type Meter interface {
 	// SandboxStarted is called after each RunPodSandbox. own: the pod has a user namespace.
 	SandboxStarted(handler string, own bool, took time.Duration, err error)
-	// ContainerStarted is called after each attempt to start a container. kind is crispec.Kind. reason says why it failed; "":
-	// it started. own: it is the first attempt of a container in a pod with a user namespace, which shows whether the namespace
-	// works.
+	// ContainerStarted is called after each attempt to start a container. kind is crispec.Kind. reason says why it failed; "": it
+	// started. own: it is the first attempt of a container in a pod with a user namespace, so the result shows whether the
+	// namespace works.
 	ContainerStarted(kind string, own bool, reason string)
 	// ImagePulled is called after each pull that an action waited for.
 	ImagePulled(bytes uint64, took time.Duration)
+	// ImageVolumes is called when a container with image volumes was created, and when mounting them failed.
+	ImageVolumes(volumes int, failed bool)
+	// SleepCut is called when a hook ended before its sleep was over.
+	SleepCut()
+	// HookFellBack is called when a hook's HTTPS request got an HTTP answer, and the request succeeded when it was repeated by
+	// HTTP.
+	HookFellBack()
 }
 
-// Facts are the facts besides the pod that requests to the runtime depend on.
+// Facts are the facts of the node that requests to the runtime depend on.
 type Facts struct {
 	NodeName    string
 	HostIPs     []string
@@ -127,7 +134,7 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Performer executes actions. Between them it keeps only which Killing events it has recorded.
+// Performer executes actions. Between actions it remembers only which Killing events it has recorded.
 type Performer struct {
 	cfg       Config
 	announced announced
@@ -139,6 +146,9 @@ type noMeter struct{}
 func (noMeter) SandboxStarted(string, bool, time.Duration, error) {}
 func (noMeter) ContainerStarted(string, bool, string)             {}
 func (noMeter) ImagePulled(uint64, time.Duration)                 {}
+func (noMeter) ImageVolumes(int, bool)                            {}
+func (noMeter) SleepCut()                                         {}
+func (noMeter) HookFellBack()                                     {}
 
 // New returns a Performer.
 func New(cfg Config) *Performer {
@@ -211,7 +221,7 @@ func byName(a pod.Action, text string) string {
 	return strings.ReplaceAll(pod.Text(text), a.ID, a.Container)
 }
 
-// container returns the spec of the pod's container with the name, of any kind. It converts ephemeral containers.
+// container returns the spec of the container with the name, which may be of any kind. It converts ephemeral containers.
 func container(p *v1.Pod, name string) (*v1.Container, error) {
 	if c := pod.SpecOf(p, name); c != nil {
 		return c, nil

@@ -45,8 +45,8 @@ func (x *Performer) resizeSandbox(ctx context.Context, job pod.Job) {
 	}
 }
 
-// mayShrink refuses a memory limit below the container's usage, because the kernel would kill the container rather than fail.
-// It is a best effort: the container may grow meanwhile, or the runtime may not report its usage.
+// mayShrink refuses a memory limit below the container's usage, because the kernel would accept the limit and kill the container.
+// It is a best effort: the container's usage may grow after the check, or the runtime may not report its usage.
 func (x *Performer) mayShrink(ctx context.Context, job pod.Job) error {
 	limit := job.Action.Size.MemoryLimit
 	inst := job.Observed.ByID(job.Action.ID)

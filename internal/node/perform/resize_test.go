@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// sized is a runtime and its cgroups. It notes the order of resize calls.
+// sized is a runtime and its cgroups. It records the order of resize calls.
 type sized struct {
 	runtimeapi.RuntimeServiceClient
 	groupErr, err error
@@ -41,7 +41,7 @@ func (s *sized) EnsurePod(context.Context, *v1.Pod, pod.Size) (string, error) {
 func (s *sized) Parent(*v1.Pod) string                      { return "" }
 func (s *sized) RemovePod(context.Context, types.UID) error { return nil }
 
-// The runtime gets a pod's new size after the cgroup has it. Its answer does not undo the resize.
+// The runtime gets a pod's new size after the cgroup has it. If the runtime refuses the size, the resize still counts.
 func TestResizeUpdatesTheSandbox(t *testing.T) {
 	t.Parallel()
 	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// sandboxConfig returns the sandbox configuration, which is the same for the sandbox and for each container in it. It depends
-// on the pod and on facts that do not change while the agent runs.
+// sandboxConfig returns the sandbox configuration, which the runtime gets with the sandbox and again with each container in it.
+// It depends on the pod and on facts that do not change while the agent runs.
 func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()
 	users, err := x.userns(job.Pod, handler, &facts)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,11 +65,30 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 		return "", failed("CreateContainerError", err)
 	}
 	id, err := x.cfg.CRI.CreateContainer(ctx, sandbox.ID, cfg, sandboxCfg)
+	x.countImageVolumes(cfg.GetMounts(), err)
 	if err != nil {
 		return "", failed("CreateContainerError", err)
 	}
 	return id, pod.Outcome{}
 }
+
+// countImageVolumes counts the image volumes of a container that was created, or that could not be created because of one of
+// them.
+func (x *Performer) countImageVolumes(mounts []*runtimeapi.Mount, err error) {
+	n := 0
+	for _, m := range mounts {
+		if m.GetImage() != nil {
+			n++
+		}
+	}
+	if failed := err != nil && strings.HasPrefix(cri.Message(err), imageVolumeFailed); n > 0 && (err == nil || failed) {
+		x.cfg.Meter.ImageVolumes(n, failed)
+	}
+}
+
+// imageVolumeFailed is the beginning of a runtime's error message if it could not mount an image as a volume (cri-api,
+// pkg/errors).
+const imageVolumeFailed = "ImageVolumeMountFailed"
 
 // containerConfig builds the runtime's configuration for one attempt of a container. handler is the runtime handler of the pod.
 func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *pod.Sandbox) (cfg *runtimeapi.ContainerConfig, handler string, err error) {

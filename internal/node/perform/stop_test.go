@@ -36,7 +36,7 @@ func (*ender) StopContainer(context.Context, *runtimeapi.StopContainerRequest, .
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// A container may end during its preStop hook. Then it is never stopped.
+// The Killing event is recorded once, before the preStop hook. A container that ends during the hook is not stopped.
 func TestKillingIsRecordedOnceAndBeforeThePreStopHook(t *testing.T) {
 	t.Parallel()
 	h := &recorder{}
@@ -68,7 +68,7 @@ func TestKillingIsRecordedOnceAndBeforeThePreStopHook(t *testing.T) {
 	}
 }
 
-// A pod that was deleted by force has no object any more when its containers end. Its events are recorded all the same.
+// A pod that was deleted by force has no object any more when its containers end. Its events are recorded nevertheless.
 func TestKillingIsRecordedForAPodWhoseObjectIsGone(t *testing.T) {
 	t.Parallel()
 	h := &recorder{}
@@ -132,7 +132,8 @@ type flat struct{ Cgroups }
 
 func (flat) Parent(*v1.Pod) string { return "/pods" }
 
-// Tools parse events: they contain the runtime's error as upstream's kubelet writes it, and container names instead of IDs.
+// Events contain the runtime's error in the form of upstream's kubelet, because tools parse them, and names of containers instead
+// of IDs.
 func TestEventsHaveTheRuntimesErrors(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("5e", 32)

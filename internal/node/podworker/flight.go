@@ -13,8 +13,8 @@ import (
 )
 
 // paced reports whether an action may begin only while the pod has a place at the start gate. An image pull needs a place to
-// begin, because most images are present and the start follows at once; it does not keep the place, because a real pull waits for
-// the network, not for this machine.
+// begin, because usually the image is present and the start follows at once. While it runs it does not keep the place, because a
+// real pull waits for the network, not for this machine.
 func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
 
 // keeps reports whether a pod keeps its place at the gate while the action is in flight.
@@ -22,12 +22,12 @@ func keeps(a pod.Action) bool {
 	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
 
-// placeFor is how long a pod may keep its place at the gate. A pod that takes longer (its pod network hangs, say) must not
-// block the start of other pods: it may be waiting for one of them.
+// placeFor is how long a pod may keep its place at the gate. A pod that takes longer (for example because its pod network hangs)
+// must not block the start of other pods, because it may be waiting for one of them.
 const placeFor = 20 * time.Second
 
-// pace removes the starting actions from the plan of a pod that has no place at the gate. The pod gives its place, or its wait
-// for one, back when nothing is left to start or when placeFor is over.
+// pace removes the starting actions from the plan of a pod that has no place at the gate. The pod leaves the gate, or its queue,
+// when nothing is left to start or when placeFor is over.
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	wants := slices.ContainsFunc(plan.Do, paced)
 	busy := slices.ContainsFunc(in.InFlight, keeps)
@@ -45,7 +45,7 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 			plan.Why = "waits for other pods to start first"
 		}
 	}
-	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // it only begins a pull
+	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // the turn only begins a pull, which needs no place while it runs
 		w.leaveGate()
 	}
 	if w.gated {
@@ -66,7 +66,7 @@ const finishWithin = 10 * time.Second
 var errAgentEnds = errors.New("the node agent ends")
 
 // flightContext returns the context of an action, which ends when the agent stops. The start of a sandbox or a container gets
-// finishWithin to complete, because cutting it short leaves it half made.
+// finishWithin to complete, because an interrupted start would leave the sandbox or container half made.
 func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) {
 	if op != pod.OpRunSandbox && op != pod.OpStartContainer {
 		return context.WithCancel(w.cfg.Context)
@@ -113,7 +113,7 @@ func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod
 	o := w.cfg.Performer.Do(ctx, job)
 	o.Action, o.Began, o.Ended = job.Action, began, time.Now()
 	o.Canceled = o.Err != nil && ctx.Err() != nil
-	// From here the texts go to the memory, the checkpoint, the status, the timeline and the log.
+	// The texts are bounded here, before they go to the memory, the checkpoint, the status, the timeline and the log.
 	o.Reason, o.Message, o.Err = pod.Text(o.Reason), pod.Text(o.Message), pod.TextError(o.Err)
 	cancel()
 	w.log(job, &o)

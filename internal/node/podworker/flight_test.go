@@ -24,8 +24,8 @@ func paceOf(t *testing.T, places int) (w *Worker, g *Gate) {
 
 func starting() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}}} }
 
-// A pod that waited for a place and has nothing to start any more must not keep it: ten such pods would keep every
-// other pod of the node from starting.
+// A pod that waited for a place at the gate and now has nothing to start must not keep the place: ten such pods would block the
+// start of all other pods on the node.
 func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
@@ -36,14 +36,14 @@ func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	if len(plan.Do) != 0 {
 		t.Fatal("started without a place")
 	}
-	g.Leave("other") // "me" gets the place, and looks
+	g.Leave("other") // "me" gets the place, and its worker is woken
 	w.pace(&decide.Input{Now: now}, &decide.Plan{})
 	if !g.Enter("third") {
 		t.Error("the place is lost: held by a pod that has nothing to start")
 	}
 }
 
-// What hangs must not keep others from starting: the pod network that sandboxes wait for may be one of them.
+// A pod that hangs must not block the start of other pods, because one of them may be the pod network that it waits for.
 func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
@@ -67,8 +67,8 @@ func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 	}
 }
 
-// "Pulls wait for the network, not for this machine": they begin in the pod's turn, since most find the image here, and
-// keep no other pod from its own.
+// A pull begins in the pod's turn, because usually the image is present. It keeps no place at the gate, because a real pull waits
+// for the network, not for this machine.
 func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
@@ -100,7 +100,7 @@ func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// slow does everything in its own time and says how it ended.
+// slow is a performer whose actions take a time that the test sets. It records how they ended.
 type slow struct {
 	still
 	took  time.Duration
@@ -121,8 +121,8 @@ func (s *slow) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{Err: err}
 }
 
-// "RunPodSandbox, CreateContainer and StartContainer run to their end", also when the agent ends meanwhile; pulls are
-// cut short, and a runtime that hangs holds the agent up for a few seconds only.
+// When the agent ends, calls of RunPodSandbox, CreateContainer and StartContainer run to their end and pulls are canceled. A
+// runtime that hangs delays the agent's end by only a few seconds.
 func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -160,7 +160,7 @@ func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
 	}
 }
 
-// "Nothing of a deleted pod stays on disk": a pod that comes back while its last traces are removed writes none.
+// A pod that comes back while its last files are removed writes no new ones, so that nothing of a deleted pod stays on disk.
 func TestNothingIsWrittenWhileAPodIsForgotten(t *testing.T) {
 	t.Parallel()
 	saved := &saves{}
@@ -182,7 +182,7 @@ type saves struct{ n int }
 func (s *saves) Load(types.UID) (*decide.Memory, error) { return nil, nil }
 func (s *saves) Save(types.UID, *decide.Memory) error   { s.n++; return nil }
 
-// A clock that was set back must not make a pod wait for, or be given, the time it was set back by.
+// If the clock was set back while no agent ran, no back-off and no grace period becomes longer by that time.
 func TestTimesOfAnEarlierAgentAreSane(t *testing.T) {
 	t.Parallel()
 	now, policy := time.Now(), decide.DefaultPolicy()

@@ -10,9 +10,9 @@ import (
 	basework "github.com/wherry-node/wherry/internal/base/work"
 )
 
-// Gate bounds how many pods are being started at once, first come, first served. A pod keeps its place from its
-// first starting action until it has nothing more to start, so that under load pods finish one after another
-// rather than all at the end. The number of places follows what the machine bears, between two bounds.
+// Gate bounds how many pods are being started at once, first come, first served. A pod keeps its place from its first starting
+// action until it has nothing more to start, so that under load pods finish one after another rather than all at the end. Between
+// two bounds, the number of places adapts to how many starts the machine can do at once.
 type Gate struct {
 	wake func(types.UID)
 
@@ -28,13 +28,13 @@ type stay struct {
 	among int
 }
 
-// NewGate returns a Gate with at least so many places and at most so many; wake is called, outside the lock, for a pod that gets
-// a place it waited for.
+// NewGate returns a Gate with between least and most places. It calls wake, without a lock held, for a pod that gets a place
+// after a wait.
 func NewGate(least, most int, wake func(types.UID)) *Gate {
 	return &Gate{places: basework.NewPlaces(least, most, time.Now()), wake: wake, inside: map[types.UID]stay{}}
 }
 
-// Enter reports whether the pod has a place; otherwise it is queued and woken later. Idempotent.
+// Enter reports whether the pod has a place; otherwise it is queued and woken later. Enter is idempotent.
 func (g *Gate) Enter(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -51,12 +51,12 @@ func (g *Gate) Enter(uid types.UID) bool {
 	return false
 }
 
-// admit gives a pod a place. Called with the lock held.
+// admit gives a pod a place. It is called with the lock held.
 func (g *Gate) admit(uid types.UID) {
 	g.inside[uid] = stay{since: time.Now(), among: len(g.inside) + 1}
 }
 
-// Finish is Leave for a pod that has been started: the Gate learns from how long that took.
+// Finish is Leave for a pod that has been started. The Gate adapts the number of places to how long the start took.
 func (g *Gate) Finish(uid types.UID) {
 	g.mu.Lock()
 	if s, ok := g.inside[uid]; ok {
@@ -66,7 +66,7 @@ func (g *Gate) Finish(uid types.UID) {
 	g.Leave(uid)
 }
 
-// Leave gives up the pod's place, or its wait for one. Idempotent.
+// Leave gives up the pod's place, or removes it from the queue. Leave is idempotent.
 func (g *Gate) Leave(uid types.UID) {
 	g.mu.Lock()
 	if i := slices.Index(g.waiting, uid); i >= 0 {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// through has pods go through a gate of 2 to 16 places, each of which stays for a second, and returns how long all took.
+// through sends pods through a gate of 2 to 16 places. Each pod keeps its place for a second. It returns how long all pods
+// together took.
 func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,8 +43,8 @@ func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Dura
 	return took
 }
 
-// A gate lets more pods in at once where starts take no longer for it. It learns from pods that have been started, and not from
-// those that leave for another reason.
+// A gate lets more pods in at once if starts do not become slower by that. It learns only from pods that have been started, not
+// from those that leave for another reason.
 func TestGateLearnsFromStarts(t *testing.T) {
 	t.Parallel()
 	const pods = 60

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// loud is a performer whose every outcome says what it is told to.
+// loud is a performer that returns a given outcome for every action.
 type loud struct {
 	still
 	text string
@@ -42,7 +42,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := New(&Config{Context: ctx, Group: &wg, Performer: l, Cache: emptyCache{}, Log: slog.New(slog.NewTextHandler(&said, nil))}, pod.RefOf(l.pod))
 		w.rouse()
-		cancel() // no turn takes the outcome away
+		cancel() // so that no turn takes the outcome before the test reads it
 		w.begin(l.pod, &pod.Observed{}, &decide.Plan{Do: []pod.Action{{Op: pod.OpPullImage}}})
 		wg.Wait()
 		w.mu.Lock()

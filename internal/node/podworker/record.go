@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
-// log writes the one line per executed action.
+// log writes one log line per executed action.
 func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 	level, args := slog.LevelInfo, []any{"op", job.Action.Op.String(), "pod", job.Ref}
 	if job.Action.Container != "" {
@@ -29,7 +29,7 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 	w.cfg.Log.Log(context.Background(), level, "action", args...)
 }
 
-// record adds a turn to the timeline, unless it only decided to go on waiting.
+// record adds a turn to the timeline, unless its only decision was to wait on.
 func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
 	text := string(plan.Why)
 	if w.turned && plan.Phase == w.lastPhase && text == w.lastText && len(plan.Do) == 0 && len(plan.Cancel) == 0 {

@@ -22,7 +22,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 		return w.accepted
 	}
 	switch {
-	case m.Allocated == nil: // an agent of an older version admitted it, or the checkpoint is lost
+	case m.Allocated == nil: // an agent of an older version admitted the pod, or the checkpoint is lost
 		m.Allocated = pod.AllocationTold(p)
 		w.checkpoint()
 	case p.DeletionTimestamp != nil || m.Stop != nil || m.Finished || !m.StopBegan.IsZero():
@@ -44,7 +44,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 	return w.accepted
 }
 
-// ask asks the node for what the spec wants beyond what is allocated.
+// ask asks the node for the resources that the spec wants beyond the allocated ones.
 func (w *Worker) ask(p *v1.Pod, now time.Time) {
 	m := w.memory
 	r, ok := w.cfg.Host.Resize(p, m.Allocated)

@@ -10,8 +10,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// resting is a compact form of what a worker knows of a pod that runs and has nothing to do: most of a Memory is about failures
-// and is empty then. A memory with anything else in it is kept as it is, so nothing is lost.
+// resting is the compact form of a worker's memory of a pod that runs and has nothing to do. Most fields of a Memory are about
+// failures and are empty then. A memory that has more in it than the compact form can hold is kept as it is, so that nothing is
+// lost.
 type resting struct {
 	started     time.Time
 	lastOutcome time.Time
@@ -21,7 +22,7 @@ type resting struct {
 	containers  []restingContainer
 	group       unique.Handle[decide.PodLearned] // shared: most pods have the same sizes
 	sandboxes   uint32
-	knows       bool // sandboxes is known
+	knows       bool // sandboxes is known, and not only empty
 	setUp       bool
 }
 
@@ -29,20 +30,20 @@ type resting struct {
 type restingContainer struct {
 	name, id       string
 	size           unique.Handle[pod.Size]
-	image          unique.Handle[heldImage] // shared, because many pods have the same one
+	image          unique.Handle[heldImage] // shared, because many pods have the same image
 	attempts       uint32
 	pulled, given  bool
-	sized, heard   bool // its size, and what its probes said, are known
+	sized, heard   bool // sized: its size is known; heard: the results of its probes are
 	knows          bool // attempts is known
 	started, ready bool
 	kind           pod.Kind
 	place          uint16
 }
 
-// heldImage is an image by the name that was asked for, and by what the runtime calls it.
+// heldImage names an image as the spec does and as the runtime does.
 type heldImage struct{ asked, ref string }
 
-// rest returns the compact form of a memory and of what probes said, or nil if that form would lose anything.
+// rest returns the compact form of a memory and of results of probes, or nil if that form would lose anything.
 func rest(m *decide.Memory, probed decide.ProbeResults) *resting {
 	r := &resting{
 		started: m.StartTime, allocated: m.Allocated, lastOutcome: m.LastOutcome, group: unique.Make(m.PodLearned),
@@ -108,7 +109,7 @@ func (r *resting) retry() decide.Retry {
 	return decide.Retry{Op: pod.OpRunSandbox, Delay: r.wait, Until: r.waitUntil}
 }
 
-// memory returns what rest compacted.
+// memory returns the memory and the results of probes that rest compacted.
 func (r *resting) memory() (*decide.Memory, decide.ProbeResults) {
 	m, probed := &decide.Memory{PodLearned: r.group.Value()}, decide.ProbeResults(nil)
 	m.Grant = decide.Grant{Admitted: true, StartTime: r.started, Allocated: r.allocated}
@@ -129,7 +130,7 @@ func (r *resting) memory() (*decide.Memory, decide.ProbeResults) {
 	return m, probed
 }
 
-// settle frees the state that a pod at rest does not need. A later turn derives the rest of work again.
+// settle frees the state that a pod at rest does not need. A later turn computes the fields of work again.
 func (w *Worker) settle() {
 	probed := w.work.probed
 	w.work = nil
@@ -140,7 +141,7 @@ func (w *Worker) settle() {
 	}
 }
 
-// rouse undoes settle.
+// rouse restores the state that settle freed.
 func (w *Worker) rouse() {
 	if w.work == nil {
 		w.work = &work{}

@@ -11,13 +11,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// known is what a worker knows of a pod between two turns.
+// known is what a worker remembers about a pod between two turns.
 type known struct {
 	Memory *decide.Memory
 	Probed decide.ProbeResults
 }
 
-// idle returns what is known of a pod whose containers run.
+// idle returns what a worker remembers about a pod whose containers run.
 func idle() known {
 	size := pod.Size{CPURequest: 2, MemoryLimit: 1 << 30}
 	m := &decide.Memory{
@@ -34,7 +34,7 @@ func idle() known {
 	return known{m, decide.ProbeResults{{Name: "main", ID: "c1", Started: true, Ready: true}, {Name: "side", ID: "c2", Started: true}}}
 }
 
-// parts returns the structs whose fields a pod at rest must not lose, by the way to each.
+// parts returns the structs whose fields a pod at rest must not lose.
 func parts(k known) []reflect.Value {
 	var out []reflect.Value
 	var add func(v reflect.Value)
@@ -56,7 +56,8 @@ func parts(k known) []reflect.Value {
 	return out
 }
 
-// A pod at rest keeps what is known of it, in less room, whatever that is: of each field that can hold something nothing is lost.
+// The compact form of a pod at rest loses nothing: the test sets every field of the memory to some value, and the same value
+// comes back.
 func TestRestLosesNothing(t *testing.T) {
 	t.Parallel()
 	if k := idle(); rest(k.Memory, k.Probed) == nil {
@@ -67,10 +68,10 @@ func TestRestLosesNothing(t *testing.T) {
 		of := parts(idle())[part].Type()
 		for i := range of.NumField() {
 			if of.Field(i).Anonymous {
-				continue // its fields follow
+				continue // the loop visits its fields separately
 			}
 			fields++
-			for _, other := range []bool{true, false} { // another value, or none
+			for _, other := range []bool{true, false} { // another nonzero value, or the zero value
 				k := idle()
 				if f := parts(k)[part].Field(i); other {
 					disturb(t, of.Field(i).Name, f)
@@ -91,7 +92,7 @@ func TestRestLosesNothing(t *testing.T) {
 	}
 }
 
-// disturb gives a field another value than it has.
+// disturb changes the value of a field.
 func disturb(t *testing.T, name string, f reflect.Value) {
 	switch f.Kind() {
 	case reflect.Bool:

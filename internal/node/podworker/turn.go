@@ -20,7 +20,7 @@ type glance struct {
 	stop     *decide.Stop
 }
 
-// turn looks once and reports whether nothing is left of the pod.
+// turn takes one turn and reports whether nothing is left of the pod.
 func (w *Worker) turn(look glance) (gone bool) {
 	began := time.Now()
 	uid := w.ref.UID
@@ -30,15 +30,15 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.rouse()
 	w.load(desired)
 	if stamp.IsZero() {
-		// The runtime has never been listed, so nothing is known of the pod, not even that nothing runs. The first relist
-		// makes every worker look again.
+		// The runtime has never been listed, so it is not known whether anything of the pod runs. The first relist makes every
+		// worker look again.
 		w.postpone(look)
 		return false
 	}
 	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
 	learnt := false
 	for _, o := range look.outcomes {
-		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy) || learnt
+		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy()) || learnt
 		w.recordOutcome(o)
 	}
 	if learnt {
@@ -48,7 +48,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.owed = true
 	}
 	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
-		w.owed = false // not while a set-up is in flight: it may have read the old objects
+		w.owed = false // not if a set-up is in flight, because it may have read the old objects
 		w.memory.Refresh()
 	}
 	if w.memory.Halt(look.stop) {
@@ -68,14 +68,18 @@ func (w *Worker) turn(look glance) (gone bool) {
 	in := decide.Input{
 		Pod: accepted, Observed: obs, Memory: w.memory, Probed: w.work.probed, InFlight: look.inFlight,
 		Stale:  !stamp.After(w.memory.LastOutcome),
-		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
+		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy(), Now: began,
 	}
 	if accepted == nil {
 		in.LastGrace = w.cfg.Desired.LastGrace(uid)
 	}
 	plan := decide.Decide(&in)
+	begins := plan.Ending && w.memory.StopBegan.IsZero()
 	if decide.Remember(w.memory, &plan) {
 		w.checkpoint()
+	}
+	if begins && desired != nil { // liveness and startup probes end now, because the next turn may come only after a long hook
+		w.cfg.Host.Probe(desired, obs, w.memory, &w.work.probed)
 	}
 	w.pace(&in, &plan)
 	w.record(look.cause, began, &plan)
@@ -150,7 +154,7 @@ func (w *Worker) learnRef(desired *v1.Pod, obs *pod.Observed) {
 }
 
 // load reads the checkpoint in the first turn. If it cannot be read, the pod loses the fields that only a checkpoint keeps, such
-// as its back-off and admission; the runtime and the API status hold the rest.
+// as its back-off and admission; the rest comes from the runtime and the API status.
 func (w *Worker) load(desired *v1.Pod) {
 	if w.loaded {
 		return
@@ -162,14 +166,14 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	now := time.Now()
 	if m != nil {
-		w.memory = decide.Load(m, now, w.cfg.Policy)
+		w.memory = decide.Load(m, now, w.cfg.Policy())
 		if desired != nil && pod.IsStatic(desired) {
 			w.memory = w.memory.Revive()
 		}
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
-		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // others may write a mirror's status
+		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // other clients may write a mirror's status
 			w.memory.StartTime = desired.Status.StartTime.Time
 		}
 	}
@@ -179,11 +183,11 @@ func (w *Worker) load(desired *v1.Pod) {
 // askAgain is how soon the worker asks the node again when it could not decide about the pod.
 const askAgain = time.Second
 
-// admit asks the node once whether it takes a pod that it has never run: "a pod with a sandbox is never admitted again". It
-// returns true if the node cannot answer yet.
+// admit asks the node once whether it takes a pod that it has never run: "a pod with a sandbox is never admitted again". wait is
+// true if the node cannot decide yet.
 func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m := w.memory
-	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even when a source names it again
+	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even if a source has it again
 		return false
 	}
 	var refused *decide.Stop
@@ -196,7 +200,7 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m.Halt(refused)
 	if m.Admitted = refused == nil; m.Admitted {
 		m.Allocated = pod.AllocationOf(p)
-		if !obs.Empty() { // an earlier agent admitted it, and the checkpoint is lost
+		if !obs.Empty() { // an earlier agent admitted the pod, and the checkpoint is lost
 			m.Allocated = pod.AllocationTold(p)
 		}
 	}
@@ -214,7 +218,7 @@ func (w *Worker) checkpoint() {
 	}
 }
 
-// inFlight is called with the lock held.
+// inFlight returns the actions in flight. It is called with the lock held.
 func (w *Worker) inFlight() []pod.Action {
 	var out []pod.Action
 	for _, f := range w.flights() {

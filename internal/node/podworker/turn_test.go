@@ -1,14 +1,77 @@
 package podworker
 
 import (
+	"context"
+	"log/slog"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// "A container using Downward API volumes gets updates": the volumes are made again when what they show of the pod has
-// changed, and only then.
+// probing is a node that records whether the probes were last told that the pod ends.
+type probing struct {
+	*still
+	ending bool
+}
+
+func (p *probing) Probe(_ *v1.Pod, _ *pod.Observed, m *decide.Memory, _ *decide.ProbeResults) {
+	p.ending = !m.StopBegan.IsZero()
+}
+
+// runningCache has a pod whose only container runs.
+type runningCache struct{}
+
+func (runningCache) Get(types.UID) (*pod.Observed, time.Time) {
+	return &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "s", Ready: true}},
+		Containers: []pod.Container{{ID: "c", Name: "main", SandboxID: "s", State: pod.StateRunning, StartedAt: time.Now()}}}, time.Now()
+}
+func (runningCache) Inspect(types.UID) time.Time { return time.Now() }
+
+// A pod whose deadline has passed ends by a decision of its own turn. Its probes are told in the same turn, because the next turn
+// may come only after the whole grace period.
+func TestProbesHearOfAnEndInTheTurnThatBeginsIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &probing{still: &still{setUps: make(chan chan pod.Outcome, 10), pod: &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"},
+			Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, ActiveDeadlineSeconds: new(int64(8)), TerminationGracePeriodSeconds: new(int64(30)),
+				Containers: []v1.Container{{Name: "main", Image: "i"}}},
+		}}}
+		policy := decide.DefaultPolicy()
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		w := New(&Config{
+			Context: ctx, Group: &wg,
+			Cache: runningCache{}, Desired: p, Performer: p, Reporter: p, Host: p, Checkpoints: p, Policy: func() *decide.Policy { return &policy },
+			Gate: NewGate(1, 1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
+		}, pod.RefOf(p.pod))
+		w.Look("it is new")
+		(<-p.setUps) <- pod.Outcome{}
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		if p.ending {
+			t.Error("the probes were told that the pod ends before its time is over")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !p.ending {
+			t.Error("the probes were not told that the pod ends")
+		}
+	})
+}
+
+// The volumes are set up again if a field of the pod that a downward API volume shows has changed, and only then.
 func TestRetold(t *testing.T) {
 	t.Parallel()
 	downward := v1.Volume{VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}}

@@ -19,9 +19,9 @@ import (
 type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
-	// Inspect asks for an inspection that begins after the call; the worker looks again when it is done. It returns the
-	// moment of the call: exactly the inspections that begin later have a later stamp. It must not call the worker before
-	// it returns.
+	// Inspect asks for an inspection that begins after the call; the worker looks again when it is done. It returns the time of
+	// the call: an inspection has a later stamp exactly if it began after the call. It must not call the worker before it
+	// returns.
 	Inspect(uid types.UID) time.Time
 }
 
@@ -32,8 +32,8 @@ type Desired interface {
 	LastGrace(uid types.UID) *int64
 }
 
-// Performer does one action and returns how it went. It blocks; cancelling ctx cuts short what can be cut short.
-// Actions of one pod run concurrently unless the decision orders them. Doing an action twice must be harmless.
+// Performer performs one action and returns its outcome. It blocks. If ctx is cancelled, it ends early where the action allows
+// that. Actions of one pod run concurrently unless the decision orders them. Performing an action twice must be harmless.
 type Performer interface {
 	Do(ctx context.Context, job pod.Job) pod.Outcome
 }
@@ -44,21 +44,22 @@ type Reporter interface {
 	Turn(t *Turn)
 }
 
-// Host is the node, as far as a turn needs it. All calls must return at once, except Admit and Resize: these may measure the
-// node first and then wait for the admission of another pod, but never for another pod's IO.
+// Host is the node, as far as a turn needs it. All calls must return at once, except Admit and Resize, which may measure the node
+// first and then wait for the admission of another pod, but never for another pod's IO.
 type Host interface {
-	// Loaded is called once, when the worker has read its checkpoint, before any other call. allocated is what an earlier
-	// agent allocated to the pod; nil: unknown.
+	// Loaded is called once, when the worker has read its checkpoint, before any other call. allocated has the resources that an
+	// earlier agent allocated to the pod; nil: unknown.
 	Loaded(uid types.UID, allocated *pod.Allocation)
 	// Node returns the state of the node that the decision about this pod needs.
 	Node(ref pod.Ref) decide.Node
-	// Admit decides whether the node takes a pod that it has never run. refused nil: it does. wait: not decided yet, for
-	// example because other pods have to make room first; the worker looks again later.
+	// Admit decides whether the node takes a pod that it has never run. refused is nil if it does. wait: the node has not decided
+	// yet, for example because other pods have to make room first; the worker looks again later.
 	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
-	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod.
-	// ok false: ask again after a while. A deferred resize is judged again when other pods end.
+	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod. If ok is
+	// false, ask again after a while. The node decides about a deferred resize again when other pods end.
 	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
-	// Probe starts and stops probes so that they match the running containers, and fills results with what they say now. It reads m.
+	// Probe starts and stops probes so that they match the running containers, and sets results to their present results. It
+	// reads m.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 }
 
@@ -71,8 +72,8 @@ type Checkpoints interface {
 
 // Config is what every worker of an agent shares.
 type Config struct {
-	Context     context.Context // the agent's: its end cancels every action
-	Group       *sync.WaitGroup // the agent's: counts every goroutine of a worker
+	Context     context.Context // the agent's context; its end cancels every action
+	Group       *sync.WaitGroup // the agent's group, which counts every goroutine of a worker
 	Cache       Cache
 	Desired     Desired
 	Performer   Performer
@@ -80,7 +81,9 @@ type Config struct {
 	Host        Host
 	Checkpoints Checkpoints
 	Gate        *Gate
-	Policy      *decide.Policy
+	// Policy returns the policy of the node. It is called in every turn, and the value is never changed; a new policy replaces
+	// it.
+	Policy func() *decide.Policy
 	// Hash returns a version-stable hash of the fields of a container whose change requires a restart.
 	Hash func(p *v1.Pod, c *v1.Container) string
 	// Sizes returns the resources of the pod's cgroup and of its containers (crispec.Sizes).
@@ -102,7 +105,7 @@ type Turn struct {
 	Plan     *decide.Plan
 	Node     decide.Node
 	Outcomes []pod.Outcome // outcomes that came since the last turn
-	Queued   bool          // it waits for other pods to start first
+	Queued   bool          // the pod waits until other pods have started
 	Now      time.Time
 }
 
@@ -127,19 +130,19 @@ type Worker struct {
 	timer   *time.Timer
 	stop    *decide.Stop // why the node ends the pod; a turn copies it into memory
 
-	// Only a turn touches what follows.
+	// Only a turn reads and writes the fields below.
 	memory     *decide.Memory
 	work       *work
 	rest       *resting
 	loaded     bool
-	queued     bool // at the gate: inside, or waiting
-	gated      bool // inside
+	queued     bool // the pod is at the gate, inside or waiting
+	gated      bool // the pod has a place at the gate
 	forgetting bool // the action OpForget is in flight or done: no file may be written
 	owed       bool // the volumes have to be set up again
 	turned     bool
 	lastPhase  decide.Phase
 	lastText   string  // the text of the last decision in the timeline
-	told       *v1.Pod // the object at the last turn, to detect changes that downward API volumes show
+	told       *v1.Pod // the pod's object at the last turn, to detect changes that downward API volumes show
 	wanted     *v1.Pod // the object of the source at the last turn
 	accepted   *v1.Pod // the same object with the resources that the node has accepted
 
@@ -155,19 +158,19 @@ type busy struct {
 
 // work is derived state that turns need while the pod is not at rest.
 type work struct {
-	gatedAt   time.Time // since when it has been at the gate
-	started   bool      // it has begun to start something since it has its place
+	gatedAt   time.Time // when the pod came to the gate
+	started   bool      // the pod has begun to start something since it got its place
 	hashedPod *v1.Pod   // the object that hashes and sizes belong to
 	hashes    map[string]string
 	sizes     []pod.NamedSize
 	askAt     time.Time // when to ask the node again about a resize
-	// probed is what the probes have said. It is not derived: a pod at rest keeps it in rest, or here.
+	// probed has the results of the probes. It cannot be computed again, so a pod at rest keeps it, in rest or here.
 	probed decide.ProbeResults
 }
 
 // flight is an action that has begun and has no outcome yet.
 type flight struct {
-	action   pod.Action // its key
+	action   pod.Action // the key of the action
 	began    time.Time
 	canceled bool
 	cancel   context.CancelFunc
@@ -176,8 +179,8 @@ type flight struct {
 // New returns a resting worker.
 func New(cfg *Config, ref pod.Ref) *Worker { return &Worker{cfg: cfg, ref: ref} }
 
-// Next returns a worker for a pod that a source names again after Gone was called for this worker. The attempts of its
-// containers continue from those of this worker, so that no two containers of a pod ever share an attempt.
+// Next returns a new worker for a pod that a source has again after Gone was called for this worker. The attempts of containers
+// continue, so that no two containers of one name and pod ever have the same attempt.
 func (w *Worker) Next() *Worker {
 	next := New(w.cfg, w.Ref())
 	w.rouse() // safe: this worker takes no more turns
@@ -205,8 +208,8 @@ type UnderWay struct {
 	For   string    `json:"for"` // how long it has taken so far
 }
 
-// UnderWay lists the actions in flight, oldest first. For an image pull this is all that can be shown of its progress, because
-// the runtime reports none.
+// UnderWay lists the actions in flight, oldest first. An image pull has no other sign of progress, because the runtime reports
+// none.
 func (w *Worker) UnderWay() []UnderWay {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -289,7 +292,7 @@ func (w *Worker) Close() {
 	w.stopTimer()
 }
 
-// run takes turns until nobody asked for another.
+// run takes turns until no Look has asked for another one.
 func (w *Worker) run() {
 	defer w.cfg.Group.Done()
 	for {
@@ -326,7 +329,7 @@ func (w *Worker) run() {
 	}
 }
 
-// engage returns w.busy, and makes it if need be. It is called with the lock held.
+// engage returns w.busy, and creates it if it is nil. It is called with the lock held.
 func (w *Worker) engage() *busy {
 	if w.busy == nil {
 		w.busy = &busy{}
@@ -334,7 +337,7 @@ func (w *Worker) engage() *busy {
 	return w.busy
 }
 
-// flights is called with the lock held.
+// flights returns the actions in flight with their state. It is called with the lock held.
 func (w *Worker) flights() []flight {
 	if w.busy == nil {
 		return nil
@@ -342,7 +345,7 @@ func (w *Worker) flights() []flight {
 	return w.busy.flights
 }
 
-// stopTimer is called with the lock held.
+// stopTimer stops the worker's timer. It is called with the lock held.
 func (w *Worker) stopTimer() {
 	if w.timer != nil {
 		w.timer.Stop()

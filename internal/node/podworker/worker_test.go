@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// still is a node on which nothing happens but what the test lets happen: each set-up waits in its hands.
+// still is a node on which every set-up waits until the test lets it end.
 type still struct {
 	pod    *v1.Pod
 	setUps chan chan pod.Outcome
@@ -51,7 +51,7 @@ type emptyCache struct{}
 func (emptyCache) Get(types.UID) (*pod.Observed, time.Time) { return &pod.Observed{}, time.Now() }
 func (emptyCache) Inspect(types.UID) time.Time              { return time.Now() }
 
-// What changes while volumes are being set up may have come too late for that: they are set up once more after it.
+// An object may change while volumes are being set up, too late for that set-up. So the volumes are set up once more after it.
 func TestRefreshDuringSetUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestRefreshDuringSetUp(t *testing.T) {
 		defer cancel()
 		w := New(&Config{
 			Context: ctx, Group: &wg,
-			Cache: emptyCache{}, Desired: s, Performer: s, Reporter: s, Host: s, Checkpoints: s, Policy: &policy,
+			Cache: emptyCache{}, Desired: s, Performer: s, Reporter: s, Host: s, Checkpoints: s, Policy: func() *decide.Policy { return &policy },
 			Gate: NewGate(1, 1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
 		}, pod.RefOf(s.pod))
 		w.Look("it is new")

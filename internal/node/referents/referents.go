@@ -29,7 +29,8 @@ type Config struct {
 	Classes Classes
 	// Handlers returns the names of the runtime's handlers, if the runtime reports them.
 	Handlers func() []string
-	// APIForStatic makes static pods find in the API what no manifest has (PreventStaticPodAPIReferences is off).
+	// APIForStatic lets static pods use objects of the API if no manifest has them (feature gate PreventStaticPodAPIReferences is
+	// off).
 	APIForStatic bool
 }
 
@@ -52,12 +53,12 @@ func New(cfg Config) *Referents {
 	return &Referents{local: cfg.Local, api: cfg.API, classes: runtimeClasses{api: cfg.Classes}, handlers: cfg.Handlers, apiForStatic: cfg.APIForStatic}
 }
 
-// ConfigMap returns the ConfigMap that a pod means by a name.
+// ConfigMap returns the ConfigMap that a pod refers to by a name.
 func (r *Referents) ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return lookUp(ctx, r, p, name, r.local.ConfigMap, (*objects.Objects).ConfigMap)
 }
 
-// Secret returns the Secret that a pod means by a name.
+// Secret returns the Secret that a pod refers to by a name.
 func (r *Referents) Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
 	return lookUp(ctx, r, p, name, r.local.Secret, (*objects.Objects).Secret)
 }
@@ -83,7 +84,7 @@ func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, lo
 func (r *Referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
 
 // Missing returns a function that names the objects that a static pod refers to and that no manifest has. It returns nil if
-// static pods may look in the API, or if there is no API server: then such a pod waits for its objects.
+// static pods may look in the API, or if there is no API server; in both cases such a pod waits for its objects.
 func (r *Referents) Missing() func(p *v1.Pod) []string {
 	if r.api == nil || r.apiForStatic {
 		return nil
@@ -91,7 +92,7 @@ func (r *Referents) Missing() func(p *v1.Pod) []string {
 	return r.local.Missing
 }
 
-// Has reports whether the object that a static pod means by a name came with this node's manifests.
+// Has reports whether the object that a static pod refers to by a name came with this node's manifests.
 func (r *Referents) Has(kind, namespace, name string) bool {
 	if !r.apiForStatic {
 		return true
@@ -124,8 +125,8 @@ func (r *Referents) Services(namespace string) (services []*v1.Service, synced b
 	return r.api.Services(namespace)
 }
 
-// Track notes the objects that a pod refers to. It does not watch the objects of static pods in the API, which would refuse
-// that.
+// Track follows the objects that a pod refers to. For a static pod it watches nothing in the API, because the API server would
+// refuse that.
 func (r *Referents) Track(p *v1.Pod) {
 	if r.isLocal(p) {
 		r.local.Track(p)

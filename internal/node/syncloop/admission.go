@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,14 +29,17 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 		l.askLater(p.UID)
 		return nil, true
 	}
-	newer := pod.IsStatic(p) || l.newerNode(p.UID) // asked before Admit, since the Node may be read meanwhile
+	newer := pod.IsStatic(p) || l.newerNode(p.UID) // asked before Admit, because the Node may be read while Admit runs
 	r := l.cfg.Admit(p, others)
 	if r.ByNode() && !newer {
 		l.askForNode(p.UID)
 		return nil, true
 	}
 	if !r.OK && len(r.Preempt) > 0 {
-		l.preempt(p, r.Preempt)
+		l.preempt(p, r.Preempt, strings.TrimPrefix(r.Reason, "OutOf"))
+		return nil, true
+	}
+	if !r.OK && r.Passing && pod.IsStatic(p) {
 		return nil, true
 	}
 	if !r.OK {
@@ -85,17 +89,17 @@ func (l *Loop) askForNode(uid types.UID) {
 }
 
 // preempt ends pods to make room for a critical pod, which waits until they have ended.
-func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
+func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod, resource string) {
 	l.mu.Lock()
 	if me := l.workers[p.UID]; me != nil {
 		me.waits = true
 	}
 	l.mu.Unlock()
-	l.makeRoom(victims)
+	l.makeRoom(victims, resource)
 }
 
-// makeRoom ends pods, each once.
-func (l *Loop) makeRoom(victims []*v1.Pod) {
+// makeRoom ends pods, each once, because a resource is short.
+func (l *Loop) makeRoom(victims []*v1.Pod, resource string) {
 	for _, v := range victims {
 		l.Look(v.UID, "has to make room") // creates the worker if there is none yet
 	}
@@ -109,6 +113,7 @@ func (l *Loop) makeRoom(victims []*v1.Pod) {
 	}
 	l.mu.Unlock()
 	for v, w := range ending {
+		l.cfg.Meter.Preempted(resource)
 		l.cfg.Recorder.Event(v, "", v1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
 		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: admit.DisruptionPreempting, Since: time.Now()})
 	}
@@ -130,7 +135,7 @@ func (l *Loop) admitted(but types.UID) []*v1.Pod {
 	return pods
 }
 
-// holders returns the same pods with the resources that count: those allocated to each pod, or granted to it since. unread
+// holders returns the pods of admitted with the resources that count: those allocated to each pod, or granted to it since. unread
 // reports that a checkpoint with the allocation of one of them has not been read yet.
 func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
 	pods = l.cfg.Pods.List()
@@ -167,8 +172,8 @@ const readWithin = 10 * time.Second
 // awaited reports whether admission should wait for the checkpoint of the pod. It is called with the lock held.
 func (m *member) awaited() bool { return !m.known && m.made != nil && time.Since(*m.made) < readWithin }
 
-// Loaded notes what an earlier agent allocated to a pod. The workers read their checkpoints concurrently and without a lock.
-// Pods that need admission or a resize wait until all have been read.
+// Loaded stores the resources that an earlier agent allocated to a pod. The workers read their checkpoints concurrently and
+// without a lock. Pods that need admission or a resize wait until all have been read.
 func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
 	var waiting []*member
 	l.mu.Lock()
@@ -200,7 +205,7 @@ func (l *Loop) askLater(uid types.UID) {
 	}
 }
 
-// refresh reads the facts that admission uses. It is called without any lock.
+// refresh reads the facts that admission uses. It is called with no lock held.
 func (l *Loop) refresh() {
 	if l.cfg.Refresh != nil {
 		l.cfg.Refresh(l.worker.Context)

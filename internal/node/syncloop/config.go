@@ -39,8 +39,8 @@ type Cache interface {
 
 // Prober runs the probes of a pod's containers.
 type Prober interface {
-	// Sync starts and stops probes so that they match the pod's running containers, and fills results with what they say now.
-	// It reads m.
+	// Sync starts and stops probes so that they match the pod's running containers, and sets results to their present results. It
+	// reads m.
 	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 	Forget(uid types.UID)
 }
@@ -59,9 +59,32 @@ type Meter interface {
 	Rejected(reason string)
 	// Evicted is called when the node evicts a pod, with the eviction signal.
 	Evicted(signal string)
-	// Restarted is called when a source names a pod again while it ends.
+	// Restarted is called when a source has a pod again while the pod ends.
 	Restarted(static bool)
+	// PodSeen is called once for each pod, with the number of the containers in its spec; 0: only the runtime has the pod, no
+	// source has it.
+	PodSeen(containers int)
+	// Preempted is called for each pod that is ended to make room, with the scarce resource.
+	Preempted(resource string)
 }
+
+// ResizeMeter counts resizes. Calls may be concurrent and must not block.
+type ResizeMeter interface {
+	// ResizeInfeasible is called once for each spec that the node can never accept; why is admit.ResizeResult.Detail.
+	ResizeInfeasible(why string)
+	// ResizeAccepted is called when a deferred resize is accepted, with the cause for which the node decided about it again.
+	ResizeAccepted(trigger string)
+	// Resized is called when an accepted resize is made, with the time since it was accepted, or when a try failed.
+	Resized(took time.Duration, ok bool)
+}
+
+// These are the triggers of ResizeMeter.ResizeAccepted, with upstream's names.
+const (
+	triggerUpdated  = "pod_updated"
+	triggerResized  = "pod_resized"
+	triggerEnded    = "pod_terminated"
+	triggerPeriodic = "periodic_retry"
+)
 
 // noMeter counts nothing.
 type noMeter struct{}
@@ -71,8 +94,17 @@ func (noMeter) Turn(string, time.Duration)  {}
 func (noMeter) Rejected(string)             {}
 func (noMeter) Evicted(string)              {}
 func (noMeter) Restarted(bool)              {}
+func (noMeter) PodSeen(int)                 {}
+func (noMeter) Preempted(string)            {}
 
-// Objects follows the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
+// noResizeMeter counts nothing.
+type noResizeMeter struct{}
+
+func (noResizeMeter) ResizeInfeasible(string)     {}
+func (noResizeMeter) ResizeAccepted(string)       {}
+func (noResizeMeter) Resized(time.Duration, bool) {}
+
+// Objects tracks the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
 type Objects interface {
 	Track(p *v1.Pod)
 	Forget(uid types.UID)
@@ -84,7 +116,7 @@ type Network struct {
 	Message string
 }
 
-// Config is what a Loop works with.
+// Config configures a Loop.
 type Config struct {
 	Pods        Pods
 	Cache       Cache
@@ -93,18 +125,23 @@ type Config struct {
 	Prober      Prober
 	Reporter    podworker.Reporter
 	Recorder    Recorder
-	// Meter may be nil.
+	// Meter and Resizes may be nil.
 	Meter   Meter
+	Resizes ResizeMeter
 	Objects Objects
-	Policy  *decide.Policy
-	Hash    func(p *v1.Pod, c *v1.Container) string
+	// Policy returns the policy of the node. It is called in every turn, and the value is never changed; a new policy replaces
+	// it.
+	Policy func() *decide.Policy
+	Hash   func(p *v1.Pod, c *v1.Container) string
 	// Refresh reads again the facts that Admit and Resize use; nil: they are always up to date. A worker calls it before it
 	// takes the admission lock, so it may do IO.
 	Refresh func(ctx context.Context)
-	// Admit judges a pod against the pods that the node has admitted. It is called with the admission lock held: no IO.
+	// Admit decides whether the node accepts a pod beside the pods that it has admitted. It is called with the admission lock
+	// held, so it must do no IO.
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
-	// Resize judges the resources that a pod asks for beyond those allocated to it, against the pods that the node has
-	// admitted. It is called with the admission lock held: no IO. Nil: the node accepts every resize.
+	// Resize decides whether the node accepts the resources that a pod asks for beyond those allocated to it, beside the other
+	// pods that it has admitted. It is called with the admission lock held, so it must do no IO. Nil: the node accepts every
+	// resize.
 	Resize func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
 	// NodeKnown reports whether the Node object that admission uses is known; until then pods wait. Nil: it always is.
 	NodeKnown func() bool
@@ -116,8 +153,8 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
-	// StartPlaces is how many pods may start at the same time, at least; MostStarts at most. Between them their number follows
-	// what the machine bears. MostStarts is StartPlaces when it is less.
+	// StartPlaces is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number
+	// adapts to how many starts the machine can do at once. A MostStarts below StartPlaces counts as StartPlaces.
 	StartPlaces, MostStarts int
 	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)

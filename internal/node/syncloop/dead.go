@@ -1,11 +1,13 @@
 package syncloop
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -17,7 +19,7 @@ func (l *Loop) limitDead() {
 	}
 	excess := excessDead(l.cfg.Cache.List(), *l.cfg.MaxDeadContainers)
 	l.mu.Lock()
-	l.excess = excess
+	l.tooMany = excess
 	l.mu.Unlock()
 	for uid := range excess {
 		l.Look(uid, "the node holds too many dead containers")
@@ -49,4 +51,84 @@ func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 		out[d.uid] = append(out[d.uid], d.id)
 	}
 	return out
+}
+
+// These constants bound RemoveDead.
+const (
+	// removeStep is how often RemoveDead checks whether the containers are gone.
+	removeStep = 100 * time.Millisecond
+	// tellWithin is how long the containers of a pod that the node has ended wait for the API server to learn the pod's end.
+	// After that they are removed, and the agent keeps the pod's last status in memory.
+	tellWithin = 2 * time.Second
+)
+
+// RemoveDead removes dead containers that are kept for their logs: all attempts but the newest of each container, and all
+// containers of pods whose end the API server knows, or that the node itself has ended. It waits until they are removed or ctx
+// ends, and returns how many are removed. Only one call may run at a time.
+func (l *Loop) RemoveDead(ctx context.Context) int {
+	asked := map[string]bool{}
+	t := time.NewTicker(removeStep)
+	defer t.Stop()
+	for {
+		dead, waits := l.dead(time.Now())
+		l.mu.Lock()
+		l.short = dead
+		l.mu.Unlock()
+		left := 0
+		for uid, ids := range dead {
+			left += len(ids)
+			for _, id := range ids {
+				if !asked[id] {
+					asked[id] = true
+					l.Look(uid, "the node is short of disk space")
+				}
+			}
+		}
+		if left == 0 && !waits {
+			return len(asked)
+		}
+		select {
+		case <-ctx.Done():
+			return len(asked) - left
+		case <-t.C:
+		}
+	}
+}
+
+// dead returns the containers that RemoveDead removes, by pod. waits says that more containers will follow within tellWithin.
+func (l *Loop) dead(now time.Time) (out map[types.UID][]string, waits bool) {
+	all := l.cfg.Cache.List()
+	if out = excessDead(all, 0); out == nil {
+		out = map[types.UID][]string{}
+	}
+	for _, o := range all {
+		p, _ := l.cfg.Pods.Get(o.Ref.UID)
+		if p == nil {
+			continue
+		}
+		told := decide.Told(p)
+		if !told && (pod.IsStatic(p) || !l.stopped(o.Ref.UID)) {
+			continue
+		}
+		for i := range o.Containers {
+			c := &o.Containers[i]
+			if c.State != pod.StateExited || o.Newest(c.Name) != c {
+				continue
+			}
+			if since := now.Sub(c.FinishedAt); !told && since >= 0 && since < tellWithin {
+				waits = true
+				continue
+			}
+			out[o.Ref.UID] = append(out[o.Ref.UID], c.ID)
+		}
+	}
+	return out, waits
+}
+
+// stopped reports whether the node has ended a pod for a reason of its own, and nothing of it runs or is mounted.
+func (l *Loop) stopped(uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.workers[uid]
+	return m != nil && m.stopped
 }

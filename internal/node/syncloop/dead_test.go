@@ -1,13 +1,18 @@
 package syncloop
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/podset"
 )
 
 // "--maximum-dead-containers: Maximum number of old instances of containers to retain globally."
@@ -31,4 +36,27 @@ func TestExcessDead(t *testing.T) {
 			t.Errorf("limit %d (-want +got):\n%s", limit, diff)
 		}
 	}
+}
+
+// The node counts its dead containers while the disk is short, and finds that it does not have too many. The containers that must
+// be removed for the disk are removed nevertheless.
+func TestDeadContainersGoForEitherReason(t *testing.T) {
+	t.Parallel()
+	ref := pod.Ref{Namespace: "default", Name: "web", UID: "web"}
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }, holds: []*pod.Observed{{Ref: ref, Containers: []pod.Container{
+		{ID: "1", Name: "m", Attempt: 1, State: pod.StateRunning}, {ID: "0", Name: "m", State: pod.StateExited},
+	}}}}
+	runLoop(t, b, func(l *Loop, set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{named("web")})
+		l.cfg.MaxDeadContainers = new(5)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if n := l.RemoveDead(ctx); n != 0 {
+			t.Errorf("%d are gone, but this node removes none", n)
+		}
+		l.limitDead()
+		if got := l.Node(ref).Excess; !slices.Equal(got, []string{"0"}) {
+			t.Errorf("dead containers that must go: %q", got)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package syncloop
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/decide"
-	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
@@ -21,8 +19,8 @@ type Holder struct {
 	EndsBy time.Time
 }
 
-// Settled reports whether every source has answered, the runtime has been listed, and every pod that was there then has had its first
-// turn, in which the worker reads what an earlier agent began. Once true, it stays so.
+// Settled reports whether every source has answered, the runtime has been listed, and the worker of every pod in that listing has
+// had its first turn, in which it reads the checkpoint. Once true, it stays so.
 func (l *Loop) Settled() bool {
 	known := l.cfg.Pods.Ready() && l.cfg.Cache.Synced()
 	l.mu.Lock()
@@ -62,11 +60,11 @@ func (l *Loop) Holds(uid types.UID) bool {
 	return m != nil && !m.ended
 }
 
-// Eviction says why and how the node ends a pod for its own sake, or because the pod exceeds a limit.
+// Eviction says why and how the node ends a pod because the node is short of a resource, or because the pod exceeds a limit.
 type Eviction struct {
 	Signal  string // for the metric
 	Message string // message of the pod's status and event
-	// Annotations are those of the event; nil: none.
+	// Annotations are added to the event; nil: none.
 	Annotations map[string]string
 	Grace       time.Duration
 	// Own: the pod exceeds a limit of its own, so it is not disrupted for the sake of others.
@@ -75,8 +73,8 @@ type Eviction struct {
 	Why string
 }
 
-// Evict ends a pod, unless it has ended, or was evicted or preempted already: then it only shortens the grace period, where e has a
-// shorter one. It reports whether the pod ends for this reason.
+// Evict ends a pod. If the pod has ended, Evict does nothing; if the pod was evicted or preempted before, Evict only shortens the
+// grace period, if that of e is shorter. It reports whether the pod ends for this reason.
 func (l *Loop) Evict(p *v1.Pod, e Eviction) bool {
 	l.mu.Lock()
 	m := l.workers[p.UID]
@@ -87,83 +85,20 @@ func (l *Loop) Evict(p *v1.Pod, e Eviction) bool {
 	again := m.evicted
 	m.evicted = true
 	l.mu.Unlock()
-	now := time.Now()
+	stop := &decide.Stop{Reason: admit.ReasonEvicted, Message: e.Message, Grace: new(e.Grace), Since: time.Now()}
+	if !e.Own {
+		stop.Disruption = e.Message
+	}
+	defer m.Stop(stop)
 	if again {
-		m.Stop(&decide.Stop{Reason: admit.ReasonEvicted, Message: e.Message, Grace: new(e.Grace), Since: now})
 		return false
 	}
-	m.Tell(timeline.Record{At: now, Kind: timeline.KindDecision, What: "evict", Why: cmp.Or(e.Why, e.Message)})
+	m.Tell(timeline.Record{At: stop.Since, Kind: timeline.KindDecision, What: "evict", Why: cmp.Or(e.Why, e.Message)})
 	if l.cfg.EvictedEvent != nil {
 		l.cfg.EvictedEvent(p, e.Message, e.Annotations)
 	} else {
 		l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, admit.ReasonEvicted, e.Message)
 	}
 	l.cfg.Meter.Evicted(e.Signal)
-	stop := &decide.Stop{Reason: admit.ReasonEvicted, Message: e.Message, Grace: new(e.Grace), Since: now}
-	if !e.Own {
-		stop.Disruption = e.Message
-	}
-	m.Stop(stop)
 	return true
-}
-
-// removeStep is how often RemoveDead looks whether the containers are gone.
-const removeStep = 100 * time.Millisecond
-
-// RemoveDead removes dead containers that are kept for their logs: all attempts but the newest of each container, and all containers of
-// pods whose end the API server knows. It waits until they are gone or ctx ends, and returns how many are gone.
-func (l *Loop) RemoveDead(ctx context.Context) int {
-	dead := l.dead()
-	asked := 0
-	l.mu.Lock()
-	for _, ids := range dead {
-		asked += len(ids)
-	}
-	l.excess = dead
-	l.mu.Unlock()
-	for uid := range dead {
-		l.Look(uid, "the node is short of disk space")
-	}
-	t := time.NewTicker(removeStep)
-	defer t.Stop()
-	for {
-		left := 0
-		for uid, ids := range dead {
-			obs, _ := l.cfg.Cache.Get(uid)
-			for _, id := range ids {
-				if obs.ByID(id) != nil {
-					left++
-				}
-			}
-		}
-		if left == 0 {
-			return asked
-		}
-		select {
-		case <-ctx.Done():
-			return asked - left
-		case <-t.C:
-		}
-	}
-}
-
-// dead returns the containers that RemoveDead removes, by pod.
-func (l *Loop) dead() map[types.UID][]string {
-	all := l.cfg.Cache.List()
-	out := excessDead(all, 0)
-	if out == nil {
-		out = map[types.UID][]string{}
-	}
-	for _, o := range all {
-		p, _ := l.cfg.Pods.Get(o.Ref.UID)
-		if p == nil || !decide.Told(p) {
-			continue
-		}
-		for i := range o.Containers {
-			if c := &o.Containers[i]; c.State == pod.StateExited && o.Newest(c.Name) == c {
-				out[o.Ref.UID] = append(out[o.Ref.UID], c.ID)
-			}
-		}
-	}
-	return out
 }

@@ -39,8 +39,8 @@ func TestLastLives(t *testing.T) {
 	}
 }
 
-// A static pod whose manifest comes back counts on, and its containers have the end of their last instance as their last state. What
-// never ran has none.
+// A static pod whose manifest comes back continues its restart counts, and its containers have the end of their last instance as
+// their last state. A container that never ran has none.
 func TestTheNextLifeHasALastState(t *testing.T) {
 	t.Parallel()
 	end := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3, ContainerID: "containerd://a"}}

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ type Loop struct {
 	gate   *podworker.Gate
 	worker podworker.Config // its Context is set by Run
 
-	admission sync.Mutex // the admission lock: held while one pod is judged, never over IO
+	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never over IO
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -34,8 +35,9 @@ type Loop struct {
 	met     bool                 // every pod of the runtime's first listing has a worker
 	settled bool                 // the result of Settled
 
-	excess map[types.UID][]string       // dead containers that must be removed, by pod
-	left   lastLives[*podworker.Worker] // the workers with which static pods begin again
+	tooMany map[types.UID][]string       // dead containers beyond MaxDeadContainers, by pod
+	short   map[types.UID][]string       // dead containers that must be removed because the disk is short, by pod
+	left    lastLives[*podworker.Worker] // the workers of static pods that may come back, from which the next life continues
 
 	pulse pulse.Pulse
 
@@ -46,7 +48,11 @@ type Loop struct {
 // member is a worker with the state that the loop keeps about it.
 type member struct {
 	*podworker.Worker
-	static   bool   // a source has named the pod as a static one
+	static   bool   // a source has the pod, as a static one
+	sourced  bool   // a source has had the pod
+	seen     bool   // Meter.PodSeen was called
+	resizing bool   // an accepted resize is being made
+	stopped  bool   // the node has ended the pod for a reason of its own: nothing of it runs or is mounted
 	name     string // full name; "" while only the UID is known
 	seq      int    // order of appearance, to rank two pods of one name
 	admitted bool
@@ -54,14 +60,14 @@ type member struct {
 	idle     bool // nothing runs and nothing is mounted
 	waits    bool // the pod waits for a predecessor, or for other pods to make room
 	evicted  bool // the loop has preempted or evicted the pod
-	met      bool // meet was done: every pod of the same name in the runtime has a worker
+	met      bool // meet was called: every pod of the same name in the runtime has a worker
 	known    bool // allocated is known: the checkpoint has been read
 	asks     bool // the worker has to look again when all checkpoints have been read
 
 	allocated *pod.Allocation // the resources allocated at its last turn
-	resize    *resize         // the resize that it asks for; nil: none
+	resize    *resize         // the resize that the pod asks for; nil: none
 
-	endsBy *time.Time // when its grace period is over; nil: it does not end
+	endsBy *time.Time // when the pod's grace period is over; nil: the pod does not end
 
 	made    *time.Time // when the worker was made; nil after its first turn
 	refused *time.Time // when admission first failed because of the Node object; nil: never
@@ -75,6 +81,9 @@ func New(cfg Config) *Loop {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
+	if cfg.Resizes == nil {
+		cfg.Resizes = noResizeMeter{}
+	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, pulse: pulse.New("pods")}
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.callHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartPlaces, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
@@ -85,7 +94,7 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run lets the workers work until ctx ends, then waits for all actions in flight. Its own goroutine does no IO.
+// Run lets the workers take turns until ctx ends, then waits for all actions in flight. Its own goroutine does no IO.
 func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.worker.Context = ctx
@@ -97,7 +106,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.Look(uid, cause)
 		}
 	}
-	if cause, ok := early[""]; ok { // all pods, after those with a cause of their own
+	if cause, ok := early[""]; ok { // for all pods, after those that have a cause of their own
 		l.lookAll(cause)
 	}
 	t := time.NewTicker(l.cfg.Housekeeping)
@@ -118,12 +127,12 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.sweeping.ask()
 			l.limitDead()
 			l.holdsChanged()
-			l.retryResizes()
+			l.retryResizes(triggerPeriodic)
 		}
 	}
 }
 
-// Turns asks the loop whether it turns, for a watchdog: see package pulse.
+// Turns checks that the loop is not stuck, for a watchdog: see package pulse.
 func (l *Loop) Turns(ctx context.Context) error { return l.pulse.Turns(ctx) }
 
 // close retires all workers and waits for their actions in flight.
@@ -161,7 +170,7 @@ func (l *Loop) Look(uid types.UID, cause string) {
 	l.look(ref, cause, desired != nil || !obs.Empty(), desired != nil && pod.IsStatic(desired))
 }
 
-// look wakes a worker. If there is none and wanted is set, it creates one. Static says that a source has the pod, as a static one.
+// look wakes a worker. If there is none and wanted is set, it creates one. static says that a source has the pod as a static one.
 func (l *Loop) look(ref pod.Ref, cause string, wanted, static bool) {
 	l.mu.Lock()
 	if l.worker.Context == nil {
@@ -201,7 +210,7 @@ func (l *Loop) add(w *podworker.Worker, ref pod.Ref) *member {
 
 func (l *Loop) lookAll(cause string) {
 	l.mu.Lock()
-	if l.worker.Context == nil && l.early != nil { // all are looked at when Run begins
+	if l.worker.Context == nil && l.early != nil { // Run looks at all pods when it begins
 		l.early[""] = cause
 		l.mu.Unlock()
 		return
@@ -284,7 +293,7 @@ func (l *Loop) Present(namespace, name string) bool {
 	return l.names[pod.Ref{Namespace: namespace, Name: name}.FullName()] > 0
 }
 
-// gone drops the worker of a pod of which nothing is left. If a source has named the pod again meanwhile, it starts a new life.
+// gone drops the worker of a pod of which nothing is left. If a source has the pod again by now, the pod starts a new life.
 func (l *Loop) gone(uid types.UID) {
 	l.mu.Lock()
 	last := l.workers[uid]
@@ -311,7 +320,7 @@ func (l *Loop) gone(uid types.UID) {
 	}
 	l.Look(uid, "wanted or seen again") // repeats a Look that came while the old worker was already retired
 	l.wakeWaiting()
-	l.retryResizes()
+	l.retryResizes(triggerEnded)
 }
 
 var (
@@ -324,12 +333,14 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 	n := decide.Node{SourcesReady: l.cfg.Pods.Unwanted(ref) && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
 	l.mu.Lock()
 	n.NetworkReady, n.NetworkMessage = l.network.Ready, l.network.Message
-	n.Excess = l.excess[ref.UID]
+	if n.Excess = l.tooMany[ref.UID]; l.short[ref.UID] != nil {
+		n.Excess = slices.Concat(n.Excess, l.short[ref.UID])
+	}
 	l.mu.Unlock()
 	return n
 }
 
-// Probe makes the probes match the running containers, and fills results with what they say now.
+// Probe makes the probes match the running containers, and sets results to their present results.
 func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults) {
 	l.cfg.Prober.Sync(p, obs, m, results)
 }
@@ -337,7 +348,7 @@ func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *de
 // Turn is called at the end of a worker's turn: it updates what the loop keeps about the pod, and reports the turn.
 func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Lock()
-	freed := false
+	freed, first, containers := false, false, 0
 	var made *time.Time
 	if m := l.workers[t.Ref.UID]; m != nil {
 		made, m.made = m.made, nil
@@ -347,7 +358,10 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		idle := t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
 		freed = ended && !m.ended || idle && !m.idle
 		m.ended, m.idle = ended, idle
+		m.stopped = t.Plan.Phase >= decide.PhaseStopped && t.Memory.Stop != nil
 		m.allocated, m.known = t.Memory.Allocated, true
+		m.sourced, m.resizing = m.sourced || t.Desired != nil, t.Memory.Resize.InProgress
+		containers, first = m.see(t)
 		m.endsBy = nil
 		if t.Plan.Ending || ended {
 			m.resize = nil
@@ -359,11 +373,28 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Unlock()
 	l.cfg.Reporter.Turn(t)
 	l.meter(t, made)
+	if first {
+		l.cfg.Meter.PodSeen(containers)
+	}
 	if freed {
 		l.holdsChanged()
 		l.wakeWaiting()
-		l.retryResizes()
+		l.retryResizes(triggerEnded)
 	}
+}
+
+// see reports whether this turn is the first that knows where the pod comes from. containers is the number of containers in its
+// spec; 0: no source has the pod, and the node removes what the runtime has of it.
+func (m *member) see(t *podworker.Turn) (containers int, first bool) {
+	orphan := !m.sourced && t.Plan.Ending && !t.Observed.Empty()
+	if m.seen || t.Desired == nil && !orphan {
+		return 0, false
+	}
+	m.seen = true
+	if t.Desired == nil {
+		return 0, true
+	}
+	return len(t.Desired.Spec.Containers), true
 }
 
 // meter counts a turn. made is when the worker was created if this is its first turn, and nil otherwise.

@@ -31,7 +31,7 @@ type bare struct {
 	since   func(time.Time) bool
 	files   func(types.UID) (volume.FilesUsage, error)
 	disk    func(context.Context, *v1.Pod) (StorageUse, error)
-	holds   []*pod.Observed // the pods that the runtime holds
+	holds   []*pod.Observed // the pods that exist in the runtime
 	load    func(types.UID) (*decide.Memory, error)
 	onHolds func(context.Context, []*v1.Pod) // called with the pods that hold resources of the node
 	left    func(func(types.UID) bool) ([]types.UID, error)
@@ -98,7 +98,7 @@ func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 	runLoop(t, b, func(_ *Loop, set *podset.Set) { f(set) })
 }
 
-// runLoop is run for an f that asks the loop too.
+// runLoop is run for an f that also uses the loop.
 func runLoop(t *testing.T, b *bare, f func(l *Loop, set *podset.Set)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func runLoop(t *testing.T, b *bare, f func(l *Loop, set *podset.Set)) {
 		var l *Loop
 		set := podset.New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
 		l = New(Config{
-			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: &policy,
+			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: func() *decide.Policy { return &policy },
 			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),
 			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeSince: b.since,
 			Holds: b.onHolds, Leftovers: b.left, Refresh: b.fresh, Resize: b.grows, PodFiles: b.files, Storage: b.disk,
@@ -248,7 +248,7 @@ func TestSameUIDComesBack(t *testing.T) {
 	})
 }
 
-// An agent that has just started may look at a pod before it looks at its predecessor. The pod waits all the same.
+// An agent that has just started may look at a pod before it looks at its predecessor. The pod waits nevertheless.
 func TestPredecessorThatNobodyLookedAt(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}

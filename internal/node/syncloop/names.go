@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// rename notes the full name of a worker's pod once it is known. It is called with the lock held.
+// rename stores the full name of a worker's pod once it is known. It is called with the lock held.
 func (l *Loop) rename(m *member, ref pod.Ref) {
 	if m.name == "" && ref.Name != "" {
 		m.name = ref.FullName()
@@ -39,8 +39,8 @@ func (l *Loop) meet(ref pod.Ref) {
 	l.mu.Unlock()
 }
 
-// predecessor reports whether another pod of the same full name still has something on the node, and comes first: no source has
-// it any more, or its worker is older.
+// predecessor reports whether another pod of the same full name still has something on the node, and takes precedence because no
+// source has it any more, or because its worker is older.
 func (l *Loop) predecessor(ref pod.Ref) bool {
 	l.meet(ref)
 	l.mu.Lock()
@@ -50,7 +50,7 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 		return false
 	}
 	l.rename(me, ref)
-	if !l.met { // not every pod of the runtime has a worker yet: all workers look again when they do
+	if !l.met { // not every pod of the runtime has a worker yet; when they do, all workers look again
 		return true
 	}
 	me.waits = false
@@ -68,8 +68,8 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 	return me.waits
 }
 
-// Ends reports whether another pod of this full name than the one with the UID still has something on the node. It is true until
-// the runtime has been listed.
+// Ends reports whether a pod of this full name with another UID than but still has something on the node. It is true until the
+// runtime has been listed.
 func (l *Loop) Ends(fullName string, but types.UID) bool {
 	if !l.cfg.Cache.Synced() {
 		return true

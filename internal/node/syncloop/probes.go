@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 )
 
-// Probes tells package probe which containers run, and hands on what their probes say.
+// Probes tells package probe which containers run, and passes on the results of their probes.
 type Probes struct {
 	Probes *probe.Probes
 	// HostIPs returns the addresses at which host-network pods are probed.
@@ -22,8 +22,8 @@ var _ Prober = (*Probes)(nil)
 // Forget ends the probes of a pod.
 func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
 
-// Sync starts and stops probes so that they match the pod's running containers, and fills results with what they say now. A container
-// without probes is started and ready as soon as it runs and its postStart hook is done.
+// Sync starts and stops probes so that they match the pod's running containers, and sets results to their present results. A
+// container without probes is started and ready as soon as it runs and its postStart hook is done.
 func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults) {
 	var targets []probe.Target
 	critical := crispec.IsCritical(p)
@@ -82,7 +82,8 @@ func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
 }
 
 // initial returns the started and ready state that the API has for exactly this container, or nil. An agent that has just started
-// continues from it, so that readiness does not flap. For a static pod the state may come late, since it is in the mirror.
+// continues from it, so that readiness does not flap. For a static pod the state may become known late, because the mirror has
+// it.
 func initial(p *v1.Pod, heard decide.Probed, inst *pod.Container) *probe.Initial {
 	if heard.ID != "" && !pod.IsStatic(p) {
 		return nil

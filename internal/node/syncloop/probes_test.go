@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 )
 
-// A container without probes counts as started only once its postStart hook is done, because otherwise the hook would never
-// run. If the memory was lost, the started state in the API counts, provided that it is of the same container.
+// A container without probes counts as started only once its postStart hook is done, because otherwise the hook would never run.
+// If the memory was lost, the started state in the API counts, if it belongs to the same container instance.
 func TestPostStartComesBeforeStarted(t *testing.T) {
 	t.Parallel()
 	const id = "abc"

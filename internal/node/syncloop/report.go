@@ -37,8 +37,10 @@ type ReportConfig struct {
 	RecursiveReadOnly func(p *v1.Pod) bool
 	// Omit selects the parts of a status that disabled feature gates leave out.
 	Omit podstatus.Omit
-	// Started, when set, is called when a pod runs, with the time since the agent first saw it.
-	Started func(p *v1.Pod, took time.Duration)
+	// Started, when set, is called when a pod runs, with its status and the time since the agent first saw it.
+	Started func(p *v1.Pod, status *v1.PodStatus, took time.Duration)
+	// Resizes counts how long resizes take; nil: they are not counted.
+	Resizes ResizeMeter
 	// ContainerEnded, when set, is called once for each end of a container that a status shows, with the kind of the container
 	// (crispec.Kind), its exit code and its reason. It must not block.
 	ContainerEnded func(kind string, exitCode int32, reason string)
@@ -52,7 +54,7 @@ type Report struct {
 	cfg ReportConfig
 
 	mu   sync.Mutex
-	left lastLives[*reported]    // the entries with which static pods begin their next life
+	left lastLives[*reported]    // the last reports of static pods that may come back, from which the next life continues
 	pods map[types.UID]*reported // without the pods that need no entry
 }
 
@@ -61,8 +63,8 @@ type reported struct {
 	status *v1.PodStatus     // nil: the same as in the watched object
 	fresh  bool              // status is the first status of the pod's next life: its manifest came back while the pod ended
 	waits  map[string]string // the wait that the last event was recorded for, by container
-	resize *decide.Resize    // the state at the last resize event; nil: none was recorded
-	static *v1.Pod           // the static pod, kept after its manifest is gone: its mirror shows how it ends
+	resize *decide.Resize    // the state of the resize at the last event about it; nil: there was none
+	static *v1.Pod           // the static pod, kept after its manifest is gone, because its mirror shows how it ends
 	source pod.Source        // the source of static
 }
 
@@ -71,7 +73,7 @@ func NewReport(cfg ReportConfig) *Report {
 	return &Report{cfg: cfg, pods: map[types.UID]*reported{}}
 }
 
-// of returns what was last reported of the pod of a turn, in this life or in the one before. It is called with the lock held.
+// of returns the last report about the pod of a turn, from this life or the one before. It is called with the lock held.
 func (r *Report) of(t *podworker.Turn) *reported {
 	if rep := r.pods[t.Ref.UID]; rep != nil {
 		return rep
@@ -98,7 +100,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	if rep.fresh && t.Memory.Orphaned {
 		return // the previous life has not ended yet
 	}
-	if t.Plan.Phase >= decide.PhaseClearing { // its manifest is back: another life follows
+	if t.Plan.Phase >= decide.PhaseClearing { // the manifest is back, so another life follows
 		if old == nil {
 			old = &t.Pod.Status
 		}
@@ -134,7 +136,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	r.mu.Unlock()
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
-		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
+		r.cfg.Started(t.Pod, &st, t.Now.Sub(t.Memory.StartTime))
 	}
 	if r.cfg.Ended != nil && t.Source == pod.SourcePush && t.Pod.DeletionTimestamp != nil && t.Plan.Phase >= decide.PhaseStopped {
 		r.cfg.Ended(t.Ref.UID)
@@ -152,8 +154,8 @@ func (r *Report) Turn(t *podworker.Turn) {
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
 }
 
-// afresh returns the first status of a static pod's next life. Restart counts continue, because the mirror may be the same. Each
-// container that was created in the previous life counts one more restart.
+// afresh returns the first status of a static pod's next life. Restart counts continue, because the mirror may be the same. The
+// restart count of each container that was created in the previous life grows by one.
 func afresh(s *v1.PodStatus) *v1.PodStatus {
 	list := func(in []v1.ContainerStatus) (out []v1.ContainerStatus) {
 		for i := range in {
@@ -170,7 +172,8 @@ func afresh(s *v1.PodStatus) *v1.PodStatus {
 	return &v1.PodStatus{Phase: v1.PodPending, InitContainerStatuses: list(s.InitContainerStatuses), ContainerStatuses: list(s.ContainerStatuses)}
 }
 
-// whole puts the last known object of a static pod into the turn after its manifest is gone, until nothing of the pod runs.
+// whole adds the last known object of a static pod to a turn. After the manifest is gone, turns have no object, but the mirror is
+// updated until nothing of the pod runs.
 func (rep *reported) whole(t *podworker.Turn) *podworker.Turn {
 	switch {
 	case t.Pod != nil && t.Source != pod.SourceAPI:
@@ -183,8 +186,8 @@ func (rep *reported) whole(t *podworker.Turn) *podworker.Turn {
 	return t
 }
 
-// countEnds calls report for each end of a container that is in after and not in before. A container that restarts at once shows
-// its end only as its last state.
+// countEnds calls report for each end of a container that the statuses in after show and those in before do not. A container that
+// restarts at once shows its end only as its last state.
 func countEnds(before, after []v1.ContainerStatus, kind string, report func(kind string, exitCode int32, reason string)) {
 	for i := range after {
 		was := slices.IndexFunc(before, func(s v1.ContainerStatus) bool { return s.Name == after[i].Name })
@@ -262,7 +265,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}
-	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // the plan has it only in the turn in which the deadline passes, so there is one event
+	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // only the plan of one turn has it, so there is one event
 		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
 	}
 	const network = "\x00network"
@@ -278,7 +281,8 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 	}
 }
 
-// waitOf returns the event for what a container waits for. key changes when another wait begins; "": the container does not wait.
+// waitOf returns the event about the reason for which a container waits. key changes when another wait begins; "": the container
+// does not wait.
 func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reason, message string) {
 	if t.Plan.Phase != decide.PhaseActive {
 		return "", "", "", ""
@@ -286,7 +290,7 @@ func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reaso
 	inst := t.Observed.Newest(c.Name)
 	alive := inst != nil && inst.Alive()
 	switch {
-	case !alive && c.PullUntil.After(t.Now) && decide.PullBacksOff(c.WaitingReason): // the failure itself was recorded when it happened
+	case !alive && c.PullUntil.After(t.Now) && decide.PullBacksOff(c.WaitingReason): // the failed pull has its own event
 		return "pull " + c.PullUntil.String(), v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.PullFailed)
 	case !alive && c.CrashUntil.After(t.Now):
 		return "crash " + c.CrashedID, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, t.Ref.Name, t.Ref.Namespace, t.Ref.UID)

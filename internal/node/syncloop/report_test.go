@@ -52,7 +52,8 @@ func TestEndsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// The source of pushed pods learns of the end of its own pods only. A node of a cluster sees the ends of many others.
+// The end of a pod is reported to the source of pushed pods only if the pod was pushed. A node of a cluster sees the ends of many
+// other pods.
 func TestOnlyEndsOfPushedPodsAreReported(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[pod.Source]int{pod.SourceAPI: 0, pod.SourceFile: 0, pod.SourcePush: 1} {
@@ -77,7 +78,7 @@ func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
 	turn := func(stop *decide.Stop) {
 		r.Turn(&podworker.Turn{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}, Observed: &pod.Observed{}, Memory: &decide.Memory{}, Plan: &decide.Plan{Stop: stop}, Now: time.Unix(1, 0)})
 	}
-	turn(&decide.Stop{Reason: "Evicted", Message: "the node is low on memory"}) // another part records the event for this reason
+	turn(&decide.Stop{Reason: "Evicted", Message: "the node is low on memory"}) // the code that evicts the pod records the event for this reason
 	turn(&decide.Stop{Reason: decide.ReasonDeadlineExceeded, Message: decide.MessageDeadlineExceeded})
 	turn(nil)
 	if len(b.events) != 1 || !strings.Contains(b.events[0], "DeadlineExceeded") {

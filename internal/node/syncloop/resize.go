@@ -13,15 +13,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// resize is a resize that a pod asks for: its spec differs from what is allocated to it.
+// resize is a resize that a pod asks for: the resources in its spec differ from the allocated ones.
 type resize struct {
 	pod, allocated *v1.Pod
 	since          time.Time
 	result         admit.ResizeResult
+	before         string // the reason of the last result for this spec, also of an earlier decision; "": none
 }
 
-// Resize decides whether the node accepts the resize that a pod asks for; ok is false while the node cannot decide. It judges all
-// waiting resizes together and in order, so that a pod that asks just when room is free does not overtake one with priority.
+// Resize decides whether the node accepts the resize that a pod asks for; ok is false while the node cannot decide. It decides
+// about all waiting resizes together and in order, so that a pod that happens to ask when resources become free does not overtake
+// one that comes before it.
 func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool) {
 	if l.cfg.Resize == nil {
 		return admit.ResizeResult{OK: true}, true
@@ -44,25 +46,28 @@ func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResul
 	if allocated.Covers(p) {
 		m.resize = nil
 		l.mu.Unlock()
-		l.grant("")
+		l.grant("", triggerResized)
 		return admit.ResizeResult{OK: true}, true
 	}
-	since := time.Now()
+	since, before := time.Now(), ""
 	granted := false
 	if r := m.resize; r != nil {
 		since = r.since
+		if r.pod.Generation == p.Generation {
+			before = r.before
+		}
 		granted = r.result.OK && pod.AllocationOf(r.pod).Covers(p)
 	}
 	if !granted {
-		m.resize = &resize{pod: p, allocated: allocated.Apply(p), since: since}
+		m.resize = &resize{pod: p, allocated: allocated.Apply(p), since: since, before: before}
 	}
 	mine := m.resize
 	l.mu.Unlock()
 	if !granted {
-		l.grant(p.UID)
+		l.grant(p.UID, triggerUpdated)
 	}
 	l.mu.Lock()
-	r = mine.result // a copy: another worker may judge the resize again once the locks are released
+	r = mine.result // a copy, because another worker may change the result when the locks are released
 	if r.OK {
 		m.allocated, m.resize = pod.AllocationOf(p), nil
 	}
@@ -73,8 +78,8 @@ func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResul
 	return r, true
 }
 
-// retryResizes judges the waiting resizes again, because room may be free now. It never waits for IO.
-func (l *Loop) retryResizes() {
+// retryResizes decides about the waiting resizes again, because resources may be free now. It never waits for IO.
+func (l *Loop) retryResizes(trigger string) {
 	l.mu.Lock()
 	any := false
 	for _, m := range l.workers {
@@ -84,14 +89,14 @@ func (l *Loop) retryResizes() {
 	if any {
 		l.admission.Lock()
 		defer l.admission.Unlock()
-		l.grant("")
+		l.grant("", trigger)
 	}
 }
 
-// grant judges the waiting resizes in the order of inOrder. A granted resize counts at once as allocated, and its worker picks it
-// up in its next turn. Workers whose result has changed look again, except the worker of asks, which is in Resize now. It is
-// called with the admission lock held.
-func (l *Loop) grant(asks types.UID) {
+// grant decides about the waiting resizes in the order of inOrder. A granted resize counts at once as allocated, and its worker
+// picks it up in its next turn. Workers whose result has changed look again, except that of the pod asks, which is calling Resize
+// now. trigger is the cause of the new decision, for the metrics. The caller holds the admission lock.
+func (l *Loop) grant(asks types.UID, trigger string) {
 	type waiter struct {
 		*member
 		r *resize
@@ -110,17 +115,25 @@ func (l *Loop) grant(asks types.UID) {
 		result := l.cfg.Resize(r.pod, r.allocated, l.admitted(r.pod.UID))
 		l.mu.Lock()
 		changed := r.result.OK != result.OK || r.result.Reason != result.Reason || r.result.Message != result.Message
-		r.result = admit.ResizeResult{OK: result.OK, Reason: result.Reason, Message: result.Message}
+		before := r.before
+		r.result = admit.ResizeResult{OK: result.OK, Reason: result.Reason, Detail: result.Detail, Message: result.Message}
+		r.before = result.Reason
 		l.mu.Unlock()
-		l.makeRoom(result.Preempt)
+		switch {
+		case result.OK && before == v1.PodReasonDeferred:
+			l.cfg.Resizes.ResizeAccepted(trigger)
+		case result.Reason == v1.PodReasonInfeasible && before != v1.PodReasonInfeasible:
+			l.cfg.Resizes.ResizeInfeasible(result.Detail)
+		}
+		l.makeRoom(result.Preempt, result.Detail)
 		if changed && r.pod.UID != asks {
 			m.Look("what it asks for was judged again")
 		}
 	}
 }
 
-// inOrder compares two resizes: "resizes are retried by: those that do not increase requests, the pod's priority, its QoS
-// class, and how long the resize has been deferred".
+// inOrder says which of two resizes is decided first: "resizes are retried by: those that do not increase requests, the pod's
+// priority, its QoS class, and how long the resize has been deferred".
 func inOrder(a, b *resize) int {
 	rank := func(r *resize) (grows, class int, priority int32) {
 		if admit.Grows(r.pod, r.allocated) {

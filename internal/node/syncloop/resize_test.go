@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// A worker reads the result of Resize without a lock, while turns of other pods judge the same resize again. The result must
-// not change. The race detector finds a result that is not a copy.
+// A worker reads the result of Resize without a lock, while turns of other pods decide about the same resize again. So Resize
+// must return a copy. The race detector finds a result that is not one.
 func TestResizeAnswersWithACopy(t *testing.T) {
 	t.Parallel()
 	set := podset.New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})
@@ -31,20 +31,20 @@ func TestResizeAnswersWithACopy(t *testing.T) {
 			n++
 			return admit.ResizeResult{Reason: []string{"Deferred", "Infeasible", "No"}[n%3]}
 		}})
-	for _, name := range []string{"a", "b"} { // the turns of the other pod judge the resizes again
+	for _, name := range []string{"a", "b"} { // the turns of the other pod decide about the resizes again
 		l.workers[types.UID(name)] = &member{known: true, Worker: retired(t)}
 	}
 	allocated := pod.AllocationOf(running("a", "1"))
 	first, ok := l.Resize(p, allocated)
 	was := first.Reason
-	l.retryResizes()
+	l.retryResizes(triggerPeriodic)
 	if !ok || first.Reason != was {
 		t.Errorf("the answer %q became %q", was, first.Reason)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 500 {
-			l.retryResizes()
+			l.retryResizes(triggerPeriodic)
 		}
 	})
 	for range 500 {

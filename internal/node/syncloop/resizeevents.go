@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"encoding/json"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -43,10 +44,18 @@ func (r *Report) resizeEvents(t *podworker.Turn, rep *reported) {
 		event(t.Pod, v1.EventTypeNormal, reasonResizeStarted, "Pod resize started", now.Generation, "")
 	}
 	if now.InProgress && now.Error != "" && was.Error != now.Error {
+		r.resized(t.Now.Sub(now.Since), false)
 		event(t.Pod, v1.EventTypeWarning, reasonResizeError, "Pod resize error", now.Generation, now.Error)
 	}
 	if t.Plan.Resized && !now.InProgress {
+		r.resized(t.Now.Sub(now.Since), true)
 		event(t.Pod, v1.EventTypeNormal, reasonResizeCompleted, "Pod resize completed", now.Generation, "")
+	}
+}
+
+func (r *Report) resized(took time.Duration, ok bool) {
+	if r.cfg.Resizes != nil {
+		r.cfg.Resizes.Resized(took, ok)
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
+// Known reports whether every source has said which pods there are.
+func (l *Loop) Known() bool { return l.cfg.Pods.Ready() }
+
 // Active returns the pods that a source has and that have not ended.
 func (l *Loop) Active() []*v1.Pod {
 	pods := l.cfg.Pods.List()
@@ -20,7 +23,7 @@ func (l *Loop) Active() []*v1.Pod {
 	})
 }
 
-// End ends a pod for a reason of the node's. The first reason counts.
+// End ends a pod for a reason of the node. If the pod already ends for a reason, that reason stays.
 func (l *Loop) End(uid types.UID, why *decide.Stop) {
 	l.Look(uid, why.Reason) // makes the worker if there is none yet
 	if w := l.Worker(uid); w != nil {
@@ -28,7 +31,7 @@ func (l *Loop) End(uid types.UID, why *decide.Stop) {
 	}
 }
 
-// Ended reports that nothing of the pod runs and nothing of it is mounted.
+// Ended reports that nothing of the pod runs or is mounted.
 func (l *Loop) Ended(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

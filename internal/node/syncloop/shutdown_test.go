@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/podset"
 )
 
-// A pod that the node ends is active until nothing of it is left, also one that had no worker yet, and is not started again.
+// A pod that the node ends stays active until nothing of it is left, and is not started again. This also holds for a pod that had
+// no worker yet.
 func TestPodsThatTheNodeEnds(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -42,6 +44,35 @@ func TestPodsThatTheNodeEnds(t *testing.T) {
 		}
 		if n := b.count(&b.done, "tear-down web"); n != 1 {
 			t.Errorf("done %q", b.done)
+		}
+	})
+}
+
+// While the machine goes down, a pod of the API is refused for good, because its controller creates another one. A static pod
+// waits, and is admitted when the shutdown has been cancelled.
+func TestStaticPodsWaitOutAShutdown(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	down.Store(true)
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result {
+		if down.Load() {
+			return admit.Result{Reason: "NodeShutdown", Passing: true}
+		}
+		return admit.Result{OK: true}
+	}}
+	runLoop(t, b, func(_ *Loop, set *podset.Set) {
+		static := named("static")
+		static.Annotations = map[string]string{pod.AnnotationSource: pod.SourceFile.String()}
+		set.Replace(pod.SourceAPI, []*v1.Pod{named("web")})
+		set.Replace(pod.SourceFile, []*v1.Pod{static})
+		time.Sleep(10 * time.Second)
+		down.Store(false)
+		time.Sleep(10 * time.Second)
+		if web, static := b.count(&b.done, "set-up web"), b.count(&b.done, "set-up static"); web != 0 || static != 1 {
+			t.Errorf("set up: web %d times, static %d times; done %q", web, static, b.done)
+		}
+		if n := b.count(&b.events, "NodeShutdown static"); n != 0 {
+			t.Errorf("events %q", b.events)
 		}
 	})
 }

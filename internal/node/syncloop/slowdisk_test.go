@@ -73,7 +73,7 @@ func TestAdmissionWaitsForTheCheckpointsOfOthers(t *testing.T) {
 }
 
 // A disk that hangs for one pod delays no other pod, neither a new one nor a running one.
-func TestCheckpointThatHangsHoldsUpItsOwnPodOnly(t *testing.T) {
+func TestCheckpointThatHangsDelaysOnlyItsOwnPod(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
 	b.load = func(uid types.UID) (*decide.Memory, error) {
@@ -97,7 +97,7 @@ func TestCheckpointThatHangsHoldsUpItsOwnPodOnly(t *testing.T) {
 }
 
 // Housekeeping may hang: on a directory, on systemd or on a name server. It delays no pod, no other housekeeping and no caller.
-func TestHousekeepingThatHangsHoldsUpNobody(t *testing.T) {
+func TestHousekeepingThatHangsDelaysNoPod(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}

@@ -20,13 +20,15 @@ import (
 const (
 	// storageEvery is how often pods with a storage limit are checked. The Storage function may use an older measurement.
 	storageEvery = 10 * time.Second
-	// filesEvery: pods without a limit are checked in every filesEvery-th round, and only the files that the agent made.
+	// filesEvery is in how many rounds pods without a limit are checked once. Only the files that the agent made for them are
+	// measured.
 	filesEvery = 3
-	// storageWithin bounds the measurement of one pod, because the others wait. What was measured by then counts.
+	// storageWithin bounds the measurement of one pod, because the other pods wait meanwhile. If the time is over, the part that
+	// was measured counts.
 	storageWithin = time.Minute
 )
 
-// Bounds of the files that the agent makes for containers, in bytes on disk. They apply even if the pod has no limit.
+// These constants bound the files that the agent makes for containers, in bytes on disk. They apply even if the pod has no limit.
 const (
 	// maxHosts bounds the hosts file, above the size of the longest published lists of hosts. The agent cannot truncate the file
 	// while a container uses it, so it evicts the pod.
@@ -100,7 +102,7 @@ type StorageUse struct {
 	Containers []ContainerUse
 	// Files are the files that the agent makes for containers: hosts files and termination messages.
 	Files volume.FilesUsage
-	// LayersApart: writable layers are on a file system of their own and do not count against the limit of a container.
+	// LayersApart: the writable layers are on a file system of their own, so they do not count against a container's limit.
 	LayersApart bool
 }
 
@@ -110,7 +112,8 @@ type ContainerUse struct {
 	Layer, Logs uint64
 }
 
-// limitsVolumes reports whether the pod has an emptyDir on disk with a limit. One in memory is bounded by its file system.
+// limitsVolumes reports whether the pod has an emptyDir on disk with a limit. An emptyDir in memory does not count, because its
+// file system enforces the limit.
 func limitsVolumes(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if e := p.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 && e.Medium == v1.StorageMediumDefault {

@@ -136,8 +136,8 @@ func TestHostsFileAndTerminationLogHaveABoundWithoutALimit(t *testing.T) {
 	}
 }
 
-// A pod with a limit cannot escape it with a directory tree that cannot be measured. What was measured within the time counts,
-// and a tree that is too deep ends the pod.
+// A pod with a limit cannot escape it with a directory tree that cannot be measured. The part that was measured within the time
+// counts, and a tree that is too deep makes the agent end the pod.
 func TestAVolumeThatCannotBeMeasuredIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -39,8 +39,8 @@ func TestNodeReady(t *testing.T) {
 	})
 }
 
-// "the scheduler ... only nodes that declare all the features a Pod requires": a node that declares none gets no such pod.
-// A feature whose gate is off is not declared.
+// The node declares the features that it has, because the scheduler gives pods that require a feature only to nodes that declare
+// it. It does not declare a feature whose gate is off.
 func TestDeclaredFeatures(t *testing.T) {
 	t.Parallel()
 	all := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
@@ -61,7 +61,7 @@ func TestDeclaredFeatures(t *testing.T) {
 	}
 }
 
-func TestPodRunsAndGoes(t *testing.T) {
+func TestPodRunsAndIsDeleted(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
 		w.Create(Pod("a"))
@@ -79,8 +79,8 @@ func TestPodRunsAndGoes(t *testing.T) {
 	})
 }
 
-// A source answers while a worker reads the checkpoint in its first turn. The pod was not in the set when the turn began, but
-// all sources have answered when the turn continues.
+// A source may answer while a worker reads the checkpoint in its first turn. Then the pod was not in the set when the turn began,
+// but all sources have answered when the turn continues. The pod must not count as unwanted.
 func TestSourceThatAnswersInATurn(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -1,6 +1,6 @@
 package agenttest
 
-// Armed counts how often a rule was applied, and how often it was excused, by the excuse.
+// Armed counts how often the Witness applied a rule, and how often it made an exception, by the reason for the exception.
 type Armed struct {
 	Judged  int
 	Excused map[string]int
@@ -37,7 +37,7 @@ func (w *Witness) Armed() map[Rule]Armed {
 	return out
 }
 
-// judged counts a case in which a rule is applied or, with an excuse, not applied. It is called with the lock held.
+// judged counts a case in which a rule is applied or, if there is an excuse, not applied. It is called with the lock held.
 func (w *Witness) judged(rule Rule, excuse string) {
 	a := w.tallies[rule]
 	if a == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// bytesPerIdlePod bounds the heap of an idle pod in its agent, beyond the pod object that the watch decoded and the timeline.
-// An idle pod has no goroutine and no timer. The heap of the simulated runtime and API server does not count. The heap of an
-// agent without pods, and the bounded memory of its events, are counted apart. The parts, in bytes: the last inspection
+// bytesPerIdlePod bounds the heap of an idle pod in its agent, beyond the pod object that the watch decoded and the timeline. An
+// idle pod has no goroutine and no timer. The heap of the simulated runtime and API server does not count. The heap of an agent
+// without pods, and the bounded memory of its events, do not count either. The parts, in bytes: the last inspection
 // (pod.Observed) 560, its worker 210 with its memory at rest 230, its token 135, its status writer 135, its entry in the sync
 // loop 120, pleg 90, its references 70, the set of pods 50, and small strings and maps.
 const bytesPerIdlePod = 2048
@@ -37,7 +37,7 @@ func heap() int64 {
 // TestBudgetOfAnIdlePod is not parallel, because it measures the process. With WHERRY_HEAP_PROFILE it writes a heap profile to
 // that path.
 func TestBudgetOfAnIdlePod(t *testing.T) { //nolint:paralleltest // it measures the process
-	// Both numbers of pods cause more events than are kept, so the events cost the same in both.
+	// With both numbers of pods there are more events than the agent keeps, so the memory of events is the same in both.
 	const few, many = 150, 650
 	less, object := idlePods(t, few)
 	more, _ := idlePods(t, many)
@@ -45,6 +45,9 @@ func TestBudgetOfAnIdlePod(t *testing.T) { //nolint:paralleltest // it measures 
 	besides := perPod - object - timelineOfIdlePod
 	t.Logf("per idle pod %d bytes of heap: its object %d, its timeline %d, besides %d; an agent without pods and its events: %d",
 		perPod, object, timelineOfIdlePod, besides, less-few*perPod)
+	if perPod < object {
+		t.Errorf("a pod has less heap than its object: something holds the agent that was stopped, so that nothing is measured")
+	}
 	if besides > bytesPerIdlePod {
 		t.Errorf("%d bytes of heap per idle pod besides its object and its timeline, the budget is %d", besides, bytesPerIdlePod)
 	}
@@ -87,7 +90,7 @@ func idlePods(t *testing.T, pods int) (all, object int64) {
 		}
 		full := heap()
 		w.StopAgent()
-		time.Sleep(3 * time.Hour) // stopped timers stay in the bubble's heap until their time, with all that they refer to
+		time.Sleep(3 * time.Hour) // a stopped timer, with all that it refers to, stays in the heap of a bubble until its time
 		all = full - heap()
 		if path != "" {
 			writeHeap(t, path+".without")
@@ -105,7 +108,7 @@ func objectBytes(t *testing.T, w *World) int64 {
 	objects := make([]*v1.Pod, 200)
 	before := heap()
 	for i := range objects {
-		objects[i] = &v1.Pod{} // one allocation each, as in a watch
+		objects[i] = &v1.Pod{} // one allocation for each, as in a watch
 		if err := json.Unmarshal(raw, objects[i]); err != nil {
 			t.Fatal(err)
 		}

@@ -20,11 +20,11 @@ const (
 )
 
 // These bound the end of a pod with one container, deleted beside others: four inspections of two calls each, and one more
-// inspection if the runtime's event comes after the inspection has begun. The goroutine scheduler decides that (seen: 13.5 to
-// 14.9).
+// inspection if the runtime's event comes after the inspection has begun. That depends on Go's scheduler (measured: 13.5 to 14.9
+// calls).
 const (
 	callsPerEnd    = 15.5
-	requestsPerEnd = 5.5 // one of them is the user's
+	requestsPerEnd = 5.5 // one of them is the user's own request
 )
 
 // These bound the calls and requests of a node with idle pods in a minute.

@@ -42,7 +42,7 @@ func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, t
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
 			c.Processors, c.StartPlaces, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
-			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without it the node records an event for each pod
+			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without it the node records an event for each pod, which is not the subject of this test
 		}})
 		defer func() {
 			w.quiet = true
@@ -96,8 +96,8 @@ func readySince(p *v1.Pod) metav1.Time {
 	return metav1.Time{}
 }
 
-// 500 pods with a command each second are five times the capacity of the machine. New pods are Ready soon all the same, no
-// pod's readiness flaps, each old pod is probed in its turn, and the node reports once that probes are late.
+// 500 pods with a command each second are five times the capacity of the machine. New pods are nevertheless Ready soon, no pod's
+// readiness flaps, every old pod is still probed, and the node reports once that probes are late.
 func TestBusyNodeStartsPods(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -136,7 +136,8 @@ func TestBusyNodeStartsPods(t *testing.T) {
 	t.Log(took)
 }
 
-// This is the same with wrong shares in the scheduler: a new pod's commands have none. The test above would find it.
+// This shows that TestBusyNodeStartsPods can fail: with a planted bug, commands of new pods have no share in the scheduler, and
+// the pods are not Ready in time.
 func TestPlantedStarvation(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -151,8 +152,8 @@ func TestPlantedStarvation(t *testing.T) {
 	t.Errorf("a class without a share does not starve: %v", took)
 }
 
-// allReady creates pods at once on a node with a runtime of its kind, and returns when the last is Ready, and when half of them
-// are. places is the number of those that may start at the same time; 0: it follows what the runtime bears.
+// allReady creates pods at the same time on a node with the given runtime. It returns how long it took until all were Ready, and
+// until half of them were. places is how many pods may start at the same time; 0: the agent adapts the number.
 func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,9 +188,9 @@ func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half
 	return last, half
 }
 
-// How many pods start at once follows what the runtime bears. Where a sandbox waits two seconds for its network, a number that
-// fits the processors leaves the machine idle. Where starts compute, more at once are no sooner Ready, and a number that fits a
-// slow network has nearly all wait for the last.
+// The number of pods that start at once adapts to the runtime. If a sandbox waits two seconds for its network, a number that
+// suits the processors would leave the machine idle. If starts use the CPU, more starts at once do not make pods Ready sooner,
+// and with a number that suits a slow network, nearly all pods would be Ready only at the end.
 func TestStartsFollowWhatTheRuntimeBears(t *testing.T) {
 	t.Parallel()
 	const pods = 80
@@ -208,4 +209,36 @@ func TestStartsFollowWhatTheRuntimeBears(t *testing.T) {
 	if manyHalf < fewHalf*5/4 {
 		t.Errorf("with 64 at a time half of them are Ready after %v, with six after %v: nothing shows what too many cost", manyHalf, fewHalf)
 	}
+}
+
+// Eighty pods that are deleted by force use the whole machine for eight seconds, in which their networks are removed. A pod that
+// is created in that time shares the machine with a few of them, not with all.
+func TestAPodStartsBesideDeletions(t *testing.T) {
+	t.Parallel()
+	const pods = 80
+	synctest.Test(t, func(t *testing.T) {
+		rt := busyMachine()
+		rt.CPU["StopPodSandbox"] = 200 * time.Millisecond
+		w := newWorld(t, Config{Runtime: rt, Agent: func(c *agent.Config) { c.Processors = 2 }})
+		defer w.close()
+		w.StartAgent()
+		name := func(i int) string { return fmt.Sprint("old-", i) }
+		for i := range pods {
+			w.Create(Pod(name(i)))
+		}
+		w.Await("the last of the old pods is Ready", 2*time.Minute, func() bool { return Ready(w.Kube.Pod(Namespace, name(pods-1))) })
+		time.Sleep(30 * time.Second)
+		for i := range pods {
+			w.Delete(name(i), 0)
+		}
+		for began := w.Runtime.Calls("StopPodSandbox"); w.Runtime.Calls("StopPodSandbox") == began; {
+			time.Sleep(100 * time.Millisecond)
+		}
+		began := time.Now()
+		w.Create(Pod("new"))
+		w.Await("the new pod is Ready", time.Minute, func() bool { return Ready(w.Kube.Pod(Namespace, "new")) })
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("a pod beside %d that are taken down is Ready after %v, want at most 4 s", pods, took)
+		}
+	})
 }

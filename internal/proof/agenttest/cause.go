@@ -19,7 +19,7 @@ type cause struct {
 // unknownGrace marks a cause that gives no known grace period.
 const unknownGrace = time.Duration(-1)
 
-// causes returns the reasons to end an instance, judged by what agents have learned.
+// causes returns the reasons to end an instance, as far as agents can know them.
 func (w *Witness) causes(in *Instance) (out []cause) {
 	spec := w.specOf(in.UID)
 	if spec == nil {
@@ -68,7 +68,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 		}
 	}
 	if len(s.resizes) > 0 && w.unsaved[in.UID] && slices.ContainsFunc(spec.Containers, func(c v1.Container) bool { return restartsToResize(&c) }) {
-		// A new agent uses the last checkpoint, which has the resources from before the resize.
+		// A new agent reads the last checkpoint, which still has the resources from before the resize.
 		out = append(out, cause{"it was resized, and that could not be written down", time.Now(), unknownGrace, false})
 	}
 	for i := range spec.Containers {
@@ -127,7 +127,7 @@ func (w *Witness) replaced(in *Instance) bool {
 	return w.sandboxes[in.Sandbox] == nil
 }
 
-// noteOver notes whether a pod has run to its end. It is called at every start and every end of a container.
+// noteOver records whether a pod has run to its end. It is called at every start and every end of a container.
 func (w *Witness) noteOver(uid types.UID) {
 	spec := w.specOf(uid)
 	if spec == nil {

@@ -14,13 +14,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// clock is the difference between the machine's wall clock and the API server's. The clock of a bubble cannot be changed. So
-// the line between the agent and the world shifts the times that pass over it: instead of the agent's clock, all other times
-// move, in the opposite direction. Durations that Go measures between two readings are not affected, as on a real machine.
+// clock is the difference between the machine's wall clock and the API server's. The clock of a bubble cannot be changed.
+// Instead, the line between the agent and the world shifts the times in all messages, in the opposite direction. Durations that
+// Go measures between two readings are not affected, as on a real machine.
 //
-//   - The runtime is on the same machine: times that it noted before a jump look older by the jump, later ones do not.
-//   - The API server is elsewhere: after the jump all its times look older, and it gets the agent's times with the jump.
-//   - Times on the disk were written with the clock of that moment.
+//   - The runtime is on the same machine: times that it recorded before a jump look older by the jump, later times do not.
+//   - The API server is on another machine: after a jump all its times look older, and the times that it gets from the agent contain the jump.
+//   - Times on the disk were written with the clock as it was then.
 type clock struct {
 	stamps *regexp.Regexp
 	mu     sync.Mutex
@@ -59,7 +59,7 @@ func (c *clock) moved() bool {
 	return len(c.jumps) > 0
 }
 
-// noted shifts a time in nanoseconds that the runtime noted.
+// noted shifts a time in nanoseconds that the runtime has recorded.
 func (c *clock) noted(ns *int64) {
 	if *ns == 0 {
 		return
@@ -72,7 +72,7 @@ func (c *clock) noted(ns *int64) {
 	}
 }
 
-// answered returns an answer of the runtime with the times of the agent's clock.
+// answered returns an answer of the runtime with its times converted to the agent's clock.
 func (c *clock) answered(out any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *clock) shift(text []byte, by time.Duration) []byte {
 	})
 }
 
-// sent returns a request of the agent with the times that the API server gets.
+// sent returns a request of the agent with its times converted for the API server.
 func (c *clock) sent(r *http.Request) (*http.Request, error) {
 	by := c.ahead()
 	if by == 0 || r.Body == nil || !strings.Contains(r.Header.Get("Content-Type"), "json") {
@@ -151,8 +151,8 @@ func (c *clock) sent(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// received returns the body of an API server's answer with the times of the agent's clock, line by line. A watch has one line
-// per event.
+// received returns the body of an API server's answer with its times converted to the agent's clock, line by line. A watch has
+// one line per event.
 func (c *clock) received(body io.ReadCloser) io.ReadCloser {
 	return &lines{body, bufio.NewReader(body), c, nil, nil}
 }

@@ -33,7 +33,7 @@ import (
 // atOnce is how many pods of the crowd exist at the same time.
 const atOnce = 40
 
-// crowd is a node through which any number of pods pass. It has no Witness, because that would remember all pods.
+// crowd is a node through which any number of pods pass. It has no Witness, because a Witness remembers all pods.
 type crowd struct {
 	*testing.T
 	kube    *simkube.Kube
@@ -88,8 +88,8 @@ func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 	})
 }
 
-// timerless stops the timers for the deadlines of closed connections. bufconn leaves them, and their buffers, until they are
-// due.
+// timerless is a listener that stops the deadline timers of closed connections. Without it, bufconn would keep these timers and
+// the buffers of the connections until the deadlines.
 type timerless struct{ net.Listener }
 
 func (l timerless) Accept() (net.Conn, error) {
@@ -104,7 +104,7 @@ func (c timerlessConn) Close() error {
 	return c.Conn.Close()
 }
 
-// live lets pods come and go until this many have existed.
+// live creates and deletes pods until this many have existed.
 func (c *crowd) live(until int) {
 	var wg sync.WaitGroup
 	for slot := range atOnce {
@@ -118,21 +118,21 @@ func (c *crowd) live(until int) {
 	wg.Wait()
 }
 
-// settle waits until nothing of any pod is left, and then until state with a time limit has expired.
+// settle waits until nothing of any pod is left, and then until all state with a time limit has expired.
 func (c *crowd) settle() {
 	c.until("nothing is left of any pod", 10*time.Minute, func() bool {
 		list, err := c.cri.ListPodSandbox(c.Context(), &runtimeapi.ListPodSandboxRequest{})
 		return err == nil && len(list.Items) == 0 && len(c.kube.Pods()) == 0 && len(c.disk.UIDs()) == 0
 	})
 	time.Sleep(30 * time.Minute)
-	c.ask(http.MethodGet, "/stats/summary", "", true) // rates are kept until the next request
+	c.ask(http.MethodGet, "/stats/summary", "", true) // because the rates of containers are kept until the next request
 	c.kube.ExpireEvents()
 	c.control.CloseIdleConnections()
 	time.Sleep(30 * time.Minute)
 	synctest.Wait()
 }
 
-// ownImage is the kind of pods of which each has its own image.
+// ownImage is the name of the kind of pods that each have an image of their own.
 const ownImage = "own-image"
 
 func imageOf(i int) string { return fmt.Sprintf("registry.example/app%d:1", i) }
@@ -167,8 +167,8 @@ type life struct {
 	objects bool
 }
 
-// lives returns the kinds of pods that come and go. If a text, a code or a name is free to choose, each pod has a different
-// one.
+// lives returns the kinds of pods that are created and deleted. Where a text, a code or a name can be chosen freely, each pod has
+// a different one.
 func lives() []life {
 	never := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 	always := v1.ContainerRestartPolicyAlways
@@ -227,7 +227,7 @@ func lives() []life {
 	}
 }
 
-// one runs the life of one pod.
+// one creates and deletes one pod.
 func (c *crowd) one(i, slot int) {
 	lives := lives()
 	switch kind := i % (len(lives) + 5); kind {
@@ -384,7 +384,7 @@ func (c *crowd) lostSandbox(i int) {
 	c.remove(Namespace, name, -1)
 }
 
-// ask sends a request over the control socket. With well, the answer must be a success.
+// ask sends a request over the control socket. If well is set, the answer must be a success.
 func (c *crowd) ask(method, path, body string, well bool) int {
 	req, err := http.NewRequestWithContext(c.Context(), method, "http://agent"+path, strings.NewReader(body))
 	if err != nil {

@@ -46,7 +46,7 @@ func stateOf(s *v1.ContainerStatus) string {
 type tail struct {
 	mu    sync.Mutex
 	lines []string
-	all   io.WriteCloser // gets all lines; nil: none is configured
+	all   io.WriteCloser // also gets all lines; nil: not configured
 }
 
 const tailLines = 150
@@ -59,7 +59,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all != nil {
-		_, _ = t.all.Write(b) // only for a reader of the log, so errors are ignored
+		_, _ = t.all.Write(b) // errors are ignored, because the file is only for analysis
 	}
 	if len(t.lines) == tailLines {
 		t.lines = slices.Delete(t.lines, 0, tailLines/3)

@@ -17,7 +17,7 @@ type DiskFault struct {
 	Write, Read syscall.Errno
 	// Volumes is the error of creating and removing the directories of pods.
 	Volumes syscall.Errno
-	// Every makes only each Every-th operation fail; 0: all.
+	// Every makes only one in Every operations fail; 0: all.
 	Every int64
 	// Slow is the duration of each operation.
 	Slow time.Duration
@@ -26,7 +26,7 @@ type DiskFault struct {
 // SetDisk gives the machine's disk this fault, for checkpoints and for the volumes of all pods.
 func (w *World) SetDisk(f DiskFault) { w.diskFault.Store(&f) }
 
-// SetDiskFull makes writing of checkpoints fail, or succeed again.
+// SetDiskFull makes writes of checkpoints fail, or succeed again.
 func (w *World) SetDiskFull(full bool) {
 	f := DiskFault{}
 	if full {
@@ -118,7 +118,8 @@ func (d disk) Volumes(uid types.UID) error {
 	return nil
 }
 
-// diskBegins notes that the disk blocks the turn of a pod. A decision after the disk's answer uses knowledge from before.
+// diskBegins records that the disk blocks the turn of a pod. The turn's decision, after the disk's answer, uses knowledge from
+// before that.
 func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +130,7 @@ func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 		defer w.mu.Unlock()
 		t.done(uid)
 		held := w.held[uid]
-		if n := len(held); n > 0 && held[n-1].ended.Equal(began) { // the same turn
+		if n := len(held); n > 0 && held[n-1].ended.Equal(began) { // it is still the same turn
 			held[n-1].ended = time.Now()
 			return
 		}
@@ -137,14 +138,14 @@ func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	}
 }
 
-// notSaved notes that a checkpoint could not be written.
+// notSaved records that a checkpoint could not be written.
 func (w *Witness) notSaved(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unsaved[uid] = true
 }
 
-// heldUp reports whether the disk held up a turn of the pod at an instant.
+// heldUp reports whether the disk was blocking a turn of the pod at an instant.
 func (w *Witness) heldUp(uid types.UID, at time.Time) bool {
 	for _, s := range w.held[uid] {
 		if !at.Before(s.began) && !at.After(s.ended) {

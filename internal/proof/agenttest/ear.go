@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ear is the body of an answer about pods, as the agent reads it. It notes the state of a pod when the agent has read the last
-// byte about it.
+// ear is the body of an answer about pods, as the agent reads it. When the agent has read the last byte about a pod, it records
+// that the agent knows that state.
 type ear struct {
 	io.ReadCloser
 	w     *Witness
 	known *learned
 	watch bool
-	first bool // the existing pods come first, and count when the agent has all of them
+	first bool // the existing pods come first; they count when the agent has received all of them
 	line  []byte
 	pods  []podMeta
 }
@@ -47,7 +47,7 @@ func listsPods(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == "/api/v1/pods"
 }
 
-// Read reads from the answer, and notes each complete line.
+// Read reads from the answer, and records each complete line.
 func (e *ear) Read(p []byte) (int, error) {
 	n, err := e.ReadCloser.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
@@ -66,7 +66,7 @@ func (e *ear) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end notes a complete line.
+// end records a complete line.
 func (e *ear) end() {
 	line := e.line
 	e.line = e.line[:0]
@@ -100,7 +100,7 @@ func (e *ear) end() {
 	}
 }
 
-// learnsAll notes that the agent has received all existing pods.
+// learnsAll records that the agent has received all existing pods.
 func (w *Witness) learnsAll(t *learned, pods []podMeta) {
 	there := map[types.UID]bool{}
 	for i := range pods {
@@ -116,7 +116,7 @@ func (w *Witness) learnsAll(t *learned, pods []podMeta) {
 	}
 }
 
-// learnsPod notes that the agent has received a pod.
+// learnsPod records that the agent has received a pod.
 func (w *Witness) learnsPod(t *learned, gone bool, p *podMeta) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +132,8 @@ func (w *Witness) learnsPod(t *learned, gone bool, p *podMeta) {
 	if m.DeletionTimestamp == nil || m.DeletionGracePeriodSeconds == nil {
 		return
 	}
-	// An agent may count the period from when it learned of the deletion, or from when the API dates it.
+	// An agent may count the grace period from the time when it learned of the deletion, or from the time of the deletion in the
+	// API.
 	grace := time.Duration(*m.DeletionGracePeriodSeconds) * time.Second
 	began := m.DeletionTimestamp.Add(-grace)
 	if now := time.Now(); now.Before(began) {

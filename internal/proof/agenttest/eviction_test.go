@@ -25,7 +25,7 @@ func thresholds(hard map[string]string) func(*agent.Config) {
 	}
 }
 
-// using lets a pod use memory, in MiB, that grows by a number of MiB in each second.
+// using sets the memory usage of a pod, in MiB, and its growth in MiB per second.
 func using(memory, grows int) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Annotations[simcri.AnnotationMemory] = strconv.Itoa(memory * mi)
@@ -33,7 +33,7 @@ func using(memory, grows int) func(*v1.Pod) {
 	}
 }
 
-// writing lets a pod write to its writable layer, in MiB, and MiB in each second.
+// writing sets the size of a pod's writable layer, in MiB, and its growth in MiB per second.
 func writing(disk, grows int) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Annotations[simcri.AnnotationDisk] = strconv.Itoa(disk * mi)
@@ -49,7 +49,7 @@ func requesting(memory string) func(*v1.Pod) {
 
 func withPriority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
 
-// These are the shortages of the tests' machines: less than a GiB is left.
+// The machines of the tests are short of memory when less than a GiB is left.
 func shortOfMemory(memory, _ int64) bool { return memory > 3<<30 }
 func shortOfDisk(_, disk int64) bool     { return disk > 9<<30 }
 
@@ -91,8 +91,8 @@ func (w *World) runs(names ...string) (n int) {
 	return n
 }
 
-// A pod that ends already, and takes its hour for it, eats memory: its grace period is over at once. Nobody else goes, and its reason
-// stays.
+// A pod that is already ending, with a grace period of an hour, uses up the memory. The eviction shortens its grace period to
+// nothing. No other pod is evicted, and the first reason for its end stays.
 func TestEvictionOfAPodThatEndsSlowly(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -111,8 +111,8 @@ func TestEvictionOfAPodThatEndsSlowly(t *testing.T) {
 	})
 }
 
-// A pod eats memory: within a second of the threshold it is asked to go, and nobody else is. The condition comes at once and stays
-// for the transition period.
+// A pod uses up the memory. Within a second after the threshold is crossed, the agent evicts this pod and no other. The node's
+// condition is set at once and stays for the transition period.
 func TestEvictionForMemory(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -122,7 +122,7 @@ func TestEvictionForMemory(t *testing.T) {
 		w.Create(Pod("within", using(900, 0), requesting("1Gi")))
 		w.Create(Pod("eater", using(400, 10)))
 		w.Await("all run", time.Minute, func() bool { return w.runs(names...) == 4 })
-		// 3072 MiB may be used, and 2600 are: the threshold is 47 s away.
+		// 3072 MiB may be used and 2600 MiB are, so the threshold is crossed after 47 s.
 		crossed := w.Kube.Pod(Namespace, "eater").Status.ContainerStatuses[0].State.Running.StartedAt.Add(47 * time.Second)
 		w.Await("the eater is gone", 2*time.Minute, func() bool { return w.evicted("eater") })
 		p := w.Kube.Pod(Namespace, "eater")
@@ -164,7 +164,7 @@ func podCondition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// events counts events of a reason.
+// events counts the events with a reason.
 func (w *World) events(reason string) (n int) {
 	list, err := w.Admin.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -178,7 +178,8 @@ func (w *World) events(reason string) (n int) {
 	return n
 }
 
-// The victim takes its time to end, and the agent is killed meanwhile: no second pod goes, and the victim stays evicted.
+// The agent is killed while the evicted pod is still ending. The next agent evicts no second pod, and the first one stays
+// evicted.
 func TestEvictionSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 2, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -202,7 +203,8 @@ func TestEvictionSurvivesARestart(t *testing.T) {
 	})
 }
 
-// Critical pods eat the memory: nobody else can help, so the others go one after the other, and no critical pod does.
+// Critical pods use up the memory. The agent evicts the other pods one after another, although that does not help enough, and no
+// critical pod.
 func TestEvictionSparesCriticalPods(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 3, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -218,7 +220,7 @@ func TestEvictionSparesCriticalPods(t *testing.T) {
 	})
 }
 
-// A pod fills the disk with what it writes. It goes, and its containers with it, so that the disk is free again.
+// A pod fills the disk by writing. The agent evicts it and removes its containers, so that the disk is free again.
 func TestEvictionForDisk(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
@@ -233,6 +235,32 @@ func TestEvictionForDisk(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if !w.evicted("writer") || w.runs("modest") != 1 {
 			t.Errorf("writer evicted: %v; modest runs: %d", w.evicted("writer"), w.runs("modest"))
+		}
+	})
+}
+
+// A pod that fills the disk is evicted while the API server cannot be reached. Its dead containers are removed nevertheless, so
+// that no other pod is evicted. When the server is back, it gets the pod's last status with the exit code.
+func TestEvictionForDiskWithoutAnAPIServer(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 7, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("modest", writing(2000, 0)))
+		w.Create(Pod("writer", writing(5000, 100)))
+		w.Await("both run", time.Minute, func() bool { return w.runs("modest", "writer") == 2 })
+		w.SetOutage(true)
+		w.Await("the disk is free again", 5*time.Minute, func() bool {
+			_, disk, _ := w.Runtime.Used()
+			return disk < 3<<30
+		})
+		time.Sleep(5 * time.Minute)
+		w.SetOutage(false)
+		w.Await("the writer is evicted", time.Minute, func() bool { return w.evicted("writer") })
+		if end := w.Kube.Pod(Namespace, "writer").Status.ContainerStatuses[0].State.Terminated; end == nil || end.ContainerID == "" || end.Reason != "Completed" {
+			t.Errorf("the end of the writer's container is told as %+v", end)
+		}
+		time.Sleep(5 * time.Minute)
+		if w.evicted("modest") || w.runs("modest") != 1 {
+			t.Errorf("the other pod went, too: it runs %d", w.runs("modest"))
 		}
 	})
 }

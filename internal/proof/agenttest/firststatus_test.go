@@ -34,7 +34,7 @@ func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// firstWarning returns the first warning about a pod, except the one that the node has no cluster DNS.
+// firstWarning returns the first warning about a pod, except the warning that the node has no cluster DNS.
 func (w *World) firstWarning(name string) (first *v1.Event) {
 	for _, e := range w.Kube.Events(Namespace, name) {
 		if e.Type == v1.EventTypeWarning && e.Reason != "MissingClusterDNS" && (first == nil || version(w, e.ResourceVersion) < version(w, first.ResourceVersion)) {

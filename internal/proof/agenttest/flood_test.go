@@ -38,8 +38,8 @@ func servingTLS(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
 }
 
-// A thousand unknown tokens a second for ten seconds delay no status. The node reviews only a small number of them, at a
-// limited rate, and serves known clients meanwhile.
+// A thousand unknown tokens a second for ten seconds delay no status. The node reviews only a small number of them, at a limited
+// rate, and still serves known clients.
 func TestUnknownTokensDelayNoStatus(t *testing.T) {
 	t.Parallel()
 	const perSecond, seconds = 1000, 10
@@ -102,7 +102,7 @@ func TestUnknownTokensDelayNoStatus(t *testing.T) {
 		if denied+refused != perSecond*seconds || refused < perSecond*seconds/2 {
 			t.Errorf("%d requests got 401 and %d got 429, of %d", denied, refused, perSecond*seconds)
 		}
-		// A burst, then 20 a second. The last may wait some seconds.
+		// The node sends a burst of 40 reviews, and then 20 a second. The last ones may wait for several seconds.
 		if n := w.Kube.Count("create tokenreviews"); n < 100 || n > 40+20*(seconds+5) {
 			t.Errorf("%d reviews reached the API server", n)
 		}

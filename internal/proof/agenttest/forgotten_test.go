@@ -25,8 +25,8 @@ const (
 	wobble = 128 << 10
 )
 
-// The state of an agent does not grow with the number of pods that it ever had, neither the values that are reachable from its
-// fields nor the heap. The first half of the pods fills the bounded parts. The second half must add nothing.
+// The state of an agent does not grow with the number of pods that it ever had, neither in the values that are reachable from its
+// fields nor in the heap. The first half of the pods fills the bounded parts. The second half must add nothing.
 //
 // The test is not parallel, because the heap is that of the process.
 func TestPodsAreForgotten(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPodsAreForgotten(t *testing.T) {
 		}
 		pass(n / 2)
 		before := reached()
-		heap := heapAlloc() // including the result of reach, as below
+		heap := heapAlloc() // with the result of reach in it, as in the later measurement
 		pass(n)
 		later := heapAlloc()
 		after := reached()

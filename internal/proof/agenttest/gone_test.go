@@ -30,7 +30,7 @@ func TestEventsOfAPodThatIsGone(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		away      bool // no agent runs when the pod is deleted
-		forgetful bool // the next agent has no checkpoint
+		forgetful bool // the next agent finds no checkpoint
 	}{{name: "seen"}, {name: "missed", away: true}, {name: "missed, nothing kept", away: true, forgetful: true}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -30,7 +30,7 @@ func (w *World) present(names ...string) (n int) {
 	return n
 }
 
-// oldImages lets pods of these images come and go, and waits until nothing of them is left but the images.
+// oldImages creates and deletes pods with these images, and waits until only the images are left.
 func (w *World) oldImages(names ...string) {
 	w.Helper()
 	for _, name := range names {
@@ -42,7 +42,7 @@ func (w *World) oldImages(names ...string) {
 	time.Sleep(3 * time.Minute) // imageMinimumGCAge
 }
 
-// The disk is filled by images that nothing uses: they go, and no pod does.
+// Unused images fill the disk. The agent removes the images and evicts no pod.
 func TestImagesGoBeforePods(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 5, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
@@ -66,8 +66,8 @@ func TestImagesGoBeforePods(t *testing.T) {
 	})
 }
 
-// From imageGCHighThresholdPercent on images go until imageGCLowThresholdPercent is reached, those that were not used for longest first; one
-// that a restarting pod has stays.
+// If the disk is filled to imageGCHighThresholdPercent, the agent removes images until imageGCLowThresholdPercent is reached,
+// beginning with those that have been unused for longest. The image of a pod that restarts again and again stays.
 func TestImagesAreCollectedBySpace(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 6, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
@@ -85,7 +85,7 @@ func TestImagesAreCollectedBySpace(t *testing.T) {
 	})
 }
 
-// An image that was not used for imageMaximumGCAge goes, and one that a pod runs with does not.
+// An image that was not used for imageMaximumGCAge is removed. The image of a running pod stays.
 func TestImagesAreCollectedByAge(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 7, Storage: "100Gi", Runtime: large(), Agent: func(c *agent.Config) {
@@ -105,14 +105,14 @@ func TestImagesAreCollectedByAge(t *testing.T) {
 	})
 }
 
-// A pod whose image is removed from under it, in the moment in which it comes, starts all the same.
+// A pod also starts if its image is removed at the moment when the pod comes to the node.
 func TestPodsStartWhileImagesAreRemoved(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 8, Storage: "10Gi", Runtime: large(), Agent: thresholds(map[string]string{"nodefs.available": "3Gi"})}
 	cfg.Runtime.Latency = map[string]simcri.Latency{"RemoveImage": {Mean: 300 * time.Millisecond}}
 	Run(t, cfg, func(w *World) {
 		w.oldImages("a", "b", "c")
-		for i := range 10 { // d makes the disk short; a comes somewhere between
+		for i := range 10 { // d makes the disk short; a comes at some time during the removal
 			if i == 3 {
 				w.Create(Pod("d", withImage("registry.example/d:1")))
 			}

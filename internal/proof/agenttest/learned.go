@@ -11,8 +11,8 @@ import (
 
 // learned is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
 //
-// Virtual time stands still while any goroutine of the bubble runs. So an agent that acts at a later instant than it learned
-// a fact acts with that knowledge, unless it continues a piece of work that was in flight then.
+// Virtual time stands still while any goroutine of the bubble runs. So if an agent acts at a later instant than that at which it
+// learned a fact, it knows the fact, unless it continues a piece of work that was in flight at that time.
 type learned struct {
 	known  map[types.UID]bool      // pods that the agent received from the API
 	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
@@ -23,8 +23,8 @@ type learned struct {
 // span is the duration of a call.
 type span struct{ began, ended time.Time }
 
-// steps counts the calls in flight for one pod. A call that begins at the instant when another ends continues the same
-// piece of work: between them an agent does nothing that takes time.
+// steps counts the calls in flight for one pod. A call that begins at the instant at which another ends continues the same piece
+// of work, because an agent does nothing between them that takes time.
 type steps struct {
 	busy  int
 	ended time.Time // when the last call ended
@@ -47,7 +47,7 @@ func (t *learned) of(uid types.UID) *steps {
 	return s
 }
 
-// end notes that the agent learns that the pod ends.
+// end records that the agent learns that the pod ends.
 func (t *learned) end(uid types.UID) {
 	if !t.ending[uid].IsZero() {
 		return
@@ -57,8 +57,8 @@ func (t *learned) end(uid types.UID) {
 	s.left = maxSteps * (s.busy + 1)
 }
 
-// begin notes the start of a call for a pod. known is when the agent learned that it must start nothing in the pod (zero:
-// it has not). begin returns false if the call comes after known and continues no earlier work.
+// begin records the start of a call for a pod. known is when the agent learned that it must start nothing in the pod (zero: it
+// has not). begin returns false if the call comes after known and continues no earlier work.
 func (t *learned) begin(uid types.UID, known time.Time) bool {
 	s, now := t.of(uid), time.Now()
 	ok := known.IsZero() || !now.After(known)
@@ -70,14 +70,14 @@ func (t *learned) begin(uid types.UID, known time.Time) bool {
 	return ok
 }
 
-// done notes the end of a call for a pod.
+// done records the end of a call for a pod.
 func (t *learned) done(uid types.UID) {
 	s := t.of(uid)
 	s.busy--
 	s.ended = time.Now()
 }
 
-// imageSeen reports whether an ImageStatus call ended at this instant that had started no later than began. Such a call names no
+// imageSeen reports whether an ImageStatus call that had started no later than began ended at this instant. Such a call names no
 // pod, so it may belong to any pod.
 func (t *learned) imageSeen(began time.Time) bool {
 	for _, i := range t.images {
@@ -88,7 +88,7 @@ func (t *learned) imageSeen(began time.Time) bool {
 	return false
 }
 
-// sawImage notes the end of an ImageStatus call.
+// sawImage records the end of an ImageStatus call.
 func (t *learned) sawImage(began time.Time) {
 	now := time.Now()
 	if len(t.images) > 0 && !t.images[0].ended.Equal(now) {
@@ -97,13 +97,13 @@ func (t *learned) sawImage(began time.Time) {
 	t.images = append(t.images, span{began, now})
 }
 
-// ends is what agents know of a pod's end. Checkpoints and the API keep it over a restart of the agent.
+// ends is what agents know about a pod's end. Checkpoints and the API keep it over a restart of the agent.
 type ends struct {
 	began time.Time     // the earliest time at which, as far as agents know, the pod's termination began
 	grace time.Duration // the shortest grace period that was given
 }
 
-// note notes another start and grace period; the earliest start and the shortest grace period count.
+// note adds a start and a grace period; the earliest start and the shortest grace period count.
 func (e *ends) note(began time.Time, grace time.Duration) {
 	first := e.began.IsZero()
 	if first || began.Before(e.began) {
@@ -114,13 +114,13 @@ func (e *ends) note(began time.Time, grace time.Duration) {
 	}
 }
 
-// answered notes what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which
-// have vanished. began is when the call started.
+// answered records what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which have
+// vanished. began is when the call started.
 func (w *Witness) answered(t *learned, began time.Time, in, out any, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.subject(in)
-	if err != nil { // an error shows nothing, not even that an object has vanished
+	if err != nil { // an error shows nothing, not even that an object is gone
 		if of != "" {
 			w.inspection(of).failed = true
 		}
@@ -149,7 +149,7 @@ func (w *Witness) answered(t *learned, began time.Time, in, out any, err error) 
 				w.learnsEnd(id)
 			}
 		}
-	case *runtimeapi.ListPodSandboxResponse: // an inspection of one pod begins with it
+	case *runtimeapi.ListPodSandboxResponse: // with this call an inspection of one pod begins
 		if of != "" {
 			w.inspection(of).begin(t)
 		}
@@ -178,9 +178,9 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection is an agent's inspection of one pod: two lists, then the status of each new or changed object. The agent
-// acts on a complete inspection only. So after a list shows an end, each answer renews the time at which the agent learned of
-// it, until an inspection that began later succeeds. Another end restarts this. An agent that stops leaves its inspection
+// inspection is an agent's inspection of one pod: two lists, then the status of each new or changed object. The agent acts on a
+// complete inspection only. So after a list has shown an end, each answer moves the time at which the agent learns of that end,
+// until an inspection that began later succeeds. Another end starts this again. An agent that stops leaves its inspection
 // unfinished.
 //
 //	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
@@ -196,7 +196,7 @@ func (i *inspection) begin(by *learned) {
 	i.anew, i.failed, i.by = i.ended, false, by
 }
 
-// note notes that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
+// note records that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
 func (i *inspection) note() { i.ended, i.anew = true, false }
 
 func (w *Witness) inspection(uid types.UID) *inspection {
@@ -208,7 +208,7 @@ func (w *Witness) inspection(uid types.UID) *inspection {
 	return i
 }
 
-// inspects notes that the agent received the status of one object of a pod.
+// inspects records that the agent received the status of one object of a pod.
 func (w *Witness) inspects(uid types.UID) {
 	if w.inspection(uid).ended {
 		w.troubleAt[uid] = time.Now()
@@ -236,7 +236,7 @@ func (w *Witness) sawSandbox(id string, state runtimeapi.PodSandboxState) {
 	w.learnsEnd(id)
 }
 
-// learnsEnd notes that the agent learns of the end of a container or a sandbox.
+// learnsEnd records that the agent learns of the end of a container or a sandbox.
 func (w *Witness) learnsEnd(id string) {
 	if uid, was := w.knownAlive[id]; was {
 		delete(w.knownAlive, id)

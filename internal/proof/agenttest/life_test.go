@@ -282,8 +282,8 @@ func TestHundredPodsAtOnce(t *testing.T) {
 	})
 }
 
-// A main container that cannot be started and has no retry counts as ended, so the sidecar ends too. A later deletion does not
-// extend the sidecar's grace period.
+// A main container that cannot be started and is not tried again counts as ended, so the sidecar ends too. A later deletion does
+// not extend the sidecar's grace period.
 func TestSidecarOfWhatCannotStart(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

@@ -15,23 +15,23 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// line carries all communication of one agent: with its runtime, its API server and its disk. When it is cut, the agent is dead
-// at that instant: its goroutines may still run, but their calls have no effect. This simulates SIGKILL, which a test cannot
-// send to goroutines of its own process.
+// line is the connection of one agent with its runtime, its API server and its disk. When the line is cut, the agent counts as
+// dead from that instant: its goroutines may still run, but their calls have no effect. This simulates SIGKILL, which a test
+// cannot send to goroutines of its own process.
 type line struct {
 	runtimeapi.RuntimeServiceClient
 	runtimeapi.ImageServiceClient
 	w *World
 
-	ctx context.Context // the context of calls of the runtime; it ends when the line is cut, unless calls in flight go on
+	ctx context.Context // the context of calls of the runtime; it ends when the line is cut, unless calls in flight may continue
 	end context.CancelFunc
 
 	mu     sync.Mutex
 	dead   bool
-	fuse   int  // cut the line at this many actions from now; 0: never
+	fuse   int  // number of actions from now until the line is cut; 0: it is not cut
 	after  bool // cut after the action, before the agent gets its result
-	goesOn bool // actions that are in flight at the cut complete in the runtime
-	lit    int  // the number of the newest arrangement: an action in flight cuts the line only if its arrangement is still the newest
+	goesOn bool // actions that are in flight when the line is cut complete in the runtime
+	lit    int  // counts the calls of light: an action cuts the line only if light was not called again since the action began
 	begin  func()
 
 	known *learned // guarded by the lock of the Witness
@@ -48,7 +48,7 @@ func newLine(w *World, onCut func()) *line {
 	return l
 }
 
-// cut cuts the line. With goesOn, calls in flight continue.
+// cut cuts the line. If goesOn is set, calls in flight continue.
 func (l *line) cut(goesOn bool) {
 	l.mu.Lock()
 	was := l.dead
@@ -63,7 +63,7 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light arranges the cut at the n-th action from now.
+// light sets the fuse: the line is cut at the n-th action from now.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,8 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action. It reports whether the line is to be cut before or after it, and the number of the arrangement.
+// burn counts an action and shortens the fuse. It reports whether the line has to be cut before or after this action, and the
+// value of lit.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +93,7 @@ func (l *line) burn() (before, after bool, lit int) {
 	return false, false, l.lit
 }
 
-// stands reports whether the arrangement is still the newest.
+// stands reports whether light has not been called since lit had this value.
 func (l *line) stands(lit int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,9 +101,9 @@ func (l *line) stands(lit int) bool {
 }
 
 // bind returns the context of an action. It ends with the line's own context, and also with the caller's, unless the agent was
-// killed and its actions go on without it.
+// killed and its actions continue without it.
 func (l *line) bind(ctx context.Context) (context.Context, func()) {
-	limit, ok := ctx.Deadline() // a runtime has timeouts too
+	limit, ok := ctx.Deadline() // a runtime has timeouts of its own too
 	if !ok {
 		limit = time.Now().Add(5 * time.Minute)
 	}
@@ -148,7 +149,7 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	return out, err
 }
 
-// read performs a call of the runtime that changes nothing.
+// read performs a call of the runtime that only reads.
 func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	if l.isCut() {
 		return nil, dead()
@@ -165,7 +166,7 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 	return out, err
 }
 
-// tampered performs a call, as changed by the planted bug if there is one.
+// tampered performs a call, or what the planted bug does instead.
 func tampered[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	bug := l.w.cfg.Plant
 	if bug == nil || bug.Runtime == nil {
@@ -273,7 +274,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Bug is a defect that a test plants between the agent and the world, to show that the Witness finds it.
+// Bug is a defect that a test plants between the agent and the world in order to show that the Witness finds it.
 type Bug struct {
 	// Runtime is called in place of a call of the runtime. do performs the call.
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
@@ -285,7 +286,7 @@ type Bug struct {
 	KeepsCheckpoints bool
 }
 
-// shiftTimes changes the times of a memory as if the machine's clock had moved by d since.
+// shiftTimes changes the times in a memory as if the machine's clock had been moved by d since they were stored.
 func shiftTimes(m *decide.Memory, d time.Duration) {
 	for _, t := range []*time.Time{&m.StopBegan, &m.StartTime, &m.Resize.PendingSince, &m.Resize.Since} {
 		if !t.IsZero() {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// StartAgent starts an agent on the state that its predecessor left.
+// StartAgent starts an agent with the state that the agent before it left.
 func (w *World) StartAgent() {
 	w.Helper()
 	if w.Alive() {
@@ -19,7 +19,7 @@ func (w *World) StartAgent() {
 	}
 	kubelet := agent.DefaultConfiguration()
 	kubelet.EnableServer = new(false)
-	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10} // the same on every machine
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10} // fixed, because the default depends on the machine
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}
@@ -47,17 +47,18 @@ func (w *World) StartAgent() {
 	if w.cfg.Deps != nil {
 		w.cfg.Deps(&deps)
 	}
+	w.started = cfg
 	a, err := agent.New(cfg, deps)
 	if err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	w.line, w.end, w.ended = l, cancel, ended
+	w.line, w.agent, w.end, w.ended = l, a, cancel, ended
 	w.Witness.agent(l.known)
 	go func() { ended <- a.Run(ctx) }()
 }
 
-// measure gives the machine its size, of which containers use a part.
+// measure sets the size of the machine, and how much of it the containers use.
 func (w *World) measure(s *agent.Shape) {
 	if w.cfg.Memory != "" {
 		s.Memory = resource.MustParse(w.cfg.Memory)
@@ -90,7 +91,7 @@ func (w *World) StopAgent() {
 	}
 	w.Witness.agent(nil)
 	w.line.end()
-	w.line = nil
+	w.line, w.agent = nil, nil
 }
 
 // CrashAgent kills the agent as SIGKILL does: none of its calls has an effect any more. Calls in flight at the runtime continue
@@ -110,11 +111,11 @@ func (w *World) CrashAfter(n int, done, goesOn bool) {
 	}
 }
 
-// bury lets the goroutines of a killed agent end later.
+// bury ends the goroutines of a killed agent in the background.
 func (w *World) bury() {
 	if w.line != nil {
 		w.ghosts = append(w.ghosts, w.ended)
-		w.line = nil
+		w.line, w.agent = nil, nil
 		w.crashes++
 	}
 }

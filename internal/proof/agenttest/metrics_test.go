@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// declared returns the names of all registered metrics. A metric without a value is not in the gathered ones.
+// declared returns the names of all registered metrics. The gathered metrics lack those without a value.
 func declared(reg *prometheus.Registry) []string {
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	descs := make(chan *prometheus.Desc)
@@ -46,15 +46,39 @@ func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 func TestEveryMetricMoves(t *testing.T) {
 	t.Parallel()
 	still := map[string]string{
-		"kubelet_pleg_discard_events":                      "nothing is ever dropped",
-		"wherry_work_waiting":                              "the simulated machine bears it all; busy_test.go",
-		"wherry_hung_pods":                                 "nothing hangs for ten seconds; internal/edge/pleg hung_test.go",
-		"kubelet_imagemanager_image_mustpull_checks_total": "a simulated machine keeps no records of pulls; internal/edge/image access_test.go",
-		"kubelet_evictions":                                "the machine does not run short; eviction_test.go",
-		"kubelet_eviction_stats_age_seconds":               "the machine does not run short; eviction_test.go",
-		"kubelet_image_garbage_collected_total":            "no image is old, and the disk is large; images_test.go",
-		"kubelet_credential_provider_plugin_duration":      "the node has no plugins; internal/edge/credplugin",
-		"kubelet_credential_provider_plugin_errors_total":  "the node has no plugins; internal/edge/credplugin",
+		"kubelet_pleg_discard_events":                                "nothing is ever dropped",
+		"wherry_work_waiting":                                        "the simulated machine bears it all; busy_test.go",
+		"wherry_hung_pods":                                           "nothing hangs for ten seconds; internal/edge/pleg hung_test.go",
+		"kubelet_imagemanager_image_mustpull_checks_total":           "a simulated machine keeps no records of pulls; internal/edge/image access_test.go",
+		"kubelet_evictions":                                          "the machine does not run short; eviction_test.go",
+		"kubelet_eviction_stats_age_seconds":                         "the machine does not run short; eviction_test.go",
+		"kubelet_image_garbage_collected_total":                      "no image is old, and the disk is large; images_test.go",
+		"kubelet_credential_provider_plugin_duration":                "the node has no plugins; internal/edge/credplugin",
+		"wherry_trace_spans_dropped_total":                           "nothing is traced; internal/edge/trace",
+		"kubelet_credential_provider_config_info":                    "the node has no plugins; internal/edge/credplugin",
+		"kubelet_credential_provider_plugin_errors_total":            "the node has no plugins; internal/edge/credplugin",
+		"kubelet_cgroup_manager_duration_seconds":                    "a simulated machine has no cgroups; internal/edge/cgroup",
+		"kubelet_orphaned_runtime_pods_total":                        "no pod is deleted while no agent runs; podmetrics_test.go",
+		"kubelet_preemptions":                                        "no critical pod needs room; podmetrics_test.go",
+		"kubelet_container_requested_resizes_total":                  "no pod is resized; podmetrics_test.go",
+		"kubelet_pod_deferred_accepted_resizes_total":                "no pod is resized; podmetrics_test.go",
+		"kubelet_pod_infeasible_resizes_total":                       "no pod is resized; podmetrics_test.go",
+		"kubelet_pod_resize_duration_milliseconds":                   "no pod is resized; podmetrics_test.go",
+		"kubelet_image_volume_requested_total":                       "no pod has image volumes; internal/node/perform",
+		"kubelet_image_volume_mounted_succeed_total":                 "no pod has image volumes; internal/node/perform",
+		"kubelet_image_volume_mounted_errors_total":                  "no pod has image volumes; internal/node/perform",
+		"kubelet_sleep_action_terminated_early_total":                "no hook sleeps; internal/node/perform hook_test.go",
+		"kubelet_lifecycle_handler_http_fallbacks_total":             "no hook uses HTTPS; internal/node/perform hook_test.go",
+		"kubelet_evented_pleg_connection_error_count":                "the runtime does not go away; internal/edge/pleg",
+		"kubelet_certificate_manager_client_expiration_renew_errors": "a simulated node has no certificates; internal/edge/identity",
+		"kubelet_certificate_manager_server_rotation_seconds":        "a simulated node has no certificates; internal/edge/identity",
+		"kubelet_server_expiration_renew_errors":                     "a simulated node has no certificates; internal/edge/identity",
+		"rest_client_rate_limiter_duration_seconds":                  "its client has no limit; internal/base/kubeclient metered_test.go",
+		"rest_client_request_retries_total":                          "no request is repeated; internal/base/kubeclient metered_test.go",
+		"apiserver_delegated_authn_request_total":                    "nobody asks the node; agent tally_test.go",
+		"apiserver_delegated_authn_request_duration_seconds":         "nobody asks the node; agent tally_test.go",
+		"apiserver_delegated_authz_request_total":                    "nobody asks the node; agent tally_test.go",
+		"apiserver_delegated_authz_request_duration_seconds":         "nobody asks the node; agent tally_test.go",
 	}
 	reg := prometheus.NewRegistry()
 	cfg, files := statics(t, Config{Runtime: simcri.Config{Latency: latencies()}})
@@ -74,7 +98,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		w.WaitPhase("big", v1.PodFailed)
 		w.WaitReady("a", "own")
 		w.Kill("a", "main", 1, "Error")
-		// A manifest that is removed and put back names the same pod again while it ends.
+		// Because the manifest is removed and put back, the source has the same pod again while the pod ends.
 		w.Runtime.Inject(simcri.Fault{Method: "StopPodSandbox", Pod: webOnNode, Effect: simcri.Slow, Delay: 5 * time.Second})
 		pulls := w.Runtime.Inject(simcri.Fault{Method: "PullImage", Container: "registry.example/web:1"})
 		files.write("web.yaml", manifest("web", "registry.example/web:1"))
@@ -103,7 +127,7 @@ func TestEveryMetricMoves(t *testing.T) {
 	})
 }
 
-// "the node has no cluster DNS": a pod that asks for it gets the node's DNS, and both get an event.
+// On a node without cluster DNS, a pod that asks for cluster DNS gets the node's DNS. The pod and the node get an event.
 func TestMissingClusterDNS(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -21,7 +21,7 @@ import (
 
 // deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete. The pod has ended if, after the deletion or
 // when an informer for the name has synced, the name has no object or one with another UID. After that, only the informer's
-// Deleted event counts. The informer's first watches (breaks of them) fail, so that it must list again.
+// Deleted event counts. The first watches of the informer fail, as many as breaks says, so that it must list again.
 func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, breaks int) error {
 	pods := w.Admin.CoreV1().Pods(Namespace)
 	w.Delete(name, -1)
@@ -44,7 +44,7 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.SendInitialEvents != nil {
-				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // now the informer lists instead
+				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // so that the informer lists instead
 			}
 			if breaks--; breaks >= 0 {
 				return nil, apierrors.NewResourceExpired("too old resource version")

@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// dialer is the network between the node and its pods. Each probe of a pod has its own port (portProbes), so that the Witness
-// knows to which probe a result belongs.
+// dialer is the network between the node and its pods. Each probe of a pod has its own port (portProbes), which shows the Witness
+// to which probe a result belongs.
 type dialer struct {
 	w *World
 	l *line
@@ -85,7 +85,7 @@ type probeKey struct {
 	port int32
 }
 
-// probed notes that the agent received the result of a probe.
+// probed records that the agent received the result of a probe.
 func (w *Witness) probed(address string, ok bool) {
 	host, service, err := net.SplitHostPort(address)
 	port, perr := strconv.ParseInt(service, 10, 32)
@@ -94,7 +94,7 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, uid := range w.users[host] { // an address may have moved from one pod to another during the probe
+	for _, uid := range w.users[host] { // during the probe the address may have moved from one pod to another
 		key := probeKey{uid, int32(port)}
 		s := w.streaks[key]
 		if s == nil {
@@ -110,7 +110,7 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 }
 
-// judgeProbe notes the consequences of a probe's failures.
+// judgeProbe records the consequences of a probe's failures.
 func (w *Witness) judgeProbe(key probeKey, failures int32) {
 	spec := w.specOf(key.uid)
 	if spec == nil {
@@ -134,7 +134,7 @@ func (w *Witness) judgeProbe(key probeKey, failures int32) {
 	}
 }
 
-// doom notes a reason to end a running container.
+// doom records a reason to end a running container.
 func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	if in == nil || !in.Running {
 		return
@@ -161,7 +161,7 @@ func (w *Witness) resetProbes(uid types.UID, container string) {
 	}
 }
 
-// did notes the result of a call that changes something. A failed postStart hook is a reason to end its container.
+// did records the result of a call that changes something. A failed postStart hook is a reason to end its container.
 func (w *Witness) did(in, out any, err error) {
 	r, ok := in.(*runtimeapi.ExecSyncRequest)
 	if !ok {

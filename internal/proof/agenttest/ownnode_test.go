@@ -15,9 +15,9 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// The agent sees changes of the Node by other clients through its watch, and leaves them as they are. If the Node is deleted,
-// the agent logs it and does not create it again. If it comes back, the agent reports its status again. The agent gets the Node
-// only while it has no watch.
+// The agent sees changes of the Node by other clients through its watch, and leaves them as they are. If the Node is deleted, the
+// agent logs it and does not create it again. If it comes back, the agent reports its status again. The agent reads the Node by
+// GET only while it has no watch.
 func TestOthersChangeTheNode(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -55,7 +55,7 @@ func TestOthersChangeTheNode(t *testing.T) {
 		if n := get(); n.Labels["theirs"] != "1" || !n.Spec.Unschedulable || len(n.Spec.Taints) != 1 || !ready() {
 			t.Errorf("the agent reverted changes of other clients: %v %v", n.Labels, n.Spec)
 		}
-		// This test itself used a part of the ten minutes.
+		// The count includes a few requests of this test.
 		if n := w.Kube.Count("get nodes") - before; n > 5 {
 			t.Errorf("got the node %d times beside its watch", n)
 		}
@@ -114,8 +114,8 @@ func (b *lateBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A pod is not refused because of an old version of the Node: the watch of pods may be far ahead of the watch of the Node. A
-// pod that the current Node refuses is refused, with one request beside the watch.
+// A pod is not refused because of an old version of the Node: the watch of pods may be far ahead of the watch of the Node. A pod
+// that the current Node refuses is refused, after one additional request for the Node.
 func TestRefusalNeverFollowsFromAnOldNode(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Deps: func(d *agent.Deps) {

@@ -25,8 +25,8 @@ import (
 // plantedSeeds is the number of seeds within which a planted bug must be found.
 const plantedSeeds = 40
 
-// TestPlanted plants, for every rule, a bug that breaks it, and fails if the simulation does not find it. A check that cannot
-// find a bug proves nothing.
+// TestPlanted plants, for every rule, a bug that breaks it, and fails if the simulation does not find it. A check that finds no
+// bugs would prove nothing.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	bugs := []struct {
@@ -117,7 +117,7 @@ func (r *requests) again(ctx context.Context, w *World, id string) {
 	}
 }
 
-// asks notes a call that a bug makes on behalf of the agent.
+// asks records a call that a bug makes on behalf of the agent.
 func asks(w *World, in any) (done func()) {
 	w.Witness.mu.Lock()
 	t := w.Witness.lastAgent
@@ -218,7 +218,7 @@ func (h *hidden) has(id string) bool {
 	return h.ids[id]
 }
 
-// answer removes them from an answer.
+// answer removes the hidden sandboxes and their containers from an answer.
 func (h *hidden) answer(in, out any, err error) (any, error) {
 	if r, ok := in.(*runtimeapi.PodSandboxStatusRequest); ok && h.has(r.PodSandboxId) {
 		return (*runtimeapi.PodSandboxStatusResponse)(nil), status.Error(codes.NotFound, "hidden")

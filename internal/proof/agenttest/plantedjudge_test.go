@@ -28,7 +28,7 @@ func ignoresDeletions() *Bug {
 	}}
 }
 
-// lateLines delays each line by its own time.
+// lateLines delays each line of an answer by the time that late returns for it.
 type lateLines struct {
 	body   io.Closer
 	from   *bufio.Reader
@@ -136,7 +136,7 @@ func (w *Witness) isDoomed(id string) bool {
 	return is
 }
 
-// restartsTheHealthy ends containers with a liveness probe after ten seconds, although the probe never fails.
+// restartsTheHealthy is a bug that ends containers with a liveness probe after ten seconds, although the probe never fails.
 func restartsTheHealthy() *Bug {
 	var mu sync.Mutex
 	done := map[string]bool{}

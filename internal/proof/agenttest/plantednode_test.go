@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// withList changes a list of pods, but not the watch that follows it.
+// withList is a bug that changes lists of pods, but not watches.
 func withList(change func(list []byte) []byte) *Bug {
 	return &Bug{API: func(_ *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		resp, err := do(r)
@@ -123,7 +123,7 @@ func dropsMirrors() *Bug {
 	}}
 }
 
-// startsBesideOld hides the containers of static pods as soon as their stop begins.
+// startsBesideOld is a bug that hides the containers of static pods as soon as their stop begins.
 func startsBesideOld() *Bug {
 	var gone hidden
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {

@@ -58,7 +58,7 @@ func (w *World) Delete(name string, grace int64) {
 	}
 }
 
-// Kill ends a running container like a crash.
+// Kill ends a running container as a crash would.
 func (w *World) Kill(pod, container string, code int32, reason string) {
 	w.Helper()
 	id := w.Witness.Running(Namespace, pod, container)
@@ -68,7 +68,7 @@ func (w *World) Kill(pod, container string, code int32, reason string) {
 	w.Runtime.Exit(id, code, reason, "")
 }
 
-// KillSandboxes ends everything in the runtime, like a reboot of the machine.
+// KillSandboxes ends all sandboxes and containers, as a reboot of the machine would.
 func (w *World) KillSandboxes() {
 	for _, id := range w.Witness.Sandboxes() {
 		w.Runtime.KillSandbox(id)

@@ -124,8 +124,8 @@ func (w *World) deleteNow(namespace, name string) {
 	w.Await(name+" is gone", time.Minute, func() bool { return w.Kube.Pod(namespace, name) == nil })
 }
 
-// An agent is killed after it has noted a pull and before the image is present. Then only pods that pull the image themselves
-// may use it. The note is settled.
+// An agent is killed after it has recorded the intent of a pull and before the image is present. Then only pods that pull the
+// image themselves may use it, and the next agent settles the intent.
 func TestAKillDuringAPullLeavesTheImageClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -169,9 +169,9 @@ func (w *World) deleteForced(namespace, name string) {
 	}
 }
 
-// For each value of imagePullCredentialsVerificationPolicy, with preloadedImagesVerificationAllowlist, and with the feature
-// gate KubeletEnsureSecretPulledImages off: this is the result for a pod without a secret, for preloaded images and for an
-// image that another pod pulled.
+// The table has each value of imagePullCredentialsVerificationPolicy, preloadedImagesVerificationAllowlist, and the feature gate
+// KubeletEnsureSecretPulledImages off. For each it says whether a pod without a secret may use preloaded images, and an image
+// that another pod pulled.
 func TestPullCredentialsPolicies(t *testing.T) {
 	t.Parallel()
 	const listed, other = "reg.example.com/listed/app:1", "reg.example.com/other/app:1"

@@ -11,10 +11,10 @@ import (
 	"unsafe"
 )
 
-// reach counts the values that can be reached from root: for each path of field names the number of pointers that it followed
-// there, and of entries of maps, slices and channels. All elements of a map or slice share one path, and so do all values of a
-// type that refers to itself: a list of a thousand links counts a thousand at one path. reach does not see values that only a
-// closure or a goroutine holds. It does not enter values of the types in but.
+// reach counts the values that can be reached from root. The result has, for each path of field names, the number of pointers
+// that it followed and of entries of maps, slices and channels. All elements of a map or slice have one path, and so have all
+// values of a type that refers to itself: a linked list of a thousand elements counts a thousand at one path. reach does not see
+// values that only a closure or a goroutine refers to. It does not enter values of the types in but.
 func reach(root any, but ...reflect.Type) map[string]int {
 	w := &walk{sizes: map[string]int{}, seen: map[visit]bool{}, but: but}
 	w.later(reflect.ValueOf(root), "", nil)

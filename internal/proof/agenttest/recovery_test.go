@@ -110,7 +110,7 @@ func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 			w.Delete(fmt.Sprint("p", i), 0)
 			w.Create(Pod(fmt.Sprint("p", i)))
 		}
-		// Inspections are slow, listings are not.
+		// Inspections are slow, and listings are fast.
 		w.Runtime.Inject(simcri.Fault{Method: "PodSandboxStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.Runtime.Inject(simcri.Fault{Method: "ContainerStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.StartAgent()
@@ -146,8 +146,8 @@ func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	})
 }
 
-// The same happens while an agent runs. The deletion has begun to end the pod, and it ends. Its terminal status is never taken
-// back: the owner of the pod must create another.
+// An object is deleted and comes back with its UID while an agent runs. The agent has begun to end the pod, and the pod ends. Its
+// terminal status is never taken back, so the owner of the pod must create another pod.
 func TestRestoredUnderTheAgent(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{WatchLatency: 5 * time.Millisecond}}, func(w *World) {
@@ -171,8 +171,8 @@ func TestRestoredUnderTheAgent(t *testing.T) {
 	})
 }
 
-// No checkpoint can be written to the disk. Pods start, crash, restart and end all the same, also with the next agents. Only
-// back-off is lost.
+// No checkpoint can be written to the disk. Pods nevertheless start, crash, restart and end, also under the next agents. Only
+// their back-off is lost.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -210,7 +210,7 @@ func TestClockMoved(t *testing.T) {
 				w.Create(Pod("runs"))
 				w.Create(Pod("ends", Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
 					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
-					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness does not judge its grace period, because the clock is wrong
+					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the clock is wrong, so the Witness must not check a grace period
 				}))
 				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
 					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)
@@ -225,7 +225,7 @@ func TestClockMoved(t *testing.T) {
 				w.StartAgent()
 				w.WaitGone("ends")
 				w.Await("it is started again", 6*time.Minute, func() bool { return len(w.Witness.StartsOf(crashes, "main")) > starts })
-				w.WaitReady("slow") // its startup probe does not wait until the start time is in the past
+				w.WaitReady("slow") // although its start time is in the future, its startup probe begins at once
 				if got := w.ids()["runs/main"]; got != before {
 					t.Errorf("container %s became %s", before, got)
 				}

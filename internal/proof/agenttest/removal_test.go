@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// The rest of a pod that is gone is removed from the runtime soon, even while other pods end: containers that take their whole
-// grace period delay no removal.
+// The remains of a pod that is gone are soon removed from the runtime, even while other pods end: containers that take their
+// whole grace period delay no removal.
 func TestRemovalsGoOnWhileOthersEnd(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

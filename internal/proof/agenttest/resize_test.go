@@ -103,7 +103,7 @@ func TestResize(t *testing.T) {
 		if got := w.shares("low"); got != 15*1024 {
 			t.Errorf("after a restart of the agent the container has %d shares", got)
 		}
-		// Ten CPUs are free beside the allocated ones. A pending request takes none.
+		// Ten CPUs are free beside the allocated ones. A pending resize takes none of them.
 		w.Create(Pod("new", cpu("10")))
 		w.WaitReady("new")
 		w.Delete("new", 0)
@@ -119,8 +119,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// The accepted resources of a pod are known without a checkpoint too, from the API. A resize that came while no agent ran is
-// judged like any other.
+// The accepted resources of a pod are known without a checkpoint too, from the API. A resize that was requested while no agent
+// ran is decided like any other.
 func TestResizeAfterALostCheckpoint(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Forgetful: true}, func(w *World) {
@@ -140,7 +140,7 @@ func TestResizeAfterALostCheckpoint(t *testing.T) {
 	})
 }
 
-// A resize of a critical pod does not wait for room if preemption can make it.
+// A resize of a critical pod does not wait for other pods to leave if the node can preempt some.
 func TestResizeOfACriticalPodPreempts(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -202,7 +202,7 @@ func TestResizeThatFails(t *testing.T) {
 	})
 }
 
-// "RestartContainer": the container restarts at once, however often, and this does not count as a crash loop.
+// With the resize policy RestartContainer, each resize restarts the container at once and does not count as a crash.
 func TestResizeRestartsTheContainer(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

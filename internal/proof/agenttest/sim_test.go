@@ -26,8 +26,8 @@ var (
 // TestSim runs an agent under seeded random users, runtimes, networks, disks and kills, while the Witness watches. Then all
 // faults end, the API must come to agree with the runtime, and deleted pods must be gone.
 //
-// A seed repeats what happens to the agent and when. The Go scheduler orders goroutines that wake at the same instant. So a few
-// runs may not repeat; nearly all do.
+// A seed determines what happens to the agent and when. But the order of goroutines that wake at the same instant depends on the
+// Go scheduler, so a few runs cannot be repeated exactly.
 func TestSim(t *testing.T) {
 	t.Parallel()
 	var all tally
@@ -82,7 +82,7 @@ type sim struct {
 	names   []string
 	next    int
 	statics *staticPods // nil: no directory of manifests
-	out     bool        // users cannot reach the API server
+	out     bool        // users cannot reach the API server at present
 	faults  []func()
 	tally   tally
 }
@@ -133,7 +133,7 @@ func (s *sim) settle() {
 		s.settleManifests()
 		s.awaitNone(RuleStatic, 8*time.Minute, s.Unfollowed)
 	}
-	if s.Kube.Node(NodeName) == nil { // an agent leaves a deleted Node to the client that deleted it
+	if s.Kube.Node(NodeName) == nil { // the agent does not create a deleted Node again; whoever deleted it has to
 		s.RestartAgent(0)
 	}
 	s.WaitConverged(8 * time.Minute)
@@ -249,7 +249,7 @@ func (s *sim) step() {
 	}
 }
 
-// logf logs what the world does, for a reader of the log.
+// logf logs an event of the simulation.
 func (s *sim) logf(format string, args ...any) {
 	if s.log.all != nil {
 		_, _ = fmt.Fprintf(s.log, "time=%s WORLD "+format+"\n", append([]any{time.Now().UTC().Format("2006-01-02T15:04:05.000Z")}, args...)...)

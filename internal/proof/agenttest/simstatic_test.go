@@ -16,7 +16,7 @@ import (
 // rereads is how often the agent reads its manifests. A bubble gets no notice of changes from the kernel.
 const rereads = 10 * time.Second
 
-// staticPods are the manifests of a seed, by the name of the pod.
+// staticPods are the manifests of a seed, by name of the pod.
 type staticPods struct {
 	dir   string
 	next  int

@@ -26,7 +26,7 @@ type lone struct {
 	http    *http.Client
 }
 
-// runAlone runs f in a bubble with such an agent.
+// runAlone runs f in a bubble with an agent without an API server.
 func runAlone(t *testing.T, f func(l *lone)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestStandalonePod(t *testing.T) {
 	})
 }
 
-// A standalone node reports what a pod needs and cannot have without an API server.
+// If a pod needs something that it cannot have without an API server, a standalone node reports this.
 func TestStandaloneSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	const pod = `

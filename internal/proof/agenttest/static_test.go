@@ -94,8 +94,8 @@ func (w *World) restartBeforeTheAPI(by time.Duration) {
 
 func (w *World) running(name string) string { return w.Witness.Running(Namespace, name, "main") }
 
-// "static pod 完全由 kubelet 来管理，api server 无法删除 static pod" (the kubelet alone manages a static pod; the API server cannot delete
-// it): a deleted mirror comes back with another UID and age, and its containers are not affected.
+// A client cannot end a static pod through the API server: a deleted mirror comes back with another UID and age, and the
+// containers are not affected.
 func TestDeletedMirrorIsRemade(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -147,7 +147,7 @@ func TestMirrorWhoseRemovalIsRefused(t *testing.T) {
 	})
 }
 
-// "An edited manifest is a new pod": it starts when nothing of the old pod is left, and its mirror replaces the old one.
+// An edited manifest makes a new pod, which starts when nothing of the old pod is left, and its mirror replaces the old one.
 func TestEditedManifest(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -211,7 +211,7 @@ func TestManifestComesBack(t *testing.T) {
 	}
 }
 
-// "Static pods run while the API server is away". Their mirrors appear when it is back.
+// Static pods start while the API server is down. Their mirrors appear when it is back.
 func TestStaticPodWithoutTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -284,7 +284,7 @@ func TestPodCIDRStandalone(t *testing.T) {
 }
 
 // An agent that replaces another continues its static pods: no container restarts, no mirror is created again, no readiness
-// flaps. Changes of the files in the meantime take effect now.
+// flaps. Changes that were made to the files while no agent ran take effect.
 func TestStaticPodsSurviveTheAgent(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -330,8 +330,8 @@ func countFlaps(cfg *Config) *atomic.Int32 {
 	return &flaps
 }
 
-// A new agent reads its manifests before the API server answers. The state of the containers in the mirror comes late. It
-// counts all the same where no probe has a result yet.
+// A new agent reads its manifests before the API server answers. So it learns the state of the containers in the mirror late.
+// That state still counts for a container whose probes have no result yet.
 func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -353,15 +353,15 @@ func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	})
 }
 
-// A manifest that is half written while no agent runs is no deletion either: its pod and its mirror continue. Other changes of
-// the manifests take effect.
+// A manifest that is only half written when the agent starts does not count as deleted: its pod and its mirror stay. Other
+// changes of the manifests take effect.
 func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
 	for _, name := range []string{"torn", "edited", "removed"} {
 		files.write(name+".yaml", manifest(name, "registry.example/web:1"))
 	}
-	// One manifest has its own UID, which looks like those of the API.
+	// One manifest specifies a UID, which looks like a UID of the API.
 	own := strings.Replace(manifest("own", "registry.example/web:1"), "  name: own\n", "  name: own\n  uid: 6ba7b810-9dad-11d1-80b4-00c04fd430c8\n", 1)
 	files.write("own.yaml", own)
 	Run(t, cfg, func(w *World) {
@@ -392,7 +392,7 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 		files.write("own.yaml", own)
 		files.write("new.yaml", "wrong from the start")
 		files.write("torn.yaml", text)
-		w.WaitGone(removed) // not before: until now the pod might have been in the other file
+		w.WaitGone(removed) // only now, because before the pod might have been in the other file
 		time.Sleep(time.Minute)
 		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID || len(w.Witness.StartsOf(uid, "main")) != 1 {
 			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)
@@ -402,8 +402,8 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	})
 }
 
-// "Orphaned mirrors are removed once every source has answered."
-func TestOrphanedMirrorGoes(t *testing.T) {
+// A mirror without a static pod is removed once every source has answered.
+func TestOrphanedMirrorIsRemoved(t *testing.T) {
 	t.Parallel()
 	cfg, _ := statics(t, Config{})
 	Run(t, cfg, func(w *World) {

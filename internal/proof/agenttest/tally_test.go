@@ -49,13 +49,14 @@ func (t *tally) add(o *tally) {
 // enoughSeeds is the number of seeds from which on leastArmed applies.
 const enoughSeeds = 50
 
-// leastArmed returns, for each rule, in how many of a thousand cases it must be applied and not excused. A rule without excuses
-// today may have a rare one in a run of many seeds. The tally prints how often each excuse was used.
+// leastArmed returns, for each rule, in how many of a thousand cases the rule must at least be applied without an exception. A
+// rule for which no exception has occurred so far may have a rare one in a run of many seeds. The tally prints how often each
+// exception was made.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
 }
 
-// unarmed returns the rules that were applied too rarely, with their excuses.
+// unarmed returns the rules that were applied too rarely, with the exceptions that were made.
 func (t *tally) unarmed() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

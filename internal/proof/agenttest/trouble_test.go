@@ -124,7 +124,7 @@ func TestAPIOutage(t *testing.T) {
 		if n := w.Witness.Starts() - before; n != 1 {
 			t.Errorf("%d containers started during the outage, want the one that crashed", n)
 		}
-		w.Admin = nil // it is unreachable for everybody
+		w.Admin = nil // the API server is unreachable for everybody
 		w.SetOutage(false)
 		w.Await("the restart is in the API", 2*time.Minute, func() bool {
 			return w.Kube.Pod(Namespace, "p0").Status.ContainerStatuses[0].RestartCount == 1
@@ -347,7 +347,7 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// API errors for the status of one pod do not delay others.
+// If the API server refuses the status of one pod, the statuses of other pods are not delayed.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -355,7 +355,7 @@ func TestStatusRefused(t *testing.T) {
 		w.Create(Pod("a"))
 		w.Create(Pod("b"))
 		w.WaitReady("b")
-		// The pod runs although its status cannot be written.
+		// The pod starts although its status cannot be written.
 		w.Await("a to run", time.Second, func() bool { return w.Witness.Running(Namespace, "a", "main") != "" })
 		remove()
 		w.WaitReady("a")

@@ -16,7 +16,7 @@ import (
 
 // A tenant may copy the annotations of static pods into a pod. The pod gets neither their priority nor their exemption from
 // selectors and taints, and running pods stay.
-func TestForgedSourceEarnsNothing(t *testing.T) {
+func TestForgedSourceGetsNothing(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
 		w.Create(Pod("big", cpu("60")))
@@ -142,8 +142,8 @@ func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
 	})
 }
 
-// With PreventStaticPodAPIReferences off, as Kubernetes still allows, the Secret comes from the API. The mirror keeps the
-// reference, so the API server refuses it.
+// With the feature gate PreventStaticPodAPIReferences off, which Kubernetes still allows, the Secret comes from the API. The
+// mirror keeps the reference, so the API server refuses it.
 func TestStaticPodRefersToTheAPIWhereTheGateIsOff(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})

@@ -49,15 +49,15 @@ func (w *World) differences() map[types.UID][]string {
 	return out
 }
 
-// truth is the state of a pod in the runtime, to be compared with the API.
+// truth is the state of a pod in the runtime, which must agree with the API.
 type truth struct {
 	pod     *v1.Pod
 	newest  map[string]*Instance // by container; nil: it was never created
 	sandbox *sandboxSeen         // the ready sandbox, or nil
-	id      string               // of that sandbox
-	over    bool                 // it has run to its end
-	anew    bool                 // a static pod that began anew: its mirror may keep the higher restart count of its earlier life
-	ended   bool                 // it was deleted
+	id      string               // ID of that sandbox
+	over    bool                 // the pod has run to its end
+	anew    bool                 // the static pod began a new life: its mirror may keep the higher restart count of the earlier life
+	ended   bool                 // the pod was deleted
 	diff    []string
 }
 
@@ -153,7 +153,7 @@ func (t *truth) container(name string, statuses []v1.ContainerStatus) {
 // finalPhase checks that a terminal phase agrees with how the containers ended.
 func (t *truth) finalPhase() {
 	s := &t.pod.Status
-	// A pod fails if it loses its sandbox before its containers have run and must not get another.
+	// A pod fails if it loses its sandbox before its containers have run, and its restart policy allows no other sandbox.
 	failed := slices.ContainsFunc(t.pod.Spec.Containers, func(c v1.Container) bool { return t.newest[c.Name] == nil || !t.newest[c.Name].Exited })
 	for name, in := range t.newest {
 		if in.Running {
@@ -191,7 +191,7 @@ func (t *truth) phase() {
 		want = v1.PodPending
 	}
 	if !begun && len(t.pod.Spec.InitContainers) > 0 {
-		return // its init containers have yet to run, in this sandbox or in its first
+		return // its init containers have yet to run in this sandbox
 	}
 	if t.pod.Status.Phase != want {
 		t.differ("its phase is %s, by the runtime %s", t.pod.Status.Phase, want)
@@ -204,7 +204,7 @@ func (t *truth) phase() {
 // ready compares readiness, of the containers and of the pod.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
-		return // readiness changes at any time
+		return // the readiness of such a pod changes at any time
 	}
 	all := !t.final()
 	one := func(name string, statuses []v1.ContainerStatus) {

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// Idle lists containers that should run but do not: those of pods that never end by themselves and whose images, hooks, probes
-// and commands are valid.
+// Idle lists containers that should run but do not. It considers only pods that never end by themselves and whose images, hooks,
+// probes and commands are valid.
 func (w *World) Idle() []string {
 	var out []string
 	for uid, p := range w.Kube.Pods() {
@@ -91,7 +91,7 @@ func (w *World) Unresized() []string {
 		}
 		r, err := w.Runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
 		if err != nil {
-			continue // the container is gone meanwhile
+			continue // the container is gone in the meantime
 		}
 		if shares := r.GetStatus().GetResources().GetLinux().GetCpuShares(); shares != min(has*1024/1000, 1<<18) {
 			out = append(out, fmt.Sprintf("pod %s: it has %d shares of CPU, but %dm in the API", p.Name, shares, has))

@@ -57,8 +57,8 @@ type Instance struct {
 	ExitCode                          int32
 }
 
-// Witness watches the runtime and the API from outside and records every invariant that breaks. It sees each change when
-// it happens, and each answer that an agent receives, so it judges an agent by what the agent knew at that moment.
+// Witness watches the runtime and the API from outside and records every invariant that breaks. It sees each change when it
+// happens, and each answer that an agent receives. So it checks an agent's action against what the agent knew at that moment.
 type Witness struct {
 	// onBroken is called at the first violation.
 	onBroken func()
@@ -83,7 +83,7 @@ type Witness struct {
 	moved     bool          // the machine's clock was set to another time
 }
 
-// runtimeSeen is what the runtime holds, and what it held before.
+// runtimeSeen is what the runtime has, and what it had before.
 type runtimeSeen struct {
 	containers map[string]*Instance
 	sandboxes  map[string]*sandboxSeen
@@ -99,7 +99,7 @@ type runtimeSeen struct {
 	termed     map[string]time.Time    // when the timeout of a StopContainer call ends, by container ID
 }
 
-// apiSeen is what the API holds, and what it held before.
+// apiSeen is what the API has, and what it had before.
 type apiSeen struct {
 	pods       map[types.UID]*podSeen
 	eventCount map[types.UID]int32 // the count of each Started event, by UID of the event
@@ -110,13 +110,13 @@ type apiSeen struct {
 // known is what agents have learned from the runtime, the API and their probes. It is kept when an agent restarts.
 type known struct {
 	ends        map[types.UID]*ends
-	doomed      map[string]cause     // why a probe or a hook condemned a container, by container ID
+	doomed      map[string]cause     // the cause for which a probe or a hook requires a container to end, by container ID
 	streaks     map[probeKey]*streak // equal probe results in a row
 	knownAlive  map[string]types.UID // containers and sandboxes that an agent saw alive, by ID
 	unsaved     map[types.UID]bool   // pods with a checkpoint that could not be written
 	held        map[types.UID][]span // when a slow disk blocked turns of the pod
 	inspections map[types.UID]*inspection
-	beganAnew   map[types.UID]bool      // static pods that restarted their count while an older mirror may remain
+	beganAnew   map[types.UID]bool      // static pods whose counts began at 0 again while an older mirror may remain
 	troubleAt   map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod ended
 	unreadyAt   map[types.UID]time.Time // when a probe last reached its failure threshold, or a hook last failed
 }
@@ -141,12 +141,13 @@ type sandboxSeen struct {
 type podSeen struct {
 	pod       *v1.Pod
 	added     time.Time
-	deletedAt time.Time // when its deletion was first requested
+	deletedAt time.Time // when the pod's deletion was first requested
 	forced    bool
-	gone      bool        // it has left the API
+	gone      bool        // the pod has left the API
 	readyAt   time.Time   // when an agent sent the newest status that says ready
-	resizes   []time.Time // when its resource requests changed
-	finalAt   time.Time   // when its phase became terminal
+	resizes   []time.Time // when the pod's resource requests changed
+	finalAt   time.Time   // when the pod's phase became terminal
+	fails     bool        // the pod was reported as not ready because it is going to fail
 }
 
 func newWitness() *Witness {
@@ -185,7 +186,7 @@ func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.broken(rule, format, args...)
 }
 
-// agent notes that an agent starts, with an empty record of what it learns; with nil, that the agent has ended.
+// agent records that an agent starts, with an empty record of what it learns; with nil, that the agent has ended.
 func (w *Witness) agent(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,19 +195,19 @@ func (w *Witness) agent(t *learned) {
 		w.agents++
 		w.lastAgent = t
 		w.agentAt = time.Now()
-		clear(w.streaks) // an agent that starts counts from nothing
+		clear(w.streaks) // an agent that starts counts results from zero
 	}
 }
 
-// clockMoved notes that the machine's clock was set to another time, so the times in an agent's checkpoints are wrong.
+// clockMoved records that the machine's clock was set to another time, so the times in an agent's checkpoints are wrong.
 func (w *Witness) clockMoved() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.moved = true
 }
 
-// loaded notes the time at which a pod's end began, as an agent reads it from a checkpoint. If the clock was moved since,
-// the agent cannot know better, so this time counts.
+// loaded records when a pod's end began according to the checkpoint that an agent reads. If the clock has been moved since, that
+// time is wrong, but the agent cannot know this, so the time counts.
 func (w *Witness) loaded(uid types.UID, began time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +221,7 @@ func (w *Witness) loaded(uid types.UID, began time.Time) {
 	}
 }
 
-// deleting notes that the World requests the deletion of a pod.
+// deleting records that the World requests the deletion of a pod.
 func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +235,7 @@ func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	s.forced = s.forced || grace != nil && *grace == 0 || grace == nil && *p.Spec.TerminationGracePeriodSeconds == 0
 }
 
-// force allows a pod to leave the API while its containers run: somebody removes it by force.
+// force allows a pod to leave the API while its containers run, because a user removes it by force.
 func (w *Witness) force(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

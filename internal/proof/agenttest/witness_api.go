@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/podstatus"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
@@ -39,7 +40,7 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	if final := p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded; final && s.finalAt.IsZero() {
 		s.finalAt = time.Now()
 	}
-	if typ == watch.Added && s.gone && w.noAgent { // the pod was restored; a running agent would have begun to end it
+	if typ == watch.Added && s.gone && w.noAgent { // the pod was restored while no agent ran; a running agent would have begun to end it
 		s.gone, s.forced, s.deletedAt, s.readyAt = false, false, time.Time{}, time.Time{}
 		delete(w.ends, p.UID)
 	}
@@ -65,7 +66,7 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.judgeReadiness(s, was, p)
 }
 
-// sends notes when an agent first sends a status: the agent knew by then whatever the status says. A repetition of the
+// sends records when an agent first sends a status, because by then the agent knew the content of the status. A repetition of the
 // same status keeps the first time.
 func (w *Witness) sends(r *http.Request) {
 	name, is := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/status")
@@ -86,8 +87,25 @@ func (w *Witness) sends(r *http.Request) {
 }
 
 // judgeReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a
-// container or sandbox ended, a probe failed, or the pod ends.
+// container or sandbox ended, a probe failed, or the pod ends. An agent that ends a pod itself reports that the pod is going to
+// fail: from then on the pod is never ready, and it does not succeed.
 func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
+	if s.fails && (Ready(is) || is.Status.Phase == v1.PodSucceeded) {
+		if is.Spec.ActiveDeadlineSeconds != nil && w.moved {
+			// An agent whose checkpoint cannot be read asks the clock again, and the deadline may lie ahead once more.
+			s.fails = false
+			w.judged(RuleReadiness, "it has a deadline and the clock was moved")
+			return
+		}
+		w.broken(RuleReadiness, "pod %s was reported to fail and is ready, or has succeeded", is.Name)
+	}
+	if s.finalAt.IsZero() && !pod.IsMirror(is) && slices.ContainsFunc(is.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodReady && c.Status == v1.ConditionFalse && c.Reason == podstatus.ReasonPodFailed
+	}) {
+		s.fails = true
+		w.judged(RuleReadiness, "")
+		return
+	}
 	if Ready(is) {
 		if !equality.Semantic.DeepEqual(was.Status, is.Status) {
 			s.readyAt = w.sentStatus[is.Namespace+"/"+is.Name].at
@@ -103,7 +121,7 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 	}
 	switch {
 	case is.DeletionTimestamp != nil:
-		return // a pod that is being deleted is not ready
+		return // a pod that is being deleted becomes not ready
 	case len(is.Spec.ReadinessGates) > 0:
 		w.judged(RuleReadiness, "the pod has readiness gates")
 		return
@@ -175,11 +193,11 @@ func (w *Witness) startsAnew(p *v1.Pod) bool {
 	return true
 }
 
-// wasAttempt reports whether a container has reached the attempt that a status counts. If not, somebody forged the status.
+// wasAttempt reports whether a container has reached the attempt that a status counts. If not, the status is forged.
 func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
 	uid := p.UID
 	if pod.IsMirror(p) {
-		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // a forged mirror may lack the other annotations
+		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // if the mirror is forged, it may lack the other annotations
 	}
 	in := w.newestOf[string(uid)+"/"+s.Name]
 	return in == nil || int64(s.RestartCount) <= int64(in.Attempt)+1

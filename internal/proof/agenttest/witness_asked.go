@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// asked judges a call of an agent before the runtime executes it. The caller calls done after the call.
+// asked checks a call of an agent before the runtime executes it. The caller calls done after the call.
 func (w *Witness) asked(t *learned, in any) (done func()) {
 	short := w.shortage.now != nil && w.shortage.now()
 	w.mu.Lock()
@@ -52,7 +52,7 @@ func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what stri
 		}
 		return w.startingIn(t, uid, name, what)
 	}
-	// The UID that a node makes for a static pod has no dashes.
+	// A pod of the API has a UID with dashes; one that a node makes for a static pod has none.
 	if strings.Contains(string(uid), "-") && !strings.HasSuffix(name, pod.StaticSuffix(NodeName)) {
 		w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 		return func() {}
@@ -86,7 +86,7 @@ func (w *Witness) startingIn(t *learned, uid types.UID, name, what string) func(
 	}
 }
 
-// stopping judges a StopContainer call with this timeout.
+// stopping checks a StopContainer call with this timeout.
 func (w *Witness) stopping(id string, timeout time.Duration) {
 	in := w.containers[id]
 	if in == nil || !in.Running {
@@ -104,7 +104,7 @@ func (w *Witness) stopping(id string, timeout time.Duration) {
 	}
 }
 
-// killing judges a call that ends a container at once: a StopContainer must have come before, and its timeout must be over.
+// killing checks a call that ends a container at once. There must have been a StopContainer before it, whose timeout is over.
 func (w *Witness) killing(in *Instance, how string) {
 	if in == nil {
 		return
@@ -135,7 +135,7 @@ func (w *Witness) killingAll(sandbox string) {
 func (w *Witness) mayKill(in *Instance, at time.Time) {
 	causes := w.causes(in)
 	if len(causes) == 0 {
-		return // mayStop judges a stop without a cause
+		return // mayStop checks a stop without a cause
 	}
 	var soonest time.Time
 	var why cause
@@ -186,14 +186,14 @@ func (w *Witness) mayStop(in *Instance) {
 		fmt.Sprintf("pod %s: container %s, attempt %d, is stopped, and the agent knows no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// suspect is a violation unless a cause is noted at the same instant: the agent and the Witness learn of a failed probe in
-// either order.
+// suspect is a possible violation. It is none if a cause is recorded at the same instant, because the agent may learn of a failed
+// probe before the Witness does.
 type suspect struct {
 	id string
 	Violation
 }
 
-// mayStopSandbox checks the same for the sandbox of a pod.
+// mayStopSandbox checks that an agent stops the sandbox of a pod only when there is a cause.
 func (w *Witness) mayStopSandbox(id string) {
 	s := w.sandboxes[id]
 	if s == nil || !s.ready || w.specOf(s.uid) == nil {

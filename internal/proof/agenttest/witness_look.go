@@ -98,7 +98,7 @@ func (w *Witness) Sandboxes() []string {
 	return slices.Sorted(maps.Keys(w.sandboxes))
 }
 
-// Present reports whether the runtime holds a sandbox of a pod with this name.
+// Present reports whether the runtime has a sandbox of a pod with this name.
 func (w *Witness) Present(namespace, name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *Witness) Present(namespace, name string) bool {
 	return false
 }
 
-// String lists what the runtime holds.
+// String lists the content of the runtime.
 func (w *Witness) String() string {
 	var b strings.Builder
 	for _, c := range w.Containers() {

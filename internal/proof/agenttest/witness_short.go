@@ -9,20 +9,21 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// shortage is what the Witness knows of a machine that runs short.
+// shortage is what the Witness knows about a machine that runs short of memory or disk.
 type shortage struct {
-	// now measures whether the machine is short; nil: it never is. It is called without the lock.
+	// now measures whether the machine is short; nil: it never is. It is called with no lock held.
 	now func() bool
-	is  bool // the machine was short when the call that is judged was made
-	// victims are the pods that an agent may have evicted: it stopped a container of theirs while the machine was short.
+	is  bool // the machine was short when the call that is being checked was made
+	// victims are the pods that an agent may have evicted, because it stopped one of their containers while the machine was
+	// short.
 	victims map[types.UID]time.Time
 }
 
-// secondVictim is how long after one victim another one may be asked to go although the first one still runs.
+// secondVictim is how long after one eviction another pod may be evicted although the first one still runs.
 const secondVictim = 30 * time.Second
 
-// evicts returns the cause of a stop while the machine is short, or after it was: no critical pod may go, and no second pod while the
-// first one still runs.
+// evicts returns the cause of a stop during or after a shortage of the machine. There is none for a critical pod, or for a second
+// pod while the first one still runs.
 func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	if since, was := w.shortage.victims[uid]; was {
 		return cause{"it was evicted", since, 0, true}, true
@@ -42,7 +43,7 @@ func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	return cause{"the machine is short", time.Now(), 0, true}, true
 }
 
-// runs reports whether a container of a pod runs.
+// runs reports whether any container of a pod runs.
 func (w *Witness) runs(uid types.UID) bool {
 	for _, c := range w.containers {
 		if c.UID == uid && c.Running {

@@ -24,11 +24,11 @@ type staticSeen struct {
 	name    string // namespace/name
 	version string
 	pod     *v1.Pod
-	overAt  time.Time // when its manifest first was removed or replaced
-	anew    bool      // a container counts from 0 again, and the mirror may not show that yet
+	overAt  time.Time // when the pod's manifest was first removed or replaced
+	anew    bool      // a container counts its attempts from 0 again, and the mirror may not show that yet
 }
 
-// manifest notes the manifest that the directory holds from now on under a full name; nil: none.
+// manifest records the manifest that the directory has from now on for a full name; nil: none.
 func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	}
 }
 
-// tear notes that a manifest file is half written (torn), or whole again.
+// tear records that a manifest file is half written (torn), or whole again.
 func (w *Witness) tear(fullName string, torn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,10 +91,10 @@ func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	return m.since.Add(w.rereads + time.Second)
 }
 
-// staticGone forgets the attempts of each container of a static pod that the runtime no longer holds: a later instance may
-// count from 0 again. It does so when the pod has no sandbox, or when its manifest was ever removed or replaced: putting the
-// manifest back makes the same pod anew, and after a full disk no checkpoint says how many attempts there were. When
-// nothing of the pod is left, the next life of the pod starts from the manifest as it is now.
+// staticGone forgets the attempts of the static pod's containers that are no longer in the runtime, because a later instance may
+// count from 0 again. It does so when the pod has no sandbox, or when its manifest was ever removed or replaced: a manifest that
+// is put back makes the same pod again, and if the disk was full, no checkpoint has the number of attempts. When nothing of the
+// pod is left, the next life of the pod starts from the manifest as it is now.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {

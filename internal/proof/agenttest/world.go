@@ -40,9 +40,10 @@ type Config struct {
 	Forgetful bool
 	// PullRecords is the directory of pull records; "": agents keep none.
 	PullRecords string
-	// Memory and Storage are the size of the machine, and what the containers use of it counts. Zero: it never runs short.
+	// Memory and Storage are the size of the machine, of which the containers use a part. Zero: the machine never runs short.
 	Memory, Storage string
-	// Short says for the use of the machine, in bytes, whether the machine is short: only then may a pod be evicted. Nil: never.
+	// Short says whether the machine is short when this much of it is used, in bytes. Only then may a pod be evicted. Nil: the
+	// machine is never short.
 	Short func(memory, storage int64) bool
 	// Standalone: the agent has no API server.
 	Standalone bool
@@ -68,8 +69,11 @@ type World struct {
 	atFirst string // the log when the first invariant broke
 	// This is the running agent, if there is one.
 	line  *line
-	end   context.CancelFunc
-	ended chan error
+	agent *agent.Agent
+	// started is the configuration with which the agent was started.
+	started agent.Config
+	end     context.CancelFunc
+	ended   chan error
 	// These are killed agents, whose goroutines may still run for a while.
 	ghosts []chan error
 
@@ -168,7 +172,7 @@ func (w *World) close() {
 	}
 }
 
-// MoveClock changes the machine's clock: that of this agent, of the next agents and of the runtime, but not the API server's.
+// MoveClock changes the machine's clock: for this agent, the next agents and the runtime, but not for the API server.
 func (w *World) MoveClock(d time.Duration) {
 	d = d.Truncate(time.Second)
 	w.clock.move(d)

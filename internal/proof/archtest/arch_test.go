@@ -24,24 +24,24 @@ var root = filepath.Join("..", "..", "..")
 // rooms are the directories of internal/, each with the rooms from which its packages may import. Imports go down only, so that
 // a reader can study one room at a time. The edges do not import each other, so that one can be replaced without the others.
 var rooms = map[string][]string{
-	// Decisions: values only, no IO, clock, log or goroutine.
+	// These packages make decisions. They have values only: no IO, clock, log or goroutine.
 	"core": {"core"},
-	// The basis of several edges, without knowledge of nodes: requests to the API server, system calls on files that a
-	// container may control, and the order of the node's own work.
+	// Several edges are built on these packages, which know nothing of nodes: requests to the API server, system calls on files
+	// that a container may control, and the scheduling of the node's own work.
 	"base": {},
 	// Each edge talks to one outside thing.
 	"edge": {"core", "base"},
 	// These packages use the edges to execute the decisions.
 	"node": {"core", "base", "edge", "node"},
-	// The commands of cmd/wherry. They use the public agent as any embedder does.
+	// These packages implement the commands of cmd/wherry. They use the public package agent, as any embedder does.
 	"cli": {"core", "base", "edge", "cli"},
-	// A runtime and an API server in memory. They replace outside things and know nothing of the agent.
+	// These are a runtime and an API server in memory. They replace real ones and know nothing of the agent.
 	"sim": {"core", "base", "edge", "sim"},
-	// Tests of the whole agent, and code that only tests use.
+	// These packages have tests of the whole agent, and code that only tests use.
 	"proof": {"core", "base", "edge", "node", "sim", "proof"},
 }
 
-// mayUseAgent are the rooms that may import the public package agent, which imports the rest.
+// mayUseAgent lists the rooms that may import the public package agent, which imports the rest.
 var mayUseAgent = []string{"cli", "proof"}
 
 // pureForbidden are the packages that a pure package must not import: a pure package has no IO, no clock and no concurrency.
@@ -180,7 +180,7 @@ func harmless(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.CompositeLit, *ast.BasicLit:
 		return true
-	case *ast.SelectorExpr: // an alias of another package's error
+	case *ast.SelectorExpr: // another name for an error of another package
 		return strings.HasPrefix(e.Sel.Name, "Err")
 	case *ast.UnaryExpr:
 		return harmless(e.X)

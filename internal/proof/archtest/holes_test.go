@@ -1,11 +1,11 @@
 package archtest
 
 // hole is a published vulnerability, or a class of them. Either tests show that this node does not have it, or there is a reason
-// why it cannot have it. docs/security.md is made from these rows.
+// why it cannot have it. docs/security.md is generated from the tables of holes.
 type hole struct {
 	id   string // a CVE number, a public issue, or the name of a class
 	what string // what an attacker does and gains
-	// here describes in a sentence how this node handles it.
+	// here is one sentence about how this node handles the vulnerability.
 	here string
 	// tests are the tests that would fail if the hole were open, as package.TestName. If there are none, here says why it
 	// cannot apply.
@@ -118,7 +118,7 @@ var classes = []hole{
 	{"annotations and labels of tenants", "an API pod that claims to be static is critical, makes others go, keeps its disk, reads the node's own Secrets",
 		"a pod is static because of the source that it came from; what an API pod claims is dropped at the door",
 		[]string{"pod.FuzzFrom", "podset.FuzzWhatATenantWritesDecidesNothing", "podset.FuzzForgedMirror", "referents.TestForgedSourceFindsNoLocalSecret",
-			"agenttest.TestForgedSourceEarnsNothing", "agenttest.TestForgedMirrorIsRemoved", "agenttest.TestForgedMirrorMovesNoStaticPod", "crispec.TestWhatIsReadBackIsTheAgentsOwn", "integration.TestHostile"}},
+			"agenttest.TestForgedSourceGetsNothing", "agenttest.TestForgedMirrorIsRemoved", "agenttest.TestForgedMirrorMovesNoStaticPod", "crispec.TestWhatIsReadBackIsTheAgentsOwn", "integration.TestHostile"}},
 	{"static pods that refer to the API", "a manifest uses the node's identity to read objects of the cluster",
 		"refused, unless the node's own files have the object; the mirror hides no reference",
 		[]string{"agenttest.TestStaticPodMayNotReferToTheAPI", "push.TestPushRefusesWhatRefersToTheAPI", "mirror.TestOfLeavesReferencesOut"}},
@@ -139,7 +139,7 @@ var classes = []hole{
 			"cri.TestHeadOfOutputs", "probe.TestExecProbesAreBoundedPerPod", "integration.TestHostile"}},
 	{"secrets on disk", "secrets in memory are swapped out, or run as programs",
 		"tmpfs with nosuid, nodev and noexec, without swap where the kernel can, and a warning where it cannot",
-		[]string{"volume.TestSecretsAreMountedNosuidNodevNoexec", "volume.TestSecretsThatMaySwapAreSaidOnce", "hostfs.TestTmpfsFallsBackToSwapOnlyOnOldKernels"}},
+		[]string{"volume.TestSecretsAreMountedNosuidNodevNoexec", "volume.TestSecretsThatMaySwapAreLoggedOnce", "hostfs.TestTmpfsFallsBackToSwapOnlyOnOldKernels"}},
 	{"a disk that fails", "a full, failing or read-only disk ends the agent, and the node is lost",
 		"no local error after the start ends the process: the part is tried again and named in the Ready condition",
 		[]string{"identity.TestRenewalOutlivesABrokenDisk", "identity.TestServingRequestOutlivesABrokenDisk", "identity.TestSelfSignedOutlivesABrokenDisk",
@@ -147,7 +147,7 @@ var classes = []hole{
 			"push.TestPushOnABrokenDisk", "source.TestDirKeepsWhatItCannotRead", "userns.TestAnUnreadableFileIsReadAgain"}},
 	{"pods that hang", "sixteen pods whose inspection hangs stop the node",
 		"pods that failed or hung have places of their own; they are named in an event, a metric and explain",
-		[]string{"pleg.TestAHundredHungPodsHoldUpNobody", "agenttest.TestHungPod"}},
+		[]string{"pleg.TestAHundredHungPodsDelayNoOther", "agenttest.TestHungPod"}},
 	{"an old Node", "a pod is refused for good because of a Node that the agent has not heard of yet",
 		"a refusal follows from a Node that was read after the pod was seen",
 		[]string{"agenttest.TestRefusalNeverFollowsFromAnOldNode", "heartbeat.TestNodeSinceReadsPastTheWatch", "syncloop.TestRefusalWaitsForANewerNode"}},

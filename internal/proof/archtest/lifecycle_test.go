@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// docs/lifecycle.md names the tests of each rule. Each place that it names must exist.
+// docs/lifecycle.md names files and tests for each rule. Everything that it names must exist.
 func TestLifecycleNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "lifecycle.md"))
@@ -56,7 +56,7 @@ func TestLifecycleNamesWhatExists(t *testing.T) {
 	}
 }
 
-// Each script begins with the sentence of the rule that it tests.
+// Each script begins with a sentence that states the rule that it tests.
 func TestScriptsSayWhatTheyPin(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, dirOf(t, "decide"), "testdata", "decide", "*.txt"))

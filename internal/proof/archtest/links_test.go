@@ -15,7 +15,7 @@ var mdLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 // mdCode matches text between backticks, which contains no links.
 var mdCode = regexp.MustCompile("`[^`\n]*`")
 
-// root is its root, from this package.
+// root is the root of the repository, as a path from this package.
 
 // pages returns the paths of the documentation pages, relative to the root of the repository.
 func pages(t *testing.T) []string {
@@ -114,7 +114,7 @@ func TestIndexOfPages(t *testing.T) {
 	}
 }
 
-// The check finds a missing file and a missing heading.
+// brokenLink finds a missing file and a missing heading.
 func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "a.md")
@@ -130,8 +130,8 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// If a page of docs names a test as package.TestName, the test exists. Two pages have their own checks, and placeholder names
-// that match any test.
+// If a page of docs names a test as package.TestName, the test exists. Two pages are left out, because they have checks of their
+// own, and so are placeholder names, which would match any test.
 func TestTestsThatPagesName(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile("`(\\w+\\.(?:Test|Fuzz)\\w+)`")

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// openers are functions that open or list any kind of file at a path, follow links and wait for pipes, or read without a bound.
-// In the place of a file that the node reads, a container can put a link to another pod's log, a pipe, /dev/zero or an empty
-// file of 4 TiB. hostfs.OpenUntrusted and similar functions are safe. Every other use is in openAllowed with its reason. The
-// system calls themselves are in hostfs, which needs no exceptions.
+// openers are functions that open or list any kind of file at a path, follow links and wait for pipes, or read without a bound. A
+// container can replace a file that the node reads by a link to another pod's log, a pipe, /dev/zero or an empty file of 4 TiB.
+// hostfs.OpenUntrusted and similar functions are safe. Every other use is in openAllowed with its reason. The system calls
+// themselves are in hostfs, which needs no exceptions.
 var openers = map[string][]string{
 	"os":                    {"ReadFile", "Open", "OpenFile", "Create", "WriteFile", "ReadDir", "OpenRoot", "OpenInRoot", "DirFS", "CopyFS", "Truncate"},
 	"io":                    {"ReadAll"},
@@ -32,8 +32,8 @@ type opening struct {
 	call  string // for example os.OpenFile
 }
 
-// openings returns the uses of openers in a file: calls, and functions that are passed as values. io.ReadAll of a bounded
-// reader is not one.
+// openings returns the uses of openers in a file: calls, and functions that are passed as values. io.ReadAll of a bounded reader
+// does not count.
 func openings(path string, file *ast.File) (found []opening) {
 	names := map[string]string{} // the names of imported packages in this file
 	for _, imp := range file.Imports {
@@ -96,7 +96,7 @@ func declName(d ast.Decl) string {
 	return exprName(t) + "." + fn.Name.Name
 }
 
-// judge compares the uses with the exceptions. An exception without a use is a problem too.
+// judge compares the uses with the exceptions and returns the problems. An exception without a use is a problem too.
 func judge(found []opening, allowed map[opening]string) (problems []string) {
 	used := map[opening]bool{}
 	for _, o := range found {
@@ -144,7 +144,7 @@ func TestFilesOfContainersAreOpenedByTheHelper(t *testing.T) {
 	}
 }
 
-// The test above finds planted uses in every form.
+// The check finds planted uses of openers in every form.
 func TestAPlantedOpenIsFound(t *testing.T) {
 	t.Parallel()
 	const source = `package volume

@@ -37,7 +37,7 @@ func TestPublicAPINamesNoInternalType(t *testing.T) {
 	}
 }
 
-// The test above finds each way in which a type can leak.
+// The check finds each way in which an internal type can leak.
 func TestLeaksAreFound(t *testing.T) {
 	t.Parallel()
 	pkg, err := compiledPackages(t, module+"/internal/proof/archtest/testdata/leaky").Import(module + "/internal/proof/archtest/testdata/leaky")
@@ -121,7 +121,7 @@ func (l *leakSearch) named(name string, n *types.Named) {
 				l.check(name+"."+f.Name(), f.Type())
 			}
 		}
-	case *types.Interface: // the methods of an interface are those of the type
+	case *types.Interface: // the methods of an interface are checked with its type
 	default:
 		l.check(name, u)
 	}

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// said maps each reason to the places where the agent uses it. It also has "const " with the name of a constant that is a
-// reason, and "use " with any used name.
+// said maps each reason to the positions in the code where the agent uses it. It also has "const " with the name of a constant
+// that is a reason, and "use " with any used name.
 type said map[string][]string
 
 // TestReasons checks that the table has each reason that the agent uses, and that the agent uses each reason of the table.

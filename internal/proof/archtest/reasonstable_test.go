@@ -1,6 +1,6 @@
 package archtest
 
-// These are the places of reasons.
+// These are the kinds of objects and fields in which a reason appears.
 const (
 	inPodEvent      = "Events of pods"
 	inNodeEvent     = "Events of nodes"
@@ -12,7 +12,7 @@ const (
 	inAction        = "Failed actions, in the timeline of a pod"
 )
 
-// reason is a word that tools may search for.
+// reason is a word in the API that tools may search for.
 type reason struct {
 	name, in string
 	own      bool   // upstream's kubelet has no such reason
@@ -44,9 +44,9 @@ var reasons = []reason{
 	{name: "ResizeDeferred", in: inPodEvent}, {name: "ResizeInfeasible", in: inPodEvent}, {name: "ResizeStarted", in: inPodEvent},
 	{name: "ResizeCompleted", in: inPodEvent}, {name: "ResizeError", in: inPodEvent},
 	{name: "ExceededGracePeriod", in: inPodEvent, not: "a stop that does not end is tried again, and FailedKillPod says why"},
-	{name: "FailedSync", in: inPodEvent, not: "a pod that cannot be inspected is told by PodInspectionHangs of its node"},
+	{name: "FailedSync", in: inPodEvent, not: "the event PodInspectionHangs of the node reports a pod that cannot be inspected"},
 	{name: "FailedPodSandBoxStatus", in: inPodEvent, not: "the status of a sandbox comes with the inspection of its pod"},
-	{name: "FailedValidation", in: inPodEvent, not: "a manifest that cannot be used is told by InvalidStaticPod of the node"},
+	{name: "FailedValidation", in: inPodEvent, not: "the event InvalidStaticPod of the node reports a manifest that cannot be used"},
 	{name: "FailedAttachVolume", in: inPodEvent, not: noAttach}, {name: "SuccessfulAttachVolume", in: inPodEvent, not: noAttach},
 	{name: "SuccessfulMountVolume", in: inPodEvent, not: noAttach}, {name: "FailedMapVolume", in: inPodEvent, not: noAttach},
 	{name: "AlreadyMountedVolume", in: inPodEvent, not: noAttach}, {name: "FailedMountOnFilesystemMismatch", in: inPodEvent, not: noAttach},
@@ -68,12 +68,15 @@ var reasons = []reason{
 	{name: "CheckLimitsForResolvConf", in: inNodeEvent}, {name: "MissingClusterDNS", in: inNodeEvent},
 	{name: "CgroupV1", in: inNodeEvent}, {name: "PossibleMemoryBackedVolumesOnDisk", in: inNodeEvent, when: "with the first such volume"},
 	{name: "InvalidStaticPod", in: inNodeEvent, own: true, when: "a manifest that cannot be used; upstream only logs it"},
+	{name: "ConfigurationChanged", in: inNodeEvent, own: true, when: "fields of the configuration have new values while the agent runs; upstream reads its configuration at its start only"},
+	{name: "ConfigurationNeedsRestart", in: inNodeEvent, own: true, when: "fields of the configuration were changed and keep their values until the agent is restarted"},
+	{name: "InvalidConfiguration", in: inNodeEvent, own: true, when: "the changed configuration is not valid; the one in effect stays"},
 	{name: "PodInspectionHangs", in: inNodeEvent, own: true, when: "the runtime does not answer for one pod"},
 	{name: "ProbesLate", in: inNodeEvent, own: true, when: "the machine is too slow for the periods of its probes"},
 	{name: "KubeletSetupFailed", in: inNodeEvent, not: "an agent that cannot start ends with an error that names the setting"},
 	{name: "Shutdown", in: inNodeEvent, when: "a shutdown of the machine begins or is cancelled"},
 	{name: "EvictionThresholdMet", in: inNodeEvent},
-	{name: "SystemOOM", in: inNodeEvent, when: "the kernel's log tells that it killed a process because the machine ran out of memory"},
+	{name: "SystemOOM", in: inNodeEvent, when: "the kernel's log says that it killed a process because the machine ran out of memory"},
 	{name: "ContainerGCFailed", in: inNodeEvent, not: "a removal that fails is tried again and stands in the pod's timeline"},
 	{name: "ImageGCFailed", in: inNodeEvent}, {name: "FreeDiskSpaceFailed", in: inNodeEvent},
 	{name: "InvalidDiskCapacity", in: inNodeEvent}, {name: "InvalidImageID", in: inNodeEvent, not: noImageID},
@@ -124,6 +127,4 @@ var reasons = []reason{
 }
 
 // noReasons look like reasons but are not.
-var noReasons = map[string]bool{
-	"OutOfExtendedResources": true, // a label of a metric
-}
+var noReasons = map[string]bool{}

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/security.md")
 
-// Each row of the tables names an existing test, or has no test and a reason.
+// Each entry of the tables names an existing test, or has no test and a reason.
 func TestEveryHoleHasItsTest(t *testing.T) {
 	t.Parallel()
 	cve := regexp.MustCompile(`CVE-\d{4}-\d+`)

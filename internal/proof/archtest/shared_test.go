@@ -38,7 +38,7 @@ func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	}
 }
 
-// The check finds such functions.
+// The check finds functions that return a pointer into guarded data.
 func TestPointerToSharedStateIsSeen(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]int{

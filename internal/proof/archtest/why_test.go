@@ -14,7 +14,7 @@ import (
 
 var whyName = regexp.MustCompile(`^(Why|Why[A-Z].*)$`)
 
-// isWhy reports whether an expression is named as a reason for people is: x.Why, decide.WhyLiveness, WhyLiveness.
+// isWhy reports whether an expression has the name of a reason for people, for example x.Why, decide.WhyLiveness or WhyLiveness.
 func isWhy(e ast.Expr) bool {
 	switch x := e.(type) {
 	case *ast.SelectorExpr:
@@ -52,8 +52,8 @@ func decidesByWhy(fset *token.FileSet, f *ast.File) []string {
 	return found
 }
 
-// Nothing decides by a Why: it is text for people, and whoever rewords one must not change what the agent does. A pod.Cause
-// or another typed value decides.
+// No code decides by a Why, because a Why is text for people: a new wording must not change what the agent does. Code decides by
+// a pod.Cause or another typed value.
 func TestNothingDecidesByWhy(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Secret is the content of the targets of Things' links. It must not leak.
+// Secret is the content of the files to which the links of Things lead. No test may get to read it through a link.
 const Secret = "2026-01-02T03:04:05Z stdout F the secret of another pod\n"
 
 // Thing is a directory entry that is not a regular file.
@@ -22,7 +22,7 @@ type Thing struct {
 	Plant func(t testing.TB, path string)
 }
 
-// Things returns what a container may put in the place of a file.
+// Things returns everything by which a container may replace a file.
 func Things() []Thing {
 	return []Thing{
 		{"link", func(t testing.TB, path string) {

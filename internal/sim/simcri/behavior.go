@@ -12,11 +12,11 @@ const (
 	AnnotationExitCode     = "wherry.dev/sim-exit-code"     // with this code (alone: at once)
 	AnnotationExitReason   = "wherry.dev/sim-exit-reason"   // the reason of the end, for example OOMKilled
 	AnnotationMessage      = "wherry.dev/sim-message"       // the termination message
-	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit so; later ones run until they are stopped
+	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit like this; later ones run until they are stopped
 	AnnotationStopAfter    = "wherry.dev/sim-stop-after"    // time from the stop signal to the exit; "never": it runs until it is killed
 	AnnotationStartError   = "wherry.dev/sim-start-error"   // StartContainer fails with this message
-	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // until then, commands in the container and requests to it fail
-	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // from then on, commands in the container and requests to it fail
+	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // until this time has passed, commands in the container and requests to it fail
+	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // after this time, commands in the container and requests to it fail
 	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
 	AnnotationMemoryGrows  = "wherry.dev/sim-memory-grows"  // bytes by which the working set grows in each second that it runs
@@ -65,7 +65,7 @@ func (r *Runtime) info(c *container) ContainerInfo {
 	return info
 }
 
-// note returns the value of a pod's annotation for this container.
+// note returns the value of the annotation that applies to this container.
 func (c *container) note(name string) (string, bool) {
 	if len(c.sb.annotations) == 0 {
 		return "", false
@@ -86,7 +86,7 @@ func (c *container) duration(name string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// behavior returns the container's behaviour. Invalid values count as absent. Called with the lock held.
+// behavior returns the container's behaviour. Invalid values count as absent. It is called with the lock held.
 func (r *Runtime) behavior(c *container) Behavior {
 	if r.cfg.Behave != nil {
 		if b, ok := r.cfg.Behave(r.info(c)); ok {

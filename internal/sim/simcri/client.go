@@ -169,13 +169,13 @@ func (c *runtimeClient) GetContainerEvents(ctx context.Context, _ *runtimeapi.Ge
 	return &clientStream[runtimeapi.ContainerEventResponse]{ctx: ctx, recv: func(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 		e, err := sub.next(ctx)
 		if err != nil {
-			leave() // the caller does not read a stream that has ended
+			leave() // the caller no longer reads a stream that has ended
 		}
 		return e, err
 	}}, nil
 }
 
-// These calls return the lists as streams: one answer in process, several over gRPC so that none is too large.
+// These calls return lists as streams. In process a list is one answer; over gRPC it is several, so that none is too large.
 
 // perAnswer is how many items one answer of a streamed list has.
 const perAnswer = 500

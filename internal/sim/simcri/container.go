@@ -17,7 +17,7 @@ import (
 //
 //	created ──► running ──► exited      (removed from any of them)
 type container struct {
-	due.Place // its place in the heap: when its state changes next
+	due.Place // its position in the heap: when its state changes next
 
 	id, name    string
 	sb          *sandbox
@@ -47,7 +47,7 @@ type container struct {
 	waiters []chan struct{}
 }
 
-// exit is the result of a process that ends.
+// exit describes how a process ends.
 type exit struct {
 	code            int32
 	reason, message string
@@ -88,7 +88,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 	return leave(ctx, f, &runtimeapi.CreateContainerResponse{ContainerId: id})
 }
 
-// makeContainer adds the container. Called with the lock held.
+// makeContainer adds the container. The caller holds the lock.
 func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.ContainerConfig) error {
 	if r.sandboxes[s.id] == nil || s.stopped {
 		return status.Errorf(codes.Unknown, "sandbox container %q is not running", s.id)
@@ -121,7 +121,7 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	return nil
 }
 
-// checkImageMount rejects an invalid mount of an image. Called with the lock held.
+// checkImageMount rejects an invalid mount of an image. The caller holds the lock.
 func (r *Runtime) checkImageMount(m *runtimeapi.Mount) error {
 	switch {
 	case m.GetImage() == nil:
@@ -168,7 +168,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *runtimeapi.StartConta
 	return leave(ctx, f, &runtimeapi.StartContainerResponse{})
 }
 
-// start starts a container. Called with the lock held.
+// start starts a container. The caller holds the lock.
 func (r *Runtime) start(id string) error {
 	c := find(r.containers, id)
 	switch {
@@ -207,7 +207,7 @@ func (r *Runtime) start(id string) error {
 	return nil
 }
 
-// plan puts c in the heap at the time of its next change. Called with the lock held.
+// plan puts c in the heap at the time of its next change. The caller holds the lock.
 func (r *Runtime) plan(c *container) {
 	next := c.endsAt
 	if at := r.nextOutput(c); !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -224,7 +224,7 @@ func (r *Runtime) nextOutput(c *container) time.Time {
 	return time.Unix(0, c.started).Add(c.prog.steps[c.step].at + time.Duration(c.laps)*c.prog.period)
 }
 
-// advance performs the change of c that is due: output, or its exit. Called with the lock held.
+// advance performs the change of c that is due: output, or its exit. The caller holds the lock.
 func (r *Runtime) advance(c *container, now time.Time) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
@@ -244,7 +244,7 @@ func (r *Runtime) advance(c *container, now time.Time) {
 	r.plan(c)
 }
 
-// exit ends the process of a container, if it runs. Called with the lock held.
+// exit ends the process of a container, if it runs. The caller holds the lock.
 func (r *Runtime) exit(c *container, how exit, now time.Time) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
@@ -320,7 +320,7 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 	return leave(ctx, f, &runtimeapi.StopContainerResponse{})
 }
 
-// signal sends the stop signal. Called with the lock held.
+// signal sends the stop signal. The caller holds the lock.
 func (r *Runtime) signal(c *container, now time.Time) {
 	if c.stopped {
 		return
@@ -355,7 +355,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, req *runtimeapi.RemoveCon
 	return leave(ctx, f, &runtimeapi.RemoveContainerResponse{})
 }
 
-// removeContainer removes a container. Called with the lock held.
+// removeContainer removes a container. The caller holds the lock.
 func (r *Runtime) removeContainer(c *container) {
 	r.at(c, time.Time{})
 	delete(r.containers, c.id)

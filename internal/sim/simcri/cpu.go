@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// processors are the CPUs that the work of a runtime shares. With more pieces of work than CPUs, each piece gets its share and
-// takes longer. The zero value has unlimited CPUs.
+// processors are the CPUs that the work of a runtime shares. If there are more pieces of work than CPUs, each piece gets an equal
+// share and takes longer. The zero value has unlimited CPUs.
 type processors struct {
 	count int
 

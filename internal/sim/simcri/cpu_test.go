@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Two pieces of work on two CPUs run at full speed, four take twice as long, and a canceled one makes room.
+// Two pieces of work on two CPUs run at full speed, four take twice as long, and after one is canceled the others run faster.
 func TestProcessorsAreShared(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

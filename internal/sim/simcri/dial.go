@@ -32,7 +32,7 @@ func (r *Runtime) DialContext(ctx context.Context, network, address string) (net
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connect to %s: connection refused", address)}
 	}
 	here, there := net.Pipe()
-	go func() { // ends when either side closes the connection
+	go func() { // ends when either side closes its connection
 		defer func() { _ = there.Close() }()
 		_ = r.answer(sb, there)
 	}()

@@ -1,5 +1,5 @@
-// Package simcri is a container runtime in memory: CRI v1 with sandboxes, containers, images, events, stats and streams, but no
-// processes. Simulated fleets and tests of the whole agent use it instead of containerd.
+// Package simcri is a container runtime in memory: CRI v1 with sandboxes, containers, images, events, statistics and streams, but
+// no processes. Simulated fleets and tests of the whole agent use it instead of containerd.
 //
 // Contract: it behaves like containerd. Package cricontract tests both; if they differ, simcri is wrong. It is called in
 // process (Clients: no gRPC and no copies, so requests and answers must not be modified after the call) or over gRPC (Serve),

@@ -77,7 +77,7 @@ func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResp
 	}
 }
 
-// emit sends an event to all subscribers. Called with the lock held, after the change.
+// emit sends an event to all subscribers. The caller holds the lock and has made the change.
 func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType) {
 	if len(r.subs) == 0 && r.cfg.Observe == nil {
 		return
@@ -121,7 +121,7 @@ func (r *Runtime) subscribe(ctx context.Context) (*subscription, func(), error) 
 	}, nil
 }
 
-// dropSubscribers ends all event streams. Called with the lock held.
+// dropSubscribers ends all event streams. The caller holds the lock.
 func (r *Runtime) dropSubscribers(err error) {
 	for _, s := range r.subs {
 		s.end(err)

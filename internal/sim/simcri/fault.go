@@ -74,7 +74,7 @@ func (r *Runtime) dropFault(p *Fault) {
 // target is the pod and the container of a call.
 type target struct{ pod, container string }
 
-// fault returns the fault for this call, or nil. Called with the lock held.
+// fault returns the fault for this call, or nil. The caller holds the lock.
 func (r *Runtime) fault(method string, t target) *Fault {
 	for _, f := range r.faults {
 		if (f.Method != method && (f.Method != "" || method == MethodEvent)) ||

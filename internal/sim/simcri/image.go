@@ -72,7 +72,7 @@ func canonical(name string) string {
 	return named.String()
 }
 
-// resolve returns the image with an ID or name, or nil. Called with the lock held.
+// resolve returns the image with an ID or name, or nil. The caller holds the lock.
 func (r *Runtime) resolve(name string) *image {
 	if i := r.images[name]; i != nil {
 		return i
@@ -86,7 +86,7 @@ func (r *Runtime) resolve(name string) *image {
 	return r.imageNames[canonical(name)]
 }
 
-// addImage makes an image present. Called with the lock held, or before r is shared.
+// addImage makes an image present. The caller holds the lock, or r is not shared yet.
 func (r *Runtime) addImage(name string, p Pull) *image {
 	full := canonical(name)
 	if i := r.imageNames[full]; i != nil {

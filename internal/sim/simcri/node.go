@@ -101,7 +101,7 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi
 	return leave(ctx, f, &runtimeapi.UpdatePodSandboxResourcesResponse{})
 }
 
-// amount returns the value of an annotation that is a number, or what it is without one.
+// amount returns the value of an annotation that is a number, or the value of without if the pod has no such annotation.
 func (c *container) amount(name string, without uint64) uint64 {
 	if v, ok := c.note(name); ok {
 		if n, err := strconv.ParseUint(v, 10, 64); err == nil {
@@ -122,18 +122,18 @@ func (c *container) ran(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, c.started))
 }
 
-// grown returns an amount that grows while the container runs.
+// grown returns an amount that grows while the container runs, by the annotations for its base and for its growth.
 func (c *container) grown(base, grows string, without uint64, now time.Time) uint64 {
 	return c.amount(base, without) + uint64(float64(c.amount(grows, 0))*c.ran(now).Seconds())
 }
 
-// layer returns the size of the container's writable layer in bytes. It stays when the container ends.
+// layer returns the size of the container's writable layer in bytes. When the container has ended, the size stays.
 func (c *container) layer(now time.Time) uint64 {
 	return c.grown(AnnotationDisk, AnnotationDiskGrows, 8<<10, now)
 }
 
-// Used returns what the containers use of the simulated machine: the memory of those that run, and the disk space of images and
-// writable layers, in bytes, and how many processes there are.
+// Used returns the resources of the simulated machine that are in use: the memory of running containers and the disk space of
+// images and writable layers, in bytes, and the number of processes.
 func (r *Runtime) Used() (memory, disk, processes int64) {
 	now := time.Now()
 	r.mu.Lock()
@@ -151,7 +151,7 @@ func (r *Runtime) Used() (memory, disk, processes int64) {
 	return memory, disk, processes
 }
 
-// usage returns the simulated usage of a container: cores and bytes. Called with the lock held.
+// usage returns the simulated usage of a container: cores and bytes. The caller holds the lock.
 func (c *container) usage(now time.Time) (cores float64, memory uint64) {
 	cores, memory = 0.001, c.grown(AnnotationMemory, AnnotationMemoryGrows, 10<<20, now)
 	if v, ok := c.note(AnnotationCPU); ok {
@@ -167,7 +167,7 @@ func (c *container) usage(now time.Time) (cores float64, memory uint64) {
 
 func u64(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// stats returns the usage of a container. Called with the lock held.
+// stats returns the usage of a container. The caller holds the lock.
 func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats {
 	cores, memory := c.usage(now)
 	ran := c.ran(now)
@@ -233,7 +233,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, req *runtimeapi.ListCo
 	return leave(ctx, f, resp)
 }
 
-// podStats returns the usage of a sandbox. Called with the lock held.
+// podStats returns the usage of a sandbox. The caller holds the lock.
 func (r *Runtime) podStats(s *sandbox, now time.Time) *runtimeapi.PodSandboxStats {
 	linux := &runtimeapi.LinuxPodSandboxStats{
 		Network: &runtimeapi.NetworkUsage{Timestamp: now.UnixNano(), DefaultInterface: &runtimeapi.NetworkInterfaceUsage{
@@ -298,7 +298,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *runtimeapi.ListP
 	return leave(ctx, f, resp)
 }
 
-// ListMetricDescriptors returns no metrics: simcri has none of its own.
+// ListMetricDescriptors returns no metrics, because simcri has none of its own.
 func (r *Runtime) ListMetricDescriptors(ctx context.Context, _ *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	f, err := r.enter(ctx, "ListMetricDescriptors", nil)
 	if err != nil {

@@ -76,7 +76,7 @@ func (p *parser) endWord() {
 func (p *parser) endCommand(op string) {
 	p.endWord()
 	for len(p.cur.words) > 0 && strings.Contains(" do then else { ( ", " "+p.cur.words[0].text+" ") {
-		p.cur.words = p.cur.words[1:] // the rest is a command of its own
+		p.cur.words = p.cur.words[1:] // the remaining words are a command of their own
 	}
 	p.cur.op = op
 	p.out = append(p.out, p.cur)

@@ -160,7 +160,7 @@ func (r *Runtime) AllCalls() map[string]int {
 	return maps.Clone(r.calls)
 }
 
-// newID derives an ID of 64 hexadecimal digits. Called with the lock held.
+// newID derives an ID of 64 hexadecimal digits. The caller holds the lock.
 func (r *Runtime) newID(name string, now time.Time) string {
 	for {
 		sum := r.derive("id", name, now.UnixNano(), int64(r.serial))
@@ -188,7 +188,7 @@ func (r *Runtime) chance(what, name string, n int64) float64 {
 	return float64(binary.LittleEndian.Uint64(sum[:])>>11) / (1 << 53)
 }
 
-// reserve holds a name for an ID. Called with the lock held.
+// reserve holds a name for an ID. The caller holds the lock.
 func (r *Runtime) reserve(name, id string) error {
 	if by, ok := r.names[name]; ok {
 		return status.Errorf(codes.Unknown, "failed to reserve name %q: name %q is reserved for %q", name, name, by)
@@ -225,7 +225,7 @@ func errInvalid(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf(format, args...))
 }
 
-// at sets when fire next looks at c; the zero time removes c from the heap. Called with the lock held.
+// at sets the time of the next change of c; the zero time removes c from the heap. The caller holds the lock.
 func (r *Runtime) at(c *container, at time.Time) {
 	if at.IsZero() {
 		r.timers.Remove(c)
@@ -235,7 +235,7 @@ func (r *Runtime) at(c *container, at time.Time) {
 	r.arm()
 }
 
-// arm sets the timer to the first time of the heap. Called with the lock held.
+// arm sets the timer to the first time of the heap. The caller holds the lock.
 func (r *Runtime) arm() {
 	first, ok := r.timers.First()
 	if r.closed || !ok {

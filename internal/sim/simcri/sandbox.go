@@ -99,7 +99,7 @@ func checkUserns(u *runtimeapi.UserNamespace) error {
 	return nil
 }
 
-// makeSandbox adds the sandbox. Called with the lock held.
+// makeSandbox adds the sandbox. The caller holds the lock.
 func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig, handler string) error {
 	if handler != "" && !slices.Contains(r.cfg.RuntimeHandlers, handler) {
 		return status.Errorf(codes.Unknown, "unable to get OCI runtime for sandbox %q: no runtime for %q is configured", id, handler)
@@ -131,7 +131,7 @@ func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig,
 	return nil
 }
 
-// releaseLater frees a name after a failed creation. Called with the lock held.
+// releaseLater frees a name after a failed creation. The caller holds the lock.
 func (r *Runtime) releaseLater(name string, after time.Duration) {
 	if after < 0 {
 		return
@@ -157,10 +157,10 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSan
 	return leave(ctx, f, &runtimeapi.StopPodSandboxResponse{})
 }
 
-// killed is the exit of a process that SIGKILL ended.
+// killed is the exit of a process that was ended by SIGKILL.
 var killed = exit{code: 137}
 
-// stopSandbox ends all containers of a sandbox at once. Called with the lock held.
+// stopSandbox ends all containers of a sandbox at once. The caller holds the lock.
 func (r *Runtime) stopSandbox(s *sandbox, how exit) {
 	now := time.Now()
 	for _, c := range s.containers {
@@ -232,7 +232,7 @@ func ranges(prefixes []netip.Prefix) []addresses {
 }
 
 // allocate returns one address of each range. It skips the first two of a range (network and gateway) and the last of an IPv4
-// range (broadcast). Called with the lock held.
+// range (broadcast). The caller holds the lock.
 func (r *Runtime) allocate() ([]netip.Addr, error) {
 	var out []netip.Addr
 	for i := range r.cidrs {

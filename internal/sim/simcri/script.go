@@ -17,7 +17,7 @@ type program struct {
 	code        int32
 	message     string // the content of the termination message file
 	forever     bool
-	ignoresStop bool // "SIGTERM has no effect on the first process of a container unless it handles it"
+	ignoresStop bool // SIGTERM has no effect on the first process of a container unless the process handles it
 	readsStdin  bool // cat without a file
 	unknown     bool // it ran a command that the simple shell does not have
 	// A loop repeats the steps from loopFrom on, once per period.
@@ -138,11 +138,11 @@ func (s *shell) command(words []string, to redirect) {
 		s.write(now+"\n", to)
 	case "break", "continue", "kill":
 	case "tail", "wait", "yes", "top", "pause":
-		s.forever(s.main && name != "pause" && name != "top") // these two handle signals
+		s.forever(s.main && name != "pause" && name != "top") // other commands do not handle SIGTERM
 	default:
 		s.p.unknown = true
 		if s.main {
-			s.forever(false) // a server, which handles signals
+			s.forever(false) // counts as a server, which handles SIGTERM
 		}
 	}
 }
@@ -297,7 +297,7 @@ func (s *shell) loop(head []string, body []simple) {
 	}
 	s.p.loopFrom, s.p.period = from, s.p.took-began
 	if s.p.period < 100*time.Millisecond {
-		s.p.period = time.Second // a loop without a sleep
+		s.p.period = time.Second // a loop without a sleep runs once per second
 	}
 	s.forever(s.main)
 }

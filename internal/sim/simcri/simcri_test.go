@@ -177,7 +177,7 @@ func TestFaults(t *testing.T) {
 			code  codes.Code
 			took  time.Duration
 			made  int
-			again codes.Code // the code of the same call right afterwards
+			again codes.Code // the code of the same call when it is repeated at once
 		}{
 			{"refuse", simcri.Fault{Method: "RunPodSandbox", Err: status.Error(codes.Internal, "no")}, codes.Internal, 0, 0, codes.OK},
 			{"hang", simcri.Fault{Method: "RunPodSandbox", Effect: simcri.Hang}, codes.DeadlineExceeded, time.Minute, 0, codes.OK},

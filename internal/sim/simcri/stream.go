@@ -102,7 +102,7 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 		_, _ = errOut.Write(c.stderr)
 		return exitError(c.code)
 	}
-	if in != nil && len(cmd) == 1 && c.prog.unknown { // sh without arguments
+	if in != nil && len(cmd) == 1 && c.prog.unknown { // a shell without arguments
 		return s.interactive(id, in, out, tty)
 	}
 	began := time.Now()

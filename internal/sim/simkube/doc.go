@@ -2,8 +2,8 @@
 // http.RoundTripper for client-go's real clientset (without a socket, so that it works inside synctest bubbles), and an
 // http.Handler.
 //
-// Contract: its answers are those of a real API server; contract_test.go runs the same tests against both. It refuses requests
-// that it does not support with an error (405, 406, 415) and never pretends. It reads JSON and protobuf, and answers in JSON.
+// Contract: its answers are those of a real API server; contract_test.go runs the same tests against both. It answers requests
+// that it does not support with an error (405, 406, 415). It reads JSON and protobuf, and answers in JSON.
 //
 // Served: pods with status, ephemeralcontainers, resize and token-bound service accounts, nodes, leases, config maps, secrets,
 // services, namespaces, service accounts, events, runtime classes, token and access reviews. Verbs: create, get, list, watch
@@ -14,6 +14,6 @@
 //
 //   - One resource version counts every change of every object, as in etcd. A stored object is never modified.
 //   - A watch delivers every change after its version once and in order, or ends.
-//   - There is no goroutine: the reader of a watch does its work. Only package time is read.
+//   - There is no goroutine: the work of a watch is done in the reads of its client. It reads the time only from package time.
 //   - All random values (UIDs) come from Config.Seed.
 package simkube

@@ -115,7 +115,7 @@ func (k *Kube) CutWatches() {
 	k.cut(io.ErrUnexpectedEOF)
 }
 
-// cut breaks all open watches. Called with the lock held.
+// cut breaks all open watches. The caller holds the lock.
 func (k *Kube) cut(err error) {
 	for s := range k.watches {
 		s.end(err)

@@ -33,7 +33,7 @@ type Config struct {
 	// TokenVolumes adds the volume with a service account token to every pod, as API servers do.
 	TokenVolumes bool
 	// OnChange is called for each change, in order and with the lock held: it must not call back. old is nil for Added. For
-	// Deleted both are the last state.
+	// Deleted, old and obj are both the last state.
 	OnChange func(typ watch.EventType, old, obj runtime.Object)
 	// OnRequest is called for each answered request, concurrently.
 	OnRequest func(Request)
@@ -97,13 +97,13 @@ func (k *Kube) addNamespace(name string) {
 	k.fillNamespace(name)
 }
 
-// fillNamespace adds the objects that controllers create. Called with the lock held.
+// fillNamespace adds the objects that controllers create. The caller holds the lock.
 func (k *Kube) fillNamespace(name string) {
 	k.add("v1/serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	k.add("v1/configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "simulated"}})
 }
 
-// add stores a valid object. Called with the lock held.
+// add stores a valid object. The caller holds the lock.
 func (k *Kube) add(which string, obj runtime.Object) {
 	kd := k.kinds[which]
 	k.prepareCreate(kd, obj)
@@ -120,7 +120,7 @@ func (k *Kube) RESTConfig(agent string) *rest.Config {
 	return &rest.Config{Host: "http://simkube", Transport: k, UserAgent: agent, QPS: -1}
 }
 
-// uid derives a new UID. Called with the lock held.
+// uid derives a new UID. The caller holds the lock.
 func (k *Kube) uid() types.UID {
 	k.serial++
 	buf := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, k.cfg.Seed), k.serial)
@@ -186,7 +186,7 @@ func (k *Kube) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.Flush()
 		}
 	}
-	flush() // the client must see that the watch has begun, although there is no event yet
+	flush() // so that the client sees that the watch has begun, although there is no event yet
 	buf := make([]byte, 32<<10)
 	for err == nil {
 		var n int

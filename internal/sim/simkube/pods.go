@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// defaultPod sets the defaults of an API server that a node agent relies on.
+// defaultPod sets those defaults of an API server on which a node agent relies.
 func (k *Kube) defaultPod(p *v1.Pod) {
 	s := &p.Spec
 	setDefault(&s.RestartPolicy, v1.RestartPolicyAlways)

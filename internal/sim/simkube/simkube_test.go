@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// The same rules hold over a socket.
+// The rules of the contract also hold over a socket.
 func TestServesHTTP(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(New(Config{}))

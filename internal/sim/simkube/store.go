@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// object is one stored state of an object. It is never modified.
+// object is one stored version of an API object. It is never modified.
 type object struct {
 	obj  runtime.Object
 	meta metav1.Object
@@ -28,7 +28,7 @@ type object struct {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// commit stores a state under the next version and passes it to the watches. A nil obj deletes old. Called with the lock held.
+// commit stores a state under the next version and passes it to the watches. A nil obj deletes old. The caller holds the lock.
 func (k *Kube) commit(kd *kind, old *object, obj runtime.Object) *object {
 	k.rv++
 	typ, o := watch.Modified, &object{obj: obj, rv: k.rv}
@@ -76,7 +76,7 @@ func (k *Kube) Compact() {
 	k.log, k.oldest = nil, k.rv
 }
 
-// find returns an object. It returns a conflict if the request has another UID. Called with the lock held.
+// find returns an object. It returns a conflict if the request has another UID. The caller holds the lock.
 func (k *Kube) find(kd *kind, req *request) (*object, error) {
 	if o := kd.objects[key(req.namespace, req.name)]; o != nil {
 		return o, nil
@@ -155,7 +155,7 @@ func fieldsOf(obj runtime.Object) fields.Set {
 	return f
 }
 
-// selected returns the objects that match, sorted by name. Called with the lock held.
+// selected returns the objects that match, sorted by name. The caller holds the lock.
 func selected(kd *kind, s *selector) []*object {
 	var out []*object
 	for _, o := range kd.objects {

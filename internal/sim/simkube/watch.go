@@ -37,8 +37,8 @@ type subscription struct {
 
 	mu     sync.Mutex
 	frames []frame
-	rest   []byte // the rest of a frame that was read in part
-	err    error  // returned after the frames
+	rest   []byte // the rest of a frame that was read only in part
+	err    error  // Read returns it after the frames
 	mark   time.Time
 	wake   chan struct{} // capacity 1
 }

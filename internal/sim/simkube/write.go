@@ -62,7 +62,7 @@ func (k *Kube) create(kd *kind, req *request, body []byte) (answer, error) {
 	return raw(http.StatusCreated, o.json), nil
 }
 
-// check performs the few validations that there are. Called with the lock held.
+// check performs the few validations that simkube has. The caller holds the lock.
 func (k *Kube) check(kd *kind, obj runtime.Object) error {
 	m := metaOf(obj)
 	if kd.namespaced && k.kinds["v1/namespaces"].objects[key("", m.GetNamespace())] == nil {
@@ -94,7 +94,7 @@ func (k *Kube) check(kd *kind, obj runtime.Object) error {
 	return nil
 }
 
-// prepareCreate sets the fields that the server sets. Called with the lock held.
+// prepareCreate sets the fields that the server sets. The caller holds the lock.
 func (k *Kube) prepareCreate(kd *kind, obj runtime.Object) {
 	m := metaOf(obj)
 	m.SetUID(k.uid())
@@ -311,7 +311,7 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 		grace = graceOf(p, opts.GracePeriodSeconds)
 	}
 	if grace == 0 && len(old.meta.GetFinalizers()) == 0 {
-		if kd.resource == "pods" && ending(metaOf(obj), 0) { // watches see this state for a moment, without a grace period left
+		if kd.resource == "pods" && ending(metaOf(obj), 0) { // watches first see the pod with a grace period of 0, and then its removal
 			old = k.commit(kd, old, obj)
 		}
 		o := k.commit(kd, old, nil)

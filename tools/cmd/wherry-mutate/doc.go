@@ -19,9 +19,9 @@
 //	1, 2, 10     a number is one more, a time.Duration a second more
 //	+ - *        a - b, a + b, a + b
 //	min, max     the other one
-//	return       nought in place of each result
-//	T{k: v}      nought in place of v
-//	a table      each constant in a row of a package variable: another value of its enumeration, or nought
+//	return       zero in place of each result
+//	T{k: v}      zero in place of v
+//	a table      each constant in an entry of a package variable: another value of its enumeration, or zero
 //	x = y, f(),  the statement is left out (also x++, return in mid-function, continue, break)
 //	x += y
 package main

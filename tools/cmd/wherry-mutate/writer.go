@@ -251,7 +251,7 @@ func (w *writer) fields(n *ast.CompositeLit) {
 	}
 }
 
-// tables changes the rows of package variables, such as a table of rules.
+// tables changes the entries of package variables, such as a table of rules.
 func (w *writer) tables(d *ast.GenDecl) {
 	if d.Tok != token.VAR {
 		return
@@ -271,8 +271,8 @@ func (w *writer) tables(d *ast.GenDecl) {
 	}
 }
 
-// row makes mutants of each constant in a struct literal: a constant of an enumeration becomes every other constant of its type, any
-// other value becomes zero.
+// row adds mutants of each constant in a struct literal: a constant of an enumeration becomes every other constant of its type,
+// any other value becomes zero.
 func (w *writer) row(n *ast.CompositeLit) {
 	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
 	if !ok {

@@ -4,8 +4,8 @@
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
 //	nc   [-utvzN] [-w SECONDS] HOST PORT
 //	nmeter [-d0] %3t: the time of day, once
-//	sh   busybox', but for `sh -c env`, since Debian's drops names such as data-1 from the environment, and for nc in the
-//	     script of -c: Debian's prefers an nc of its own, which knows no UDP
+//	sh   busybox's sh, except for `sh -c env`, because Debian's sh drops names such as data-1 from the environment, and for nc in
+//	     the script of -c, because Debian's sh prefers its own nc, which does not support UDP
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	os.Exit(code)
 }
 
-// options splits arguments into flags and the rest. valued are the flags that take a value. Several one-letter flags may be
+// options splits arguments into flags and the rest. valued has the flags that take a value. Several one-letter flags may be
 // written together.
 func options(args []string, valued string) (flags map[string][]string, rest []string) {
 	flags = map[string][]string{}

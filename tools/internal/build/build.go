@@ -30,7 +30,8 @@ type Target struct {
 	OnDemand bool
 }
 
-// These are the versions of programs that go.mod files do not have in a form that can be linked in.
+// These are versions for -ldflags: the go.mod files have the versions of these programs, but not in a form that the linker can
+// use.
 const (
 	kubernetesVersion = "v1.36.3"
 	containerdVersion = "v2.4.2"
@@ -48,10 +49,10 @@ func Targets() []Target {
 	static := []string{"CGO_ENABLED=0"}
 	return []Target{
 		{Name: "wherry", Module: ".", Env: static, Makes: []string{"wherry"},
-			// Without the tag, grpc's request traces bring in html/template, whose calls of methods by name make the linker
-			// keep every exported method of every type: 19 of 55 MB.
-			// No -buildmode=pie: without cgo the Go linker then makes a program that needs ld-linux.so on the node and is 10.6
-			// % larger (30.8 MB instead of 27.9). Random addresses protect against memory errors, which are rare in Go.
+			// Without the tag, grpc's request traces bring in html/template, whose calls of methods by name make the linker keep
+			// every exported method of every type: 19 of 55 MB. No -buildmode=pie: without cgo the Go linker then makes a program
+			// that needs ld-linux.so on the node and is 10.6 % larger (30.8 MB instead of 27.9). The random addresses of PIE
+			// protect against memory errors, which are rare in Go.
 			Args: []string{"build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", "{bin}/wherry", "./cmd/wherry"}},
 		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/wherry-controlplane", "./cmd/wherry-controlplane"}},
@@ -147,7 +148,8 @@ func Images(ctx context.Context, checkout string) (string, error) {
 	return archive, writeArchive(archive, set)
 }
 
-// DNSImage makes bin/coredns.tar: the image of the cluster's DNS server, of the target CoreDNS. One that is newer than its program stays.
+// DNSImage makes bin/coredns.tar, the image of the cluster's DNS server, from the target CoreDNS. An image that is newer than the
+// program is not made again.
 func DNSImage(checkout string) (string, error) {
 	program, archive := filepath.Join(checkout, "bin", "images", "coredns"), filepath.Join(checkout, "bin", "coredns.tar")
 	source, err := os.Stat(program)

@@ -33,7 +33,7 @@ func Unavailable() map[string]string {
 	}
 }
 
-// programs reads the programs of the images, below bin/ and bin/conformance/.
+// programs reads the programs for the images from bin/ and bin/conformance/.
 type programs struct{ bin string }
 
 func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {

@@ -24,7 +24,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Options of a run.
+// Options configure a run.
 type Options struct {
 	Checkout string
 	Suite    string // SuiteCluster (also if empty) or SuiteNode
@@ -124,7 +124,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// End the rest of a killed run.
+	// End what is left of a killed run.
 	if err := env.Down(ctx); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr e
 	return err
 }
 
-// Down ends the rest of a killed run.
+// Down ends what is left of a killed run.
 func Down(ctx context.Context, o Options) error {
 	env, err := o.environment("")
 	if err != nil {
@@ -249,7 +249,7 @@ func (o Options) environment(archive string) (*dev.Env, error) {
 	})
 }
 
-// roomFlags return flags with which the node does not evict pods or remove images because other programs fill the machine's
+// roomFlags returns flags with which the node does not evict pods or remove images because other programs fill the machine's
 // disk: builds sometimes fill more than the default 85 %. Both node agents accept them.
 func roomFlags() []string {
 	return []string{
@@ -351,7 +351,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 	if o.Node == "kubelet" {
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole || o.Suite == SuiteNode && !o.Retry { // the lists of the node suite have no part that is maintained by hand
+	if o.Whole || o.Suite == SuiteNode && !o.Retry { // the lists of the node suite are generated completely
 		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -22,10 +22,10 @@ const (
 // RuntimeDebian is Debian's containerd: it has no container events.
 const RuntimeDebian = "debian"
 
-// suite has the differences between them.
+// suite has the differences between the suites.
 type suite struct {
-	program string // below bin/conformance; also the name of the build target
-	title   string // ginkgo's name of the suite, with which names of tests begin
+	program string // program below bin/conformance; also the name of the build target
+	title   string // ginkgo's name of the suite, which is a prefix of the names of its tests
 	target  string // the target of make
 	lists   string // the prefix of its files in conformance/
 	// skip matches the tests that are left out unless Focus or List names them.
@@ -126,7 +126,7 @@ func (o Options) account(ctx context.Context, env *dev.Env) (host, token string,
 	_, berr := kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", "--serviceaccount=kube-system:"+name)
 	token, terr := kubectl("create", "token", "-n", "kube-system", name, "--duration=8h")
 	host, herr := kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
-	if err := errors.Join(terr, herr); err != nil { // in a second run in one environment the account exists already
+	if err := errors.Join(terr, herr); err != nil { // in a second run in one environment the account already exists
 		return "", "", errors.Join(serr, berr, err)
 	}
 	return host, token, nil
@@ -134,7 +134,7 @@ func (o Options) account(ctx context.Context, env *dev.Env) (host, token string,
 
 func (o Options) dropIns() string { return o.dir("node", "config.d") }
 
-// nodeFlags returns the flags of the node agent, in addition to those of a development node.
+// nodeFlags returns additional flags of the node agent, beside those of a development node.
 func (o Options) nodeFlags() []string {
 	flags := roomFlags()
 	if o.Suite == SuiteNode {
@@ -174,7 +174,7 @@ func (o Options) prepareNode() (restore func() error, err error) {
 		return nothing, err
 	}
 	const root, logs = "/var/lib/kubelet", "/var/log"
-	// The empty directory stays: removing it would remove a mount point of another run.
+	// The empty directory is not removed afterwards, because it may be a mount point of another run.
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nothing, err
 	}
@@ -188,8 +188,9 @@ func (o Options) prepareNode() (restore func() error, err error) {
 	}, nil
 }
 
-// standIns puts sudo and systemctl where the tests find them first: they stop and restart the node agent with them. The
-// test program goes beside a link to the node's configuration, since it writes that into its own directory.
+// standIns installs stand-ins for sudo and systemctl at the beginning of the search path, because the tests stop and restart the
+// node agent with these programs. It puts the test program beside a link to the node's configuration, because the test program
+// writes the configuration into its own directory.
 func (o Options) standIns() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -212,7 +213,7 @@ func (o Options) standIns() error {
 
 func (o Options) standInDir() string { return o.dir("suite", "bin") }
 
-// testProgram returns what ginkgo runs.
+// testProgram returns the path of the program that ginkgo runs.
 func (o Options) testProgram() string {
 	if o.Suite != SuiteNode {
 		return o.bin("conformance/" + o.suite().program)

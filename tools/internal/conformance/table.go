@@ -14,7 +14,7 @@ func Table(target, node string, ran Results, reference Reference, wall float64) 
 	fmt.Fprintf(&b, "%-8s %-8s %8s %8s  %s\n", node, "upstream", "s", "s", "test")
 	names := ran.Names()
 	slices.SortStableFunc(names, func(a, b string) int {
-		return strings.Compare(ran[a].Status, ran[b].Status) // failed, passed, skipped
+		return strings.Compare(ran[a].Status, ran[b].Status) // in the order failed, passed, skipped
 	})
 	upstream := reference.Results()
 	var sum, both, theirs float64

@@ -37,7 +37,7 @@ type (
 	}
 )
 
-// await calls look until it returns done, and prints every few seconds what it still waits for.
+// await calls look until it returns true, and prints every few seconds what it is waiting for.
 func (e *Env) await(ctx context.Context, what string, bound time.Duration, look func(context.Context) (done bool, state string)) error {
 	deadline, report := time.Now().Add(bound), time.Now().Add(5*time.Second)
 	for {
@@ -82,7 +82,7 @@ func (e *Env) awaitNode(ctx context.Context, s *state) error {
 	})
 }
 
-// runExample applies examples/web and waits until its pods run; where containers are real, it asks one over its pod IP.
+// runExample applies examples/web and waits until its pods run; if containers are real, it sends a request to a pod's IP.
 func (e *Env) runExample(ctx context.Context, s *state) error {
 	if _, err := e.kubectl(ctx, "apply", "-f", e.Checkout+"/examples/web"); err != nil {
 		return err
@@ -127,7 +127,8 @@ func (e *Env) runExample(ctx context.Context, s *state) error {
 	return e.askExample(ctx, "http://"+service+"/ (the Service)")
 }
 
-// askExample asks the URL, which may be followed by a remark, until it answers, and shows the answer.
+// askExample sends requests to a URL until there is an answer, and prints the answer. what is the URL, which may be followed by a
+// remark.
 func (e *Env) askExample(ctx context.Context, what string) error {
 	var body string
 	url, _, _ := strings.Cut(what, " ")
@@ -138,7 +139,7 @@ func (e *Env) askExample(ctx context.Context, what string) error {
 		if err != nil {
 			return false, err.Error()
 		}
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy of the environment
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // does not use a proxy of the environment
 		response, err := client.Do(request)
 		if err != nil {
 			return false, err.Error()

@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// dnsAddress is the cluster's DNS server: an address of the control plane's Services (10.96.0.0/12), the one that kubeadm takes too.
+// dnsAddress is the address of the cluster's DNS server, from the range of Services (10.96.0.0/12). kubeadm uses the same
+// address.
 const dnsAddress = "10.96.0.10"
 
 //go:embed dns.yaml
@@ -23,12 +24,12 @@ var dnsText string
 // dnsObjects are the objects of the cluster's DNS server.
 var dnsObjects = template.Must(template.New("dns").Parse(dnsText))
 
-// dns reports whether the cluster has a DNS server: it is a pod behind a Service, so it takes real containers.
+// dns reports whether the cluster has a DNS server: the DNS server is a pod behind a Service, so it needs real containers.
 func (e *Env) dns(s *state) bool {
 	return !e.Bare && !e.SkipDNS && s.Runtime != runtimeSimulated
 }
 
-// nodeDNS returns what pods are given as their DNS server. Simulated pods ask nobody, and get the same.
+// nodeDNS returns the address of the DNS server for pods. Simulated pods get the same one, although they send no requests.
 func (e *Env) nodeDNS() string {
 	if e.Bare || e.SkipDNS {
 		return ""
@@ -36,7 +37,7 @@ func (e *Env) nodeDNS() string {
 	return dnsAddress
 }
 
-// installDNS makes the objects of the DNS server. Its pod waits for the node.
+// installDNS creates the objects of the DNS server. Its pod is Pending until there is a node.
 func (e *Env) installDNS(ctx context.Context, s *state) error {
 	if !e.dns(s) {
 		return nil
@@ -55,7 +56,7 @@ func (e *Env) installDNS(ctx context.Context, s *state) error {
 	return err
 }
 
-// awaitDNS waits until the DNS server answers at the address that pods have of it.
+// awaitDNS waits until the DNS server answers at the address that pods use.
 func (e *Env) awaitDNS(ctx context.Context, s *state) error {
 	if !e.dns(s) || !s.Proxy {
 		return nil
@@ -80,7 +81,8 @@ func (e *Env) awaitDNS(ctx context.Context, s *state) error {
 	return err
 }
 
-// resolvConf returns the machine's file of DNS servers that pods reach too: systemd-resolved's own listens on loopback only.
+// resolvConf returns a resolver file of the machine whose DNS servers pods can reach. The server of systemd-resolved listens only
+// on loopback.
 func resolvConf() string {
 	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 	if _, err := os.Stat(resolved); err == nil && !hasNameserver(usual) {

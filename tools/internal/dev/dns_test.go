@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The objects of the DNS server are what they should be, and the server asks others only where the machine names some that pods reach.
+// The objects of the DNS server are correct. The server forwards requests only if the machine has DNS servers that pods can
+// reach.
 func TestDNSObjects(t *testing.T) {
 	t.Parallel()
 	for _, forward := range []bool{true, false} {

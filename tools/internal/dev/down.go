@@ -34,7 +34,7 @@ func (e *Env) steps() []step {
 	}
 }
 
-// Down ends everything. It works from what Up wrote down and from what lies on disk, and may be repeated.
+// Down ends everything. It uses only the state file of Up and other files on disk, and may be repeated.
 func (e *Env) Down(ctx context.Context) (err error) {
 	unlock, err := e.lock()
 	if err != nil {
@@ -65,7 +65,7 @@ func (e *Env) Down(ctx context.Context) (err error) {
 	return errors.Join(errs...)
 }
 
-// deleteWorkloads lets the node end its pods within their grace periods. Later steps end by force what is left.
+// deleteWorkloads lets the node end its pods within their grace periods. Later steps end the remaining pods by force.
 func (e *Env) deleteWorkloads(ctx context.Context, _ *state) error {
 	_, node := proc.Find(e.pidFile("node"))
 	_, plane := proc.Find(e.pidFile("controlplane"))
@@ -128,9 +128,9 @@ func (e *Env) endStrays(ctx context.Context, _ *state) error {
 	return errors.Join(errs...)
 }
 
-// removeData removes everything but the logs and what is only a cache.
+// removeData removes everything except logs and caches.
 func (e *Env) removeData(context.Context, *state) error {
-	// Something still mounted could be a directory of the machine: never walk into it.
+	// A remaining mount could be a directory of the machine, so never remove anything below it.
 	if mounts, err := mountsBelow(e.path()); err != nil || len(mounts) > 0 {
 		return errors.Join(err, fmt.Errorf("still mounted: %s", strings.Join(mounts, " ")))
 	}
@@ -145,8 +145,8 @@ func (e *Env) removeData(context.Context, *state) error {
 	return errors.Join(errs...)
 }
 
-// removeLogLinks removes the links in dir that lead below logs: they are for log collectors, and those of containers that
-// ended with the runtime are left.
+// removeLogLinks removes the links for log collectors in dir that lead to files below logs. The agent leaves some if containers
+// end together with the runtime.
 func removeLogLinks(dir, logs string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -163,5 +163,5 @@ func removeLogLinks(dir, logs string) error {
 }
 
 func keepLog(from, to string) {
-	_ = os.Rename(from, to) // a log that cannot be kept is no reason not to go down
+	_ = os.Rename(from, to) // Down does not fail because a log cannot be kept
 }

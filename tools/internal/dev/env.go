@@ -21,7 +21,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// Runtimes that Options.Runtime may name, beside the path of a socket.
+// These are the values of Options.Runtime; it may also be the path of a socket.
 const (
 	runtimeContainerd2 = string(runtime.Containerd2)
 	runtimeDebian      = string(runtime.Debian)
@@ -34,30 +34,31 @@ const (
 	podSubnet   = "10.244.0.0/24"
 )
 
-// Options of the environment.
+// Options configure the environment.
 type Options struct {
 	Checkout string
 	// Runtime: containerd2 (default), debian, simulated, or the path of a CRI socket.
 	Runtime string
-	// NodeName; empty: the machine's.
+	// NodeName is the name of the node; empty: the machine's name.
 	NodeName string
 	// SkipExample does not run the example.
 	SkipExample bool
 	// SkipDNS leaves the cluster's DNS out, which takes long to build the first time.
 	SkipDNS bool
-	// Bare skips building, the summary and the cluster's DNS, for a caller that has built the programs and goes on itself.
+	// Bare skips building, the summary and the cluster's DNS, for a caller that has built the programs and does the rest itself.
 	Bare bool
 	// Dir holds everything; empty: .wherry in the checkout.
 	Dir string
 	// Agent is the node agent's program and its first arguments; empty: wherry kubelet.
 	Agent []string
-	// NodeFlags are further flags of the node agent.
+	// NodeFlags are additional flags of the node agent.
 	NodeFlags []string
 	// PodLogs is the node's directory of container logs; empty: below Dir.
 	PodLogs string
-	// NodeConfig are further fields of the node's KubeletConfiguration, each with its value in JSON.
+	// NodeConfig are additional fields of the node's KubeletConfiguration, each with its value in JSON.
 	NodeConfig map[string]string
-	// Registries and Archives are what the runtime has beside the development images: see runtime.Config, and files.
+	// Registries is the directory for runtime.Config.Registries. Archives are files with images that the runtime gets in addition
+	// to the development images.
 	Registries string
 	Archives   []string
 	Progress   io.Writer
@@ -67,7 +68,7 @@ type Options struct {
 type Env struct {
 	Options
 	began time.Time
-	// fallback is set if no runtime was asked for by name, so that the simulated one may replace it.
+	// fallback is set if the user did not choose a runtime, so that the simulated one may be used instead.
 	fallback bool
 }
 
@@ -106,16 +107,16 @@ func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", 
 
 func (e *Env) pidFile(name string) string { return e.path("run", name+".pid") }
 
-// Kubeconfig returns the administrator's.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
-// cgroupParent holds everything of this checkout's node.
+// cgroupParent returns the cgroup that contains all cgroups of this checkout's node.
 func (e *Env) cgroupParent() string {
 	sum := sha256.Sum256([]byte(e.Dir))
 	return "/wherry-" + hex.EncodeToString(sum[:4])
 }
 
-// containerd returns the instance's configuration, for the runtimes that are ours to run.
+// containerd returns the configuration of the containerd instance, for the runtimes that this package runs.
 func (e *Env) containerd(flavor string) runtime.Config {
 	return runtime.Config{
 		Flavor: runtime.Flavor(flavor), Dir: e.path("containerd"), Bin: filepath.Join(e.Checkout, "bin"),
@@ -123,16 +124,16 @@ func (e *Env) containerd(flavor string) runtime.Config {
 	}
 }
 
-// state is what Down has to know about the last Up.
+// state is what Down needs to know about the last Up.
 type state struct {
 	Runtime   string            `json:"runtime"`
 	NodeName  string            `json:"nodeName"`
 	NodeIP    string            `json:"nodeIP"`
 	Proxy     bool              `json:"proxy"`
-	Dummy     string            `json:"dummy,omitempty"`    // interface that Up created because the machine had no address
-	Sysctls   map[string]string `json:"sysctls"`            // values before Up
-	Tables    []string          `json:"tables"`             // netfilter tables before Up
-	Imported  []string          `json:"imported,omitempty"` // images put into a runtime that is not ours
+	Dummy     string            `json:"dummy,omitempty"`    // interface that Up created because the machine had no address that pods can reach
+	Sysctls   map[string]string `json:"sysctls"`            // values from before Up
+	Tables    []string          `json:"tables"`             // netfilter tables from before Up
+	Imported  []string          `json:"imported,omitempty"` // images that Up imported into a runtime of the machine
 	NodePorts [2]int            `json:"nodePorts"`          // ports of the node's API and of its health endpoint
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// sysctls are those that a node agent or kube-proxy may set. Forwarding is not among them: other instances of a runtime
-// may need it, so package runtime restores it.
+// sysctls lists the kernel settings that a node agent or kube-proxy may change. Forwarding is not among them: other instances of
+// a runtime may need it, so package runtime restores it.
 var sysctls = []string{
 	"net/ipv4/conf/all/route_localnet", "net/ipv6/conf/all/forwarding",
 	"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
@@ -54,7 +54,7 @@ func restoreSysctls(before map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// machineAddress returns an address of this machine that pods reach; empty if there is only loopback.
+// machineAddress returns an address of this machine that pods can reach; empty if it has only loopback.
 func machineAddress() string {
 	// No packet is sent: connecting a UDP socket only chooses the route.
 	if conn, err := net.Dial("udp4", "192.88.99.1:9"); err == nil {
@@ -72,7 +72,7 @@ func machineAddress() string {
 	return ""
 }
 
-// Interface and address that a machine with loopback only gets, so that pods can reach its node.
+// These are the interface and the address that a machine gets if it has only loopback, so that pods can reach its node.
 const (
 	dummyName    = "wherry0"
 	dummyAddress = "172.31.255.1"
@@ -103,7 +103,7 @@ func removeDummy(ctx context.Context, name string) error {
 	return nil
 }
 
-// cgroupRoots returns the hierarchies: one on v2, one per controller on v1, both on a hybrid.
+// cgroupRoots returns the cgroup hierarchies: one on v2, one per controller on v1, and all of these on a hybrid machine.
 func cgroupRoots() []string {
 	const top = "/sys/fs/cgroup"
 	if _, err := os.Stat(top + "/cgroup.controllers"); err == nil {
@@ -112,14 +112,14 @@ func cgroupRoots() []string {
 	dirs, _ := os.ReadDir(top)
 	var roots []string
 	for _, dir := range dirs {
-		if dir.IsDir() { // links lead to the same hierarchies
+		if dir.IsDir() { // links lead to the same hierarchies, so they are left out
 			roots = append(roots, filepath.Join(top, dir.Name()))
 		}
 	}
 	return roots
 }
 
-// removeCgroups ends what still runs below the parent and removes it from every hierarchy.
+// removeCgroups ends all processes in the cgroups at and below parent, and removes these cgroups from every hierarchy.
 func removeCgroups(ctx context.Context, parent string) error {
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -137,14 +137,14 @@ func removeCgroups(ctx context.Context, parent string) error {
 	}
 }
 
-// removeCgroupTree kills the tree's processes, removes what is empty, and returns what could not be removed.
+// removeCgroupTree kills the tree's processes, removes its cgroups, and returns those that could not be removed.
 func removeCgroupTree(top string) (left []string) {
 	var dirs []string
 	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			dirs = append(dirs, path)
 		}
-		return nil // it is no error if the cgroup has just disappeared
+		return nil // the cgroup has just disappeared, which is no error
 	})
 	slices.Reverse(dirs)
 	for _, dir := range dirs {
@@ -163,14 +163,14 @@ func removeCgroupTree(top string) (left []string) {
 	return left
 }
 
-// makeCgroups makes the parent in every hierarchy, so that the node's own stay below it.
+// makeCgroups makes the parent cgroup in every hierarchy, below which the node's cgroups are.
 func makeCgroups(parent string) error {
 	for _, root := range cgroupRoots() {
 		dir := root + parent
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make cgroup: %w", err)
 		}
-		// cpuset (v1) starts empty, and an empty one takes no process.
+		// A new cpuset (v1) is empty, and cannot contain a process until it is set.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			above, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil || !strings.HasSuffix(root, "cpuset") {
@@ -202,7 +202,7 @@ func mountsBelow(dir string) ([]string, error) {
 	return mounts, nil
 }
 
-// unmountBelow detaches what is mounted below dir, innermost first.
+// unmountBelow detaches the mounts below dir, innermost first.
 func unmountBelow(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -217,7 +217,8 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeProxyTables removes the tables of kube-proxy, for a control plane that was killed. One that ends by itself removes them.
+// removeProxyTables removes the tables of kube-proxy, for a control plane that was killed. A control plane that ends in order
+// removes them itself.
 func removeProxyTables(ctx context.Context, before []string) error {
 	tables, err := runtime.Tables(ctx)
 	if err != nil {
@@ -234,7 +235,7 @@ func removeProxyTables(ctx context.Context, before []string) error {
 	return runtime.RemoveVoidTables(ctx, before)
 }
 
-// strays are processes of this checkout that no pid file names any more.
+// strays returns the processes of this checkout that have no pid file any more.
 func (e *Env) strays() ([]proc.Process, error) {
 	return proc.Matching(func(args []string) bool {
 		if args[0] != e.Agent[0] && args[0] != e.bin("wherry-controlplane") {

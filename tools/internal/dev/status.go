@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// summary returns what a newcomer needs once the environment is up.
+// summary prints the information that a new user needs when the environment is up.
 func (e *Env) summary(ctx context.Context, s *state) error {
 	for _, args := range [][]string{{"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}} {
 		out, err := e.kubectl(ctx, args...)

@@ -23,7 +23,7 @@ const toStop = 30 * time.Second
 
 func unitFile(dir string) string { return filepath.Join(dir, "run", "node.json") }
 
-// writeUnit keeps how the node agent is started, for Unit.
+// writeUnit stores how the node agent is started, for Unit.
 func writeUnit(dir string, spec proc.Spec) error {
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
@@ -32,9 +32,9 @@ func writeUnit(dir string, spec proc.Spec) error {
 	return os.WriteFile(unitFile(dir), data, 0o644)
 }
 
-// Unit stands in for systemctl where a test stops or restarts the node agent of the environment in dir: args are
-// systemctl's. A call that it does not know is an error, and so is another unit. It returns when the agent has ended, or
-// when its process runs.
+// Unit is a stand-in for systemctl, for tests that stop or restart the node agent of the environment in dir. args are the
+// arguments of systemctl. An unknown command and another unit are errors. It returns when the agent has ended, or when its
+// process runs.
 func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 	data, err := os.ReadFile(unitFile(dir))
 	if err != nil {
@@ -55,7 +55,7 @@ func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 		return fmt.Errorf("systemctl %s: not the one unit %s", strings.Join(args, " "), unitName)
 	}
 	switch verb {
-	case "reset-failed": // starts are not counted
+	case "reset-failed": // nothing to do, because the stand-in does not count starts
 		return nil
 	case "kill", "stop":
 		return proc.Stop(ctx, spec.PIDFile, toStop)
@@ -72,7 +72,7 @@ func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 	return fmt.Errorf("systemctl %s: the stand-in does not know this command", verb)
 }
 
-// listUnit prints the unit as systemctl does, where the pattern and the state match.
+// listUnit prints the unit as systemctl does, if the pattern and the state match.
 func listUnit(spec proc.Spec, args []string, out io.Writer) error {
 	_, runs := proc.Find(spec.PIDFile)
 	if !runs && slices.Contains(args, "--state=running") {

@@ -9,7 +9,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// The calls that upstream's node suite makes: find the unit, kill the agent, see that it is gone, restart it.
+// Unit supports the calls of upstream's node suite: it finds the unit, kills the agent, shows that the agent is gone, and
+// restarts it.
 func TestUnitStopsAndRestartsTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// Up builds what is missing and brings the environment up, until the node is Ready and the example runs.
+// Up builds the missing programs and starts the environment. It returns when the node is Ready and the example runs.
 func (e *Env) Up(ctx context.Context) (err error) {
 	unlock, err := e.lock()
 	if err != nil {
@@ -71,7 +71,7 @@ func (e *Env) Up(ctx context.Context) (err error) {
 	return e.summary(ctx, s)
 }
 
-// plan decides on the runtime and writes down what Down has to restore, before anything is changed.
+// plan chooses the runtime and stores what Down has to restore, before anything is changed.
 func (e *Env) plan(ctx context.Context) (*state, error) {
 	s, running, err := e.readState()
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *Env) plan(ctx context.Context) (*state, error) {
 	return s, nil
 }
 
-// simulate falls back to the simulated runtime, and says so.
+// simulate falls back to the simulated runtime, and prints why.
 func (e *Env) simulate(s *state, why string) {
 	e.say("NO REAL CONTAINERS: the node runs over the simulated runtime, because: %s", why)
 	s.Runtime = runtimeSimulated
@@ -191,7 +191,7 @@ func (e *Env) startControlPlane(ctx context.Context, s *state) error {
 	}
 }
 
-// planePort returns the usual 6443, or 0 (the plane chooses) where that is taken.
+// planePort returns the usual port 6443, or 0 if that is taken, so that the plane chooses one.
 func (e *Env) planePort() int {
 	if port, err := freePort(6443); err == nil && port == 6443 {
 		return port
@@ -227,7 +227,7 @@ func (e *Env) startRuntime(ctx context.Context, s *state) error {
 	return e.useMachineRuntime(ctx, s)
 }
 
-// useMachineRuntime puts the images into a containerd that runs on the machine; Down takes them out again.
+// useMachineRuntime imports the images into a containerd that runs on the machine. Down removes them again.
 func (e *Env) useMachineRuntime(ctx context.Context, s *state) error {
 	endpoint := "unix://" + s.Runtime
 	before, err := output(ctx, e.bin("crictl"), "--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "images", "-o", "json")

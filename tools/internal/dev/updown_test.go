@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// TestUpThenDownLeavesNothing is the promise of make down: what the machine had before, it has after, and no more.
-// It uses the checkout itself, and takes the whole machine's word: nothing else may be started or ended meanwhile.
+// TestUpThenDownLeavesNothing checks that after make up and make down the machine is as it was before. It uses the checkout
+// itself and compares the whole machine, so nothing else may be started or ended at the same time.
 func TestUpThenDownLeavesNothing(t *testing.T) {
 	if os.Getenv("WHERRY_UPDOWN") == "" {
 		t.Skip("set WHERRY_UPDOWN=1 on a machine where nothing else starts or ends containers (make test does)")
@@ -48,7 +48,7 @@ func TestUpThenDownLeavesNothing(t *testing.T) {
 			if test.crash {
 				crash(t, e)
 			}
-			// Down twice: it may be repeated.
+			// Down is called twice, because it may be repeated.
 			for range 2 {
 				if err := e.Down(t.Context()); err != nil {
 					t.Errorf("down: %v", err)
@@ -58,7 +58,7 @@ func TestUpThenDownLeavesNothing(t *testing.T) {
 				t.Errorf("up: %v", upErr)
 			}
 			diff := machine.Diff(before, take(t, checkout))
-			for range 60 { // the kernel ends a namespace's interfaces a little later
+			for range 60 { // the kernel removes the interfaces of a namespace a little later
 				if len(diff) == 0 {
 					break
 				}

@@ -30,7 +30,7 @@ type File struct {
 // Image is one image under one reference.
 type Image struct {
 	Reference string
-	// Architecture is that of its programs, of Go's names; empty: this machine's.
+	// Architecture is the architecture of the image's programs, with Go's name; empty: this machine's.
 	Architecture string
 	Files        []File
 	Entrypoint   []string
@@ -155,7 +155,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 		return descriptor{}, err
 	}
 	layerDescriptor := put(layerType, layer.Bytes())
-	labels := map[string]string{"wherry.reference": i.Reference} // gives every reference its own ID
+	labels := map[string]string{"wherry.reference": i.Reference} // so that every reference has its own image ID
 	for k, v := range i.Labels {
 		labels[k] = v
 	}
@@ -173,7 +173,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 		config.Config.Volumes[v] = struct{}{}
 	}
 	config.RootFS.Type = "layers"
-	config.RootFS.DiffIDs = []string{layerDescriptor.Digest} // equal, because the layer is not compressed
+	config.RootFS.DiffIDs = []string{layerDescriptor.Digest} // equal to the digest of the blob, because the layer is not compressed
 	configData, err := json.Marshal(config)
 	if err != nil {
 		return descriptor{}, err

@@ -12,7 +12,7 @@ import (
 const (
 	Pause = "registry.k8s.io/pause:3.10"
 	Web   = "registry.k8s.io/wherry/web:1"
-	// CoreDNS is the cluster's DNS server. It is not of the set: see DNS.
+	// CoreDNS is the cluster's DNS server. It is not in the set: see DNS.
 	CoreDNS = "registry.k8s.io/wherry/coredns:1"
 )
 
@@ -114,7 +114,7 @@ func BusyboxFiles(program string) ([]File, error) {
 	return files, nil
 }
 
-// DNS returns the image of the cluster's DNS server, of its static program.
+// DNS returns the image of the cluster's DNS server, made from its static program.
 func DNS(program string) (Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Agent talks to the qemu-guest-agent in a guest. Its methods may be called concurrently; requests take turns. After a request without
-// an answer the next one connects anew, so a guest that was reset is no trouble.
+// Agent talks to the qemu-guest-agent in a guest. Its methods may be called concurrently; there is one request at a time. After a
+// request without an answer, the next request connects again, so a reset of the guest does no harm.
 type Agent struct {
 	socket string
 
@@ -22,13 +22,13 @@ type Agent struct {
 	sync int64
 }
 
-// answerBound is how long the guest agent may take to answer one request: none of them waits for anything.
+// answerBound is how long the guest agent may take to answer one request, because no request waits for anything in the guest.
 const answerBound = 30 * time.Second
 
 // NewAgent returns the agent behind a socket. It does not connect.
 func NewAgent(socket string) *Agent { return &Agent{socket: socket} }
 
-// call sends one request over a connection that is in step.
+// call sends one request over a synchronised connection.
 func (a *Agent) call(ctx context.Context, execute string, arguments, out any) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,8 +44,8 @@ func (a *Agent) call(ctx context.Context, execute string, arguments, out any) er
 	return err
 }
 
-// connect connects and gets in step: answers to requests of an earlier connection may still be on their way, so all is skipped until the
-// agent has repeated a number that is new.
+// connect opens a connection and synchronises it. Answers to requests of an earlier connection may still arrive, so connect sends
+// a new number and skips everything until the agent returns that number.
 func (a *Agent) connect(ctx context.Context) error {
 	if a.ch != nil {
 		return nil
@@ -64,7 +64,7 @@ func (a *Agent) connect(ctx context.Context) error {
 
 func (c *channel) inStep(ctx context.Context, id int64) error {
 	defer c.until(ctx)()
-	// The byte makes the agent's parser forget half a request that another connection left.
+	// The byte 0xff resets the agent's parser, because an earlier connection may have left an incomplete request.
 	if _, err := fmt.Fprintf(c.conn, "\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id); err != nil {
 		return c.failure(ctx, "guest-sync-delimited", err)
 	}
@@ -98,7 +98,7 @@ func (a *Agent) Close() {
 	a.drop()
 }
 
-// Ping asks for a sign of life, at most for bound.
+// Ping waits for a sign of life, at most for bound.
 func (a *Agent) Ping(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := Patient(ctx, bound, "ask the guest for a sign of life")
 	defer cancel()
@@ -107,7 +107,7 @@ func (a *Agent) Ping(ctx context.Context, bound time.Duration) error {
 
 // Result is how a command ended.
 type Result struct {
-	Code           int // -1: by a signal
+	Code           int // -1: the command was ended by a signal
 	Stdout, Stderr string
 }
 
@@ -121,8 +121,8 @@ type execStatus struct {
 	ErrShort bool   `json:"err-truncated"`
 }
 
-// Run runs a program in the guest as root, and waits until it ends, at most for bound. A code other than 0 is no error here; output that the
-// agent cut short is one.
+// Run runs a program in the guest as root, and waits until it ends, at most for bound. An exit code other than 0 is not an error
+// here, but truncated output is.
 func (a *Agent) Run(ctx context.Context, bound time.Duration, args ...string) (Result, error) {
 	what := strings.Join(args, " ")
 	ctx, cancel := Patient(ctx, bound, "run in the guest: "+what)
@@ -164,7 +164,7 @@ func (s *execStatus) result(what string) (Result, error) {
 	return r, nil
 }
 
-// Shell runs a script with sh -e, and returns what it wrote. A code other than 0 is an error with the output in it.
+// Shell runs a script with sh -e, and returns its output. If the exit code is not 0, the error contains the output.
 func (a *Agent) Shell(ctx context.Context, bound time.Duration, script string) (string, error) {
 	r, err := a.Run(ctx, bound, "/bin/sh", "-ec", script)
 	if err == nil && r.Code != 0 {
@@ -173,10 +173,10 @@ func (a *Agent) Shell(ctx context.Context, bound time.Duration, script string) (
 	return r.Stdout, err
 }
 
-// chunk is how much of a file goes in one request.
+// chunk is how many bytes of a file one request transfers.
 const chunk = 256 << 10
 
-// CopyIn writes a file of the guest. It is whole or not there: the data goes to a file beside it first.
+// CopyIn writes a file in the guest. It writes a temporary file first, so that the file is complete or does not exist.
 func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data []byte) (err error) {
 	beside := path + ".copying"
 	var handle int64
@@ -200,7 +200,7 @@ func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data 
 	return err
 }
 
-// CopyOut reads a file of the guest, of most bytes.
+// CopyOut reads a file of the guest, which may have no more than most bytes.
 func (a *Agent) CopyOut(ctx context.Context, path string, most int) (data []byte, err error) {
 	var handle int64
 	if err := a.call(ctx, "guest-file-open", map[string]any{"path": path, "mode": "r"}, &handle); err != nil {

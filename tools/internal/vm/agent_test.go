@@ -17,9 +17,9 @@ import (
 type fakeGuest struct {
 	t      *testing.T
 	socket string
-	// before is written at the start of each connection: what an earlier one left on the wire.
+	// before is sent at the start of each connection: data that was left from an earlier connection.
 	before string
-	// deaf says of a request whether it is never answered.
+	// deaf reports whether a request never gets an answer.
 	deaf func(execute string) bool
 
 	mu    sync.Mutex
@@ -44,7 +44,7 @@ func newFakeGuest(t *testing.T) *fakeGuest {
 			if err != nil {
 				return
 			}
-			g.serve(conn) // one at a time, as QEMU does
+			g.serve(conn) // one connection at a time, as in QEMU
 		}
 	}()
 	return g
@@ -137,7 +137,7 @@ func TestRunWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// What an earlier connection left on the wire is not taken for an answer.
+// Data that is left from an earlier connection does not count as an answer.
 func TestAnswersOfAnEarlierConnectionAreSkipped(t *testing.T) {
 	t.Parallel()
 	g := newFakeGuest(t)
@@ -152,7 +152,7 @@ func TestAnswersOfAnEarlierConnectionAreSkipped(t *testing.T) {
 	}
 }
 
-func TestSilenceEndsWithTheBoundAndTheNextRequestConnectsAnew(t *testing.T) {
+func TestSilenceEndsWithTheBoundAndTheNextRequestConnectsAgain(t *testing.T) {
 	t.Parallel()
 	g := newFakeGuest(t)
 	var deaf sync.Once

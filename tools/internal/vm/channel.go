@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// mostAnswer bounds one answer of the guest, in bytes: the guest may be hostile.
+// mostAnswer bounds one answer of the guest, in bytes, because the guest may be hostile.
 const mostAnswer = 32 << 20
 
-// channel is a connection on which requests and answers are JSON, one per line: that of the guest agent, and QEMU's own (QMP).
-// It carries one request at a time; the caller sees to that.
+// channel is a connection on which requests and answers are JSON, one per line: to the guest agent, or to QEMU itself (QMP). The
+// caller makes sure that there is only one request at a time.
 type channel struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -30,21 +30,21 @@ func dial(ctx context.Context, path string) (*channel, error) {
 	return &channel{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-// request is what both protocols send.
+// request is a request in both protocols.
 type request struct {
 	Execute   string `json:"execute"`
 	Arguments any    `json:"arguments,omitempty"`
 }
 
-// answer is what both protocols return. Event is QMP's: a message that nobody asked for.
+// answer is a message of the other side in both protocols. Event is only in QMP, for messages that are not answers.
 type answer struct {
 	Return json.RawMessage `json:"return"`
 	Error  *refusal        `json:"error"`
 	Event  string          `json:"event"`
-	QMP    json.RawMessage `json:"QMP"` // the greeting
+	QMP    json.RawMessage `json:"QMP"` // the greeting of QMP
 }
 
-// refusal is the other side's answer that a request cannot be done. The channel stays usable after it.
+// refusal is the error if the other side answers that it cannot execute a request. The channel can still be used afterwards.
 type refusal struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
@@ -52,8 +52,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Desc }
 
-// call sends a request, and decodes the answer's value into out if that is not nil. An error that is not a refusal leaves the channel
-// unusable.
+// call sends a request, and decodes the answer's value into out if that is not nil. After an error that is not a refusal the
+// channel cannot be used any more.
 func (c *channel) call(ctx context.Context, execute string, arguments, out any) error {
 	defer c.until(ctx)()
 	line, err := json.Marshal(request{execute, arguments})
@@ -104,7 +104,7 @@ func (c *channel) read() (answer, error) {
 	return a, nil
 }
 
-// until lets IO on the channel fail when ctx ends. The returned function takes that back.
+// until makes IO on the channel fail when ctx ends. The returned function ends this.
 func (c *channel) until(ctx context.Context) func() {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 	return func() { stop() }
@@ -112,7 +112,7 @@ func (c *channel) until(ctx context.Context) func() {
 
 func (c *channel) close() error { return c.conn.Close() }
 
-// readLine reads to the end of a line, of most bytes.
+// readLine reads a line, which may have no more than most bytes.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {

@@ -25,26 +25,28 @@ func Tools() []string { return []string{"e2fsprogs", "iproute2", "mmdebstrap", "
 // Image is a guest's system: kernel and initial file system for the emulator, and the disk.
 type Image struct{ Kernel, Initrd, Disk string }
 
-// Recipe is what an image is made of. Two equal recipes make the same image, but for the day's versions of Debian's packages.
+// Recipe is what an image is made of. Two equal recipes make the same image, except for the versions of Debian's packages on that
+// day.
 type Recipe struct {
 	Suite, Mirror string
 	Packages      []string
-	// Files are laid over the system: paths without leading slash.
+	// Files are added to the system, over existing ones. Their paths have no leading slash.
 	Files fs.FS
-	// Links are further symbolic links, by path.
+	// Links are additional symbolic links: path to target.
 	Links map[string]string
-	// DiskMiB is the size of the guest's disk; what is not used takes no space here.
+	// DiskMiB is the size of the guest's disk; unused space takes no space on this machine.
 	DiskMiB int
 }
 
 //go:embed all:guest
 var guest embed.FS
 
-// Debian is Debian 12 with systemd, cgroup v2, a guest agent, and what a Kubernetes node needs beside runtime and agent.
+// Debian is Debian 12 with systemd, cgroup v2, a guest agent, and the other programs that a Kubernetes node needs beside runtime
+// and agent.
 func Debian() Recipe {
 	files, err := fs.Sub(guest, "guest")
 	if err != nil {
-		panic(err) // the directory is compiled in
+		panic(err) // cannot fail, because the directory is compiled in
 	}
 	return Recipe{
 		Suite: "bookworm", Mirror: "http://deb.debian.org/debian", DiskMiB: 6 << 10, Files: files,
@@ -61,13 +63,13 @@ func Debian() Recipe {
 	}
 }
 
-// recipeVersion is part of every key: it goes up when Build makes another image of the same recipe.
+// recipeVersion is a part of every key. Increase it if Build makes another image from the same recipe.
 const recipeVersion = "1"
 
 // Key names the image of the recipe in a cache.
 func (r *Recipe) Key() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%s\n%s\n%q\n%q\n%d\n", recipeVersion, r.Suite, r.Mirror, r.Packages, r.Links, r.DiskMiB) // maps print in order
+	fmt.Fprintf(h, "%s\n%s\n%s\n%q\n%q\n%d\n", recipeVersion, r.Suite, r.Mirror, r.Packages, r.Links, r.DiskMiB) // fmt prints maps in the order of their keys
 	err := r.each(func(path string, mode fs.FileMode, data []byte) error {
 		fmt.Fprintf(h, "%q %o %d\n%s", path, mode, len(data), data)
 		return nil
@@ -93,7 +95,8 @@ func imageIn(dir string) Image {
 	return Image{Kernel: filepath.Join(dir, "vmlinuz"), Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "disk.img")}
 }
 
-// Build returns the image of the recipe from the cache directory, or makes it there, as root. Callers side by side wait for each other.
+// Build returns the image of the recipe from the cache directory, or builds it there, which needs root. Concurrent callers wait
+// for each other.
 func Build(ctx context.Context, cache string, r Recipe, progress io.Writer) (Image, error) {
 	key, err := r.Key()
 	if err != nil {
@@ -120,7 +123,7 @@ func Build(ctx context.Context, cache string, r Recipe, progress io.Writer) (Ima
 	return imageIn(dir), nil
 }
 
-// build makes the image in a directory beside dir, which then gets its name: what is in dir is whole.
+// build makes the image in a temporary directory and renames that to dir, so that dir is always complete.
 func (r *Recipe) build(ctx context.Context, dir string) (err error) {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "building-")
 	if err != nil {
@@ -135,7 +138,7 @@ func (r *Recipe) build(ctx context.Context, dir string) (err error) {
 		"--variant=minbase", "--mode=root", "--format=directory", "--quiet", "--skip=cleanup/apt/lists",
 		"--aptopt=Acquire::Languages \"none\"", "--aptopt=APT::Install-Recommends \"false\"",
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		// Only of the image's own packages: what is installed in the guest later is whole.
+		// These exclusions apply only to the image's own packages. Packages that are installed in the guest later are complete.
 		`--customize-hook=rm -f "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap" "$1/etc/apt/apt.conf.d/99mmdebstrap"`,
 		"--include=" + strings.Join(r.Packages, ","), r.Suite, root, r.Mirror,
 	}
@@ -193,7 +196,7 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// run runs a program, whose output is in the error only.
+// run runs a program. Only an error contains the program's output.
 func run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = 10 * time.Second

@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// What changes the image changes its name in the cache, and nothing else does.
+// The name of an image in the cache changes exactly if the recipe changes the image.
 func TestKeyFollowsTheRecipe(t *testing.T) {
 	t.Parallel()
 	make := func() Recipe {
@@ -52,7 +52,7 @@ func TestKeyFollowsTheRecipe(t *testing.T) {
 	}
 }
 
-// The guest has what the driver counts on.
+// The recipe contains what this package needs in the guest.
 func TestDebianHasWhatTheDriverNeeds(t *testing.T) {
 	t.Parallel()
 	r := Debian()

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// probeBound is how long a kernel under KVM may take to print its first line. Where KVM works it takes a few tenths of a second.
+// probeBound is how long a kernel under KVM may take to print its first line. If KVM works, it takes a few tenths of a second.
 const probeBound = 5 * time.Second
 
-// Accelerator returns kvm if guests run under it here, else tcg. That /dev/kvm can be opened says too little: inside of some virtual machines
-// it opens, and a guest gets no further than its firmware, which prints too. So a kernel is begun, and what counts is its first line.
+// Accelerator returns kvm if guests run under it here, else tcg. It is not enough that /dev/kvm can be opened: in some virtual
+// machines it can, but a guest hangs after its firmware, which also prints text. So Accelerator starts a kernel and waits for its
+// first line.
 func Accelerator(ctx context.Context, kernel string) string {
 	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
@@ -26,11 +27,11 @@ func Accelerator(ctx context.Context, kernel string) string {
 	return TCG
 }
 
-// kernelLine begins the first line of every Linux kernel.
+// kernelLine is the beginning of the first line that every Linux kernel prints.
 const kernelLine = "Linux version "
 
-// prints reports whether a program writes the text to its standard output within bound, and the first 64 KiB. The program is killed in any
-// case.
+// prints reports whether a program writes the text to its standard output within bound and within the first 64 KiB. The program
+// is killed in any case.
 func prints(ctx context.Context, text string, bound time.Duration, name string, args ...string) bool {
 	ctx, cancel := Patient(ctx, bound, "wait for a sign of life")
 	defer cancel()

@@ -11,10 +11,11 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// bootBound is how long a guest may take from power to the first sign of life of its agent: 15 to 40 s under emulation on a quiet machine.
+// bootBound is how long a guest may take from power-on to the first sign of life of its agent: 15 to 40 s under emulation on a
+// quiet machine.
 const bootBound = 6 * time.Minute
 
-// Machine is one virtual machine. The methods of its Agent may be called concurrently, its own may not.
+// Machine is one virtual machine. The methods of its Agent may be called concurrently; its own methods may not.
 type Machine struct {
 	*Agent
 	config Config
@@ -30,7 +31,7 @@ func New(c Config) (*Machine, error) {
 
 func (m *Machine) pidFile() string { return m.config.path("qemu.pid") }
 
-// Console returns the socket of the guest's serial console, on which root is logged in.
+// Console returns the socket of the guest's serial console, with a login of root.
 func (m *Machine) Console() string { return m.config.path("console.sock") }
 
 // Running reports whether the emulator runs.
@@ -39,7 +40,8 @@ func (m *Machine) Running() bool {
 	return ok
 }
 
-// Boot copies the image's disk unless the machine has one, gives it power, and waits for the first sign of life.
+// Boot copies the image's disk unless the machine already has a disk, starts the emulator, and waits for the guest's first sign
+// of life.
 func (m *Machine) Boot(ctx context.Context) error {
 	c := &m.config
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
@@ -60,7 +62,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return m.awaitLife(ctx, "")
 }
 
-// awaitLife waits until the guest's agent answers, in another boot than the given one.
+// awaitLife waits until the guest's agent answers with another boot ID than before.
 func (m *Machine) awaitLife(ctx context.Context, before string) error {
 	var ended bool
 	err := Await(ctx, "the guest's first sign of life", bootBound, 500*time.Millisecond, func(ctx context.Context) (bool, string) {
@@ -83,13 +85,14 @@ func (m *Machine) awaitLife(ctx context.Context, before string) error {
 	return nil
 }
 
-// BootID is another one in each boot of the guest.
+// BootID returns an ID that is different in each boot of the guest.
 func (m *Machine) BootID(ctx context.Context) (string, error) {
 	data, err := m.CopyOut(ctx, "/proc/sys/kernel/random/boot_id", 100)
 	return strings.TrimSpace(string(data)), err
 }
 
-// PowerCut ends the emulator at once. What the guest had not synchronized is lost; Boot begins again from its disk.
+// PowerCut ends the emulator at once. Data that the guest had not synchronised to its disk is lost. Boot starts the guest again
+// from its disk.
 func (m *Machine) PowerCut(ctx context.Context) error {
 	m.Close()
 	p, ok := proc.Find(m.pidFile())
@@ -102,7 +105,7 @@ func (m *Machine) PowerCut(ctx context.Context) error {
 	return os.Remove(m.pidFile())
 }
 
-// Reboot lets the guest reboot as systemd does it, and waits for life.
+// Reboot lets the guest reboot as systemd does it, and waits for the next sign of life.
 func (m *Machine) Reboot(ctx context.Context) error {
 	before, err := m.BootID(ctx)
 	if err != nil {
@@ -114,7 +117,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.awaitLife(ctx, before)
 }
 
-// askReboot asks the guest agent, which does not answer if it succeeds.
+// askReboot sends the request to reboot to the guest agent, which does not answer if the request succeeds.
 func (m *Machine) askReboot(ctx context.Context) error {
 	ctx, cancel := Patient(ctx, 5*time.Second, "ask the guest to reboot")
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// emulator answers on a QMP socket as QEMU does: a greeting first, and events between the answers.
+// emulator is a fake of QEMU's QMP socket: it sends a greeting first, and events between the answers.
 func emulator(t *testing.T, path string, refuse string) (asked func() []string) {
 	t.Helper()
 	listener, err := net.Listen("unix", path)
@@ -73,7 +73,7 @@ func TestADiskIsPluggedIn(t *testing.T) {
 	}
 }
 
-func TestARefusalOfTheEmulatorIsToldOf(t *testing.T) {
+func TestARefusalOfTheEmulatorIsReported(t *testing.T) {
 	t.Parallel()
 	c := sample()
 	c.Dir = t.TempDir()
@@ -90,7 +90,7 @@ func TestARefusalOfTheEmulatorIsToldOf(t *testing.T) {
 	}
 }
 
-// A machine whose emulator ends at once says so, with what it printed, and does not wait for life.
+// If the emulator ends at once, Boot fails at once, and the error has the emulator's output.
 func TestAnEmulatorThatEndsIsNotWaitedFor(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\necho no memory left >&2\nsleep 0.2\n"), 0o755); err != nil {

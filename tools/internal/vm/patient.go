@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// tick is how often Patient looks at the clock. One look counts two ticks at the most.
+// tick is how often Patient reads the clock. The time between two reads counts as at most two ticks.
 const tick = 500 * time.Millisecond
 
-// Patient returns a context that ends when the process has run for bound. Time in which the process stood still (frozen, or starved
-// on a busy machine) counts little: an emulator beside it stood still as well. The cause of the end names what was waited for.
+// Patient returns a context that ends when the process has run for bound. Time in which the process stood still (frozen, or
+// without a processor on a busy machine) hardly counts, because the emulator also stood still. The cause of the context's end
+// contains what.
 func Patient(ctx context.Context, bound time.Duration, what string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -32,7 +33,7 @@ func Patient(ctx context.Context, bound time.Duration, what string) (context.Con
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// Await repeats look until it says that it is done, at most for bound. The error says what was looked for and how it was last.
+// Await repeats look until it returns done, at most for bound. The error contains what, and the last state that look returned.
 func Await(ctx context.Context, what string, bound, every time.Duration, look func(context.Context) (done bool, state string)) error {
 	ctx, cancel := Patient(ctx, bound, "wait for "+what)
 	defer cancel()

@@ -12,21 +12,21 @@ const program = "qemu-system-x86_64"
 // Config describes a machine. Everything that it writes is in Dir.
 type Config struct {
 	Dir string
-	// Image is the guest's system; the machine works on a copy of its disk.
+	// Image is the guest's system. The machine uses a copy of its disk.
 	Image Image
-	// HostName is the guest's.
+	// HostName is the guest's host name.
 	HostName string
-	// ReadOnly are disk images that the guest sees as further disks, /dev/vdb and so on.
+	// ReadOnly are disk images that the guest sees as additional read-only disks, /dev/vdb and so on.
 	ReadOnly []string
-	// Namespace is a network namespace (of `ip netns`) with the tap device Tap; both empty: no network.
+	// Namespace is a network namespace (of `ip netns`) with the tap device Tap; if both are empty, there is no network.
 	Namespace, Tap string
-	// CPUs are divided among NUMANodes; MemoryMiB too.
+	// CPUs and MemoryMiB are divided among NUMANodes.
 	CPUs, NUMANodes, MemoryMiB int
 	// Accel is kvm or tcg (emulation).
 	Accel string
 }
 
-// The accelerators.
+// These are the accelerators.
 const (
 	KVM = "kvm"
 	TCG = "tcg"
@@ -69,7 +69,8 @@ func (c *Config) commandLine() (path string, args []string) {
 		"-device", "virtio-rng-pci",
 	}
 	args = append(args, c.numa()...)
-	// Writes that the guest has synchronized are in this machine's page cache: they outlive the emulator, as they outlive a power cut.
+	// Writes that the guest has synchronised are in this machine's page cache, so they survive the end of the emulator, as they
+	// would survive a power cut.
 	args = append(args, disk("root", c.path("disk.img"), false)...)
 	for i, file := range c.ReadOnly {
 		args = append(args, disk(fmt.Sprintf("ro%d", i), file, true)...)
@@ -98,7 +99,8 @@ func (c *Config) cpu() string {
 	return "max"
 }
 
-// kernelArguments: the timer check at the start of the kernel fails under emulation on a busy machine, and then the kernel stops.
+// kernelArguments returns the arguments of the guest's kernel. They disable the timer check at its start, which fails under
+// emulation on a busy machine and stops the kernel.
 func (c *Config) kernelArguments() string {
 	args := "root=/dev/vda rw console=ttyS0,115200 quiet loglevel=4 panic=5 systemd.show_status=false systemd.hostname=" + c.HostName
 	if c.Accel == TCG {

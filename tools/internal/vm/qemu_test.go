@@ -90,7 +90,8 @@ func TestWhatCannotBeAMachine(t *testing.T) {
 	}
 }
 
-// A KVM that opens and then hangs is told from one that runs guests by the kernel's first line: firmware prints there too.
+// prints recognises a KVM that can be opened but hangs by the missing first line of the kernel. Text of the firmware does not
+// count.
 func TestTheKernelsFirstLineIsWaitedForAndNotLonger(t *testing.T) {
 	t.Parallel()
 	if !prints(t.Context(), kernelLine, time.Minute, "/bin/sh", "-c", "echo firmware; echo '[    0.000000] Linux version 6.1'; exec sleep 1000") {

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// Down ends the guest, the control plane and the network, and removes everything but the logs and the cached image.
+// Down ends the guest, the control plane and the network, and removes everything except the logs and the cached image.
 func (e *Env) Down(ctx context.Context) error {
 	unlock, err := e.lock()
 	if err != nil {
@@ -23,14 +23,14 @@ func (e *Env) Down(ctx context.Context) error {
 		e.removeNetwork(ctx),
 	)
 	if err != nil {
-		return err // the directory says what is left to do
+		return err // the directory stays, because it shows what is left to do
 	}
 	logs := filepath.Join(filepath.Dir(e.Dir), "logs")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return err
 	}
 	for from, to := range map[string]string{"guest/console.log": "vm-console.log", "guest/qemu.log": "vm-qemu.log", "controlplane.log": "vm-controlplane.log"} {
-		_ = os.Rename(e.path(from), filepath.Join(logs, to)) // a log that cannot be kept is no reason not to go down
+		_ = os.Rename(e.path(from), filepath.Join(logs, to)) // Down does not fail because a log cannot be kept
 	}
 	if err := errors.Join(os.RemoveAll(e.Dir), os.Remove(e.Dir+".lock")); err != nil {
 		return err

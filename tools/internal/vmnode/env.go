@@ -18,31 +18,31 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// Addresses of the link between the control plane and the guest. The guest's is also in the image.
+// These are the addresses of the link between the control plane and the guest. The image also contains the guest's.
 const (
 	planeAddress = "10.77.0.1"
 	guestAddress = "10.77.0.2"
 	tap          = "tap0"
 )
 
-// NodeName is the guest's name and the node's.
+// NodeName is the name of the guest and of the node.
 const NodeName = "wherry-vm"
 
-// Options of the environment.
+// Options configure the environment.
 type Options struct {
 	Checkout string
-	// Dir holds everything; empty: .wherry/vm in the checkout.
+	// Dir contains all files; empty: .wherry/vm in the checkout.
 	Dir string
 	// Cache holds images; empty: wherry/vm in the user's cache directory.
 	Cache string
-	// Accel is kvm or tcg; empty: kvm where guests run under it.
+	// Accel is kvm or tcg; empty: kvm if guests run under it here.
 	Accel string
-	// NoBuild takes the programs in bin/ as they are. The packages are made in any case.
+	// NoBuild uses the programs in bin/ as they are. The packages are built in any case.
 	NoBuild  bool
 	Progress io.Writer
 }
 
-// Env is the environment of one checkout. Its methods may not be called concurrently, but for Kubectl.
+// Env is the environment of one checkout. Only Kubectl may be called concurrently.
 type Env struct {
 	Options
 	// Machine is the guest, once Up has found or booted it.
@@ -71,7 +71,7 @@ func (e *Env) path(elem ...string) string {
 
 func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", name) }
 
-// Kubeconfig returns the administrator's. Its server is reached in the namespace only.
+// Kubeconfig returns the path of the administrator's kubeconfig. Its server can be reached only in the namespace.
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
 // namespace returns the name of the network namespace, one per directory.
@@ -80,7 +80,7 @@ func (e *Env) namespace() string {
 	return "wherry-vm-" + hex.EncodeToString(sum[:4])
 }
 
-// inside returns a command line that runs in the network namespace, and otherwise here.
+// inside returns a command line that runs in the network namespace and otherwise in this process's namespaces.
 func (e *Env) inside(args ...string) []string {
 	return append([]string{"nsenter", "--net=/run/netns/" + e.namespace(), "--"}, args...)
 }
@@ -89,10 +89,10 @@ func (e *Env) say(format string, args ...any) {
 	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", time.Since(e.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Agent returns the guest's agent, also where another process booted the guest.
+// Agent returns the guest's agent, even if another process booted the guest.
 func (e *Env) Agent() *vm.Agent { return vm.NewAgent(e.path("guest", "agent.sock")) }
 
-// lock keeps two of Up and Down apart. It is beside the directory, which Down removes.
+// lock prevents concurrent calls of Up and Down. The lock's file is beside the directory, because Down removes the directory.
 func (e *Env) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o755); err != nil {
 		return nil, err

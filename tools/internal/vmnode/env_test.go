@@ -27,7 +27,7 @@ func TestTwoDirectoriesHaveTwoNamespaces(t *testing.T) {
 	}
 }
 
-// Down works from what lies on disk: of nothing, and of what a crash left, of which only files are there.
+// Down uses only the files on disk. It works without any files, and with the files that are left after a crash.
 func TestDownOfWhatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

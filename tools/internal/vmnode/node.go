@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// nodeConfig is what kubeadm writes for a node, but for its comments. Everything else is Kubernetes' default.
+// nodeConfig is the configuration that kubeadm writes for a node, without comments. All other fields have Kubernetes' defaults.
 const nodeConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -32,12 +32,13 @@ rotateCertificates: true
 staticPodPath: /etc/kubernetes/manifests
 `
 
-// Configure writes the node's configuration, with further fields in YAML. The agent reads it when it starts.
+// Configure writes the node's configuration, with additional fields in YAML. The agent reads it when it starts.
 func (e *Env) Configure(ctx context.Context, extra string) error {
 	return e.Machine.CopyIn(ctx, "/var/lib/kubelet/config.yaml", 0o644, []byte(nodeConfig+extra))
 }
 
-// Install makes the guest a node, as an administrator does: packages, the files of a join, the unit.
+// Install makes the guest a node as an administrator would: it installs the packages, writes the files for joining, and starts
+// the unit.
 func (e *Env) Install(ctx context.Context) error {
 	m := e.Machine
 	for _, step := range []struct{ what, script string }{
@@ -67,7 +68,8 @@ func (e *Env) Install(ctx context.Context) error {
 			return err
 		}
 	}
-	// What was installed is to be there after a power cut, as on a machine that was installed a day ago.
+	// The installed files are synchronised to the disk, so that they survive a power cut, as on a machine that was installed a
+	// day ago.
 	if _, err := m.Shell(ctx, 5*time.Minute, "systemctl enable -q kubelet; systemctl start kubelet; sync"); err != nil {
 		return fmt.Errorf("start the agent: %w\n%s", err, e.Journal(ctx, 20))
 	}
@@ -84,7 +86,7 @@ func (e *Env) Journal(ctx context.Context, lines int) string {
 	return out
 }
 
-// Ready returns the node's condition: its status, and a line for people.
+// Ready returns whether the node's Ready condition is true, and a description of the condition for people.
 func (e *Env) Ready(ctx context.Context) (ready bool, state string) {
 	out, err := e.Kubectl(ctx, "get", "node", NodeName, "-o", "json", "--request-timeout=10s")
 	if err != nil {

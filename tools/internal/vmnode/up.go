@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// Up builds what is missing, boots the guest, installs the packages in it, and waits until the node is Ready.
+// Up builds the missing parts, boots the guest, installs the packages in it, and waits until the node is Ready.
 func (e *Env) Up(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("bring up the virtual machine: building its image, its network namespace and its tap device need root")
@@ -51,7 +51,7 @@ func (e *Env) Up(ctx context.Context) error {
 	return e.AwaitReady(ctx)
 }
 
-// Prepare builds the image and the programs, further ones too, so that Up with NoBuild finds them.
+// Prepare builds the image and the programs, including those in further, so that Up with NoBuild finds them.
 func (e *Env) Prepare(ctx context.Context, further ...string) error {
 	_, err := e.prepare(ctx, further...)
 	return err
@@ -74,7 +74,8 @@ func (e *Env) prepare(ctx context.Context, further ...string) (vm.Image, error) 
 	return vm.Build(ctx, e.Cache, vm.Debian(), e.Progress)
 }
 
-// MakePackages makes the Debian packages of the checkout in dir, of the commit's version or, if that is not empty, of the given one.
+// MakePackages makes the Debian packages of the checkout in dir, with the given version or, if that is empty, with the version of
+// the commit.
 func (e *Env) MakePackages(ctx context.Context, dir, version string) error {
 	args := []string{"--checkout", e.Checkout, "--arch", "amd64", "--out", dir}
 	if version != "" {
@@ -84,7 +85,7 @@ func (e *Env) MakePackages(ctx context.Context, dir, version string) error {
 	return err
 }
 
-// payload makes the disk with what the guest runs and installs: programs, images of containers, packages.
+// payload makes a disk with everything that the guest runs and installs: programs, container images, packages.
 func (e *Env) payload(ctx context.Context) (file string, err error) {
 	file = e.path("payload.img")
 	if _, err := os.Stat(file); err == nil {
@@ -141,7 +142,7 @@ func (e *Env) makeNetwork(ctx context.Context) error {
 	}
 	for _, line := range []string{
 		"link set lo up", "tuntap add dev " + tap + " mode tap", "addr add " + planeAddress + "/24 dev " + tap, "link set " + tap + " up",
-		"route add 10.244.0.0/24 via " + guestAddress, // pods, for what looks at them from here
+		"route add 10.244.0.0/24 via " + guestAddress, // the route to pods, for programs that connect to them from this machine
 	} {
 		if _, err := output(ctx, "ip", append([]string{"-n", name}, strings.Fields(line)...)...); err != nil {
 			return err
@@ -182,7 +183,7 @@ func (e *Env) awaitPlane(ctx context.Context) error {
 	return err
 }
 
-// boot finds the guest, or boots it; fresh says that nothing is installed in it.
+// boot finds the running guest, or boots it. fresh reports that nothing is installed in it yet.
 func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) {
 	payload, err := e.payload(ctx)
 	if err != nil {
@@ -210,5 +211,5 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 	return fresh, nil
 }
 
-// installed returns a file that is there once the guest's disk has a joined node.
+// installed returns the path of a file that exists when the guest's disk has a joined node.
 func (e *Env) installed() string { return e.path("installed") }

@@ -27,7 +27,7 @@ func (s *search) judge(p *packages.Package) {
 	}
 	for _, tv := range p.TypesInfo.Types {
 		st, ok := tv.Type.(*types.Struct)
-		if !ok || !tv.IsType() { // a struct type itself, not an alias
+		if !ok || !tv.IsType() { // only a struct type itself, not an alias
 			continue
 		}
 		for i := range st.NumFields() {

@@ -1,6 +1,6 @@
-// Command unused lists what no program of this repository uses and what two other tools do not find: staticcheck sees one
-// package at a time, and deadcode sees functions only. It lists fields that are written and never read, and exported constants,
-// variables, types, functions and methods that only tests use.
+// Command unused lists declarations that no program of this repository uses and that two other tools do not find: staticcheck
+// sees one package at a time, and deadcode sees functions only. It lists fields that are written and never read, and exported
+// constants, variables, types, functions and methods that only tests use.
 //
 //	unused [-support PACKAGES] [-known FILE] [DIR...]
 //
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// run returns what is unused in the module of the first directory.
+// run returns the unused declarations in the module of the first directory.
 func run(dirs, support []string) ([]finding, error) {
 	s := newSearch()
 	for i, dir := range dirs {
@@ -126,7 +126,7 @@ type place struct {
 // search has the state of the search.
 type search struct {
 	judged  map[place]string // the declarations to check, with their descriptions
-	methods map[place]bool   // which of them are methods
+	methods map[place]bool   // which of these declarations are methods
 	used    map[place]bool
 	asked   map[string]bool // names of the methods that interfaces require
 	checked map[*types.Package]bool

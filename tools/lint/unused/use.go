@@ -69,7 +69,7 @@ type user struct {
 	whole   map[types.Type]bool // types whose fields all count as read
 }
 
-// own reports whether a function's name occurs in the function itself, which does not count as a use.
+// own reports whether an identifier is the name of the function that contains it, which does not count as a use.
 func (u *user) own(id *ast.Ident, o types.Object) bool {
 	f, ok := o.(*types.Func)
 	return ok && f.Pkg() == u.p.Types && f.Scope() != nil && f.Scope().Contains(id.Pos())

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// shared is the one guest of a run.
+// shared has the only guest of a run.
 var shared struct {
 	sync.Mutex
 	env *vmnode.Env
@@ -32,13 +32,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// node is the guest as a test sees it.
+// node is the guest, with methods for a test.
 type node struct {
 	*testing.T
 	*vmnode.Env
 }
 
-// newNode returns the guest with a node that is Ready and has no pods, and boots it first if no test did.
+// newNode returns the guest with a node that is Ready and has no pods, and boots it if no earlier test has done so.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	if os.Getenv("WHERRY_VM") == "" {
@@ -77,12 +77,12 @@ func up(t *testing.T) (*vmnode.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is up stays in shared, so that TestMain ends it also where Up fails halfway.
+	// The environment is stored before Up has succeeded, so that TestMain also ends one whose Up has failed.
 	shared.env = e
 	return e, e.Up(t.Context())
 }
 
-// sh runs a script in the guest; a code other than 0 ends the test.
+// sh runs a script in the guest; an exit code other than 0 fails the test.
 func (n *node) sh(script string) string {
 	n.Helper()
 	out, err := n.Machine.Shell(n.Context(), 3*time.Minute, script)
@@ -111,7 +111,7 @@ func (n *node) kubectl(args ...string) string {
 	return out
 }
 
-// await repeats look, for a bound that fits emulation.
+// await repeats look until it is done, at most for a bound that is long enough for emulation.
 func (n *node) await(what string, bound time.Duration, look func() (bool, string)) {
 	n.Helper()
 	err := vm.Await(n.Context(), what, bound, time.Second, func(context.Context) (bool, string) { return look() })

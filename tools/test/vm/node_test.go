@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// The unit has started, tells systemd how it is, and the node says what machine it is on.
+// The unit has started and reports its state to systemd, and the Node describes the machine.
 func TestJoined(t *testing.T) {
 	n := newNode(t)
 	status := n.sh("systemctl status kubelet --no-pager -n 0")
@@ -37,7 +37,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// Pods of each QoS class are in the slices that systemd has for them, with the limits in the files of cgroup v2.
+// Pods of each QoS class are in the right slices of systemd, with the limits in the files of cgroup v2.
 func TestSlicesAndLimits(t *testing.T) {
 	n := newNode(t)
 	n.create("guaranteed", idle+`, resources: {limits: {cpu: 200m, memory: 64Mi}}`, "")
@@ -72,7 +72,7 @@ func TestSlicesAndLimits(t *testing.T) {
 				}
 			}
 		}
-		// systemd knows the slice too: a daemon-reload must not take the limits back.
+		// systemd knows the limits of the slice too, so that a daemon-reload does not reset them.
 		unit := slice[strings.LastIndexByte(slice, '/')+1:]
 		if got := n.sh("systemctl show -p ActiveState -p LoadState " + unit); got != "LoadState=loaded\nActiveState=active" {
 			t.Errorf("%s: systemd says of %s: %q", c.name, unit, got)
@@ -87,7 +87,7 @@ func TestSlicesAndLimits(t *testing.T) {
 	}
 }
 
-// weights checks that who asks for more CPU has more weight, in pods and in classes.
+// weights checks that a larger CPU request gives more weight, for pods and for classes.
 func (n *node) weights(pods map[string]*pod) {
 	weight := func(path string) (w int) {
 		_, _ = fmt.Sscan(n.file("/sys/fs/cgroup/kubepods.slice/"+path+"/cpu.weight"), &w)
@@ -102,7 +102,7 @@ func (n *node) weights(pods map[string]*pod) {
 	}
 }
 
-// nodeAllocatable checks that all pods together are bound by what the node has.
+// nodeAllocatable checks that the cgroup of all pods has the node's allocatable resources as limits.
 func (n *node) nodeAllocatable() {
 	var bytes, capacity int64
 	_, _ = fmt.Sscan(n.file("/sys/fs/cgroup/kubepods.slice/memory.max"), &bytes)
@@ -122,7 +122,7 @@ func (n *node) limits() string {
   sort | while read -r f; do echo "$f $(cat $f)"; done`)
 }
 
-// podPidsLimit of the configuration stands in pids.max of each pod's slice.
+// podPidsLimit of the configuration is pids.max of each pod's slice.
 func TestPidsLimit(t *testing.T) {
 	n := newNode(t)
 	n.reconfigure("podPidsLimit: 321\n")
@@ -135,7 +135,7 @@ func TestPidsLimit(t *testing.T) {
 	}
 }
 
-// reconfigure restarts the agent with further fields in its configuration.
+// reconfigure restarts the agent with additional fields in its configuration.
 func (n *node) reconfigure(extra string) {
 	n.Helper()
 	if err := n.Configure(n.Context(), extra); err != nil {
@@ -144,7 +144,8 @@ func (n *node) reconfigure(extra string) {
 	n.sh("systemctl restart kubelet")
 }
 
-// A container that the kernel kills for its memory is told of so, with restart and event.
+// If the kernel kills a container because of its memory limit, the status says OOMKilled, the container restarts, and there is an
+// event.
 func TestKilledForMemory(t *testing.T) {
 	n := newNode(t)
 	n.create("greedy", `command: [sh, -c, "echo up; sleep 3; exec tail /dev/zero"], resources: {limits: {memory: 24Mi}}`, "  restartPolicy: OnFailure")
@@ -166,7 +167,7 @@ func TestKilledForMemory(t *testing.T) {
 	})
 }
 
-// An agent whose loops do not turn is restarted by systemd; the containers are untouched.
+// systemd restarts an agent whose loops are stuck. The containers are not affected.
 func TestWatchdog(t *testing.T) {
 	n := newNode(t)
 	n.create("bystander", idle, "")

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// pod is what is looked at of a pod.
+// pod has the fields of a pod that the tests check.
 type pod struct {
 	Metadata struct{ Name, UID string }
 	Status   struct {
@@ -45,7 +45,7 @@ func (p *pod) String() string {
 	return s
 }
 
-// number returns what a file or a field has.
+// number returns the number in the text of a file or a field.
 func (n *node) number(text string) int {
 	n.Helper()
 	var v int
@@ -69,7 +69,8 @@ func (n *node) pods() map[string]*pod {
 	return pods
 }
 
-// create makes a pod of busybox on the node: spec is what its container has beside name and image, in YAML's short form.
+// create creates a pod with busybox on the node. container has further fields of its container, and spec of its spec, in YAML's
+// flow style.
 func (n *node) create(name, container, spec string) {
 	n.Helper()
 	n.createIn("default", name, container, spec)
@@ -97,10 +98,10 @@ spec:
 	}
 }
 
-// idle is a container that waits, and ends when told.
+// idle has the command of a container that waits and ends on SIGTERM.
 const idle = `command: [sh, -c, "trap 'exit 0' TERM; echo up; while :; do sleep 1; done"]`
 
-// podBound is how long some pods may take to start, or to go, under emulation on a busy machine.
+// podBound is how long a few pods may take to start or to end under emulation on a busy machine.
 const podBound = 4 * time.Minute
 
 // awaitReady waits until the pods are Ready, and returns them.
@@ -120,7 +121,7 @@ func (n *node) awaitReady(names ...string) map[string]*pod {
 	return pods
 }
 
-// noPods deletes all pods and waits until they have gone.
+// noPods deletes all pods and waits until they are gone.
 func (n *node) noPods() {
 	n.Helper()
 	n.kubectl("delete", "pods", "--all", "--wait=false")
@@ -130,8 +131,8 @@ func (n *node) noPods() {
 	})
 }
 
-// containers returns the running containers and sandboxes, by ID, with their process and when that started: nothing of a container that was
-// restarted stays the same.
+// containers returns the running containers and sandboxes, by ID, with their process and its start time. All of these change if a
+// container is restarted.
 func (n *node) containers() string {
 	n.Helper()
 	return n.sh(`ctr -n k8s.io tasks ls | awk '$3 == "RUNNING" {print $1, $2}' | sort | while read -r id pid; do echo $id $pid $(cut -d' ' -f22 /proc/$pid/stat); done`)

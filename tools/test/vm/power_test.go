@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// some are pods of several kinds that are up until they are deleted.
+// some creates pods of several kinds that run until they are deleted, and returns their names.
 func (n *node) some() []string {
 	n.Helper()
 	n.create("plain", idle, "")
@@ -21,10 +21,10 @@ func (n *node) some() []string {
 	return names
 }
 
-// comeBack waits until the node and its pods are back after its power was gone, and checks that each pod is there once.
+// comeBack waits until the node and its pods are back after a loss of power, and checks that each pod runs only once.
 func (n *node) comeBack(names []string, restartsBefore map[string]int) {
 	n.Helper()
-	// After the boot the API shows the statuses of before until the agent writes new ones, so the runtime is asked first.
+	// After the boot the API shows the old statuses until the agent writes new ones, so the test checks the runtime first.
 	n.await("the pods to be back", podBound, func() (bool, string) {
 		running := n.sh(`crictl ps -q | wc -l`)
 		return running == "3", running + " containers run"
@@ -70,7 +70,7 @@ func (n *node) restarts() map[string]int {
 	return counts
 }
 
-// After a power cut the node comes back by itself: each pod runs once, counts one restart, and ends cleanly.
+// After a power cut the node comes back by itself: each pod runs once, counts one restart, and ends without remains.
 func TestPowerCut(t *testing.T) {
 	n := newNode(t)
 	names := n.some()
@@ -87,7 +87,7 @@ func TestPowerCut(t *testing.T) {
 	n.gone()
 }
 
-// A power cut while pods start: nothing is doubled, and all of them come up.
+// After a power cut during the start of pods, no pod runs twice, and all of them start.
 func TestPowerCutWhilePodsStart(t *testing.T) {
 	n := newNode(t)
 	names := []string{"early", "middle", "late"}
@@ -111,7 +111,7 @@ func TestPowerCutWhilePodsStart(t *testing.T) {
 	n.gone()
 }
 
-// A reboot in order: the same.
+// After an orderly reboot, too, the node comes back by itself, and each pod runs once.
 func TestReboot(t *testing.T) {
 	n := newNode(t)
 	names := n.some()

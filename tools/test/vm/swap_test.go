@@ -8,12 +8,13 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// With LimitedSwap a burstable container gets its share of the machine's swap, by its memory request; the others get none.
+// With LimitedSwap a burstable container gets a share of the machine's swap in proportion to its memory request. Other containers
+// get none.
 func TestLimitedSwap(t *testing.T) {
 	n := newNode(t)
 	const swap = 256 << 20
 	n.sh("fallocate -l 256M /swapfile; chmod 600 /swapfile; mkswap -q /swapfile; swapon /swapfile")
-	defer func() { // without swap first: with it the agent refuses to start
+	defer func() { // swap is turned off before the agent starts, because otherwise it refuses to start
 		n.sh("swapoff /swapfile; rm /swapfile")
 		n.reconfigure("")
 	}()
@@ -38,7 +39,7 @@ func TestLimitedSwap(t *testing.T) {
 		if name == "burstable" {
 			want = int(share)
 		}
-		// The swap of the machine is a page smaller than its file, and limits are whole pages.
+		// The tolerance is two pages: the machine's swap is a page smaller than its file, and limits are in whole pages.
 		if got > want || got < want-8192 {
 			t.Errorf("%s: memory.swap.max is %d, want %d", name, got, want)
 		}

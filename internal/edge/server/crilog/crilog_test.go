@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The tail is the same as the end of all, whatever its length, in a file of many blocks.
+// In a file of many blocks, a tail of any length is the same as the end of the whole output.
 func TestTailOfManyBlocks(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -147,15 +147,15 @@ func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	synctest.Test(t, func(t *testing.T) {
 		f := follow(t.Context(), path, crilog.Options{})
-		f.expect(t, "") // the runtime has not made it yet
+		f.expect(t, "") // the runtime has not created the file yet
 		add(t, path, line("one\n"))
 		f.expect(t, "one\n")
-		add(t, path, "2026-01-02T03:04:05Z stdout F tw") // caught in the middle of a write
+		add(t, path, "2026-01-02T03:04:05Z stdout F tw") // the line is only half written
 		f.expect(t, "one\n")
 		add(t, path, "o\n")
 		f.expect(t, "one\ntwo\n")
 
-		// Rotation: renamed, still written to, then made anew.
+		// The log is rotated: it is renamed, still written to, and then created anew.
 		if err := os.Rename(path, path+".old"); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestFollow(t *testing.T) {
 		add(t, path, line("first of the new\n"))
 		f.expect(t, "one\ntwo\nthree\nlast of the old\nfirst of the new\n")
 
-		// Rotation by copy and truncation.
+		// The log is rotated by copying and truncating it.
 		if err := os.Truncate(path, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestFollow(t *testing.T) {
 		add(t, path, line("t\n"))
 		f.expect(t, "one\ntwo\nthree\nlast of the old\nfirst of the new\nt\n")
 
-		// The end: what is written before it is read.
+		// The container ends. Lines written before its end are still read.
 		add(t, path, line("bye\n")+strings.TrimSuffix(line("no newline"), "\n"))
 		f.running.Store(false)
 		if err := <-f.done; err != nil {
@@ -185,8 +185,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A runtime makes the new file first and writes the last lines of the old one after that: they come first, also where the
-// container has ended meanwhile. Somebody who never closes the old file does not hold the reader up for good.
+// At a rotation a runtime creates the new file before it writes the last lines to the old one. The reader returns these lines
+// first, also if the container has ended by then. A process that never closes the old file does not block the reader for ever.
 func TestFollowOverRotation(t *testing.T) {
 	t.Parallel()
 	path := write(t, line("one\n"))
@@ -209,7 +209,7 @@ func TestFollowOverRotation(t *testing.T) {
 		add(t, path+".1", line("two\n")+"2026-01-02T03:04:05Z stdout P three-\n")
 		f.expect(t, "one\ntwo\nthree-")
 		_ = old.Close()
-		f.expect(t, "one\ntwo\nthree-four\n") // a line that the runtime cut goes on in the next file
+		f.expect(t, "one\ntwo\nthree-four\n") // the first part of the line is in the old file, the rest in the new one
 
 		old = rotate(".2")
 		add(t, path, line("six\n"))
@@ -244,7 +244,7 @@ func TestFollowEnds(t *testing.T) {
 		if err := <-f.done; err != nil {
 			t.Fatal(err)
 		}
-		f.expect(t, "two\nt") // the limit holds while following
+		f.expect(t, "two\nt") // the limit also applies while following
 
 		ctx, cancel := context.WithCancel(t.Context())
 		f = follow(ctx, path, crilog.Options{Tail: n(0)})

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// Whatever stands in the place of a log is an error to its reader at once, also to one that follows.
+// If the log is not a regular file, Read returns an error at once, also if it follows.
 func TestLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {
@@ -37,7 +37,7 @@ func TestLogThatIsNoFile(t *testing.T) {
 	}
 }
 
-// A pod that has /var/log as a volume cannot have another pod's log served as its own, whichever directory it replaces.
+// A pod that mounts /var/log cannot make Read return another pod's log, whichever directory it replaces by a link.
 func TestLogBehindALinkOfADirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -55,7 +55,7 @@ func TestLogBehindALinkOfADirectory(t *testing.T) {
 	}
 }
 
-// A follower meets the link that takes the place of the log under its hands.
+// Read returns an error if a link replaces the log that it follows.
 func TestFollowedLogBecomesALink(t *testing.T) {
 	t.Parallel()
 	path := write(t, line("mine\n"))
@@ -81,7 +81,7 @@ func TestFollowedLogBecomesALink(t *testing.T) {
 	}
 }
 
-// 4 TiB of nothing keep a reader busy no longer than its client waits.
+// Reading a sparse file of 4 TiB ends as soon as the context ends.
 func TestSparseLogEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Stream selects what a container wrote: the values of PodLogOptions.stream.
+// Stream selects an output of a container. Its values are those of PodLogOptions.stream.
 type Stream string
 
 // The streams.
@@ -15,7 +15,7 @@ const (
 	Stderr Stream = "Stderr"
 )
 
-// maxHead bounds the time, stream and tags of a line: 35 + 6 + a few tags and the spaces between.
+// maxHead bounds the length of the time (35), the stream (6), a few tags and the spaces of a line, in bytes.
 const maxHead = 128
 
 // head is the beginning of a line.
@@ -25,7 +25,7 @@ type head struct {
 	partial bool
 }
 
-// parseHead splits a line into its head and its content. ok is false where the line is not in the format.
+// parseHead splits a line into its head and its content. ok is false if the line is not in the format.
 func parseHead(line []byte) (h head, content []byte, ok bool) {
 	at, rest, found := bytes.Cut(line, []byte{' '})
 	if !found || len(at) > maxHead {
@@ -40,7 +40,7 @@ func parseHead(line []byte) (h head, content []byte, ok bool) {
 	return h, content, ok
 }
 
-// parseKind reads what follows the time: stream, tags, content.
+// parseKind parses the part of a line after the time: stream, tags, content.
 func parseKind(rest []byte) (s Stream, partial bool, content []byte, ok bool) {
 	stream, rest, found := bytes.Cut(rest, []byte{' '})
 	if !found {
@@ -62,7 +62,7 @@ func parseKind(rest []byte) (s Stream, partial bool, content []byte, ok bool) {
 	if len(tags) == 0 || len(tags) > maxHead {
 		return "", false, nil, false
 	}
-	first, _, _ := bytes.Cut(tags, []byte{':'}) // tags are separated by colons; the first says P or F
+	first, _, _ := bytes.Cut(tags, []byte{':'}) // tags are separated by colons; the first is P or F
 	return s, string(first) == "P", content, true
 }
 

@@ -25,16 +25,16 @@ type Options struct {
 	Tail *int64
 	// Limit is the number of bytes after which to stop, timestamps included; nil: none.
 	Limit *int64
-	// Since drops what was written before it; zero: nothing.
+	// Since drops lines that were written before it; zero: none.
 	Since time.Time
 	// Stream is All when empty.
 	Stream Stream
 	// Timestamps puts the time (RFC 3339 with nine decimals) and a space before every line.
 	Timestamps bool
-	// Running makes Read follow: it is asked, never concurrently, whenever the end of the file is reached, and
-	// Read ends when it has said false and the rest of the file is read. nil: do not follow.
+	// Running makes Read follow: Read calls it at each end of the file, never concurrently. When it has returned false, Read
+	// reads the rest of the file and ends. nil: do not follow.
 	Running func() bool
-	// Flush is called before Read waits and when it ends, to hand on what was written; may be nil.
+	// Flush is called before Read waits and when it ends, to pass on the written output; it may be nil.
 	Flush func()
 }
 
@@ -42,15 +42,15 @@ type Options struct {
 const (
 	pollMin    = 20 * time.Millisecond
 	pollMax    = 500 * time.Millisecond
-	turnMax    = 5 * time.Second // for the runtime to close a file that was rotated
+	turnMax    = 5 * time.Second // how long the runtime may take to close a rotated file
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
 // errLimit ends a read whose limit of bytes is reached.
 var errLimit = errors.New("limit reached")
 
-// Read writes the log at path to w. A path that does not exist is an fs.ErrNotExist; following, the file is waited
-// for while the container runs. The end of ctx while following is its error.
+// Read writes the log at path to w. If path does not exist, the error is fs.ErrNotExist; but if Read follows, it waits for the
+// file while the container runs. If ctx ends while Read follows, Read returns the error of ctx.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	r := &reader{path: path, opts: o, out: bufio.NewWriterSize(w, 32<<10), left: math.MaxInt64}
 	if o.Limit != nil {
@@ -70,7 +70,7 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	return err
 }
 
-// reader is one Read.
+// reader is the state of one call of Read.
 type reader struct {
 	path string
 	opts Options
@@ -78,12 +78,12 @@ type reader struct {
 	file *os.File
 	left int64 // bytes that may still be written
 
-	turned time.Time // when another file was first seen in the place of this one; zero: none was
+	turned time.Time // when another file was first seen at the path of this one; zero: never
 
-	buf        []byte // what was read and not yet written: buf[start:end]
+	buf        []byte // the bytes that were read and not yet written are buf[start:end]
 	start, end int
 
-	inside  bool // the head of the line at start is done: what follows is content
+	inside  bool // the head of the line at start has been parsed, and content follows
 	skip    bool // the line is not wanted
 	partial bool // the piece does not end a line of the container
 	midline bool // the last piece written did not end a line
@@ -111,7 +111,8 @@ func (r *reader) run(ctx context.Context) error {
 		if r.opts.Running == nil {
 			return r.finish()
 		}
-		// Asked before the last look at the file: what was written before the end is then read.
+		// Running is called before the file is checked for the last time, so that everything that was written before the end is
+		// read.
 		running := r.opts.Running()
 		more, err := r.again(ctx)
 		if err != nil {
@@ -121,7 +122,7 @@ func (r *reader) run(ctx context.Context) error {
 			wait = pollMin
 			continue
 		}
-		if !running && r.turned.IsZero() { // else there is another file to read
+		if !running && r.turned.IsZero() { // otherwise there is another file to read
 			return r.finish()
 		}
 		if wait = min(wait*3/2, pollMax); n > 0 {
@@ -133,7 +134,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// open opens the log; a follower waits for it while its container runs, for the runtime makes it a moment later.
+// open opens the log; a follower waits for it while the container runs, because the runtime may create it later.
 func (r *reader) open(ctx context.Context) error {
 	for {
 		f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
@@ -150,7 +151,7 @@ func (r *reader) open(ctx context.Context) error {
 	}
 }
 
-// seek goes to the tail.
+// seek moves to the beginning of the tail.
 func (r *reader) seek(ctx context.Context) error {
 	if r.opts.Tail == nil {
 		return nil
@@ -190,7 +191,8 @@ func (r *reader) drain(ctx context.Context) (total int64, err error) {
 	}
 }
 
-// again looks, at the end of the file, for more of it: growth, truncation, or another file in its place.
+// again checks at the end of the file whether there is more to read: the file has grown, was truncated, or was replaced by
+// another.
 func (r *reader) again(ctx context.Context) (bool, error) {
 	held, err := r.file.Stat()
 	if err != nil {
@@ -203,7 +205,7 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	named, err := os.Lstat(r.path)
 	if err != nil || os.SameFile(held, named) {
 		r.turned = time.Time{}
-		// Renamed and not yet made again: the runtime still writes to the file that is held.
+		// The file was renamed and the new one does not exist yet, so the runtime still writes to the held file.
 		if held.Size() < at {
 			r.restart()
 			_, err = r.file.Seek(0, io.SeekStart)
@@ -220,9 +222,9 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	return r.turn(ctx)
 }
 
-// written reports whether anybody has the held file open to write to it. A runtime makes the new file first and writes to
-// the old one what it has of the container's output before it closes that. The kernel grants a read lease on a file that
-// nobody writes to, and no other (fcntl(2), F_SETLEASE). Where it grants none at all, the runtime is given half a second.
+// written reports whether anybody has the held file open to write to it. At a rotation a runtime creates the new file, writes the
+// buffered output to the old one, and then closes that. The kernel grants a read lease only on a file that nobody has open for
+// writing (fcntl(2), F_SETLEASE). If it grants no leases at all, the file counts as written to for half a second.
 func (r *reader) written() bool {
 	_, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
@@ -232,11 +234,11 @@ func (r *reader) written() bool {
 	return errors.Is(err, unix.EAGAIN) || time.Since(r.turned) < pollMax
 }
 
-// turn goes over to the file that is in the place of the held one, which is complete now.
+// turn continues with the file that has replaced the held one, because the held one is complete now.
 func (r *reader) turn(ctx context.Context) (bool, error) {
 	f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // rotated again meanwhile: the next round sees it
+		return false, nil // the log was rotated once more, which the next round sees
 	}
 	if err != nil {
 		return false, fmt.Errorf("open log: %w", err)
@@ -255,7 +257,7 @@ func (r *reader) turn(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// restart forgets the line that was under way.
+// restart drops the line that was being read.
 func (r *reader) restart() { r.start, r.end, r.inside, r.skip = 0, 0, false, false }
 
 // finish writes a last line that has no newline.
@@ -268,7 +270,7 @@ func (r *reader) finish() error {
 	return err
 }
 
-// consume writes every complete line of the buffer, and of a line longer than the buffer what there is of it.
+// consume writes every complete line of the buffer. If a line is longer than the buffer, it writes the part in the buffer.
 func (r *reader) consume() error {
 	for r.start < r.end {
 		data := r.buf[r.start:r.end]
@@ -343,7 +345,7 @@ func (r *reader) flush() error {
 	return nil
 }
 
-// wait hands on what is written and waits at the end of the file.
+// wait flushes the written output and waits at the end of the file.
 func (r *reader) wait(ctx context.Context, d time.Duration) error {
 	if err := r.flush(); err != nil {
 		return err

@@ -10,20 +10,20 @@ import (
 // block is how much of a file is read at once when looking for its tail.
 const block = 64 << 10
 
-// tailOffset returns where the last o.Tail lines of the wanted streams begin in a file of this size. A line is what
-// the container wrote up to its newline: the pieces of one that the runtime split (tag P) count once, by the
-// piece that ends it. A last line without an end counts too.
+// tailOffset returns where the last o.Tail lines of the wanted streams begin in a file of this size. A line is the container's
+// output up to a newline. If the runtime has split it into pieces (tag P), it counts once, at the piece that ends it. A last line
+// without a newline counts too.
 func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int64, error) {
 	if *o.Tail == 0 {
 		return size, nil
 	}
 	t := tail{opts: o, left: *o.Tail, start: size}
-	// rest is the beginning of what is known of a line whose own beginning lies before pos. Only the head of a
-	// line matters, so it is kept short however long the line is.
+	// rest has the first known bytes of a line that begins before pos. It is short even if the line is long, because only the
+	// line's head matters.
 	var rest []byte
 	buf := make([]byte, block)
 	for pos := size; pos > 0; {
-		// A sparse file of some TiB that has no line keeps the search busy for hours.
+		// Without this check, the search in a sparse file of several TiB without a line would take hours.
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
@@ -46,7 +46,7 @@ func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int
 	return t.start, nil
 }
 
-// front returns the first bytes of data followed by rest, as many as a head may need, in the memory of rest.
+// front returns the first bytes of data followed by rest, as many as a head may need. The result is in the memory of rest.
 func front(data, rest []byte) []byte {
 	if len(rest) == 0 {
 		return append(rest, data[:min(len(data), maxHead)]...)
@@ -58,13 +58,13 @@ func front(data, rest []byte) []byte {
 // tail counts lines from the end of a file towards its beginning.
 type tail struct {
 	opts  *Options
-	left  int64 // complete lines still wanted
+	left  int64 // number of complete lines still wanted
 	start int64 // where the earliest wanted piece begins
-	begun bool  // a piece was seen: the file's last one ends a line whatever its tag
+	begun bool  // a piece was seen; the last piece of a file ends a line whatever its tag
 }
 
-// take looks at one line of the file, which begins at the offset begin. It reports whether the beginning of the
-// tail is found: this line ends one more than was asked for.
+// take examines one line of the file, which begins at the offset begin. It returns true if this line ends one more than the
+// wanted number of lines: then the beginning of the tail is known.
 func (t *tail) take(line []byte, begin int64) bool {
 	h, _, ok := parseHead(line)
 	if !ok || !t.opts.wants(h.stream) {

@@ -331,7 +331,7 @@ func events(t *testing.T, s Subject) {
 	next("CONTAINER_STARTED_EVENT", id)
 	p.stop(id, 0) // for a container that exits by itself, the event of the exit may come before that of the start
 	next("CONTAINER_STOPPED_EVENT", id)
-	wantState(t, p.inspect(id), exited, 137, "Error") // an event comes after the change
+	wantState(t, p.inspect(id), exited, 137, "Error") // because the runtime sends an event only after the change
 	p.remove(id)
 	next("CONTAINER_DELETED_EVENT", id)
 	if _, err := s.Runtime.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
@@ -420,7 +420,7 @@ func images(t *testing.T, s Subject) {
 	if err != nil || len(fs.ImageFilesystems) == 0 || fs.ImageFilesystems[0].GetFsId().GetMountpoint() == "" {
 		t.Errorf("ImageFsInfo: %v %v", fs, err)
 	}
-	// A container is made from the ID, as node agents do.
+	// The container is created with the image's ID, as node agents do it.
 	p := newPod(t, s).run()
 	req := p.container("main", 0, "true")
 	req.Config.Image = &runtimeapi.ImageSpec{Image: img.Id, UserSpecifiedImage: s.Image}

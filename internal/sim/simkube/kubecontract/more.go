@@ -24,8 +24,8 @@ func mergedLists(t *testing.T, e *env) {
 	for _, c := range p.Status.ContainerStatuses {
 		got = append(got, fmt.Sprintf("%s %v %d", c.Name, c.Ready, c.RestartCount))
 	}
-	// A patch replaces a list without a merge key. In a list with a merge key, items that the patch does not name stay, such as
-	// an old address.
+	// A patch replaces a list without a merge key. In a list with a merge key, items that the patch does not contain stay. An old
+	// address is such an item.
 	if d := cmp.Diff([]string{"c true 1"}, got); d != "" {
 		t.Errorf("container statuses (-want +got):\n%s", d)
 	}
@@ -88,7 +88,7 @@ func shortestGrace(t *testing.T, e *env) {
 	e.pod(t, "a")
 	e.delete(t, "a", metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
 	p := e.get(t, "a")
-	e.delete(t, "a", metav1.DeleteOptions{}) // the pod's own, 30 s
+	e.delete(t, "a", metav1.DeleteOptions{}) // the pod's own grace period, 30 s
 	if again := e.get(t, "a"); *again.DeletionGracePeriodSeconds != 1 || again.ResourceVersion != p.ResourceVersion {
 		t.Errorf("grace %d, version %s after %s", *again.DeletionGracePeriodSeconds, again.ResourceVersion, p.ResourceVersion)
 	}
@@ -119,7 +119,7 @@ func tokens(t *testing.T, e *env) {
 func resized(t *testing.T, e *env) {
 	cpu := func(n string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(n)} }
 	if _, err := e.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.node}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err) // the server accepts a resize only for a pod on a node that has room for it
+		t.Fatal(err) // the server accepts a resize only if the pod is on a node that has enough resources
 	}
 	if _, err := e.CoreV1().Nodes().PatchStatus(t.Context(), e.node, []byte(`{"status":{"allocatable":{"cpu":"10"}}}`)); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func resized(t *testing.T, e *env) {
 			[]byte(`{"spec":{"hostname":"x","containers":[{"name":"c","image":"other","resources":{"requests":{"cpu":"2"}}}]}}`), metav1.PatchOptions{}, "resize")
 	}
 	p, err := resize()
-	for range 600 { // admission reads the node from a cache, which may be behind
+	for range 600 { // admission reads the node from a cache, which may be out of date
 		if !apierrors.IsForbidden(err) {
 			break
 		}

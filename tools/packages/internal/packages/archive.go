@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Repository is the name of the image, without a registry to be pulled from.
+// Repository is the name of the image. It has no registry, because the image is not pulled.
 const Repository = "localhost/wherry"
 
 // tarball returns the files of both packages below one directory, for a machine without a package manager.
@@ -45,7 +45,7 @@ func (s *Source) tarball(arch string) (name string, data []byte, err error) {
 	return base + ".tar.gz", compressed(b.Bytes()), nil
 }
 
-// image returns an OCI layout with the image of the program, as `ctr images import` and `podman load` read it.
+// image returns an OCI layout with the image of the program, for `ctr images import` and `podman load`.
 func (s *Source) image(arch string) (name string, data []byte, err error) {
 	program, ok := s.Programs[arch]
 	if !ok {

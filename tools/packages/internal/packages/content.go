@@ -13,22 +13,22 @@ import (
 
 // file is one file of a package.
 type file struct {
-	path   string // without leading slash
+	path   string // path without leading slash
 	data   []byte
 	mode   os.FileMode
-	link   string // a symbolic link's target
-	config bool   // the administrator's to change
-	only   string // deb or rpm; "": both
+	link   string // the target, for a symbolic link
+	config bool   // a configuration file, which the administrator may change
+	only   string // deb or rpm, for a file of only one kind of package; "": both
 }
 
-// units are what is installed of deploy/systemd.
+// These are the units that are installed from deploy/systemd.
 const (
 	unitDir    = "usr/lib/systemd/system/"
 	ownUnit    = "wherry-kubelet.service"
 	takingUnit = "kubelet.service"
 )
 
-// own returns the files of the package wherry: all but what a kubelet has.
+// own returns the files of the package wherry: all files except those that replace the machine's kubelet.
 func (s *Source) own(arch string) ([]file, error) {
 	program, ok := s.Programs[arch]
 	if !ok {
@@ -63,7 +63,7 @@ func (s *Source) own(arch string) ([]file, error) {
 	return files, nil
 }
 
-// taking returns the files of the package wherry-kubelet: what makes the program the machine's kubelet.
+// taking returns the files of the package wherry-kubelet, which make the program the machine's kubelet.
 func (s *Source) taking() ([]file, error) {
 	files := []file{
 		{path: "usr/bin/kubelet", link: "wherry"},
@@ -74,7 +74,8 @@ func (s *Source) taking() ([]file, error) {
 		config   bool
 	}{
 		{"systemd/" + takingUnit, unitDir + takingUnit, false},
-		// Before kubeadm's own 10-kubeadm.conf, where its package has one, which then counts.
+		// The name sorts before kubeadm's own 10-kubeadm.conf, so that kubeadm's file takes precedence if its package is
+		// installed.
 		{"systemd/kubelet.service.d/10-kubeadm.conf", unitDir + takingUnit + ".d/05-arguments.conf", false},
 		{"systemd/kubelet.service.d/20-hardening.conf", unitDir + takingUnit + ".d/20-hardening.conf", false},
 		{"default/kubelet", "etc/default/kubelet", true},
@@ -101,13 +102,13 @@ func (s *Source) script(name, unit string) ([]byte, error) {
 // compressed returns the data as gzip, without name and time.
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is a valid one
-	_, _ = w.Write(data)                                  // into memory
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // no error, because the level is valid
+	_, _ = w.Write(data)                                  // no error, because it writes into memory
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// perm returns the file's mode; what says nothing is for all to read.
+// perm returns the file's mode. A file without a mode is readable for all.
 func (f *file) perm() os.FileMode {
 	if f.mode == 0 {
 		return 0o644
@@ -120,5 +121,5 @@ func of(files []file, kind string) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.only != "" && f.only != kind })
 }
 
-// fileVersion returns the version in names of files and images, which may not have a tilde.
+// fileVersion returns the version in names of files and images, in which a tilde is not allowed.
 func (s *Source) fileVersion() string { return strings.ReplaceAll(s.Version, "~", "-") }

@@ -1,4 +1,5 @@
-// Package packages makes what the agent is installed from: .deb and .rpm packages, a tarball and an OCI image, for each architecture.
+// Package packages makes the files from which the agent is installed: .deb and .rpm packages, a tarball and an OCI image, for
+// each architecture.
 //
 // Two packages are made. The package wherry has the program, its manual, its completion and wherry-kubelet.service, which can exist
 // beside kubelet.service. The package wherry-kubelet replaces the package kubelet and has kubelet.service. Both have scripts that

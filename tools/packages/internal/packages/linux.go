@@ -17,7 +17,7 @@ import (
 type pack struct {
 	name, summary, about, unit string
 	files                      []file
-	// needs, provides, conflicts and recommends by kind (deb, rpm), since each writes relations in its own way.
+	// These are relations to other packages, by kind (deb, rpm), because each kind has its own notation.
 	needs, provides, conflicts, recommends map[string][]string
 }
 
@@ -62,7 +62,7 @@ func packagers() map[string]nfpm.Packager {
 
 // write returns the package as a file of a kind, by name.
 func (p *pack) write(s *Source, kind, arch string) (name string, data []byte, err error) {
-	dir, err := os.MkdirTemp("", "wherry-pack-") // nfpm reads files by path
+	dir, err := os.MkdirTemp("", "wherry-pack-") // a directory, because nfpm reads files by path
 	if err != nil {
 		return "", nil, err
 	}
@@ -89,7 +89,7 @@ func (p *pack) info(s *Source, kind, arch, dir string) (*nfpm.Info, error) {
 		Section: "admin", Priority: "optional", Maintainer: maintainer, Homepage: homepage, License: "Apache-2.0", Vendor: "Wherry",
 		Description: p.summary + "\n" + p.about, DisableGlobbing: true,
 	}
-	// Without it the name of this machine would be in the package.
+	// The build host is set, because otherwise the package would contain the name of this machine.
 	info.RPM.BuildHost, info.RPM.Summary, info.RPM.Group = "localhost", p.summary, "System Environment/Daemons"
 	info.Depends, info.Provides, info.Conflicts, info.Recommends = p.needs[kind], p.provides[kind], p.conflicts[kind], p.recommends[kind]
 	if kind == "deb" {

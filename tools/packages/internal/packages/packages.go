@@ -39,7 +39,7 @@ func (s *Source) All() (map[string][]byte, error) {
 	return all, nil
 }
 
-// Write writes the files into a directory with their checksums, and says what it wrote. Files of other versions stay.
+// Write writes the files into a directory with their checksums, and prints their names. Files of other versions stay.
 func Write(dir string, all map[string][]byte, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -54,7 +54,8 @@ func pick(t *testing.T, files map[string][]byte, parts ...string) (string, []byt
 	return found[0], files[found[0]]
 }
 
-// What is made does not depend on where and when: another directory, another SOURCE_DATE_EPOCH and another host name change nothing.
+// The packages do not depend on place and time: another directory, another SOURCE_DATE_EPOCH and another host name change
+// nothing.
 func TestTwoBuildsAreEqual(t *testing.T) {
 	first := all(t, sample())
 	if len(first) != 12 { // two packages of two kinds, a tarball and an image, for two architectures
@@ -75,7 +76,7 @@ func TestTwoBuildsAreEqual(t *testing.T) {
 			t.Errorf("%s names the machine that made it", name)
 		}
 	}
-	// The time of a commit, and of nothing else, is in them: another commit's packages are others.
+	// The packages contain the time of the commit and no other time, so those of another commit differ.
 	later := sample()
 	later.Time = later.Time.Add(time.Hour)
 	for name, data := range all(t, later) {
@@ -85,7 +86,7 @@ func TestTwoBuildsAreEqual(t *testing.T) {
 	}
 }
 
-// command runs a program of the machine, and skips the test where there is none.
+// command runs a program of the machine, and skips the test if the machine does not have it.
 func command(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {

@@ -48,7 +48,7 @@ func (m *machine) run(script string, enabled bool, args ...string) (calls []stri
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	// Every absolute path moves below root: no run may touch this machine.
+	// Every absolute path is replaced by one below root, so that a run cannot change this machine.
 	paths := regexp.MustCompile(`(^|[\s"'=])/(run|proc|etc|usr|var|sys)/`)
 	moved := paths.ReplaceAllString(string(text), "${1}"+m.root+"/${2}/")
 	for _, path := range regexp.MustCompile(`/(run|proc|etc|usr|var|sys)/`).FindAllStringIndex(moved, -1) {
@@ -77,8 +77,8 @@ func (m *machine) run(script string, enabled bool, args ...string) (calls []stri
 	return calls
 }
 
-// An upgrade restarts the agent only where it ran, a first installation starts it only in the place of one that was enabled, and
-// nothing stops it but a removal.
+// An upgrade restarts the agent only if it was running. A first installation starts it only if it replaces an enabled kubelet.
+// Only a removal stops it.
 func TestWhatTheScriptsAskOfSystemd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestWhatTheScriptsAskOfSystemd(t *testing.T) {
 	}
 }
 
-// A purge takes the node's state with it, but not that of pods that are still there, nor that of another kubelet.
+// A purge removes the node's state, but not that of pods that still exist, nor that of another kubelet.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	const link = "etc/systemd/system/multi-user.target.wants/kubelet.service"

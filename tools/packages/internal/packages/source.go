@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Source is what packages are made of.
+// Source has the input from which packages are made.
 type Source struct {
-	// Version of the packages; Kubernetes is the version that the agent follows, without v.
+	// Version is the version of the packages. Kubernetes is the version of Kubernetes that the agent follows, without v.
 	Version, Kubernetes string
-	// Time is when the commit was made: that of every file.
+	// Time is the time of the commit, which is the modification time of every file.
 	Time time.Time
-	// Programs are the agents, by architecture (of Go's names).
+	// Programs are the agents, by architecture in Go.
 	Programs map[string][]byte
 	// Manual are the pages by file name; Completion the scripts by shell.
 	Manual, Completion map[string][]byte
@@ -31,7 +31,8 @@ type Source struct {
 
 var versionLine = regexp.MustCompile(`(?m)^wherry (\S+) .*\nKubernetes v(\S+)$`)
 
-// Describe reads what the agent says of itself from a program for this machine, and the rest from the checkout that it was built of.
+// Describe fills a Source: it gets version, manual and completion by running a program for this machine, and the rest from the
+// checkout from which it was built.
 func Describe(ctx context.Context, checkout, program string) (*Source, error) {
 	out, err := output(ctx, checkout, program, "version")
 	if err != nil {
@@ -60,11 +61,11 @@ func Describe(ctx context.Context, checkout, program string) (*Source, error) {
 	return s, err
 }
 
-// Changed ends the version of packages that were made of more than a commit.
+// Changed is the suffix of the version if the checkout has changes that are not committed.
 const Changed = ".changed"
 
-// version returns the release's where the commit has its tag, or else one that sorts before the release and after older commits; the
-// time is the commit's.
+// version returns the release's version if the commit has its tag, or else a version that sorts before the release and after
+// older commits. It also returns the time of the commit.
 func version(ctx context.Context, checkout, release string) (string, time.Time, error) {
 	out, err := output(ctx, checkout, "git", "log", "-1", "--format=%ct %h", "--abbrev=8")
 	if err != nil {
@@ -80,7 +81,7 @@ func version(ctx context.Context, checkout, release string) (string, time.Time, 
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // in the way in which the go command looks for changes
+	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // finds changes as the go command does
 	if err != nil {
 		return "", time.Time{}, err
 	}

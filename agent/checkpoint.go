@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// checkpointDir is the directory of checkpoints below the root directory, the same as that of Kubernetes' kubelet.
+const checkpointDir = "checkpoints"
+
+// checkpointer returns the function that makes the runtime write a checkpoint of a container; nil: the gate is off, or the machine has no
+// disk.
+func (a *Agent) checkpointer() func(ctx context.Context, p *v1.Pod, id, container string, timeout time.Duration) (string, error) {
+	if !a.deps.Machine.real || !gates(&a.cfg).Enabled("ContainerCheckpoint") {
+		return nil
+	}
+	return a.checkpointContainer
+}
+
+// checkpointContainer makes the runtime write a checkpoint. A timeout that is shorter than runtimeRequestTimeout has no effect.
+func (a *Agent) checkpointContainer(ctx context.Context, p *v1.Pod, id, container string, timeout time.Duration) (string, error) {
+	dir := filepath.Join(a.cfg.RootDir, checkpointDir)
+	// A checkpoint contains the memory of a container, including secrets, so no other user may enter the directory.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the directory of checkpoints: %w", err)
+	}
+	path, err := newCheckpoint(dir, fmt.Sprintf("checkpoint-%s_%s-%s-", p.Name, p.Namespace, container), time.Now())
+	if err != nil {
+		return "", err
+	}
+	timeout = max(timeout, a.cfg.Kubelet.RuntimeRequestTimeout.Duration)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	a.log.Info("checkpoint of a container begins", "pod", p.Namespace+"/"+p.Name, "container", container, "file", path)
+	_, err = a.deps.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{
+		ContainerId: id, Location: path, Timeout: int64(timeout / time.Second),
+	})
+	if err != nil {
+		a.log.Error("checkpoint of a container failed", "pod", p.Namespace+"/"+p.Name, "container", container, "err", err)
+		return "", err
+	}
+	return path, nil
+}
+
+// newCheckpoint returns a path for a checkpoint that does not exist. The name contains the time in seconds, or with more digits
+// if there is already one of the same second.
+func newCheckpoint(dir, prefix string, now time.Time) (string, error) {
+	for _, layout := range []string{time.RFC3339, time.RFC3339Nano} {
+		path := filepath.Join(dir, prefix+now.Format(layout)+".tar")
+		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+			return path, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+	return "", errors.New("there is a checkpoint of the same moment already: try again")
+}

@@ -1,0 +1,134 @@
+package agent_test
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+// liveFlips replaces the entries of flips for fields whose change there is not possible while the agent runs.
+var liveFlips = map[string]struct{ from, to string }{
+	"staticPodPath": {"staticPodPath: /before", "staticPodPath: /manifests"},
+}
+
+// seenElsewhere are live fields that change no part. TestFieldsThatAreReadLater sees the effect of the first five;
+// TestReconfigureStaticPodPath, TestDirGoesToAnotherPlace and TestReconfigureVerbosity see that of the others.
+var seenElsewhere = []string{
+	"allowedUnsafeSysctls", "clusterDNS", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
+	"staticPodPath", "fileCheckFrequency", "logging.verbosity",
+}
+
+// Every field that the table calls live reaches the parts of an agent that is built: a part differs from that of an agent which was not
+// reconfigured.
+func TestLiveFields(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	agent.WriteIdentity(t, dir)
+	reconfigured := func(from, to string) string {
+		a, free := prepared(t, configured(t, dir, from), from)
+		defer free()
+		if err := a.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Reconfigure(configured(t, dir, to)); err != nil {
+			t.Fatalf("%s: %v", to, err)
+		}
+		return dumped(a)
+	}
+	unstable := map[string]bool{}
+	usual := reconfigured("", "")
+	for range 4 {
+		maps.Copy(unstable, changes(usual, reconfigured("", "")))
+	}
+	for _, path := range config.LiveFields() {
+		flip, special := liveFlips[path]
+		if !special {
+			flip = flips[path]
+		}
+		if flip.to == "" {
+			t.Errorf("%s: add another value to flips", path)
+			continue
+		}
+		changed := changes(reconfigured(flip.from, flip.from), reconfigured(flip.from, flip.to))
+		maps.DeleteFunc(changed, func(place string, _ bool) bool { return unstable[place] || strings.HasPrefix(place, "agent.live.") })
+		if len(changed) == 0 && !slices.Contains(seenElsewhere, path) {
+			t.Errorf("%s: live, but no part of the agent has changed", path)
+		}
+	}
+}
+
+// A field that an agent cannot change while it runs is named and keeps its value.
+func TestFieldsThatWaitForARestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	agent.WriteIdentity(t, dir)
+	a, free := prepared(t, configured(t, dir, ""), "")
+	defer free()
+	if _, err := a.Reconfigure(configured(t, dir, "maxPods: 7")); err == nil {
+		t.Error("an agent that does not run yet was reconfigured")
+	}
+	if err := a.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	live := config.LiveFields()
+	for path, flip := range flips {
+		if slices.Contains(live, path) || flip.from != "" {
+			continue
+		}
+		got, err := a.Reconfigure(configured(t, dir, flip.to))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if got.Waiting[path] == "" || slices.Contains(got.Changed, path) {
+			t.Errorf("%s is not among the fields that wait: %+v", path, got)
+		}
+	}
+	if got, err := a.Reconfigure(configured(t, dir, "")); err != nil || len(got.Changed)+len(got.Waiting) > 0 {
+		t.Errorf("what the agent was started with: %+v, %v", got, err)
+	}
+}
+
+// The verbosity of the log follows logging.verbosity, if the log can be set.
+func TestReconfigureVerbosity(t *testing.T) {
+	t.Parallel()
+	r := simcri.New(simcri.Config{})
+	defer r.Close()
+	var set []string
+	deps := agent.Deps{
+		Machine: agent.SimulatedMachine(agent.Shape{}), Log: slog.New(slog.DiscardHandler),
+		SetVerbosity: func(v string) error { set = append(set, v); return nil },
+	}
+	deps.Runtime, deps.Images = r.Clients()
+	cfg := agent.Config{NodeName: "n", Kubelet: agent.DefaultConfiguration()}
+	cfg.Kubelet.EnableServer = new(false)
+	a, err := agent.New(cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Build(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	next := cfg
+	next.Kubelet = *cfg.Kubelet.DeepCopy()
+	for _, level := range []int{5, 5, 0} {
+		next.Kubelet.Logging.Verbosity = logsapi.VerbosityLevel(level)
+		if _, err := a.Reconfigure(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(set, []string{"5", "0"}) {
+		t.Errorf("set to %q", set)
+	}
+}

@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
+	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/source"
+)
+
+// These are the reasons of the node's events about its configuration. Upstream's kubelet has no such events, because it reads its
+// configuration only at its start.
+const (
+	reasonReconfigured  = "ConfigurationChanged"
+	reasonNeedsRestart  = "ConfigurationNeedsRestart"
+	reasonInvalidConfig = "InvalidConfiguration"
+)
+
+// ErrNotRunning means that Reconfigure was called before Run had built the node.
+var ErrNotRunning = errors.New("agent: Reconfigure: the agent does not run yet")
+
+// Reconfigured is the result of Reconfigure.
+type Reconfigured struct {
+	// Changed are the fields of KubeletConfiguration that have their new values now.
+	Changed []string
+	// Waiting are the fields that keep their values until the agent is started again, each with the reason.
+	Waiting map[string]string
+}
+
+// liveConfig is the configuration that can change while the agent runs.
+type liveConfig struct {
+	// inEffect is the configuration that the parts use. It is never changed; a new one replaces it. Until the first Reconfigure
+	// it is Agent.cfg.Kubelet.
+	inEffect atomic.Pointer[kubelet.KubeletConfiguration]
+
+	// These are the settings of New's configuration that the agent itself has changed: enableServer and cgroupDriver.
+	serves bool
+	driver string
+
+	mu         sync.Mutex // held by Reconfigure, so that changes come one after the other
+	running    bool
+	keepImages []string
+	waiting    string // the fields that were last reported as waiting
+}
+
+// begin allows changes, because all parts exist now.
+func (l *liveConfig) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = true
+}
+
+// kubelet returns the configuration in effect. Callers must not modify it, and must not keep it.
+func (a *Agent) kubelet() *kubelet.KubeletConfiguration { return a.live.inEffect.Load() }
+
+// startedWith returns the configuration that New got.
+func (a *Agent) startedWith() *kubelet.KubeletConfiguration {
+	k := a.cfg.Kubelet.DeepCopy()
+	*k.EnableServer, k.CgroupDriver = a.live.serves, a.live.driver
+	return k
+}
+
+// Reconfigure gives an agent that runs a new configuration: Kubelet and KeepImages of cfg. Fields that can change while the node
+// runs take their new values; docs/configuration.md says for each field when that takes effect. The other fields keep their
+// values until the next start. Both groups are logged and reported by events on the node, each once. A configuration that is not
+// valid changes nothing. Other fields of cfg are ignored, except that Server and ControlSocket are named if they differ. Calls
+// may be concurrent, from Deps.Started on.
+func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
+	l := &a.live
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.running {
+		return Reconfigured{}, ErrNotRunning
+	}
+	if cfg.Kubelet.EnableServer == nil {
+		return Reconfigured{}, errors.New("agent: Config.Kubelet is not complete: start with DefaultConfiguration()")
+	}
+	next, d := config.Compare(a.startedWith(), a.kubelet(), &cfg.Kubelet)
+	out := Reconfigured{Changed: d.Live, Waiting: map[string]string{}}
+	for _, w := range d.Waiting {
+		out.Waiting[w.Field] = w.Why
+	}
+	if a.otherServer(cfg.Server) {
+		out.Waiting["server (--wherry-config)"] = "the HTTPS API is built at the start"
+	}
+	if cfg.ControlSocket != a.cfg.ControlSocket {
+		out.Waiting["controlSocket (--wherry-config)"] = "the control socket is opened at the start"
+	}
+	kept, err := pullaccess.ParseAllowlist(cfg.KeepImages)
+	if err != nil {
+		return Reconfigured{}, fmt.Errorf("agent: Config.KeepImages: %w", err)
+	}
+	if len(d.Live) > 0 {
+		if err := a.follow(&next, d.Live); err != nil {
+			return Reconfigured{}, err
+		}
+	}
+	if !slices.Equal(cfg.KeepImages, l.keepImages) {
+		l.keepImages = slices.Clone(cfg.KeepImages)
+		a.keptImages.Store(&kept)
+		out.Changed = append(out.Changed, "images.neverRemove (--wherry-config)")
+	}
+	a.sayReconfigured(&out)
+	return out, nil
+}
+
+// otherServer reports whether s differs from the limits that the agent was started with.
+func (a *Agent) otherServer(s ServerLimits) bool {
+	with := Config{Server: s}
+	with.setDefaults()
+	return with.Server != a.cfg.Server
+}
+
+// follow makes every part use a configuration. If it fails, it has changed nothing.
+func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
+	cfg := a.cfg
+	cfg.Kubelet = *k
+	settings, err := nodeSettings(&cfg, a.deps.Machine)
+	if err != nil {
+		return err
+	}
+	access, err := pullAccess(k)
+	if err != nil {
+		return err
+	}
+	before := a.kubelet()
+	a.live.inEffect.Store(k)
+
+	a.followNode(k, settings)
+	setRate(a.pullRate)(pullLimit(k))
+	setRate(a.eventRate)(eventLimit(k))
+	a.policy.Store(decidePolicy(&a.cfg, k))
+	a.collector.SetPolicy(imagePolicy(k))
+	a.ground.images.SetMaxParallel(maxPulls(k))
+	if a.pulls != nil {
+		a.ground.images.SetAccess(access)
+	}
+	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+		groups.SetPods(*k.PodPidsLimit, *k.CPUCFSQuota, k.CPUCFSQuotaPeriod.Duration)
+	}
+	if a.rotator != nil {
+		rotation := a.logRotation()
+		a.rotator.SetLimits(rotation.Limits())
+	}
+	a.facts.resolver.Set(a.resolvConf(k), k.ClusterDomain)
+	a.facts.forget()
+	if a.places != nil && (k.StaticPodPath != before.StaticPodPath || k.FileCheckFrequency != before.FileCheckFrequency) {
+		select {
+		case <-a.places: // an older value that the source has not received yet
+		default:
+		}
+		a.places <- source.Place{Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration}
+	}
+	if a.deps.SetVerbosity != nil && slices.Contains(fields, "logging.verbosity") {
+		if err := a.deps.SetVerbosity(strconv.Itoa(int(k.Logging.Verbosity))); err != nil {
+			a.log.Warn("logging.verbosity not changed", "err", err)
+		}
+	}
+	return nil
+}
+
+// followNode makes the node's status and the eviction use the configuration.
+func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.Settings) {
+	a.node.SetSettings(settings)
+	a.evictor.SetPolicy(a.evictionPolicy(k, settings.Thresholds))
+	if a.heartbeat != nil {
+		a.heartbeat.Now()
+	}
+}
+
+// setRate returns a function that replaces the limits of a limiter. Requests that wait keep their turn.
+func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
+	return func(limit rate.Limit, burst int) {
+		if limit != rate.Inf { // without a limit the burst is ignored; a burst of 0 with a limit would fail every request
+			l.SetBurst(burst)
+		}
+		l.SetLimit(limit)
+	}
+}
+
+// sayReconfigured logs and reports as an event what changed, and what waits if that is new.
+func (a *Agent) sayReconfigured(r *Reconfigured) {
+	if len(r.Changed) > 0 {
+		text := strings.Join(r.Changed, ", ")
+		a.log.Info("the configuration has changed", "fields", text)
+		a.events.NodeEvent(v1.EventTypeNormal, reasonReconfigured, "These fields have new values now: "+text)
+	}
+	var waits []string
+	for field, why := range r.Waiting {
+		waits = append(waits, field+" ("+why+")")
+	}
+	slices.Sort(waits)
+	text := strings.Join(waits, "; ")
+	if text == a.live.waiting {
+		return
+	}
+	a.live.waiting = text
+	if text == "" {
+		a.log.Info("no change of the configuration waits for a restart any more")
+		return
+	}
+	a.log.Warn("changes of the configuration wait for a restart of the agent", "fields", text)
+	a.events.NodeEvent(v1.EventTypeWarning, reasonNeedsRestart, "These fields keep their values until the agent is restarted: "+text)
+}
+
+// RefuseConfiguration logs, and reports as an event on the node, that a new configuration is not valid and that nothing has
+// changed.
+func (a *Agent) RefuseConfiguration(err error) {
+	a.live.mu.Lock()
+	defer a.live.mu.Unlock()
+	a.log.Error("the new configuration is not valid, the one in effect stays", "err", err)
+	if a.live.running {
+		a.events.NodeEvent(v1.EventTypeWarning, reasonInvalidConfig, "The configuration in effect stays: "+err.Error())
+	}
+}

@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/edge/heartbeat"
+	"github.com/wherry-node/wherry/internal/edge/stats"
+)
+
+// tally counts the pods of the node for the metrics.
+func (a *Agent) tally() stats.Tally {
+	t := stats.Tally{Desired: map[bool]int{}, Active: map[bool]int{}, Working: map[stats.Working]int{}, Pending: map[string]int{}}
+	if !a.built.Load() {
+		return t
+	}
+	desired := map[string]bool{}
+	pods := a.pods.List()
+	for _, p := range pods {
+		desired[string(p.UID)] = true
+		t.Desired[pod.IsStatic(p)]++
+		t.Ephemeral += len(p.Spec.EphemeralContainers)
+	}
+	ended := map[string]bool{}
+	for _, w := range a.loop.Census() {
+		uid := string(w.UID)
+		ended[uid] = w.Ended
+		state := stats.Working{Lifecycle: "sync", Config: "desired"}
+		switch {
+		case w.Ended:
+			state.Lifecycle = "terminated"
+		case w.Ends:
+			state.Lifecycle = "terminating"
+		}
+		if w.Static {
+			state.Static = "true"
+		}
+		switch {
+		case desired[uid]:
+		case w.Sourced || w.Static:
+			state.Config = "orphan"
+		default:
+			state.Config, state.Static = "runtime_only", "unknown"
+		}
+		t.Working[state]++
+		if w.Pending != "" {
+			t.Pending[strings.ToLower(w.Pending)]++
+		}
+		if w.Resizing {
+			t.InProgress++
+		}
+	}
+	for _, p := range pods {
+		if over := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; !over && !ended[string(p.UID)] {
+			t.Active[pod.IsStatic(p)]++
+		}
+	}
+	t.Mirrors = a.pods.Mirrors()
+	return t
+}
+
+// podStarted counts how long a pod took to start. The first measurement begins when the agent saw the pod, the others when the
+// pod was created. For a static pod there is no such measurement.
+func (a *Agent) podStarted(p *v1.Pod, status *v1.PodStatus, took time.Duration) {
+	a.metrics.PodStarted(took)
+	a.tracer.Load().Started(p.UID)
+	if p.CreationTimestamp.IsZero() {
+		return
+	}
+	records, _, _ := a.timelineOf(p.UID)
+	waits := pullTime(records)
+	for i := range status.InitContainerStatuses {
+		if end := status.InitContainerStatuses[i].State.Terminated; end != nil {
+			waits += end.FinishedAt.Sub(end.StartedAt.Time)
+		}
+	}
+	a.metrics.PodReady(time.Since(p.CreationTimestamp.Time), waits, stateful(p), !p.Spec.HostNetwork)
+}
+
+// pullTime returns the time in which at least one image of a pod was pulled.
+func pullTime(records []timeline.Record) time.Duration {
+	type span struct{ from, to time.Time }
+	var pulls []span
+	for i := range records {
+		if r := &records[i]; r.Kind == timeline.KindEnded && strings.HasPrefix(r.What, pod.OpPullImage.String()) {
+			pulls = append(pulls, span{r.At.Add(-r.Took), r.At})
+		}
+	}
+	slices.SortFunc(pulls, func(a, b span) int { return a.from.Compare(b.from) })
+	var sum time.Duration
+	var counted time.Time // all pulls until this time are in sum
+	for _, p := range pulls {
+		if p.from.Before(counted) {
+			p.from = counted
+		}
+		if p.to.After(p.from) {
+			sum += p.to.Sub(p.from)
+			counted = p.to
+		}
+	}
+	return sum
+}
+
+// stateful reports whether a pod has volumes that outlive it. Upstream's goal for the start of pods does not include such pods.
+func stateful(p *v1.Pod) bool {
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// startup keeps the times of the node's start. It is safe for concurrent use.
+type startup struct {
+	mu    sync.Mutex
+	times stats.Startup
+}
+
+// reached records when the Node first reached a stage.
+func (s *startup) reached(stage heartbeat.Stage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := &s.times.Attempt
+	switch stage {
+	case heartbeat.StageAttempt:
+	case heartbeat.StageRegistered:
+		at = &s.times.Registered
+	case heartbeat.StageReady:
+		at = &s.times.Ready
+	}
+	if at.IsZero() {
+		*at = time.Now()
+	}
+}
+
+// startupTimes returns a function with the times of the node's start.
+func (a *Agent) startupTimes() func() stats.Startup {
+	machine := a.statsMachine()
+	return func() stats.Startup {
+		a.startup.mu.Lock()
+		t := a.startup.times
+		a.startup.mu.Unlock()
+		t.Began = a.born
+		if a.deps.Machine.real { // a simulated machine has no start before the agent's
+			t.Boot = machine().BootTime
+		}
+		return t
+	}
+}
+
+// cgroupVersion returns the version of the machine's control groups; 0: not known.
+func (a *Agent) cgroupVersion() int {
+	if !a.built.Load() {
+		return 0
+	}
+	groups, ok := a.ground.cgroups.(*cgroup.Cgroups)
+	if !ok {
+		return 0
+	}
+	switch v2, err := groups.V2(); {
+	case err != nil:
+		return 0
+	case v2:
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,110 @@
+package differ
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// probedContainer returns the case of a container with a probe of each kind, and its play.
+func probedContainer(fails map[string]Window) *Case {
+	c := oneContainer()
+	exec := v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"probe"}}}
+	c.Spec.Containers[0].StartupProbe = &v1.Probe{ProbeHandler: exec, InitialDelaySeconds: 3, FailureThreshold: 3}
+	c.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: exec, FailureThreshold: 3}
+	c.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: exec, FailureThreshold: 1}
+	c.Plays = map[string][]Play{"main-0": {{Fails: fails}}}
+	return c
+}
+
+// The time at which a probe reaches its failure threshold follows from its delay, its threshold, the startup probe and the play.
+func TestWhenAProbeHasFailedForGood(t *testing.T) {
+	const second = time.Second
+	for name, test := range map[string]struct {
+		fails map[string]Window
+		probe string
+		first time.Duration // never: the probe does not reach its threshold
+		maybe bool
+	}{
+		"startup, always":                     {map[string]Window{"startup": {}}, "startup", 5 * second, false},
+		"startup, too short":                  {map[string]Window{"startup": {To: 4 * second}}, "startup", never, false},
+		"liveness, later":                     {map[string]Window{"liveness": {From: 9 * second}}, "liveness", 11 * second, false},
+		"liveness, until the third failure":   {map[string]Window{"liveness": {To: 6 * second}}, "liveness", 5 * second, true},
+		"liveness, before it is asked":        {map[string]Window{"liveness": {To: 3 * second}}, "liveness", never, false},
+		"liveness, of what never starts":      {map[string]Window{"startup": {}, "liveness": {}}, "liveness", never, false},
+		"liveness, after startup has ceased":  {map[string]Window{"startup": {To: 4 * second}, "liveness": {From: 0}}, "liveness", 6 * second, false},
+		"liveness, beside a startup that end": {map[string]Window{"startup": {To: 10 * second}, "liveness": {}}, "liveness", never, false},
+	} {
+		c := probedContainer(test.fails)
+		if at, maybe := c.kills("main-0", test.probe, c.play("main-0", 0)); at.first != test.first || maybe != test.maybe {
+			t.Errorf("%s: after %s, perhaps %t; want %s, %t", name, at.first, maybe, test.first, test.maybe)
+		}
+	}
+}
+
+// Only one side reports that a probe failed. That is no difference if the other may not have asked in that time. It is one if the
+// other must have asked, or if the probe never fails.
+func TestWhoReportsAFailedProbe(t *testing.T) {
+	for name, test := range map[string]struct {
+		window Window
+		fails  bool
+		found  bool
+	}{
+		"for a second after the startup probe": {Window{To: 4 * time.Second}, true, false},
+		"for ten seconds":                      {Window{From: 5 * time.Second, To: 15 * time.Second}, true, true},
+		"never":                                {Window{}, false, true},
+	} {
+		fails := map[string]Window{}
+		if test.fails {
+			fails["readiness"] = test.window
+		}
+		for _, upstream := range []bool{true, false} {
+			u, w := newLife(), newLife()
+			who := w
+			if upstream {
+				who = u
+			}
+			who.Events["Warning Unhealthy Readiness spec.containers{main-0}"] = Event{1, "Readiness probe failed: readiness fails\n"}
+			if got := len(Compare(probedContainer(fails), u.Trace, w.Trace)) > 0; got != test.found {
+				t.Errorf("%s, only upstream %t: a difference %t, want %t", name, upstream, got, test.found)
+			}
+		}
+	}
+}
+
+// A sidecar's liveness probe that fails while its pod ends is a decided difference; one that failed before is an undecided one.
+func TestASidecarsProbeInTheEnd(t *testing.T) {
+	for from, class := range map[time.Duration]string{
+		41 * time.Second: classAskedInTheEnd,
+		20 * time.Second: "event Warning Unhealthy Liveness spec.initContainers{sidecar}: upstream one, Wherry none",
+	} {
+		c := oneContainer()
+		c.Spec.InitContainers = []v1.Container{{Name: "side-0", RestartPolicy: new(v1.ContainerRestartPolicyAlways),
+			LivenessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{}}, FailureThreshold: 30}}}
+		c.Plays = map[string][]Play{"side-0": {{Fails: map[string]Window{"liveness": {From: from}}}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(0.5, Call{Verb: "CreateContainer", Container: "side-0"})
+			l.call(0.5, Call{Verb: "StartContainer", Container: "side-0"})
+			l.call(48, Call{Verb: "StopContainer", Container: "side-0", Timeout: 2})
+			l.Ended = l.at(50)
+		}
+		u.Events["Warning Unhealthy Liveness spec.initContainers{side-0}"] = Event{3, "Liveness probe failed: liveness fails\n"}
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
+// A restart of the agent close to the failure of a probe is crossed.
+func TestARestartBesideAFailureIsCrossed(t *testing.T) {
+	for at, crossed := range map[float64]bool{12.5: true, 20: false} {
+		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second}}) // the container fails in second 12
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.Downs = []Down{{l.at(at), l.at(at + 1)}}
+		}
+		if v := Judge(c, u.Trace, w.Trace); v.Crossed != crossed {
+			t.Errorf("a restart in second %g: crossed %t, want %t", at, v.Crossed, crossed)
+		}
+	}
+}

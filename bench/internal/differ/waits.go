@@ -1,0 +1,140 @@
+package differ
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/utils/ptr"
+)
+
+// Upstream's kubelet does everything for a pod in one routine, and writes the pod's status when that routine begins again. While
+// the routine waits for a postStart hook, or for the end of a container, it does nothing else and writes no status.
+
+// wait is a time during which upstream's kubelet does nothing else for the pod.
+type wait struct {
+	from, to  time.Duration // since the pod's first sandbox
+	container string
+	attempt   uint32
+}
+
+// hookWaits returns the times during which postStart hooks run.
+func (d *differ) hookWaits() (out []wait) {
+	for i, c := range d.upstream.Calls {
+		if c.Verb == "ExecSync" && c.Command == "postStart" {
+			out = append(out, d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]))
+		}
+	}
+	return out
+}
+
+// stopWaits returns the times during which containers are stopped in a pod that continues: the stopped container runs again, or
+// another container keeps running.
+func (d *differ) stopWaits() (out []wait) {
+	for i, c := range d.upstream.Calls {
+		stops := c.Verb == "StopContainer" || c.Verb == "ExecSync" && c.Command == "preStop"
+		if stops && !c.Late && d.goesOn(d.upstream, c) {
+			most := time.Duration(max(c.Timeout, ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))+2) * time.Second
+			out = append(out, d.waitFrom(i, most))
+		}
+	}
+	return out
+}
+
+// waitFrom returns the time from a call to upstream's next call for the pod, but at most as long as the call can take.
+func (d *differ) waitFrom(i int, most time.Duration) wait {
+	c := d.upstream.Calls[i]
+	to := c.At.Add(most)
+	for _, next := range d.upstream.Calls[i+1:] {
+		if next.Verb == "ExecSync" && next.Command != "postStart" && next.Command != "preStop" {
+			continue // the call runs a probe
+		}
+		if next.At.Before(to) {
+			to = next.At
+		}
+		break
+	}
+	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container, c.Attempt}
+}
+
+// actsMeanwhile reports whether Wherry started, stopped or changed something else during one of the waits, and upstream's kubelet
+// did the same only later, or never. Upstream's kubelet looks once a second, so its wait may begin up to a second later.
+func (d *differ) actsMeanwhile(waits []wait) bool {
+	for _, w := range waits {
+		if w.to-w.from < settled {
+			continue
+		}
+		for _, c := range d.wherry.Calls {
+			at := c.At.Sub(d.wherry.Created)
+			itself := c.Container == w.container && c.Attempt == w.attempt
+			if itself || c.Late || at < w.from-time.Second || at > w.to || !acts(c) {
+				continue
+			}
+			if !slices.ContainsFunc(d.upstream.Calls, func(u Call) bool {
+				return u.Verb == c.Verb && u.Container == c.Container && u.Attempt == c.Attempt && u.Command == c.Command && u.At.Sub(d.upstream.Created) <= w.to
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// acts reports whether a call changes something that runs.
+func acts(c Call) bool {
+	switch c.Verb {
+	case "RunPodSandbox", "StopPodSandbox", "StartContainer", "StopContainer", "UpdateContainerResources":
+		return true
+	case "ExecSync":
+		return c.Command == "preStop"
+	}
+	return false
+}
+
+// goesOn reports whether a pod continues after the stop of a container.
+func (d *differ) goesOn(t *Trace, stop Call) bool {
+	return t.instances(stop.Container)[stop.Attempt+1] != nil || stop.At.Before(d.ends(t))
+}
+
+// held is a time during which other containers block the routine of upstream's kubelet: their postStart hooks and their stops.
+type held struct {
+	from, to time.Time
+	hook     bool
+}
+
+// hookHolds returns when a postStart hook of a container other than name blocked the routine, with the stop after a failed hook.
+// For a trace of Wherry it returns when the hook would have blocked the routine of upstream's kubelet.
+func (d *differ) hookHolds(t *Trace, name string) []held {
+	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return !h.hook })
+}
+
+// stopHolds returns when the stop of a container other than name blocked the routine of a pod that continues. For a trace of
+// Wherry it returns when the stop would have blocked the routine of upstream's kubelet.
+func (d *differ) stopHolds(t *Trace, name string) []held {
+	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return h.hook })
+}
+
+// holds returns all such times of at least two seconds. A hold that begins when another ends is a part of it.
+func (d *differ) holds(t *Trace, name string) (out []held) {
+	for _, c := range t.Calls {
+		p, takes := d.c.play(c.Container, c.Attempt%lifeAttempts), time.Duration(0)
+		switch {
+		case c.Container == name || c.Late:
+		case c.Command == "postStart":
+			takes = p.Slow["postStart"]
+		case !d.goesOn(t, c):
+		case c.Command == "preStop":
+			takes = p.Slow["preStop"]
+		case c.Verb == "StopContainer" && p.Term == TermIgnored:
+			takes = time.Duration(c.Timeout) * time.Second
+		case c.Verb == "StopContainer" && p.Term == TermSlow:
+			takes = slowEnd
+		}
+		h := held{c.At, c.At.Add(takes), c.Command == "postStart"}
+		if last := len(out) - 1; last >= 0 && takes > 0 && h.from.Sub(out[last].to).Abs() < time.Second/2 {
+			out[last].to = later(out[last].to, h.to)
+		} else if takes > 0 {
+			out = append(out, h)
+		}
+	}
+	return slices.DeleteFunc(out, func(h held) bool { return h.to.Sub(h.from) < settled })
+}

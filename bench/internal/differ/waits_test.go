@@ -1,0 +1,198 @@
+package differ
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// states writes a version of the pod in which containers wait or run.
+func (l life) states(second float64, running map[string]bool) {
+	p := &v1.Pod{}
+	for _, name := range []string{"main-0", "main-1"} {
+		s := v1.ContainerStatus{Name: name}
+		if running[name] {
+			s.State.Running = &v1.ContainerStateRunning{}
+		} else {
+			s.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		}
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, s)
+	}
+	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
+}
+
+// Upstream's kubelet reports a container only when another one, whose hook failed, has ended. Without that stop the delay is a
+// difference.
+func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
+	for stopped, class := range map[bool]string{
+		true:  classToldAfterStop,
+		false: `states of main: only upstream has ["waiting ContainerCreating"]`,
+	} {
+		c := &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
+			Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
+			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+			if stopped {
+				l.call(1.1, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
+			}
+		}
+		u.states(1, nil)
+		u.states(6.4, map[string]bool{"main-0": true})
+		w.states(1, map[string]bool{"main-0": true})
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
+// Upstream's kubelet asks a container to end that has already ended by itself, because the network liveness probe got no answer.
+// From then on the two lives differ.
+func TestADeadContainerThatIsProbed(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		c := oneContainer()
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 12 * time.Second}}}
+		c.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: asking("tcp", "main-0", "liveness")}
+		class := classDeadProbed
+		if !asks {
+			c.Spec.Containers[0].LivenessProbe.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{}}
+			class = "time of StartContainer of main#2 after an exit: Wherry is later"
+		}
+		u, w := newLife(), newLife()
+		u.call(14, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5, Late: true})
+		for l, again := range map[*life][]float64{&u: {14, 26}, &w: {13, 35}} {
+			for i, at := range again {
+				l.call(at, Call{Verb: "CreateContainer", Container: "main-0", Attempt: uint32(i + 1)})
+				l.call(at, Call{Verb: "StartContainer", Container: "main-0", Attempt: uint32(i + 1)})
+			}
+		}
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
+// The stop of one of two main containers is not the pod's end, because the other one keeps running.
+func TestThePodsEndBeginsWhenNoMainContainerRunsOn(t *testing.T) {
+	l := newLife()
+	l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+	l.call(10, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
+	d := &differ{c: twoContainers()}
+	if got := d.ends(l.Trace); !got.Equal(l.Deleted) {
+		t.Errorf("the end begins %s after the start, want the deletion", got.Sub(l.start))
+	}
+	l.call(11, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+	if got := d.ends(l.Trace).Sub(l.start); got != 10*time.Second {
+		t.Errorf("the end begins %s after the start, want 10s", got)
+	}
+}
+
+// ended writes a version of the pod that shows two ends of its container, as its state and as its last state.
+func (l life) ended(second float64, code, before int32) {
+	end := func(code int32) v1.ContainerState {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: code}}
+	}
+	p := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main-0", State: end(code), LastTerminationState: end(before)}}}}
+	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
+}
+
+// Upstream's kubelet shows the same end twice. That is no difference if Wherry's earlier end is one that upstream had reported
+// before, and one otherwise.
+func TestAnEndThatIsShownTwice(t *testing.T) {
+	for told, class := range map[int32]string{
+		3: "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
+		4: `last status of main, lastState: upstream "terminated Error 137", Wherry "terminated Error 3"`,
+	} {
+		u, w := newLife(), newLife()
+		u.ended(9, told, told)
+		w.ended(9, told, told)
+		u.ended(10, 137, 137)
+		w.ended(10, 137, 3)
+		want(t, Shown(Compare(oneContainer(), u.Trace, w.Trace)), without(class, "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before")...)
+	}
+}
+
+// These are no differences: the host IDs that an agent chooses, the name of a token's volume, and the order of the resolver's
+// options. A missing host ID or another option is a difference.
+func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
+	const gids = "linux.securityContext.namespaceOptions.usernsOptions.gids[0].hostId"
+	for name, try := range map[string]struct {
+		upstream, wherry Config
+		found            bool
+	}{
+		"host IDs":          {Config{gids: "65536"}, Config{gids: "131072"}, false},
+		"no host ID":        {Config{gids: "65536"}, Config{}, true},
+		"the token's name":  {Config{"mounts[/t].hostPath": "/v/kube-api-access-abcde"}, Config{"mounts[/t].hostPath": "/v/kube-api-access-12345"}, false},
+		"an option":         {Config{"dnsConfig.options[0]": "ndots:2"}, Config{"dnsConfig.options[0]": "ndots:5"}, true},
+		"the mapped own ID": {Config{"x.gids[0].containerId": "1"}, Config{"x.gids[0].containerId": "2"}, true},
+	} {
+		u, w := newLife(), newLife()
+		u.Configs, w.Configs = map[string]Config{"sandbox": try.upstream}, map[string]Config{"sandbox": try.wherry}
+		if got := len(Compare(oneContainer(), u.Trace, w.Trace)) > 0; got != try.found {
+			t.Errorf("%s: a difference %t, want %t", name, got, try.found)
+		}
+	}
+	a := ConfigOf(&runtimeapi.PodSandboxConfig{DnsConfig: &runtimeapi.DNSConfig{Options: []string{"ndots:2", "edns0"}}})
+	b := ConfigOf(&runtimeapi.PodSandboxConfig{DnsConfig: &runtimeapi.DNSConfig{Options: []string{"edns0", "ndots:2"}}})
+	if !maps.Equal(a, b) || len(a) != 2 {
+		t.Errorf("the order of the options counts, or they are lost: %v, %v", a, b)
+	}
+}
+
+// A failed hook and the slow stop after it count as one time during which upstream's routine is blocked.
+func TestAHookAndItsStopAreOneHold(t *testing.T) {
+	c := twoContainers()
+	c.Plays["main-0"][0].Term, c.Plays["main-0"][0].Fails = TermSlow, map[string]Window{"postStart": {}}
+	l := newLife()
+	l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+	l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+	l.call(13, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+	d := &differ{c: c}
+	holds := d.hookHolds(l.Trace, "main-1")
+	if len(holds) != 1 || !holds[0].to.Equal(l.at(14.5)) {
+		t.Errorf("held %+v, want once until second 14.5", holds)
+	}
+	if holds := d.hookHolds(l.Trace, "main-0"); len(holds) != 0 {
+		t.Errorf("the container holds up itself: %+v", holds)
+	}
+}
+
+// A restart of the agents cuts short the stop after a failed hook. Only Wherry continues it.
+func TestAFailedHookIsForgotten(t *testing.T) {
+	for kind, class := range map[Kind]string{
+		Restart: classHookForgotten,
+		Life:    "time of StopContainer of main#0, in a pod with a postStart hook: Wherry is later",
+	} {
+		c := oneContainer()
+		c.Kind, c.Plays = kind, map[string][]Play{"main-0": {{Fails: map[string]Window{"postStart": {}}}}}
+		c.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+		u, w := newLife(), newLife()
+		u.call(2, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5, Failed: true})
+		w.call(9, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+		want(t, Shown(Compare(c, u.Trace, w.Trace)), notIn([]string{class}, []string{classHookForgotten})...)
+	}
+}
+
+// A back-off that only Wherry shows and a container that upstream shows after another one's stop are two decided differences; the
+// back-off hides no third one.
+func TestABackOffBesideAnotherDifference(t *testing.T) {
+	for stopped, shown := range map[bool][]string{true: nil, false: {`states of main: only upstream has ["waiting ContainerCreating"], only Wherry has ["running"]`}} {
+		c := &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
+			Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
+			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+			if stopped {
+				l.call(1.1, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
+			}
+		}
+		u.states(1, nil)
+		u.states(6.4, map[string]bool{"main-0": true})
+		w.states(1, map[string]bool{"main-0": true})
+		w.states(10, nil)
+		w.Statuses[1].Pod.Status.ContainerStatuses[0].State.Waiting.Reason = "CrashLoopBackOff"
+		w.states(15, map[string]bool{"main-0": true})
+		want(t, Shown(Compare(c, u.Trace, w.Trace)), shown...)
+	}
+}

@@ -1,0 +1,126 @@
+package filewatch
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Watcher gets the kernel's events (inotify) about paths that may come and go. One goroutine uses it. It has to call Close in the
+// end.
+type Watcher struct {
+	paths []string
+	w     *fsnotify.Watcher
+}
+
+// New returns a Watcher of the paths. It watches nothing until Follow. It fails if the kernel allows no more watchers.
+func New(paths ...string) (*Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	n := &Watcher{w: w}
+	n.SetPaths(paths...)
+	return n, nil
+}
+
+// SetPaths replaces the paths. Call Follow after it.
+func (w *Watcher) SetPaths(paths ...string) {
+	if w == nil {
+		return
+	}
+	w.paths = w.paths[:0:0]
+	for _, p := range paths {
+		w.paths = append(w.paths, filepath.Clean(p))
+	}
+}
+
+// Close ends the events.
+func (w *Watcher) Close() {
+	if w != nil {
+		_ = w.w.Close()
+	}
+}
+
+// Events returns the channel of events. Many of them may concern other files: see Concerns.
+func (w *Watcher) Events() <-chan fsnotify.Event {
+	if w == nil {
+		return nil
+	}
+	return w.w.Events
+}
+
+// Errors returns the channel of errors. An error means that events were lost.
+func (w *Watcher) Errors() <-chan error {
+	if w == nil {
+		return nil
+	}
+	return w.w.Errors
+}
+
+// Concerns reports whether an event with this name may be about one of the paths: the path itself, something below it, a directory
+// above it, or the link by which a mounted ConfigMap replaces all its files.
+func (w *Watcher) Concerns(name string) bool {
+	return w != nil && slices.ContainsFunc(w.paths, func(path string) bool { return concerns(path, name) })
+}
+
+func concerns(path, name string) bool {
+	return name == path || strings.HasPrefix(name, path+"/") || strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/") ||
+		filepath.Dir(name) == filepath.Dir(path) && strings.HasPrefix(filepath.Base(name), "..")
+}
+
+// Follow watches the paths and the nearest existing directory above each, because a path may be created, or replaced by another
+// file of the same name, which a watch of the path itself does not report. No event reports a directory that was created after
+// the look and before the watch, so Follow looks again until it finds only directories that it watches.
+func (w *Watcher) Follow() {
+	if w == nil {
+		return
+	}
+	for want := w.nearest(); ; {
+		for _, at := range w.w.WatchList() {
+			if !slices.Contains(want, at) {
+				_ = w.w.Remove(at)
+			}
+		}
+		for _, at := range want {
+			_ = w.w.Add(at) // also if the name is watched already, because it may now be another directory
+		}
+		now := w.nearest()
+		if slices.Equal(want, now) {
+			return
+		}
+		want = now
+	}
+}
+
+// nearest returns the directories to watch. For each path the upper directory comes first, so that its watch reports changes of
+// the path while the other watches begin.
+func (w *Watcher) nearest() (dirs []string) {
+	for _, path := range w.paths {
+		for _, dir := range nearest(path) {
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+func nearest(path string) (dirs []string) {
+	for at := path; ; at = filepath.Dir(at) {
+		if st, err := os.Stat(at); err == nil && st.IsDir() {
+			dirs = append(dirs, at)
+			if at != path {
+				break
+			}
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	slices.Reverse(dirs)
+	return dirs
+}

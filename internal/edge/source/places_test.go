@@ -1,0 +1,108 @@
+package source
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A Dir that gets another place changes to it when something exists there. The pods of the old place stay until then, and end if
+// the new place does not contain them.
+func TestDirGoesToAnotherPlace(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	before, after := filepath.Join(top, "before"), filepath.Join(top, "after")
+	if err := os.Mkdir(before, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(before, "a.yaml"), podText("a", "i:1"))
+	synctest.Test(t, func(t *testing.T) {
+		w := &wanted{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		places := make(chan Place, 1)
+		go func() {
+			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Places: places}).Run(ctx)
+		}()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		nextLook()
+		w.expect(t, "at first", "a-n i:1")
+
+		places <- Place{after, 20 * time.Second}
+		nextLook()
+		w.expect(t, "while the new place does not exist", "a-n i:1")
+		write(t, filepath.Join(before, "b.yaml"), podText("b", "i:1"))
+		nextLook()
+		w.expect(t, "after a change in the old place", "a-n i:1", "b-n i:1")
+
+		if err := os.Mkdir(after, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(after, "c.yaml"), podText("c", "i:1"))
+		empties := w.emptied()
+		nextLook()
+		w.expect(t, "in the new place", "c-n i:1")
+		if w.emptied() != empties {
+			t.Error("for a moment there was no pod at all")
+		}
+		write(t, filepath.Join(before, "b.yaml"), podText("b", "i:2"))
+		nextLook()
+		w.expect(t, "after another change in the old place", "c-n i:1")
+
+		// The same place with another period keeps the pods that were read.
+		replaces := w.replaced()
+		places <- Place{after, time.Hour}
+		nextLook()
+		write(t, filepath.Join(after, "c.yaml"), podText("c", "i:2"))
+		nextLook()
+		w.expect(t, "within the longer period", "c-n i:1")
+		if w.replaced() != replaces {
+			t.Error("another period made the source answer again")
+		}
+		time.Sleep(time.Hour)
+		nextLook()
+		w.expect(t, "after the longer period", "c-n i:2")
+	})
+}
+
+// If the old place is given again before the new one exists, nothing changes.
+func TestDirStaysWhenTheOrderIsTakenBack(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	before, after := filepath.Join(top, "before"), filepath.Join(top, "after")
+	if err := os.Mkdir(before, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(before, "a.yaml"), podText("a", "i:1"))
+	synctest.Test(t, func(t *testing.T) {
+		w := &wanted{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		places := make(chan Place, 1)
+		go func() {
+			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Places: places}).Run(ctx)
+		}()
+		nextLook()
+		places <- Place{after, 20 * time.Second}
+		nextLook()
+		places <- Place{before, 20 * time.Second}
+		nextLook()
+		if err := os.Mkdir(after, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		nextLook()
+		w.expect(t, "when the other place comes too late", "a-n i:1")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package stats
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// APICalls counts the requests that this node sends to the API server. Its methods may be called concurrently and never block.
+type APICalls struct {
+	requests, retries      *prometheus.CounterVec
+	took, waited           *prometheus.HistogramVec
+	sent, received         *prometheus.HistogramVec
+	authn, authz           *prometheus.CounterVec
+	authnTook, authzTook   *prometheus.HistogramVec
+	clientRenewalErrors    prometheus.Counter
+	servingRenewalErrors   prometheus.Counter
+	servingAge             prometheus.Histogram
+	clientEnds, servingEnd prometheus.GaugeFunc
+}
+
+// APIConfig configures APICalls.
+type APIConfig struct {
+	Registerer prometheus.Registerer
+	// ClientEnds and ServingEnds return when the certificates of the node end; zero: there is none. Nil: there never is one.
+	ClientEnds, ServingEnds func() time.Time
+}
+
+// NewAPICalls makes the metrics and registers them.
+func NewAPICalls(cfg APIConfig) (*APICalls, error) {
+	seconds := []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
+	reviews := []float64{0.25, 0.5, 0.7, 1, 1.5, 3, 5, 10}
+	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
+	a := &APICalls{
+		requests:  counters("rest_client_requests_total", "Requests to the API server, by the status of the answer, or <error> without an answer", "code", "method", "host"),
+		retries:   counters("rest_client_request_retries_total", "Answers of the API server that asked for another try later", "code", "verb", "host"),
+		took:      histograms("rest_client_request_duration_seconds", "Seconds that requests to the API server took, until their answers were read; without watches", seconds, "verb", "host"),
+		waited:    histograms("rest_client_rate_limiter_duration_seconds", "Seconds that requests to the API server waited for the node's own limit of requests", seconds, "verb", "host"),
+		sent:      histograms("rest_client_request_size_bytes", "Bytes of the bodies of requests to the API server", sizes, "verb", "host"),
+		received:  histograms("rest_client_response_size_bytes", "Bytes of the bodies of answers of the API server; without watches", sizes, "verb", "host"),
+		authn:     counters("apiserver_delegated_authn_request_total", "Requests that asked the API server who a client of the node is, by the status of the answer", "code"),
+		authz:     counters("apiserver_delegated_authz_request_total", "Requests that asked the API server what a client of the node may do, by the status of the answer", "code"),
+		authnTook: histograms("apiserver_delegated_authn_request_duration_seconds", "Seconds of the requests that asked the API server who a client of the node is", reviews, "code"),
+		authzTook: histograms("apiserver_delegated_authz_request_duration_seconds", "Seconds of the requests that asked the API server what a client of the node may do", reviews, "code"),
+
+		clientRenewalErrors:  counter("kubelet_certificate_manager_client_expiration_renew_errors", "Tries to renew the node's client certificate that failed"),
+		servingRenewalErrors: counter("kubelet_server_expiration_renew_errors", "Tries to get or renew the node's serving certificate that failed"),
+		servingAge: histogram("kubelet_certificate_manager_server_rotation_seconds", "Seconds for which a serving certificate was in use before the next one replaced it",
+			[]float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000}),
+		clientEnds: ttl("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the node's client certificate ends, below 0 after its end; +Inf: it has none", cfg.ClientEnds),
+		servingEnd: ttl("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the node's serving certificate ends, below 0 after its end; +Inf: it has none", cfg.ServingEnds),
+	}
+	return a, register(cfg.Registerer, a.requests, a.retries, a.took, a.waited, a.sent, a.received, a.authn, a.authz, a.authnTook, a.authzTook,
+		a.clientRenewalErrors, a.servingRenewalErrors, a.servingAge, a.clientEnds, a.servingEnd)
+}
+
+// ttl makes a gauge of the seconds until a time.
+func ttl(name, help string, ends func() time.Time) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		if ends == nil {
+			return math.Inf(1)
+		}
+		at := ends()
+		if at.IsZero() {
+			return math.Inf(1)
+		}
+		return time.Until(at).Seconds()
+	})
+}
+
+// Answered records a request that was answered with a status, or not at all (0).
+func (a *APICalls) Answered(method, host string, status int) {
+	a.requests.WithLabelValues(statusLabel(status), method, host).Inc()
+}
+
+// Repeated records an answer that asks for the same request again later.
+func (a *APICalls) Repeated(method, host string, status int) {
+	a.retries.WithLabelValues(statusLabel(status), method, host).Inc()
+}
+
+// Read records that the answer of a request was read to its end: the time since the request was sent, and the sizes of both
+// bodies; -1: not known.
+func (a *APICalls) Read(method, host string, took time.Duration, sent, received int64) {
+	a.took.WithLabelValues(method, host).Observe(took.Seconds())
+	if sent >= 0 {
+		a.sent.WithLabelValues(method, host).Observe(float64(sent))
+	}
+	a.received.WithLabelValues(method, host).Observe(float64(received))
+}
+
+// Limited records how long a request waited for the node's own limit of requests.
+func (a *APICalls) Limited(method, host string, waited time.Duration) {
+	a.waited.WithLabelValues(method, host).Observe(waited.Seconds())
+}
+
+// Authenticated records a TokenReview by the status of its answer; 0: none.
+func (a *APICalls) Authenticated(status int, took time.Duration) {
+	label := statusLabel(status)
+	a.authn.WithLabelValues(label).Inc()
+	a.authnTook.WithLabelValues(label).Observe(took.Seconds())
+}
+
+// Authorized records a SubjectAccessReview by the status of its answer; 0: none.
+func (a *APICalls) Authorized(status int, took time.Duration) {
+	label := statusLabel(status)
+	a.authz.WithLabelValues(label).Inc()
+	a.authzTook.WithLabelValues(label).Observe(took.Seconds())
+}
+
+// ClientRenewalFailed records a failed try to renew the client certificate.
+func (a *APICalls) ClientRenewalFailed() { a.clientRenewalErrors.Inc() }
+
+// ServingRenewalFailed records a failed try to renew the serving certificate.
+func (a *APICalls) ServingRenewalFailed() { a.servingRenewalErrors.Inc() }
+
+// ServingReplaced records for how long the serving certificate was in use that another one has replaced.
+func (a *APICalls) ServingReplaced(age time.Duration) { a.servingAge.Observe(age.Seconds()) }
+
+// statusLabel returns the label of an HTTP status. A server may send any number; those outside of HTTP share one label.
+func statusLabel(status int) string {
+	switch {
+	case status == 0:
+		return "<error>"
+	case status < 100 || status > 599:
+		return other
+	}
+	return strconv.Itoa(status)
+}

@@ -1,0 +1,90 @@
+package stats
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// crowd is a node with a hundred pods of three containers.
+type crowd struct{ pods []*pod.Observed }
+
+func newCrowd() crowd {
+	var c crowd
+	for i := range 100 {
+		o := &pod.Observed{Ref: pod.Ref{Name: fmt.Sprint("p", i)}, Sandboxes: []pod.Sandbox{{ID: "s", Ready: true}}}
+		for j := range 3 {
+			o.Containers = append(o.Containers, pod.Container{ID: fmt.Sprint("c", j), State: pod.StateRunning})
+		}
+		c.pods = append(c.pods, o)
+	}
+	return c
+}
+
+func (c crowd) Observed() []*pod.Observed { return c.pods }
+
+// used returns the metrics of a node after each kind of event has happened.
+func used(t testing.TB) (*Metrics, *prometheus.Registry) {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	m, err := NewMetrics(MetricsConfig{
+		Registerer: reg, NodeName: "n1", Version: "v1.36.3", Pods: newCrowd(), CgroupVersion: func() int { return 2 },
+		Tally: func() Tally { return Tally{Desired: map[bool]int{false: 100}, Pending: map[string]int{"deferred": 1}} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, method := range []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "ListContainers", "PodSandboxStatus", "ImageStatus", "PullImage"} {
+		m.Operation(method, time.Millisecond, nil)
+	}
+	for code := range int32(10) {
+		m.ContainerEnded("container", code, "Error")
+	}
+	for _, operation := range []string{"create", "sync", "kill", "terminated"} {
+		m.Turn(operation, time.Millisecond)
+	}
+	return m, reg
+}
+
+// Counting an event of a pod or an inspection allocates nothing. The test counts the allocations of the process, so it is not
+// parallel.
+func TestPlainMetricsAllocateNothing(t *testing.T) {
+	m, _ := used(t)
+	for name, record := range map[string]func(){
+		"PodSeen":      func() { m.PodSeen(3) },
+		"Inspected":    func() { m.Inspected(time.Millisecond) },
+		"Subscribed":   func() { m.Subscribed(true) },
+		"EventArrived": func() { m.EventArrived(time.Millisecond) },
+		"PodReady":     func() { m.PodReady(time.Second, 0, false, true) },
+		"ImageVolumes": func() { m.ImageVolumes(1, false) },
+		"SleepCut":     m.SleepCut,
+		"StatusSent":   func() { m.StatusSent(time.Millisecond) },
+	} {
+		if n := testing.AllocsPerRun(100, record); n != 0 {
+			t.Errorf("%s makes %v allocations", name, n)
+		}
+	}
+}
+
+// BenchmarkScrape reads /metrics of a node with a hundred pods.
+func BenchmarkScrape(b *testing.B) {
+	_, reg := used(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		families, err := reg.Gather()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, f := range families {
+			if _, err := expfmt.MetricFamilyToText(io.Discard, f); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package stats
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// lives contains the metrics of the beginning, the start and the end of pods.
+type lives struct {
+	startSLI, startTotal                      prometheus.Histogram
+	firstNetwork                              prometheus.Gauge
+	containersPerPod                          prometheus.Histogram
+	orphans                                   prometheus.Counter
+	preemptions                               *prometheus.CounterVec
+	imageVolumes, imageVolumesOK, imageVolErr prometheus.Counter
+	sleepsCut, hookFallbacks                  prometheus.Counter
+	podRelist                                 prometheus.Histogram
+	eventsOK, eventsFailed                    prometheus.Counter
+	eventLatency                              prometheus.Histogram
+	cgroups                                   *prometheus.HistogramVec
+}
+
+func newLives() lives {
+	return lives{
+		startSLI:         histogram("kubelet_pod_start_sli_duration_seconds", "Seconds from the creation of a pod without persistent volumes until all its containers ran, without the time of image pulls and init containers", podStartBuckets()),
+		startTotal:       histogram("kubelet_pod_start_total_duration_seconds", "Seconds from the creation of a pod until all its containers ran", podStartBuckets()),
+		firstNetwork:     gauge("kubelet_first_network_pod_start_sli_duration_seconds", "kubelet_pod_start_sli_duration_seconds of the first pod with a network of its own"),
+		containersPerPod: histogram("kubelet_containers_per_pod_count", "Containers in the spec of a pod, without init containers, when the node first sees it", prometheus.ExponentialBuckets(1, 2, 5)),
+		orphans:          counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that no source has, such as after a forced deletion while no agent ran"),
+		preemptions:      counters("kubelet_preemptions", "Pods that the node ended to make room for a critical pod, by the resource that was short", "preemption_signal"),
+		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes of the containers that were created, or could not be"),
+		imageVolumesOK:   counter("kubelet_image_volume_mounted_succeed_total", "Mounts of image volumes in containers that were created"),
+		imageVolErr:      counter("kubelet_image_volume_mounted_errors_total", "Mounts of image volumes that failed"),
+		sleepsCut:        counter("kubelet_sleep_action_terminated_early_total", "Hooks with a sleep that ended before the sleep did"),
+		hookFallbacks:    counter("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks by HTTPS whose server speaks HTTP, and that succeeded when they were repeated so"),
+		podRelist:        histogram("kubelet_pleg_pod_relist_duration_seconds", "Seconds that the inspection of one pod took", prometheus.DefBuckets),
+		eventsOK:         counter("kubelet_evented_pleg_connection_success_count", "Subscriptions to the events of the runtime that succeeded"),
+		eventsFailed:     counter("kubelet_evented_pleg_connection_error_count", "Subscriptions to the events of the runtime that failed or ended"),
+		eventLatency:     histogram("kubelet_evented_pleg_connection_latency_seconds", "Seconds from an event in the runtime until the agent had it", prometheus.DefBuckets),
+		cgroups:          histograms("kubelet_cgroup_manager_duration_seconds", "Seconds that work on a pod's cgroup took, by what was done: create, update or destroy", prometheus.DefBuckets, "operation_type"),
+	}
+}
+
+func (l *lives) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		l.startSLI, l.startTotal, l.firstNetwork, l.containersPerPod, l.orphans, l.preemptions, l.imageVolumes, l.imageVolumesOK, l.imageVolErr,
+		l.sleepsCut, l.hookFallbacks, l.podRelist, l.eventsOK, l.eventsFailed, l.eventLatency, l.cgroups,
+	}
+}
+
+// podStartBuckets returns the buckets of how long a pod takes to start, in seconds.
+func podStartBuckets() []float64 {
+	return []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+}
+
+// RegisterShutdown registers the times of the machine's last shutdown that waited for pods. Times is called when the metrics are
+// read; a zero time shows as 0.
+func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished time.Time)) error {
+	show := func(name, help string, which func(began, finished time.Time) time.Time) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			at := which(times())
+			if at.IsZero() {
+				return 0
+			}
+			return float64(at.UnixNano()) / second
+		})
+	}
+	return register(reg,
+		show("kubelet_graceful_shutdown_start_time_seconds", "When the last shutdown of the machine that waited for pods began, in seconds since the epoch; 0: there was none",
+			func(began, _ time.Time) time.Time { return began }),
+		show("kubelet_graceful_shutdown_end_time_seconds", "When the pods had ended for that shutdown, or their time was over, in seconds since the epoch; 0: not yet",
+			func(_, finished time.Time) time.Time { return finished }))
+}
+
+// PodReady records how long it took from the creation of a pod until all its containers ran. Waits is the part of total that
+// image pulls and init containers took. stateful: the pod has volumes that outlive it, so the goal for the start of pods does not
+// include it. network: the pod has a network of its own.
+func (m *Metrics) PodReady(total, waits time.Duration, stateful, network bool) {
+	if m == nil {
+		return
+	}
+	m.lives.startTotal.Observe(total.Seconds())
+	if stateful {
+		return
+	}
+	own := max(0, total-waits).Seconds()
+	m.lives.startSLI.Observe(own)
+	if network && !m.networkSeen.Swap(true) {
+		m.lives.firstNetwork.Set(own)
+	}
+}
+
+// PodSeen records a pod that the node sees for the first time, with the number of its containers; 0: only the runtime has the
+// pod, no source has it.
+func (m *Metrics) PodSeen(containers int) {
+	switch {
+	case m == nil:
+	case containers == 0:
+		m.lives.orphans.Inc()
+	default:
+		m.lives.containersPerPod.Observe(float64(containers))
+	}
+}
+
+// Preempted records that a pod was ended to make room for a critical pod. Signal is the resource that was short, as in the
+// reason OutOfcpu.
+func (m *Metrics) Preempted(signal string) {
+	if m != nil {
+		m.lives.preemptions.WithLabelValues(resourceLabel(signal)).Inc()
+	}
+}
+
+// ImageVolumes records that a container with image volumes was created, or that mounting them failed.
+func (m *Metrics) ImageVolumes(volumes int, failed bool) {
+	if m == nil || volumes == 0 {
+		return
+	}
+	m.lives.imageVolumes.Add(float64(volumes))
+	if failed {
+		m.lives.imageVolErr.Add(float64(volumes))
+		return
+	}
+	m.lives.imageVolumesOK.Add(float64(volumes))
+}
+
+// SleepCut records that the sleep of a hook ended early.
+func (m *Metrics) SleepCut() {
+	if m != nil {
+		m.lives.sleepsCut.Inc()
+	}
+}
+
+// HookFellBack records that a hook's HTTPS request was repeated by HTTP.
+func (m *Metrics) HookFellBack() {
+	if m != nil {
+		m.lives.hookFallbacks.Inc()
+	}
+}
+
+// Inspected records the inspection of one pod.
+func (m *Metrics) Inspected(took time.Duration) {
+	if m != nil {
+		m.lives.podRelist.Observe(took.Seconds())
+	}
+}
+
+// Subscribed records a subscription to the events of the runtime: that it succeeded, or that it failed or ended.
+func (m *Metrics) Subscribed(ok bool) {
+	switch {
+	case m == nil:
+	case ok:
+		m.lives.eventsOK.Inc()
+	default:
+		m.lives.eventsFailed.Inc()
+	}
+}
+
+// EventArrived records how long an event of the runtime took to arrive.
+func (m *Metrics) EventArrived(late time.Duration) {
+	if m != nil {
+		m.lives.eventLatency.Observe(max(0, late).Seconds())
+	}
+}
+
+// CgroupDone records work on a pod's cgroup; operation is create, update or destroy.
+func (m *Metrics) CgroupDone(operation string, took time.Duration) {
+	if m != nil {
+		m.lives.cgroups.WithLabelValues(operation).Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,32 @@
+package syncloop
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Life is the stage of life of a pod with a worker.
+type Life struct {
+	UID types.UID
+	// Static: a source has named the pod as a static one. Sourced: a source has had it.
+	Static, Sourced bool
+	// Ends: the pod is being ended. Ended: it uses no resources of the node any more.
+	Ends, Ended bool
+	// Pending is the reason why a resize waits (Deferred or Infeasible); "": no resize waits. Resizing: a resize is being made.
+	Pending  string
+	Resizing bool
+}
+
+// Census returns every pod that has a worker, in no order. It does no IO.
+func (l *Loop) Census() []Life {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]Life, 0, len(l.workers))
+	for uid, m := range l.workers {
+		life := Life{UID: uid, Static: m.static, Sourced: m.sourced, Ends: m.endsBy != nil, Ended: m.ended, Resizing: m.resizing}
+		if m.resize != nil && !m.resize.result.OK {
+			life.Pending = m.resize.result.Reason
+		}
+		out = append(out, life)
+	}
+	return out
+}
