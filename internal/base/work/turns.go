@@ -52,27 +52,22 @@ func (t *Turns) Wait(ctx context.Context) (done func(), err error) {
 	return t.admit(), nil
 }
 
-// admit begins a job. The caller holds the lock.
+// admit begins a job. The caller holds the lock. A job that loses its turn counts like one that ends then: the runtime bears
+// more jobs if they wait, whatever they wait for.
 func (t *Turns) admit() (done func()) {
 	t.inside++
-	began, among, left := time.Now(), t.inside, false
-	leave := func(ended bool) {
+	began, among := time.Now(), t.inside
+	leave := sync.OnceFunc(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if left {
-			return
-		}
-		left = true
-		if ended {
-			t.places.Ended(began, time.Now(), float64(among+t.inside)/2, len(t.waiting) > 0)
-		}
+		t.places.Ended(began, time.Now(), float64(among+t.inside)/2, len(t.waiting) > 0)
 		t.inside--
 		t.dispatch()
-	}
-	late := time.AfterFunc(longest, func() { leave(false) })
+	})
+	late := time.AfterFunc(longest, leave)
 	return func() {
 		late.Stop()
-		leave(true)
+		leave()
 	}
 }
 

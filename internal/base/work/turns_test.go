@@ -65,6 +65,17 @@ func TestTurnsGrowForJobsThatWait(t *testing.T) {
 	})
 }
 
+// A stop takes as long as the grace period of its pod, so all jobs may lose their turns before they end.
+func TestTurnsGrowForJobsThatWaitLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := NewTurns(6, 64)
+		all, most := spread(t, turns, 100, func(int) time.Duration { return 30 * time.Second })
+		if most < 64 || all > 75*time.Second {
+			t.Errorf("100 jobs that wait 30 s each took %v, at most %d at once", all, most)
+		}
+	})
+}
+
 func TestAJobThatHangsGivesUpItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns(1, 1)

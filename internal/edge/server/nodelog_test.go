@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/proof/program"
 )
 
 // A node log query is answered by /logs/ itself, with the journal or a file; files below /logs/ are served as before.
@@ -22,7 +23,7 @@ func TestNodeLogQuery(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(logs, "foo.log"), []byte("text\n"), 0o600))
 	must(t, os.Symlink("/etc/hostname", filepath.Join(logs, "escape.log")))
 	journalctl := filepath.Join(t.TempDir(), "journalctl")
-	must(t, os.WriteFile(journalctl, []byte("#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit; fi; echo \"$@\"\n"), 0o700)) //nolint:gosec // a command
+	program.Write(t, journalctl, []byte("#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit; fi; echo \"$@\"\n"))
 	for _, on := range []bool{true, false} {
 		b := newBench(t, func(c *server.Config, _ *bench) {
 			c.Sources.SystemLogDir, c.Sources.Journalctl, c.Enable.SystemLogQuery = logs, journalctl, on

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/proof/program"
 )
 
 // askSocket is the environment variable that names a socket. A test binary that is started with it sends a request to the socket
@@ -92,7 +93,7 @@ func TestControlSocketIsNotForContainers(t *testing.T) {
 		if _, err := os.Stat(self); err != nil {
 			data, err := os.ReadFile("/proc/self/exe")
 			must(t, err)
-			must(t, os.WriteFile(self, data, 0o755)) //nolint:gosec // it is run
+			program.Write(t, self, data)
 		}
 		cmd := exec.CommandContext(t.Context(), self)
 		cmd.Env, cmd.SysProcAttr = append(os.Environ(), askSocket+"="+path), c.attr

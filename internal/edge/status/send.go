@@ -162,7 +162,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	case p.ResourceVersion == e.base.ResourceVersion:
 		p = e.base // the watch was faster; its object is shared, because it stays in memory anyway
 	}
-	e.failures, e.rejected = 0, 0
+	e.failures, e.rejected, e.refusal = 0, 0, nil
 	e.acked, e.echo = j.version, &p.Status
 	// If the stored status lacks a field that the PATCH sent, the server drops that field: sending it again is useless. If it
 	// lacks a field that the PATCH did not send, another component changed it: clear echo, so that it is sent.
@@ -220,7 +220,7 @@ func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 		w.cfg.Log.Error("the API server refuses a pod status; will retry when the status or the pod changes",
 			"pod", j.ref.String(), "phase", j.want.Phase, "err", a.err)
 	}
-	e.rejected, e.refused, e.notUntil = j.version, e.base.ResourceVersion, until
+	e.rejected, e.refusal = j.version, &refusal{e.base.ResourceVersion, until}
 	w.schedule(e, time.Now())
 }
 

@@ -103,16 +103,21 @@ type entry struct {
 	since time.Time // when want was Set while everything older was acknowledged; or later, when the pod left the start gate
 	wrote time.Time // when the last request ended
 
-	version  uint32    // counts the Set calls that changed want
-	acked    uint32    // version that the API acknowledged
-	rejected uint32    // version that the API rejected
-	refused  string    // resource version of the pod when the API rejected the status as invalid
-	notUntil time.Time // a rejected version is not sent again before this time
-	failures uint8     // failed requests in a row, at most mostFailures
+	version  uint32   // counts the Set calls that changed want
+	acked    uint32   // version that the API acknowledged
+	rejected uint32   // version that the API rejected
+	refusal  *refusal // nil: the API did not reject that version as invalid
+	failures uint8    // failed requests in a row, at most mostFailures
 	final    bool
 	queued   bool
 	inFlight bool
 	ended    bool
+}
+
+// refusal says that the API rejected a status as invalid.
+type refusal struct {
+	resourceVersion string    // of the pod at that moment
+	notUntil        time.Time // the status is not sent again before this time
 }
 
 // place is the position of an entry in a queue. A pod at rest has none.
@@ -196,7 +201,7 @@ func (w *Writer) Set(d Desired) {
 			e.since = now
 		}
 		if e.rejected != 0 { // because the part that the API rejected may have changed
-			e.failures, e.rejected = 0, 0
+			e.failures, e.rejected, e.refusal = 0, 0, nil
 		}
 	}
 	if e.queued && !d.Queued {
@@ -290,7 +295,7 @@ func (e *entry) dirty() bool {
 // needsPatch reports whether the status has to be sent. A status that was acknowledged and that nobody has changed since is not
 // sent again, even if the API server stored only a part of it.
 func (e *entry) needsPatch() bool {
-	if e.rejected == e.version && e.refused == e.base.ResourceVersion {
+	if e.rejected == e.version && e.refusal != nil && e.refusal.resourceVersion == e.base.ResourceVersion {
 		return false // nothing has changed since then, so the API would reject it again
 	}
 	if e.acked == e.version && e.echo != nil &&
@@ -321,8 +326,8 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		return // because its back-off is not over
 	}
 	w.remove(e)
-	if e.rejected == e.version && e.needsPatch() && now.Before(e.notUntil) {
-		w.wait(e, e.notUntil) // without this, another component that keeps changing the pod would cause a request each time
+	if e.rejected == e.version && e.refusal != nil && e.needsPatch() && now.Before(e.refusal.notUntil) {
+		w.wait(e, e.refusal.notUntil) // without this, another component that keeps changing the pod would cause a request each time
 		return
 	}
 	repair := e.acked == e.version && !e.needsDelete()

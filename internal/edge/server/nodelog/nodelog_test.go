@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/proof/program"
 )
 
 func TestParse(t *testing.T) {
@@ -76,9 +77,7 @@ func TestParse(t *testing.T) {
 func journalctl(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journalctl")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil { //nolint:gosec // a command
-		t.Fatal(err)
-	}
+	program.Write(t, path, []byte("#!/bin/sh\n"+body+"\n"))
 	return path
 }
 

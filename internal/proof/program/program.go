@@ -1,0 +1,21 @@
+// Package program writes programs and scripts that a test runs. The product does not import it.
+package program
+
+import (
+	"os"
+	"syscall"
+	"testing"
+)
+
+// Write writes an executable file. A test that runs what it wrote with os.WriteFile fails now and then with "text file busy": a
+// process that a parallel test starts at that moment inherits the open file, and Linux runs no file that is open for writing.
+// Write lets no process of the test begin before the file is closed.
+func Write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, content, 0o755) //nolint:gosec // a program, which other users may run
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
