@@ -12,6 +12,7 @@
 //   - Starts, stops and commands of users never wait here. They count as load, so that other jobs make room for them, but a part
 //     of the limit is reserved for those other jobs. The Gate in package podworker bounds how many pods start at once. That number
 //     is a Places, which adapts by the same rule.
+//   - While a job of Start or People is in flight, at most as many removals run at once as there are processors.
 //   - Stops of sandboxes have Turns, which are a Places with a queue. So while the networks of many deleted pods are removed, a pod
 //     that starts shares the machine with a few of them, not with all.
 //   - The limit adapts to how long commands take: it grows while more jobs at once do not slow them down, and shrinks when more

@@ -31,6 +31,7 @@ type Scheduler struct {
 	mu     sync.Mutex
 	limit  limit
 	queue  queue
+	few    int    // how many removals may run while somebody waits for other work; see may
 	flying []*Job // the jobs that count as load, oldest first
 	queued int    // how many of the jobs in flying are of a class that can wait
 	timer  *time.Timer
@@ -76,7 +77,7 @@ func New(cfg Config) *Scheduler {
 	if cfg.Shares != nil {
 		shares = *cfg.Shares
 	}
-	return &Scheduler{limit: newLimit(cfg.Processors, cfg.Most), queue: queue{shares: shares}}
+	return &Scheduler{limit: newLimit(cfg.Processors, cfg.Most), queue: queue{shares: shares}, few: cfg.Processors}
 }
 
 // Begin records a job that begins at once. Done ends it.
@@ -97,7 +98,7 @@ func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(at)
-	if s.queue.length == 0 && s.room() {
+	if s.queue.length == 0 && s.room() && s.may(c) {
 		s.launch(j, at)
 		return j, true
 	}
@@ -172,6 +173,13 @@ func (s *Scheduler) room() bool {
 	return len(s.flying) < places || s.queued < max(1, places/4)
 }
 
+// may reports whether one more job of this class may begin now. Nobody waits for a removal. So while a pod starts or stops, or a
+// user runs a command, only as many removals run at once as there are processors.
+func (s *Scheduler) may(c Class) bool {
+	awaited := s.queue.classes[Start].active+s.queue.classes[People].active > 0
+	return c != Removal || !awaited || s.queue.classes[c].active < s.few
+}
+
 func (s *Scheduler) launch(j *Job, now time.Time) {
 	j.state, j.began, j.loads = running, now, true
 	s.flying = append(s.flying, j)
@@ -212,7 +220,10 @@ func (s *Scheduler) expire(now time.Time) {
 func (s *Scheduler) dispatch(now time.Time) {
 	s.expire(now)
 	for s.queue.length > 0 && s.room() {
-		j := s.queue.pop()
+		j := s.queue.pop(s.may)
+		if j == nil {
+			break
+		}
 		s.launch(j, now)
 		go j.granted()
 	}

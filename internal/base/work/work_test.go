@@ -142,6 +142,33 @@ func TestStartsGoAtOnce(t *testing.T) {
 	})
 }
 
+// After the deletion of many pods, hundreds of removals wait. They leave the machine to a pod that starts, but do not stand still.
+func TestRemovalsYieldToStarts(t *testing.T) {
+	bubble(t, Config{Processors: 2, Most: 32}, func(t *testing.T, s *Scheduler) {
+		s.limit.now = 32
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var removals atomic.Int64
+		for i := range 100 {
+			go again(ctx, s, Removal, types.UID(fmt.Sprint(i)), 100*time.Millisecond, &removals)
+		}
+		time.Sleep(time.Second)
+		if n := removals.Load(); n < 150 {
+			t.Errorf("%d removals in a second on a machine that has nothing else to do", n)
+		}
+		start := s.Begin(Start)
+		time.Sleep(110 * time.Millisecond) // those in flight end
+		before := removals.Load()
+		time.Sleep(time.Second)
+		if n := removals.Load() - before; n < 18 || n > 22 {
+			t.Errorf("%d removals in a second beside a start, want 20: two at a time", n)
+		}
+		start.Done()
+		cancel()
+		time.Sleep(time.Second)
+	})
+}
+
 // A job that takes long stops counting as load, so a runtime that hangs does not block other jobs for ever.
 func TestWhatHangsKeepsNoPlace(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 2}, func(t *testing.T, s *Scheduler) {
