@@ -1,4 +1,3 @@
-// Package program writes programs and scripts that a test runs. The product does not import it.
 package program
 
 import (
