@@ -101,7 +101,7 @@ func (a *Agent) buildGround() error {
 	g.http = hookClient(g.dialer)
 	g.ids = userns.New(a.userIDs())
 	if a.deps.Machine.real {
-		return a.buildRealGround(g)
+		return a.buildRealGround(g, refresh)
 	}
 	fixed := a.deps.Machine.fixed(a.cfg.NodeName)
 	g.signals = fixed.Signals
@@ -109,7 +109,7 @@ func (a *Agent) buildGround() error {
 	if a.deps.Machine.shape.Logs {
 		g.logs = a.logDirs("")
 	}
-	g.volumes = volume.NewInMemory("/var/lib/kubelet", g.objects)
+	g.volumes = volume.NewInMemory("/var/lib/kubelet", g.objects, a.claims(), refresh)
 	if kept := a.deps.Machine.kept; kept != nil {
 		g.volumes = keptVolumes{g.volumes, kept}
 	}
@@ -117,7 +117,7 @@ func (a *Agent) buildGround() error {
 	return nil
 }
 
-func (a *Agent) buildRealGround(g *ground) error {
+func (a *Agent) buildRealGround(g *ground, refresh func(types.UID)) error {
 	k, host := &a.cfg.Kubelet, hostfs.Host{}
 	kube, system, err := nodestatus.ParseReserved(k.KubeReserved, k.SystemReserved, k.ReservedSystemCPUs)
 	if err != nil {
@@ -136,7 +136,7 @@ func (a *Agent) buildRealGround(g *ground) error {
 	}
 	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals
-	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log, MaySwap: a.saysTmpfsMaySwap})
+	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap})
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}

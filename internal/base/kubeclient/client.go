@@ -115,6 +115,16 @@ func (c *Client) Secrets(namespace string) *Resource[*v1.Secret, *v1.SecretList]
 	return resource[v1.Secret, v1.SecretList](c.core, "secrets", namespace)
 }
 
+// PersistentVolumeClaims returns the PersistentVolumeClaims of a namespace.
+func (c *Client) PersistentVolumeClaims(namespace string) *Resource[*v1.PersistentVolumeClaim, *v1.PersistentVolumeClaimList] {
+	return resource[v1.PersistentVolumeClaim, v1.PersistentVolumeClaimList](c.core, "persistentvolumeclaims", namespace)
+}
+
+// PersistentVolumes returns the PersistentVolumes of the cluster.
+func (c *Client) PersistentVolumes() *Resource[*v1.PersistentVolume, *v1.PersistentVolumeList] {
+	return resource[v1.PersistentVolume, v1.PersistentVolumeList](c.core, "persistentvolumes", "")
+}
+
 // Services returns the Services of a namespace; "" means all namespaces.
 func (c *Client) Services(namespace string) *Resource[*v1.Service, *v1.ServiceList] {
 	return resource[v1.Service, v1.ServiceList](c.core, "services", namespace)

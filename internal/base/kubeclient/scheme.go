@@ -32,6 +32,7 @@ func newScheme() *runtime.Scheme {
 		{v1.SchemeGroupVersion, []runtime.Object{
 			&v1.Node{}, &v1.NodeList{}, &v1.Pod{}, &v1.PodList{}, &v1.ConfigMap{}, &v1.ConfigMapList{}, &v1.Secret{}, &v1.SecretList{},
 			&v1.Service{}, &v1.ServiceList{}, &v1.Event{}, &v1.EventList{},
+			&v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}, &v1.PersistentVolume{}, &v1.PersistentVolumeList{},
 		}},
 		{authenticationv1.SchemeGroupVersion, []runtime.Object{
 			&authenticationv1.TokenRequest{}, &authenticationv1.TokenReview{}, &authenticationv1.SelfSubjectReview{},

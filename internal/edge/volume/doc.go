@@ -9,9 +9,14 @@
 // The layout is that of upstream's kubelet, because a node may change from one agent to the other:
 //
 //	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; ..data leads to files from the API
+//	<root>/pods/<uid>/volumes/kubernetes.io~local-volume/<persistent volume>   a local volume, bind-mounted
+//	<root>/pods/<uid>/claims/<volume>                        which persistent volume a volume with a claim stands for
 //	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths
 //	<root>/pods/<uid>/containers/<container>/<id>            termination messages
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file
+//
+// Only the directory claims is not upstream's. With it, a container starts again, and a volume is taken down, while the API server
+// does not answer; upstream's kubelet ignores it and deletes it with the pod.
 //
 // Invariants:
 //  1. A reader of a files volume sees either all old or all new content: one rename swaps ..data. Equal content is not
@@ -19,5 +24,7 @@
 //  2. No symbolic link that a container plants makes the agent open, create, mount or delete anything outside of the
 //     volume.
 //  3. Nothing is deleted through a mount: TearDown unmounts first, and the deletion enters no mount.
-//  4. The agent never changes an existing emptyDir: its content and modes belong to the pod.
+//  4. Work on one persistent volume is done in order, for all pods that use it, and delays no work on others.
+//  5. Two pods of a ReadWriteOncePod claim never have it at the same time.
+//  6. The agent never changes an existing emptyDir: its content and modes belong to the pod.
 package volume

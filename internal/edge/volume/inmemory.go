@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/core/claims"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -18,26 +19,35 @@ import (
 // is missing, but it touches no disk. It checks no hostPath types, because there is no host.
 type InMemory struct {
 	objects Objects
+	claims  Claims
+	notify  func(types.UID)
 	layout  layout
+	waits   waits
 
 	mu   sync.Mutex
-	pods map[types.UID]bool
+	pods map[types.UID]map[string]bound // the volumes with claims, by name; nil: none
 }
 
-// NewInMemory returns an InMemory. RootDir only appears in the paths that Mounts returns.
-func NewInMemory(rootDir string, objects Objects) *InMemory {
-	return &InMemory{objects: objects, layout: layout{root: rootDir}, pods: map[types.UID]bool{}}
+// NewInMemory returns an InMemory. RootDir only appears in the paths that Mounts returns. claims and notify are as in Config.
+func NewInMemory(rootDir string, objects Objects, claims Claims, notify func(types.UID)) *InMemory {
+	return &InMemory{objects: objects, claims: claims, notify: notify, layout: layout{root: rootDir}, pods: map[types.UID]map[string]bound{}}
 }
 
 // SetUp resolves the volumes of a pod; see Volumes.SetUp.
 func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 	m.mu.Lock()
-	m.pods[p.Pod.UID] = true
+	if _, known := m.pods[p.Pod.UID]; !known {
+		m.pods[p.Pod.UID] = nil
+	}
 	m.mu.Unlock()
 	var errs []*Error
 	for _, vol := range usedVolumes(p.Pod) {
 		k, err := kindOf(vol)
-		if err == nil && k.files() {
+		switch {
+		case err != nil:
+		case k == kindClaim:
+			err = m.setUpClaim(ctx, p.Pod, vol)
+		case k.files():
 			var files map[string]file
 			if files, err = (&resolver{ctx: ctx, objects: m.objects, pod: p}).volume(vol); err == nil {
 				err = checkFiles(files)
@@ -50,11 +60,52 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 	return joinErrors(errs)
 }
 
+// setUpClaim resolves a volume with a claim, once.
+func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) error {
+	if _, err := m.bound(p.UID, vol.Name); err == nil {
+		return nil
+	}
+	f, err := findClaim(ctx, m.claims, p, vol)
+	if err != nil {
+		return err
+	}
+	b, err := boundOf(f, vol)
+	if err != nil {
+		return err
+	}
+	b.Pod = p.Namespace + "/" + p.Name
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, volumes := range m.pods {
+		for _, other := range volumes {
+			if b.Exclusive && uid != p.UID && other.PersistentVolume == b.PersistentVolume {
+				m.waits.add(b.PersistentVolume, p.UID)
+				return claims.InUse(b.Claim, other.Pod)
+			}
+		}
+	}
+	if m.pods[p.UID] == nil {
+		m.pods[p.UID] = map[string]bound{}
+	}
+	m.pods[p.UID][vol.Name] = b
+	return nil
+}
+
+func (m *InMemory) bound(uid types.UID, volume string) (bound, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, ok := m.pods[uid][volume]
+	if !ok {
+		return b, errNotSetUp
+	}
+	return b, nil
+}
+
 // Mounts returns the mounts that a real node would make. Their host paths do not exist; see Volumes.Mounts.
 func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
 	mounts := make([]*runtimeapi.Mount, 0, len(in.Container.VolumeMounts))
 	for i := range in.Container.VolumeMounts {
-		mount, err := mountOf(&in, i, m.layout, func(s subPath) (string, error) { return filepath.Join(s.root, s.path), nil })
+		mount, err := mountOf(&in, i, places{m.layout, m.bound}, func(s subPath) (string, error) { return filepath.Join(s.root, s.path), nil })
 		if err != nil {
 			return nil, mountError(&in, i, err)
 		}
@@ -63,13 +114,27 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 	return mounts, nil
 }
 
-// TearDown does nothing, because Remove forgets the pod.
-func (m *InMemory) TearDown(context.Context, pod.Ref) error { return nil }
+// TearDown gives the pod's persistent volumes free. Remove forgets the pod.
+func (m *InMemory) TearDown(_ context.Context, ref pod.Ref) error {
+	m.mu.Lock()
+	volumes := m.pods[ref.UID]
+	if volumes != nil {
+		m.pods[ref.UID] = nil
+	}
+	m.mu.Unlock()
+	for _, b := range volumes {
+		for _, uid := range m.waits.take(b.PersistentVolume) {
+			m.notify(uid)
+		}
+	}
+	return nil
+}
 
 // Remove forgets the pod.
 func (m *InMemory) Remove(_ context.Context, ref pod.Ref) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.waits.forget(ref.UID)
 	delete(m.pods, ref.UID)
 	return nil
 }

@@ -22,6 +22,9 @@ const (
 	kindProjected   kind = "projected"
 	kindHostPath    kind = "host-path" // has no directory
 	kindImage       kind = "image"     // has no directory: the runtime mounts it
+	kindLocal       kind = "local-volume"
+	// kindClaim is a volume with a claim. Its record says which kind of persistent volume that stands for.
+	kindClaim kind = "claim"
 )
 
 func (k kind) dir() string { return "kubernetes.io~" + string(k) }
@@ -31,7 +34,7 @@ func (k kind) files() bool {
 	switch k {
 	case kindConfigMap, kindSecret, kindDownwardAPI, kindProjected:
 		return true
-	case kindEmptyDir, kindHostPath, kindImage:
+	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindClaim:
 		return false
 	}
 	return false
@@ -58,9 +61,11 @@ func kindOf(vol *v1.Volume) (kind, error) {
 		return kindHostPath, nil
 	case s.Image != nil:
 		return kindImage, nil
+	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil:
+		return kindClaim, nil
 	}
 	return "", fmt.Errorf("%w: %s (what this node agent supports is in the table of its README; "+
-		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected or image, or another node)", ErrUnsupported, sourceName(s))
+		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
 }
 
 // sourceName returns the name of the volume's source field, for the error about an unsupported kind.
@@ -69,7 +74,7 @@ func sourceName(s *v1.VolumeSource) string {
 		name string
 		set  bool
 	}{
-		{"persistentVolumeClaim", s.PersistentVolumeClaim != nil}, {"ephemeral", s.Ephemeral != nil}, {"csi", s.CSI != nil},
+		{"csi", s.CSI != nil},
 		{"nfs", s.NFS != nil}, {"iscsi", s.ISCSI != nil}, {"fc", s.FC != nil}, {"rbd", s.RBD != nil},
 		{"cephfs", s.CephFS != nil}, {"glusterfs", s.Glusterfs != nil}, {"cinder", s.Cinder != nil},
 		{"gitRepo", s.GitRepo != nil}, {"flexVolume", s.FlexVolume != nil}, {"flocker", s.Flocker != nil},
@@ -98,6 +103,8 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return checkHostPath(vol.HostPath)
 	case k == kindEmptyDir:
 		return v.setUpEmptyDir(p, vol)
+	case k == kindClaim:
+		return v.setUpClaim(ctx, p, vol)
 	case k.files():
 		return v.setUpFiles(ctx, p, vol, k)
 	}

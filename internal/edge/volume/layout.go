@@ -18,12 +18,14 @@ const (
 	pluginsDir    = "plugins"
 	containersDir = "containers"
 	hostsFile     = "etc-hosts"
+	claimsDir     = "claims"
 )
 
 func (l layout) pods() string                    { return filepath.Join(l.root, "pods") }
 func (l layout) pod(uid types.UID) string        { return filepath.Join(l.root, "pods", string(uid)) }
 func (l layout) volumes(uid types.UID) string    { return filepath.Join(l.pod(uid), volumesDir) }
 func (l layout) containers(uid types.UID) string { return filepath.Join(l.pod(uid), containersDir) }
+func (l layout) claims(uid types.UID) string     { return filepath.Join(l.pod(uid), claimsDir) }
 func (l layout) hosts(uid types.UID) string      { return filepath.Join(l.pod(uid), hostsFile) }
 func (l layout) volume(uid types.UID, k kind, name string) string {
 	return filepath.Join(l.volumes(uid), k.dir(), name)

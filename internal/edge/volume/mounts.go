@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
@@ -38,7 +39,7 @@ func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Moun
 	c := in.Container
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
 	for i := range c.VolumeMounts {
-		m, err := mountOf(&in, i, v.layout, v.bindSubPath)
+		m, err := mountOf(&in, i, places{v.layout, v.readRecord}, v.bindSubPath)
 		if err != nil {
 			return nil, mountError(&in, i, err)
 		}
@@ -62,8 +63,15 @@ func mountError(in *MountInput, index int, err error) *Error {
 	}
 }
 
+// places knows where the volumes of pods are.
+type places struct {
+	layout layout
+	// bound returns what a volume with a claim stands for, or errNotSetUp.
+	bound func(uid types.UID, volume string) (bound, error)
+}
+
 // mountOf makes the mount of one volumeMount. Bind returns a host path that shows the subPath.
-func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, error)) (*runtimeapi.Mount, error) {
+func mountOf(in *MountInput, index int, where places, bind func(subPath) (string, error)) (*runtimeapi.Mount, error) {
 	vm := &in.Container.VolumeMounts[index]
 	at := slices.IndexFunc(in.Pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == vm.Name })
 	if at < 0 {
@@ -86,29 +94,39 @@ func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, er
 	if err != nil {
 		return nil, err
 	}
+	dir, b, err := where.of(in.Pod, vol, k)
+	if err != nil {
+		return nil, err
+	}
 	m := &runtimeapi.Mount{
 		ContainerPath:     rooted(vm.MountPath),
-		Readonly:          vm.ReadOnly || k.files(),
+		Readonly:          vm.ReadOnly || k.files() || b.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SelinuxRelabel:    k != kindHostPath && k != kindImage, // files of the host keep their labels
+		SelinuxRelabel:    b.Kind != kindHostPath && k != kindImage, // files of the host keep their labels
 	}
 	if k == kindImage {
 		return m, imageMount(m, in, vol, sub)
 	}
-	m.HostPath = l.hostDir(in.Pod, vol, k)
+	m.HostPath = dir
 	if sub != "" {
 		m.HostPath, err = bind(subPath{in: in, index: index, volume: vol, kind: k, root: m.HostPath, path: sub})
 	}
 	return m, err
 }
 
-// hostDir returns the path of a volume on the node.
-func (l layout) hostDir(p *v1.Pod, vol *v1.Volume, k kind) string {
-	if k == kindHostPath {
-		return vol.HostPath.Path
+// of returns the path of a volume on the node, and what it stands for; for a volume without a claim that is its own kind.
+func (w places) of(p *v1.Pod, vol *v1.Volume, k kind) (dir string, b bound, err error) {
+	switch k {
+	case kindHostPath:
+		return vol.HostPath.Path, bound{Kind: k}, nil
+	case kindClaim:
+		if b, err = w.bound(p.UID, vol.Name); err != nil {
+			return "", b, err
+		}
+		return b.dir(w.layout, p.UID), b, nil
 	}
-	return l.volume(p.UID, k, vol.Name)
+	return w.layout.volume(p.UID, k, vol.Name), bound{Kind: k}, nil
 }
 
 // imageMount makes the mount of an image volume, which the runtime carries out.

@@ -11,7 +11,7 @@ import (
 )
 
 // fsGroup returns the group that owns the pod's volumes, or -1. The field fsGroupChangePolicy "has no effect on
-// ephemeral volume types such as secret, configMap, and emptyDir", and this package makes only such kinds.
+// ephemeral volume types such as secret, configMap, and emptyDir"; it concerns persistent volumes only.
 func fsGroup(p *v1.Pod) int {
 	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		return int(*sc.FSGroup)

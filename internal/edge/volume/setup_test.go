@@ -76,14 +76,15 @@ func needRoot(t *testing.T) {
 
 type fixture struct {
 	*volume.Volumes
-	api  *api
-	root string
+	api    *api
+	claims *claimAPI
+	root   string
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{api: &api{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, token: "t0ken"}, root: t.TempDir()}
-	f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: host(t), Objects: f.api})
+	f := &fixture{api: &api{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, token: "t0ken"}, claims: newClaimAPI(), root: t.TempDir()}
+	f.Volumes = volume.New(volume.Config{RootDir: f.root, Host: host(t), Objects: f.api, Claims: f.claims})
 	t.Cleanup(func() {
 		uids, err := f.Orphans(func(types.UID) bool { return false })
 		if err != nil {
@@ -274,11 +275,11 @@ func TestMessagesAreForPeople(t *testing.T) {
 		vol("v", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "no"}}},
 			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.nothing"}}}}}}}}),
-		vol("w", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}))
+		vol("w", v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "x"}}))
 	want := `volume "v": sources[0]: configmap "no" not found: create it in namespace "ns", or mark it optional; the volume is made as soon as it exists; ` +
 		`sources[1]: downwardAPI item "x": field label not supported: metadata.nothing; ` +
-		`volume "w": volume kind is not supported: persistentVolumeClaim (what this node agent supports is in the table of its README; ` +
-		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected or image, or another node)`
+		`volume "w": volume kind is not supported: nfs (what this node agent supports is in the table of its README; ` +
+		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image or persistentVolumeClaim, or another node)`
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	if err == nil {
 		t.Fatal("no error")
@@ -294,10 +295,9 @@ func TestMessagesAreForPeople(t *testing.T) {
 func TestUnsupportedKindsAreNamed(t *testing.T) {
 	t.Parallel()
 	for want, src := range map[string]v1.VolumeSource{
-		"persistentVolumeClaim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}},
-		"csi":                   {CSI: &v1.CSIVolumeSource{Driver: "x"}},
-		"nfs":                   {NFS: &v1.NFSVolumeSource{}},
-		"ephemeral":             {Ephemeral: &v1.EphemeralVolumeSource{}},
+		"csi":   {CSI: &v1.CSIVolumeSource{Driver: "x"}},
+		"nfs":   {NFS: &v1.NFSVolumeSource{}},
+		"iscsi": {ISCSI: &v1.ISCSIVolumeSource{}},
 	} {
 		f := newFixture(t)
 		err := f.SetUp(t.Context(), volume.Pod{Pod: aPod(vol("v", src))})

@@ -20,7 +20,7 @@ const unmountRounds = 16
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
 // table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
 func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
-	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir)
+	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir, claimsDir) // the records last, because they say what is still in use
 }
 
 // Remove deletes everything of the pod, also what TearDown keeps.
@@ -34,10 +34,12 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 		return failedTearDown(ref, err)
 	}
 	v.walks.forget(ref.UID)
+	v.waits.forget(ref.UID)
 	dir := v.layout.pod(ref.UID)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	records := v.records(ref.UID)
 	if err := v.unmountBelow(ctx, dir); err != nil {
 		return failedTearDown(ref, err)
 	}
@@ -45,6 +47,9 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 		if err := v.cfg.Host.RemoveTree(ctx, filepath.Join(dir, part)); err != nil {
 			return failedTearDown(ref, err)
 		}
+	}
+	for _, b := range records {
+		v.wake(b.PersistentVolume)
 	}
 	return nil
 }

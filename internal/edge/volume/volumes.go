@@ -50,6 +50,7 @@ type Host interface {
 	Mounter
 	Paths
 	Meter
+	Binder
 }
 
 // Objects reads the API objects from which volumes are made. Calls may be concurrent. A call waits until the API server
@@ -70,7 +71,12 @@ type Config struct {
 	Host    Host
 	// Objects is nil on a node without an API server: volumes that need one then fail with an error that says so.
 	Objects Objects
-	Log     *slog.Logger
+	// Claims is nil on a node without an API server, like Objects.
+	Claims Claims
+	Log    *slog.Logger
+	// Notify is called, from any goroutine, when something that the set-up of a pod waits for has happened. It must not block. It
+	// may be nil.
+	Notify func(uid types.UID)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()
 }
@@ -80,14 +86,20 @@ type Volumes struct {
 	cfg    Config
 	layout layout
 	walks  walks
-	swaps  sync.Once  // logs the warning about swap space once, and calls MaySwap once
-	hosts  sync.Mutex // serializes writes of hosts files, which the containers of a pod share
+	swaps  sync.Once // logs the warning about swap space once, and calls MaySwap once
+	// ofVolume orders the work on one persistent volume, which several pods may use.
+	ofVolume keyed
+	waits    waits
+	hosts    sync.Mutex // serializes writes of hosts files, which the containers of a pod share
 }
 
 // New returns Volumes over cfg. It does no IO.
 func New(cfg Config) *Volumes {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Notify == nil {
+		cfg.Notify = func(types.UID) {}
 	}
 	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }

@@ -28,6 +28,8 @@ var openAllowed = map[opening]string{
 	{"internal/cli/launch/own.go:Own.Forget", "path/filepath.Glob"}:                  kernelText,
 	{"internal/cli/launch/own.go:Own.log", "os.OpenFile"}:                            ownFile,
 	{"internal/cli/launch/own.go:resolvConf", "os.ReadFile"}:                         adminFile,
+	{"internal/edge/volume/record.go:Volumes.hasDir", "os.ReadDir"}:                  ownFile,
+	{"internal/edge/volume/record.go:Volumes.records", "os.ReadDir"}:                 ownFile,
 	{"internal/edge/socket/socket.go:lockFile", "os.OpenFile"}:                       ownFile,
 	{"cmd/wherry/tools.go:writeBootstrap", "os.ReadFile"}:                            userCommand,
 	{"internal/edge/cgroup/hierarchy.go:discover", "os.ReadFile"}:                    kernelText,

@@ -34,6 +34,8 @@ func kinds() map[string]*kind {
 		{gvk: core.WithKind("Pod"), resource: "pods", namespaced: true, status: true, new: func() runtime.Object { return &v1.Pod{} }},
 		{gvk: core.WithKind("ConfigMap"), resource: "configmaps", namespaced: true, new: func() runtime.Object { return &v1.ConfigMap{} }},
 		{gvk: core.WithKind("Secret"), resource: "secrets", namespaced: true, new: func() runtime.Object { return &v1.Secret{} }},
+		{gvk: core.WithKind("PersistentVolumeClaim"), resource: "persistentvolumeclaims", namespaced: true, status: true, new: func() runtime.Object { return &v1.PersistentVolumeClaim{} }},
+		{gvk: core.WithKind("PersistentVolume"), resource: "persistentvolumes", status: true, new: func() runtime.Object { return &v1.PersistentVolume{} }},
 		{gvk: core.WithKind("Service"), resource: "services", namespaced: true, status: true, new: func() runtime.Object { return &v1.Service{} }},
 		{gvk: core.WithKind("ServiceAccount"), resource: "serviceaccounts", namespaced: true, new: func() runtime.Object { return &v1.ServiceAccount{} }},
 		{gvk: core.WithKind("Event"), resource: "events", namespaced: true, new: func() runtime.Object { return &v1.Event{} }},

@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+)
+
+// nodeClaims reads the objects behind persistent volumes with the node's own identity.
+type nodeClaims struct {
+	api  *kubeclient.Client
+	node func() *v1.Node
+}
+
+// claims returns the reader of claims, or nil without an API server.
+func (a *Agent) claims() volume.Claims {
+	if a.deps.Client == nil {
+		return nil
+	}
+	return nodeClaims{a.clients.api, a.nodeObject}
+}
+
+// Claim reads a claim.
+func (c nodeClaims) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return c.api.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// PersistentVolume reads a persistent volume.
+func (c nodeClaims) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	return c.api.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// Node returns this node.
+func (c nodeClaims) Node() *v1.Node { return c.node() }

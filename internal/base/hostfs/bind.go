@@ -1,0 +1,92 @@
+package hostfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// OpenDir opens a directory for Bind. It follows links: the path comes from an administrator, not from a pod. If the path is no
+// directory, the error is unix.ENOTDIR.
+func (Host) OpenDir(path string) (*os.File, error) { return openRoot(path) }
+
+// Mounted reports whether something is mounted on dir, a bind mount included. It reads the mount table and asks no file system,
+// so it does not hang if the one on dir does.
+func (Host) Mounted(dir string) (bool, error) {
+	real, err := filepath.EvalSymlinks(filepath.Dir(dir)) // the table has resolved paths
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("resolve directory of %s: %w", dir, err)
+	}
+	at := filepath.Join(real, filepath.Base(dir))
+	infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(at))
+	if err != nil {
+		return false, fmt.Errorf("read mounts on %s: %w", dir, err)
+	}
+	return len(infos) > 0, nil
+}
+
+// flagOptions are the options of mount(8) that concern one mount and not its file system: the flags that each sets, and those that
+// it clears.
+var flagOptions = map[string]struct{ set, clear uintptr }{
+	"ro": {set: unix.MS_RDONLY}, "rw": {clear: unix.MS_RDONLY},
+	"nosuid": {set: unix.MS_NOSUID}, "suid": {clear: unix.MS_NOSUID},
+	"nodev": {set: unix.MS_NODEV}, "dev": {clear: unix.MS_NODEV},
+	"noexec": {set: unix.MS_NOEXEC}, "exec": {clear: unix.MS_NOEXEC},
+	"noatime": {set: unix.MS_NOATIME, clear: unix.MS_RELATIME}, "atime": {clear: unix.MS_NOATIME},
+	"nodiratime": {set: unix.MS_NODIRATIME}, "diratime": {clear: unix.MS_NODIRATIME},
+	"relatime": {set: unix.MS_RELATIME, clear: unix.MS_NOATIME}, "norelatime": {clear: unix.MS_RELATIME},
+	"strictatime": {set: unix.MS_STRICTATIME, clear: unix.MS_NOATIME | unix.MS_RELATIME},
+	"bind":        {}, "rbind": {}, "defaults": {},
+}
+
+// SetMountOptions applies options of mount(8) to the mount on target, in their order; they do not change other mounts of the same
+// file system. Flags that no option names stay as they are. It returns the options that concern a whole file system: a bind mount
+// cannot change them, so they have no effect.
+func (Host) SetMountOptions(target string, options []string) (without []string, err error) {
+	var st unix.Statfs_t
+	if err := statfs(target, &st); err != nil {
+		return nil, fmt.Errorf("statfs %s: %w", target, err)
+	}
+	was := mountFlags(st.Flags)
+	flags := was
+	for _, list := range options {
+		for o := range strings.SplitSeq(list, ",") {
+			f, known := flagOptions[o]
+			if !known && o != "" {
+				without = append(without, o)
+			}
+			flags = flags&^f.clear | f.set
+		}
+	}
+	if flags == was {
+		return without, nil
+	}
+	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return without, fmt.Errorf("set options %q of mount %s: %w", options, target, err)
+	}
+	return without, nil
+}
+
+// mountFlags converts the flags of statfs to those of mount.
+func mountFlags(st int64) (flags uintptr) {
+	for _, f := range []struct {
+		st int64
+		ms uintptr
+	}{
+		{unix.ST_RDONLY, unix.MS_RDONLY}, {unix.ST_NOSUID, unix.MS_NOSUID}, {unix.ST_NODEV, unix.MS_NODEV}, {unix.ST_NOEXEC, unix.MS_NOEXEC},
+		{unix.ST_NOATIME, unix.MS_NOATIME}, {unix.ST_NODIRATIME, unix.MS_NODIRATIME}, {unix.ST_RELATIME, unix.MS_RELATIME},
+	} {
+		if st&f.st != 0 {
+			flags |= f.ms
+		}
+	}
+	return flags
+}

@@ -1,0 +1,141 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// The mode bits that a group gets with SetGroup.
+const (
+	groupFileBits = 0o660
+	groupDirBits  = 0o660 | 0o110 | unix.S_ISGID
+)
+
+// HasGroup reports whether the directory dir belongs to the group and gives it the rights that SetGroup gives. It does not look
+// below dir: SetGroup changes dir last, so dir is right only if an earlier SetGroup got to its end.
+func (Host) HasGroup(dir string, gid int) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return false, fmt.Errorf("stat %s: %w", dir, err)
+	}
+	return int(st.Gid) == gid && st.Mode&groupDirBits == groupDirBits && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+}
+
+// SetGroup gives dir and all below it to a group: the group may read and write files, and new files in a directory get the group
+// too. It follows no link and enters no mount, and changes the modes of no symbolic links. Entries that disappear meanwhile do not
+// count. It stops between two entries when ctx ends, and can be repeated. It uses few descriptors and little memory.
+func (h Host) SetGroup(ctx context.Context, dir string, gid int) error {
+	for try := 0; ; try++ {
+		err := h.setGroup(ctx, dir, gid)
+		if !errors.Is(err, ErrMoved) || try == 2 {
+			return err
+		}
+	}
+}
+
+func (h Host) setGroup(ctx context.Context, dir string, gid int) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	d, err := h.begin(fd)
+	if err != nil {
+		return fmt.Errorf("change group of %s: %w", dir, err)
+	}
+	defer d.close()
+	g := grouping{descent: d, gid: gid}
+	if err := g.walk(ctx); err != nil {
+		return fmt.Errorf("change group of %s: %w", g.place(dir), err)
+	}
+	return nil
+}
+
+type grouping struct {
+	*descent
+	gid int
+}
+
+// walk changes each directory after all below it.
+func (g *grouping) walk(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		e, ok, err := g.next()
+		if err == nil && ok {
+			err = g.entry(string(e.name), e.kind)
+		}
+		if err != nil {
+			return err
+		}
+		if ok {
+			continue
+		}
+		if err := g.change(g.fd()); err != nil || g.depth() == 1 {
+			return err
+		}
+		if err := g.leave(); err != nil {
+			return err
+		}
+	}
+}
+
+// entry goes into a directory, and changes any other entry.
+func (g *grouping) entry(name string, kind uint8) error {
+	if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
+		err := g.enter(name)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
+			return nil // what is on another mount is not part of the volume
+		case !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
+			return err
+		}
+	}
+	fd, err := openat(g.fd(), name, unix.O_PATH|unix.O_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	switch {
+	case st.Dev != g.here().dev: // another mount
+		return nil
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR: // it was listed as something else
+		return ErrMoved
+	}
+	return g.change(fd)
+}
+
+// change changes the file of a descriptor, not of a name, so that nobody can exchange it meanwhile.
+func (g *grouping) change(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if int(st.Gid) != g.gid {
+		if err := unix.Fchownat(fd, "", -1, g.gid, unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	bits := uint32(groupFileBits)
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		bits = groupDirBits
+	case unix.S_IFLNK:
+		return nil
+	}
+	mode := st.Mode &^ unix.S_IFMT
+	if int(st.Gid) == g.gid && mode&bits == bits {
+		return nil
+	}
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode|bits) // a change of the group clears bits, so set them again
+}
