@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,19 +164,21 @@ func TestRefusalWaitsForANewerNode(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{admit.ReasonNodeAffinity, admit.ReasonTaint, admit.ReasonGroupsPolicy, admit.ReasonOutOf + "example.com/gpu", admit.ReasonUnexpected} {
 		b := &bare{node: true}
-		var read time.Time // when the newest Node was read
-		answers := false
+		var (
+			read    atomic.Int64 // when the newest Node was read, in nanoseconds; 0: never
+			answers atomic.Bool
+		)
 		b.since = func(at time.Time) bool {
-			if read.After(at) {
+			if read.Load() > at.UnixNano() {
 				return true
 			}
-			if answers {
-				read = time.Now()
+			if answers.Load() {
+				read.Store(time.Now().UnixNano())
 			}
 			return false
 		}
 		b.fits = func(p *v1.Pod, _ []*v1.Pod) admit.Result {
-			return admit.Result{OK: p.Name == "web" && !read.IsZero(), Reason: reason}
+			return admit.Result{OK: p.Name == "web" && read.Load() != 0, Reason: reason}
 		}
 		run(t, b, func(set *podset.Set) {
 			set.Replace(pod.SourceAPI, []*v1.Pod{named("web"), named("other")})
@@ -183,7 +186,7 @@ func TestRefusalWaitsForANewerNode(t *testing.T) {
 			if b.count(&b.done, "set-up web") != 0 || b.count(&b.events, reason+" web")+b.count(&b.events, reason+" other") != 0 {
 				t.Errorf("%s: decided by the old Node: done %q, events %q", reason, b.done, b.events)
 			}
-			answers = true
+			answers.Store(true)
 			time.Sleep(time.Minute)
 			if n := b.count(&b.done, "set-up web"); n != 1 || b.count(&b.events, reason+" web") != 0 {
 				t.Errorf("%s: done %q, events %q", reason, b.done, b.events)

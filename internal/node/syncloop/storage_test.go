@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,8 +117,8 @@ func TestHostsFileAndTerminationLogHaveABoundWithoutALimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
-			looks := 0
-			b.files = func(types.UID) (volume.FilesUsage, error) { looks++; return c.files, nil }
+			var looks atomic.Int64
+			b.files = func(types.UID) (volume.FilesUsage, error) { looks.Add(1); return c.files, nil }
 			p := named("web")
 			if c.critical {
 				p.Spec.Priority = new(int32(2_000_000_000))
@@ -128,8 +129,8 @@ func TestHostsFileAndTerminationLogHaveABoundWithoutALimit(t *testing.T) {
 				if n := b.count(&b.events, admit.ReasonEvicted+" web"); n != c.want {
 					t.Errorf("%d evictions, want %d: events %q", n, c.want, b.events)
 				}
-				if looks == 0 || looks > 5 {
-					t.Errorf("%d looks in 2 minutes at a pod without a limit", looks)
+				if n := looks.Load(); n == 0 || n > 5 {
+					t.Errorf("%d looks in 2 minutes at a pod without a limit", n)
 				}
 			})
 		})
