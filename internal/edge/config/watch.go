@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/filewatch"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 const (
@@ -138,10 +139,7 @@ func (s *watching) tell(cfg Config, notices []Notice, err error) {
 		s.Apply(cfg, notices)
 		return
 	}
-	text := err.Error()
-	if len(text) > maxWrong {
-		text = text[:maxWrong] + " ..."
-	}
+	text := pod.TextMax(err.Error(), maxWrong) // because it may quote bytes of the file
 	if text != s.wrong {
 		s.wrong = text
 		s.Wrong(errors.New(text))
