@@ -359,6 +359,35 @@ func TestSpecHashIsStable(t *testing.T) {
 	}
 }
 
+// Hashes of two versions cover different fields, so they differ although nothing changed.
+func TestSpecChanged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		now, made string
+		want      bool
+	}{
+		{"1-a", "1-a", false},
+		{"1-a", "1-b", true},
+		{"2-a", "1-a", false},
+		{"2-a", "1-b", false},
+		{"2-a", "22-b", false},
+		{"2-a", "2", false},
+		{"2-a", "hostile", false},
+		{"2-a", "", false},
+		{"", "1-a", false},
+		{"", "", false},
+	} {
+		if got := SpecChanged(c.now, c.made); got != c.want {
+			t.Errorf("SpecChanged(%q, %q): got %v, want %v", c.now, c.made, got, c.want)
+		}
+	}
+	c := &v1.Container{Name: "a", Image: "i:1"}
+	old := SpecHash(nil, c)
+	if c.Image = "i:2"; !SpecChanged(SpecHash(nil, c), old) {
+		t.Error("a changed image is not seen as a change")
+	}
+}
+
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a.b-c", UID: "u-1"}}

@@ -5,14 +5,24 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/dump"
 )
 
-// specHashVersion names the list of fields below. Package decide compares whole hashes: after a change of the list,
-// every running container would differ from its spec and be restarted.
+// specHashVersion begins every hash and names the list of fields below. A change of the list, or of how it is hashed, needs a new
+// version: see SpecChanged.
 const specHashVersion = "1-"
+
+// SpecChanged reports whether a container was made from another definition than the spec has now. now and made are values of
+// SpecHash: of the spec, and of the container's annotation. Only hashes of one version can be compared. A container with a hash
+// of another version, or with none, counts as unchanged: nobody knows whether it changed, and an upgrade of the agent must not
+// restart all containers of a node. It gets a hash of the new version when it next starts.
+func SpecChanged(now, made string) bool {
+	version, _, ok := strings.Cut(now, "-")
+	return ok && strings.HasPrefix(made, version+"-") && made != now
+}
 
 // SpecHash returns a hash of the fields whose change needs another container: name, image, command, args, working
 // directory and literal environment. The API lets only the image change; a pod from a file, a URL or a push may keep

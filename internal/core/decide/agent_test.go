@@ -231,7 +231,7 @@ func (w *world) ended(c *pod.Container, r *record) {
 	}
 	f := w.fate(c.ID)
 	r.ended, r.code, r.at = true, c.ExitCode, w.now
-	changed := w.hashes[c.Name] != "" && c.SpecHash != "" && c.SpecHash != w.hashes[c.Name]
+	changed := w.redefined(c)
 	r.replaced = f.owed
 	r.ends++
 	if f.resized {

@@ -20,7 +20,7 @@ func atRest(tb testing.TB) decide.Input {
 		}},
 	}
 	for _, c := range w.pod.Spec.Containers {
-		w.hashes[c.Name] = c.Image
+		w.hashes[c.Name] = specHash(c.Image)
 	}
 	w.inspect()
 	for range 10 {

@@ -118,7 +118,7 @@ func (w *world) create(f flight) string {
 		}
 		if spec := specIn(f.pod, a.Container); spec != nil {
 			c.PreStop = spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
-			c.SpecHash = spec.Image
+			c.SpecHash = specHash(spec.Image)
 		}
 	}
 	w.give(c.ID, a.Size)

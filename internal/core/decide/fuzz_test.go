@@ -169,7 +169,7 @@ func (s *bytesSource) input() decide.Input {
 	pol := decide.DefaultPolicy()
 	in := decide.Input{
 		Observed: &pod.Observed{Began: epoch}, Memory: &decide.Memory{Grant: decide.Grant{Admitted: !s.rare()}}, Policy: &pol, Now: epoch,
-		Stale: s.rare(), Hashes: map[string]string{"a": "h", "b": "h", "i": "h", "s": "h"},
+		Stale: s.rare(), Hashes: map[string]string{"a": "1-h", "b": "1-h", "i": "1-h", "s": "1-h"},
 		Node: decide.Node{NetworkReady: !s.rare(), SourcesReady: !s.rare(), Predecessor: s.rare()},
 	}
 	if !s.rare() {
@@ -298,7 +298,7 @@ func (s *bytesSource) spec(name string) v1.Container {
 func (s *bytesSource) container(name string, attempt uint32) pod.Container {
 	c := pod.Container{
 		ID: fmt.Sprintf("%s%d", name, attempt), Name: name, Attempt: attempt, SandboxID: fmt.Sprintf("sb%d", 2-s.n(2)),
-		State: pod.ContainerState(s.n(4)), ExitCode: int32(s.n(3)), SpecHash: []string{"h", "h", "h", "", "other"}[s.n(5)],
+		State: pod.ContainerState(s.n(4)), ExitCode: int32(s.n(3)), SpecHash: []string{"1-h", "1-h", "0-h", "", "1-other"}[s.n(5)],
 		StartedAt: s.time(), FinishedAt: s.time(), PreStop: s.rare(), Grace: time.Duration(s.n(40)-1) * time.Second,
 	}
 	return c

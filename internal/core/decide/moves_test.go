@@ -240,7 +240,7 @@ func (n *node) change() {
 	n.want = p
 	hashes := map[string]string{}
 	for _, c := range probed(p) {
-		hashes[c.Name] = c.Image
+		hashes[c.Name] = specHash(c.Image)
 	}
 	n.hashes = hashes
 	n.see()

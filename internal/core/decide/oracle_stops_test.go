@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -224,7 +225,7 @@ func (w *world) owesStart(c *pod.Container) bool {
 	if spec == nil || w.newest(c.Name).ID != c.ID || ephemeral(w.pod, c.Name) || w.completes(c.Name) {
 		return false
 	}
-	if w.resizeRestarts(c) || (w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) {
+	if w.resizeRestarts(c) || w.redefined(c) {
 		return true
 	}
 	never := w.pod.Spec.RestartPolicy == v1.RestartPolicyNever
@@ -233,6 +234,14 @@ func (w *world) owesStart(c *pod.Container) bool {
 	}
 	h := w.healthOf(c.ID)
 	return !never && (h != nil && h.sick || c.State == pod.StateUnknown || !w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID)
+}
+
+// specHash returns the hash of a container with this image, in the version of the agent under test.
+func specHash(image string) string { return "1-" + image }
+
+// redefined reports whether the definition of a container changed since it was made. Only a hash of this version shows that.
+func (w *world) redefined(c *pod.Container) bool {
+	return w.hashes[c.Name] != "" && strings.HasPrefix(c.SpecHash, "1-") && c.SpecHash != w.hashes[c.Name]
 }
 
 // resizeRestarts reports whether a container has another amount of memory than it should, and a resize policy that restarts it in
@@ -246,7 +255,7 @@ func (w *world) resizeRestarts(c *pod.Container) bool {
 func (w *world) mayStop(c *pod.Container, f *fate) bool {
 	newest := w.newest(c.Name)
 	return f.doomed || f.condemned || c.State == pod.StateUnknown || w.spec(c.Name) == nil || newest.ID != c.ID ||
-		w.resizeRestarts(c) || (w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) ||
+		w.resizeRestarts(c) || w.redefined(c) ||
 		!w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID
 }
 

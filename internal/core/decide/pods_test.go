@@ -37,7 +37,7 @@ func (sc *scope) first(b brain) *world {
 		sc.spec(&w.pod.Spec)
 	}
 	for _, c := range probed(w.pod) {
-		w.hashes[c.Name] = c.Image
+		w.hashes[c.Name] = specHash(c.Image)
 		w.polite[c.Name] = sc.polite && !pod.IsSidecar(c)
 		w.sized = w.sized || len(c.Resources.Limits) > 0
 	}

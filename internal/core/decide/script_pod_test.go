@@ -28,7 +28,7 @@ func (s *script) define(f []string) {
 		return
 	}
 	c := v1.Container{Name: f[1], Image: "img/" + f[1]}
-	s.hashes[c.Name] = c.Image
+	s.hashes[c.Name] = specHash(c.Image)
 	for _, opt := range f[2:] {
 		s.containerOption(&c, opt)
 	}

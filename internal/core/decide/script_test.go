@@ -264,8 +264,8 @@ func (s *script) event(f []string) {
 			c.State = map[string]pod.ContainerState{
 				"unknown": pod.StateUnknown, "created": pod.StateCreated, "running": pod.StateRunning}[arg(2)]
 		})
-	case "hash": // hash app: the container has no annotation with the hash of its definition
-		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = "" })
+	case "hash": // hash app [HASH]: another agent created it, and wrote this hash of its definition, or none
+		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = arg(2) })
 	case "stray": // a container that the spec does not have
 		c := pod.Container{ID: arg(1) + "-0", Name: arg(1), SandboxID: s.sandboxes[0].ID, State: pod.StateRunning, StartedAt: s.now, Grace: -1}
 		s.containers = append(s.containers, c)
@@ -301,7 +301,7 @@ func (s *script) event(f []string) {
 		if s.spec(f[1]).Image = image + "-v2"; arg(2) == "back" {
 			s.spec(f[1]).Image = strings.TrimSuffix(image, "-v2")
 		}
-		s.hashes[f[1]] = s.spec(f[1]).Image
+		s.hashes[f[1]] = specHash(s.spec(f[1]).Image)
 	case "resize":
 		s.resize(f)
 	case "progress": // prints what the status reports about a resize

@@ -3,6 +3,7 @@ package decide
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -127,6 +128,5 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 
 // changed reports whether a container was created from another definition than the one that the spec has now.
 func (t *turn) changed(c *pod.Container) bool {
-	want := t.in.Hashes[c.Name]
-	return want != "" && c.SpecHash != "" && want != c.SpecHash
+	return crispec.SpecChanged(t.in.Hashes[c.Name], c.SpecHash)
 }

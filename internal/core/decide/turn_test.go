@@ -108,11 +108,11 @@ func running(containers ...v1.Container) *moment {
 		} else {
 			m.Pod.Spec.Containers = append(m.Pod.Spec.Containers, c)
 		}
-		m.Hashes[c.Name] = "h"
+		m.Hashes[c.Name] = "1-h"
 		cm := m.Memory.Ensure(c.Name)
 		cm.Pulled, cm.PulledImage = true, "img"
 		m.Observed.Containers = append(m.Observed.Containers, pod.Container{
-			ID: c.Name + "-0", Name: c.Name, SandboxID: "sb0", State: pod.StateRunning, SpecHash: "h", StartedAt: epoch, Grace: -1,
+			ID: c.Name + "-0", Name: c.Name, SandboxID: "sb0", State: pod.StateRunning, SpecHash: "1-h", StartedAt: epoch, Grace: -1,
 		})
 	}
 	m.Sizes = crispec.Sizes(m.Pod)

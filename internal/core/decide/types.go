@@ -28,7 +28,7 @@ type Input struct {
 	// compares with the stamp of the cache entry, which is newer than Observed.Began if a relist found no change.
 	Stale bool
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
-	// container without one here, or observed without one, is never restarted for a changed definition.
+	// container without one here, or observed with none of the same version, is never restarted for a changed definition.
 	Hashes map[string]string
 	// Sizes are the resources of the pod's cgroup and of its containers (crispec.Sizes), computed once per spec. A container
 	// without an entry has none.

@@ -106,7 +106,7 @@ func (s *bytesSource) world() *world {
 	w.pod = s.wholePod()
 	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
 		for i := range list {
-			w.hashes[list[i].Name] = list[i].Image
+			w.hashes[list[i].Name] = specHash(list[i].Image)
 			w.sized = w.sized || len(list[i].Resources.Limits)+len(list[i].Resources.Requests) > 0
 		}
 	}
