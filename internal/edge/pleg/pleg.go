@@ -405,6 +405,9 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 		g.wake()
 	}
 	g.mu.Unlock()
+	if changed && !first {
+		g.logEnds(old, &obs)
+	}
 	if changed && g.cfg.OnEvent != nil {
 		for _, ev := range diff(old, &obs) {
 			g.cfg.OnEvent(ev)

@@ -122,11 +122,27 @@ func (h *harness) seen() (told []types.UID, events []string) {
 	return slices.Clone(h.told), slices.Clone(h.events)
 }
 
+// setEnd changes the container of a pod to c, and keeps its ID and name.
+func (w *world) setEnd(uid types.UID, c pod.Container) {
+	w.set(uid, true, c.State)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.ID, c.Name = "c-"+string(uid), "app"
+	w.pods[uid].Containers[0] = c
+}
+
 func start(t *testing.T, w *world) *harness {
 	t.Helper()
+	return startWith(t, w, func(*world) {}, slog.New(slog.DiscardHandler))
+}
+
+// startWith starts a generator after before has filled the world.
+func startWith(t *testing.T, w *world, before func(*world), log *slog.Logger) *harness {
+	t.Helper()
 	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
+	before(w)
 	h := &harness{w: w}
-	h.Generator = New(Config{Runtime: w, OnHung: w.hung, Log: slog.New(slog.DiscardHandler), Expected: w.expected,
+	h.Generator = New(Config{Runtime: w, OnHung: w.hung, Log: log, Expected: w.expected,
 		Unsupported: func(err error) bool { return errors.Is(err, errNoEvents) },
 		Notify:      func(uid types.UID) { h.mu.Lock(); h.told = append(h.told, uid); h.mu.Unlock() },
 		OnEvent:     func(e Event) { h.mu.Lock(); h.events = append(h.events, e.String()); h.mu.Unlock() }})

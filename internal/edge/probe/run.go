@@ -71,8 +71,10 @@ func (p *Probes) run(ctx context.Context, b batch) {
 // report holds the calls to make for a result after the lock is released.
 type report struct {
 	r       *runner
+	was     State // before the result
 	state   State
 	changed bool
+	failed  bool // the result is a failure
 	events  []Event
 	late    *Lateness
 	behind  *Behind
@@ -81,7 +83,7 @@ type report struct {
 // takes applies a result to the probe of one runner. It is called with the lock held.
 func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now time.Time) report {
 	counted, before := !b.began.Before(r.regular), r.c.state
-	n := report{r: r}
+	n := report{r: r, was: before, failed: outcome == Failure}
 	var late time.Duration
 	if counted {
 		late = b.began.Sub(r.regular)
@@ -101,8 +103,15 @@ func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now 
 func (p *Probes) announce(n *report, name, output string) {
 	c := n.r.c
 	if n.changed {
-		p.cfg.Log.Info("probe changed the state of a container", "pod", c.ref.String(), "container", name,
-			"probe", n.r.kind, "started", n.state.Started, "ready", n.state.Ready, "unhealthy", n.state.Unhealthy, "output", output)
+		why := n.r.kind.String() + " probe succeeded"
+		if n.failed {
+			why = n.r.kind.String() + " probe failed"
+		}
+		args := []any{"pod", c.ref.String(), "container", name, "why", why}
+		if output != "" {
+			args = append(args, "output", output)
+		}
+		p.cfg.Log.Info(n.state.since(&n.was), args...)
 	}
 	for _, e := range n.events {
 		p.cfg.Event(e)
@@ -116,6 +125,21 @@ func (p *Probes) announce(n *report, name, output string) {
 	if n.changed {
 		p.cfg.Notify(c.ref.UID)
 	}
+}
+
+// since says what a container has become by the result of a probe.
+func (s *State) since(was *State) string {
+	switch {
+	case s.Unhealthy && !was.Unhealthy:
+		return "container is unhealthy and will be stopped"
+	case s.Started && !was.Started && s.Ready:
+		return "container has started and is ready"
+	case s.Started && !was.Started:
+		return "container has started and is not ready yet"
+	case s.Ready:
+		return "container is ready"
+	}
+	return "container is not ready"
 }
 
 // next decides when the probe runs again, if at all, and which other probes may start now. It is called with the lock held.

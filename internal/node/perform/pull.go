@@ -72,9 +72,9 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 // brought describes for the timeline what a pull transferred, and how long it waited and ran.
 func brought(name string, res *image.Result) string {
 	if !res.Pulled {
-		return fmt.Sprintf("%s was present", name)
+		return fmt.Sprintf("%s is present, nothing was pulled", name)
 	}
-	return fmt.Sprintf("%s: %d bytes in %v, after a wait of %v", name, res.Image.GetSize(),
+	return fmt.Sprintf("pulled %s: %d bytes in %v, after a wait of %v", name, res.Image.GetSize(),
 		res.Took.Truncate(time.Millisecond), (res.Waited - res.Took).Truncate(time.Millisecond))
 }
 

@@ -20,11 +20,14 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 	if o.ID != "" {
 		args = append(args, "id", o.ID)
 	}
-	if o.Err != nil {
+	switch {
+	case o.Err != nil:
 		args = append(args, "reason", o.Reason, "err", o.Err)
 		if !o.Canceled {
 			level = slog.LevelWarn
 		}
+	case o.Message != "":
+		args = append(args, "result", o.Message)
 	}
 	w.cfg.Log.Log(context.Background(), level, "action", args...)
 }
