@@ -30,7 +30,7 @@ func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
 	now := time.Now()
-	g.Enter("other")
+	g.Enter("other", false)
 	plan := starting()
 	w.pace(&decide.Input{Now: now}, plan)
 	if len(plan.Do) != 0 {
@@ -38,7 +38,7 @@ func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	}
 	g.Leave("other") // "me" gets the place, and its worker is woken
 	w.pace(&decide.Input{Now: now}, &decide.Plan{})
-	if !g.Enter("third") {
+	if !g.Enter("third", false) {
 		t.Error("the place is lost: held by a pod that has nothing to start")
 	}
 }
@@ -53,11 +53,11 @@ func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 	if len(plan.Do) != 1 || plan.WakeAt.IsZero() {
 		t.Fatalf("plan = %+v", plan)
 	}
-	if g.Enter("other") {
+	if g.Enter("other", false) {
 		t.Fatal("two pods in one place")
 	}
 	w.pace(&decide.Input{Now: plan.WakeAt, InFlight: []pod.Action{{Op: pod.OpRunSandbox}}}, &decide.Plan{})
-	if !g.Enter("other") {
+	if !g.Enter("other", false) {
 		t.Error("a sandbox that hangs keeps other pods from starting")
 	}
 	again := starting()
@@ -73,7 +73,7 @@ func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
 	now := time.Now()
-	g.Enter("other")
+	g.Enter("other", false)
 	pull := func() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpPullImage}}} }
 	plan := pull()
 	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 0 || !w.queued {
@@ -84,18 +84,18 @@ func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 1 || !plan.WakeAt.IsZero() {
 		t.Fatalf("plan = %+v, want the pull", plan)
 	}
-	if w.queued || !g.Enter("third") {
+	if w.queued || !g.Enter("third", false) {
 		t.Fatal("a pull keeps the place")
 	}
 	g.Leave("third")
 	plan = &decide.Plan{Do: []pod.Action{{Op: pod.OpSetUp}, {Op: pod.OpPullImage}}}
 	w.pace(&decide.Input{Now: now}, plan)
-	if len(plan.Do) != 2 || g.Enter("fourth") {
+	if len(plan.Do) != 2 || g.Enter("fourth", false) {
 		t.Fatal("the place is lost while something else is under way beside the pull")
 	}
 	g.Leave("fourth")
 	w.pace(&decide.Input{Now: now, InFlight: []pod.Action{{Op: pod.OpPullImage}}}, &decide.Plan{})
-	if !g.Enter("fifth") {
+	if !g.Enter("fifth", false) {
 		t.Error("the place is kept for a pull that is left")
 	}
 }

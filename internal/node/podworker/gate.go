@@ -10,17 +10,25 @@ import (
 	basework "github.com/wherry-node/wherry/internal/base/work"
 )
 
-// Gate bounds how many pods are being started at once, first come, first served. A pod keeps its place from its first starting
-// action until it has nothing more to start, so that under load pods finish one after another rather than all at the end. Between
-// two bounds, the number of places adapts to how many starts the machine can do at once.
+// Gate bounds how many pods are being started at once. A pod keeps its place from its first starting action until it has nothing
+// more to start, so that under load pods finish one after another rather than all at the end. Between two bounds, the number of
+// places adapts to how many starts the machine can do at once.
+//
+// Pods that wait are served first come, first served, in two queues. A person waits for a pod that starts, but nobody waits for a
+// container that crashes in a loop, so most free places go to the first queue.
 type Gate struct {
 	wake func(types.UID)
 
-	mu      sync.Mutex
-	places  basework.Places
-	inside  map[types.UID]stay
-	waiting []types.UID
+	mu     sync.Mutex
+	places basework.Places
+	inside map[types.UID]stay
+	starts []types.UID // pods that wait to start
+	loops  []types.UID // pods that wait to restart a container that was restarted before
+	passed int         // how many pods of starts got a place since a pod of loops did
 }
+
+// startsPerLoop is how many waiting pods of the first queue get a place before the next pod of the second queue gets one.
+const startsPerLoop = 4
 
 // stay is when a pod got its place, and how many pods had one then.
 type stay struct {
@@ -34,21 +42,44 @@ func NewGate(least, most int, wake func(types.UID)) *Gate {
 	return &Gate{places: basework.NewPlaces(least, most, time.Now()), wake: wake, inside: map[types.UID]stay{}}
 }
 
-// Enter reports whether the pod has a place; otherwise it is queued and woken later. Enter is idempotent.
-func (g *Gate) Enter(uid types.UID) bool {
+// Enter reports whether the pod has a place; otherwise it is queued and woken later. loops says that the pod only restarts
+// containers that were restarted before. Enter is idempotent: a pod that waits stays in its queue.
+func (g *Gate) Enter(uid types.UID, loops bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.inside[uid]; ok {
 		return true
 	}
-	if len(g.inside) < g.places.Now() && len(g.waiting) == 0 {
+	if len(g.inside) < g.places.Now() && g.waiting() == 0 {
 		g.admit(uid)
 		return true
 	}
-	if !slices.Contains(g.waiting, uid) {
-		g.waiting = append(g.waiting, uid)
+	switch {
+	case slices.Contains(g.starts, uid), slices.Contains(g.loops, uid):
+	case loops:
+		g.loops = append(g.loops, uid)
+	default:
+		g.starts = append(g.starts, uid)
 	}
 	return false
+}
+
+// waiting returns the number of pods in both queues. It is called with the lock held.
+func (g *Gate) waiting() int { return len(g.starts) + len(g.loops) }
+
+// next removes the pod that gets the next free place from its queue. It is called with the lock held, and only while a pod waits.
+func (g *Gate) next() types.UID {
+	line := &g.starts
+	if len(g.starts) == 0 || len(g.loops) > 0 && g.passed >= startsPerLoop {
+		line, g.passed = &g.loops, 0
+	} else {
+		g.passed++
+	}
+	uid := (*line)[0]
+	if *line = slices.Delete(*line, 0, 1); len(*line) == 0 {
+		*line = nil
+	}
+	return uid
 }
 
 // admit gives a pod a place. It is called with the lock held.
@@ -60,7 +91,7 @@ func (g *Gate) admit(uid types.UID) {
 func (g *Gate) Finish(uid types.UID) {
 	g.mu.Lock()
 	if s, ok := g.inside[uid]; ok {
-		g.places.Ended(s.since, time.Now(), float64(s.among+len(g.inside))/2, len(g.waiting) > 0)
+		g.places.Ended(s.since, time.Now(), float64(s.among+len(g.inside))/2, g.waiting() > 0)
 	}
 	g.mu.Unlock()
 	g.Leave(uid)
@@ -69,18 +100,17 @@ func (g *Gate) Finish(uid types.UID) {
 // Leave gives up the pod's place, or removes it from the queue. Leave is idempotent.
 func (g *Gate) Leave(uid types.UID) {
 	g.mu.Lock()
-	if i := slices.Index(g.waiting, uid); i >= 0 {
-		g.waiting = slices.Delete(g.waiting, i, i+1)
+	for _, line := range []*[]types.UID{&g.starts, &g.loops} {
+		if i := slices.Index(*line, uid); i >= 0 {
+			*line = slices.Delete(*line, i, i+1)
+		}
 	}
 	delete(g.inside, uid)
 	var next []types.UID
-	for len(g.waiting) > 0 && len(g.inside) < g.places.Now() {
-		next = append(next, g.waiting[0])
-		g.admit(g.waiting[0])
-		g.waiting = slices.Delete(g.waiting, 0, 1)
-	}
-	if len(g.waiting) == 0 {
-		g.waiting = nil
+	for g.waiting() > 0 && len(g.inside) < g.places.Now() {
+		uid := g.next()
+		next = append(next, uid)
+		g.admit(uid)
 	}
 	g.mu.Unlock()
 	for _, uid := range next {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // through sends pods through a gate of 2 to 16 places. Each pod keeps its place for a second. It returns how long all pods
@@ -24,10 +27,10 @@ func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Dura
 		var wg sync.WaitGroup
 		for uid, turn := range turns {
 			wg.Go(func() {
-				if !g.Enter(uid) {
+				if !g.Enter(uid, false) {
 					<-turn
 				}
-				if !g.Enter(uid) {
+				if !g.Enter(uid, false) {
 					t.Errorf("%s was woken without a place", uid)
 				}
 				time.Sleep(time.Second)
@@ -36,8 +39,8 @@ func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Dura
 		}
 		wg.Wait()
 		took = time.Since(began)
-		if len(g.inside) != 0 || len(g.waiting) != 0 {
-			t.Errorf("%d pods are inside, %d wait", len(g.inside), len(g.waiting))
+		if len(g.inside) != 0 || g.waiting() != 0 {
+			t.Errorf("%d pods are inside, %d wait", len(g.inside), g.waiting())
 		}
 	})
 	return took
@@ -53,5 +56,51 @@ func TestGateLearnsFromStarts(t *testing.T) {
 	}
 	if took := through(t, pods, (*Gate).Leave); took != pods/2*time.Second {
 		t.Errorf("%d pods that start nothing took %v: the gate has learned from them", pods, took)
+	}
+}
+
+// A pod that starts does not wait behind a hundred pods that crash in a loop, and these still restart.
+func TestAStartGoesBeforeCrashLoops(t *testing.T) {
+	t.Parallel()
+	var order []types.UID
+	g := NewGate(1, 1, func(uid types.UID) { order = append(order, uid) })
+	g.Enter("inside", true)
+	for i := range 100 {
+		g.Enter(types.UID(fmt.Sprint("loop", i)), true)
+	}
+	for i := range 10 {
+		g.Enter(types.UID(fmt.Sprint("new", i)), false)
+	}
+	g.Enter("loop0", false) // it stays in its queue
+	g.Leave("inside")
+	for i := range 20 {
+		g.Leave(order[i])
+	}
+	want := "[new0 new1 new2 new3 loop0 new4 new5 new6 new7 loop1 new8 new9 loop2 loop3"
+	if got := fmt.Sprint(order[:14]); got != want+"]" {
+		t.Errorf("%s, want %s]", got, want)
+	}
+}
+
+// A pod loops if all that it starts was restarted before. The first restart of a container, and a start of anything new, is no loop.
+func TestWhatLoops(t *testing.T) {
+	t.Parallel()
+	obs := &pod.Observed{Containers: []pod.Container{{Name: "crashes", Attempt: 1}, {Name: "once"}}}
+	start := func(name string) pod.Action { return pod.Action{Op: pod.OpStartContainer, Container: name} }
+	for name, c := range map[string]struct {
+		do   []pod.Action
+		want bool
+	}{
+		"the second restart":          {[]pod.Action{start("crashes")}, true},
+		"its pull":                    {[]pod.Action{{Op: pod.OpPullImage, Container: "crashes"}}, true},
+		"a removal beside it":         {[]pod.Action{start("crashes"), {Op: pod.OpRemoveContainer, Container: "once"}}, true},
+		"the first restart":           {[]pod.Action{start("once")}, false},
+		"the first restart beside it": {[]pod.Action{start("crashes"), start("once")}, false},
+		"a new container beside it":   {[]pod.Action{start("crashes"), start("new")}, false},
+		"a new sandbox":               {[]pod.Action{{Op: pod.OpRunSandbox, Attempt: 3}}, false},
+	} {
+		if got := loops(obs, &decide.Plan{Do: c.do}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
