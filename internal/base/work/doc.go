@@ -6,13 +6,14 @@
 //
 // Invariants:
 //
-//   - While fewer jobs than the limit are in flight, no job waits, so an idle machine delays nothing.
+//   - While fewer jobs than the limit are in flight and nobody waits for any of them, no job waits, so an idle machine delays nothing.
 //   - Under load the waiting classes share the machine by their Shares, measured in the time that their jobs take; within a class
 //     the pods take turns. Each class with a share above 0 makes progress.
-//   - Starts, stops and commands of users never wait here. They count as load, so that other jobs make room for them, but a part
-//     of the limit is reserved for those other jobs. The Gate in package podworker bounds how many pods start at once. That number
-//     is a Places, which adapts by the same rule.
-//   - While a job of Start or People is in flight, at most as many removals run at once as there are processors.
+//   - Starts, stops and commands of users never wait here. While one of them is in flight, a quarter of the limit is left for the
+//     other jobs. The Gate in package podworker bounds how many pods start at once. That number is a Places, which adapts by the
+//     same rule.
+//   - While a job of Start or People is in flight, a removal waits for ten seconds, and then for one of as many turns as there are
+//     processors.
 //   - Stops of sandboxes have Turns, which are a Places with a queue. So while the networks of many deleted pods are removed, a pod
 //     that starts shares the machine with a few of them, not with all.
 //   - The limit adapts to how long commands take: it grows while more jobs at once do not slow them down, and shrinks when more

@@ -51,11 +51,11 @@ func (q *queue) push(j *Job) {
 	q.length++
 }
 
-// pop removes and returns the next job of the classes of which one may begin, or returns nil.
-func (q *queue) pop(may func(Class) bool) *Job {
+// pop removes and returns the next job, or returns nil. A class whose next job may not begin is left out.
+func (q *queue) pop(may func(*Job) bool) *Job {
 	next := Classes
 	for c := range Classes {
-		if len(q.classes[c].pods) > 0 && may(c) && (next == Classes || q.before(c, next)) {
+		if p := q.classes[c].pods; len(p) > 0 && may(p[0].jobs[0]) && (next == Classes || q.before(c, next)) {
 			next = c
 		}
 	}

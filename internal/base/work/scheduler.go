@@ -16,6 +16,9 @@ const (
 	longest = 6 * time.Second
 )
 
+// yieldFor is how long a removal leaves the machine to work that somebody waits for.
+const yieldFor = 10 * time.Second
+
 // Config configures a Scheduler; its zero value is usable.
 type Config struct {
 	// Processors is the number of processors of the machine, and the lower bound of the limit. Default 2.
@@ -31,7 +34,7 @@ type Scheduler struct {
 	mu     sync.Mutex
 	limit  limit
 	queue  queue
-	few    int    // how many removals may run while somebody waits for other work; see may
+	few    int    // how many removals may run while somebody waits for other work
 	flying []*Job // the jobs that count as load, oldest first
 	queued int    // how many of the jobs in flying are of a class that can wait
 	timer  *time.Timer
@@ -49,8 +52,9 @@ type Job struct {
 	granted func()
 
 	state   state
-	loads   bool // it is in flying
-	waits   bool // the job's class can wait
+	asked   time.Time // when it began to wait
+	loads   bool      // it is in flying
+	waits   bool      // the job's class can wait
 	began   time.Time
 	charged time.Duration
 	until   time.Time // when the job stops counting as load
@@ -98,10 +102,11 @@ func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(at)
-	if s.queue.length == 0 && s.room() && s.may(c) {
+	if s.queue.length == 0 && s.room() && s.may(c, at, at) {
 		s.launch(j, at)
 		return j, true
 	}
+	j.asked = at
 	s.queue.push(j)
 	s.dispatch(at)
 	return j, false
@@ -166,18 +171,25 @@ func (j *Job) end(cut bool) {
 	s.dispatch(now)
 }
 
-// room reports whether one more job that can wait may begin: the limit is not reached, or the part of it that is reserved for
-// such jobs (a quarter) is not used up.
+// room reports whether one more job that can wait may begin. While somebody waits for other work, such jobs have a quarter of the
+// limit: with more of them a start would get only a small part of the machine. Otherwise they have all of it.
 func (s *Scheduler) room() bool {
 	places := s.limit.places()
-	return len(s.flying) < places || s.queued < max(1, places/4)
+	if s.awaited() {
+		return s.queued < max(1, places/4)
+	}
+	return len(s.flying) < places
 }
 
-// may reports whether one more job of this class may begin now. Nobody waits for a removal. So while a pod starts or stops, or a
-// user runs a command, only as many removals run at once as there are processors.
-func (s *Scheduler) may(c Class) bool {
-	awaited := s.queue.classes[Start].active+s.queue.classes[People].active > 0
-	return c != Removal || !awaited || s.queue.classes[c].active < s.few
+// awaited reports whether somebody waits for a job in flight: a pod that starts or stops, or a command of a user.
+func (s *Scheduler) awaited() bool {
+	return s.queue.classes[Start].active+s.queue.classes[People].active > 0
+}
+
+// may reports whether a job of this class that has waited since asked may begin now. Nobody waits for a removal. So while a pod
+// starts or stops, or a user runs a command, removals wait for yieldFor, and then as many run at once as there are processors.
+func (s *Scheduler) may(c Class, asked, now time.Time) bool {
+	return c != Removal || !s.awaited() || now.Sub(asked) >= yieldFor && s.queue.classes[c].active < s.few
 }
 
 func (s *Scheduler) launch(j *Job, now time.Time) {
@@ -220,7 +232,7 @@ func (s *Scheduler) expire(now time.Time) {
 func (s *Scheduler) dispatch(now time.Time) {
 	s.expire(now)
 	for s.queue.length > 0 && s.room() {
-		j := s.queue.pop(s.may)
+		j := s.queue.pop(func(j *Job) bool { return s.may(j.class, j.asked, now) })
 		if j == nil {
 			break
 		}

@@ -112,7 +112,7 @@ func TestWithoutAShare(t *testing.T) {
 	})
 }
 
-// Starts and commands of people do not wait. Jobs that can wait make room for them, except for a reserved part.
+// Starts and commands of people do not wait. Jobs that can wait leave them all but a quarter of the limit.
 func TestStartsGoAtOnce(t *testing.T) {
 	bubble(t, Config{Processors: 4, Most: 8}, func(t *testing.T, s *Scheduler) {
 		var starts []*Job
@@ -142,6 +142,33 @@ func TestStartsGoAtOnce(t *testing.T) {
 	})
 }
 
+// A single start beside many probes gets most of the machine, not one place of many.
+func TestOneStartGetsMostOfTheMachine(t *testing.T) {
+	bubble(t, Config{Processors: 2, Most: 16}, func(t *testing.T, s *Scheduler) {
+		s.limit.now = 16
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var count atomic.Int64
+		for i := range 100 {
+			go again(ctx, s, Periodic, types.UID(fmt.Sprint(i)), 100*time.Millisecond, &count)
+		}
+		time.Sleep(time.Second)
+		start := s.Begin(Start)
+		time.Sleep(150 * time.Millisecond) // those in flight end
+		synctest.Wait()
+		if n := s.Load().Flying - 1; n > 4 {
+			t.Errorf("%d commands run beside a start, want 4, a quarter of the limit", n)
+		}
+		start.Done()
+		synctest.Wait()
+		if n := s.Load().Flying; n < 10 {
+			t.Errorf("%d commands run after the start, want 10 or 16, the limit", n)
+		}
+		cancel()
+		time.Sleep(time.Second)
+	})
+}
+
 // After the deletion of many pods, hundreds of removals wait. They leave the machine to a pod that starts, but do not stand still.
 func TestRemovalsYieldToStarts(t *testing.T) {
 	bubble(t, Config{Processors: 2, Most: 32}, func(t *testing.T, s *Scheduler) {
@@ -156,13 +183,24 @@ func TestRemovalsYieldToStarts(t *testing.T) {
 		if n := removals.Load(); n < 150 {
 			t.Errorf("%d removals in a second on a machine that has nothing else to do", n)
 		}
-		start := s.Begin(Start)
-		time.Sleep(110 * time.Millisecond) // those in flight end
-		before := removals.Load()
-		time.Sleep(time.Second)
-		if n := removals.Load() - before; n < 18 || n > 22 {
-			t.Errorf("%d removals in a second beside a start, want 20: two at a time", n)
+		var starts []*Job // a start ends and another begins, all the time
+		for range 15 {
+			starts = append(starts, s.Begin(Start))
+			if len(starts) > 1 {
+				starts[len(starts)-2].Done()
+			}
+			time.Sleep(time.Second)
+			if len(starts) == 1 {
+				removals.Store(0) // those that were in flight have ended
+			}
+			if n := removals.Load(); len(starts) < 10 && n > 0 {
+				t.Fatalf("%d removals ran beside %d starts", n, len(starts))
+			}
 		}
+		if n := removals.Load(); n < 60 || n > 110 {
+			t.Errorf("%d removals in five seconds beside a start, want 100: two at a time", n)
+		}
+		start := starts[len(starts)-1]
 		start.Done()
 		cancel()
 		time.Sleep(time.Second)
