@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
@@ -21,7 +22,14 @@ func (a *Agent) claims() volume.Claims {
 	if a.deps.Client == nil {
 		return nil
 	}
-	return nodeClaims{a.clients.api, a.nodeObject}
+	return nodeClaims{a.clients.api, func() *v1.Node {
+		if a.own != nil { // the watch is sooner than the heartbeat
+			if n := a.own.Last(); n != nil {
+				return n
+			}
+		}
+		return a.nodeObject()
+	}}
 }
 
 // Claim reads a claim.
@@ -32,6 +40,21 @@ func (c nodeClaims) Claim(ctx context.Context, namespace, name string) (*v1.Pers
 // PersistentVolume reads a persistent volume.
 func (c nodeClaims) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	return c.api.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// CSIDriver reads the object of a CSI driver.
+func (c nodeClaims) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	return c.api.CSIDrivers().Get(ctx, name, metav1.GetOptions{})
+}
+
+// Secret reads a secret that a persistent volume refers to.
+func (c nodeClaims) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	return c.api.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Attachment reads a VolumeAttachment.
+func (c nodeClaims) Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return c.api.VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
 }
 
 // Node returns this node.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -22,11 +23,14 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/cri"
+	"github.com/wherry-node/wherry/internal/edge/csinode"
 	"github.com/wherry-node/wherry/internal/edge/image"
 	"github.com/wherry-node/wherry/internal/edge/objects"
+	"github.com/wherry-node/wherry/internal/edge/plugin"
 	"github.com/wherry-node/wherry/internal/edge/probe"
 	"github.com/wherry-node/wherry/internal/edge/userns"
 	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/drivers"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/perform"
 	"github.com/wherry-node/wherry/internal/node/podworker"
@@ -52,6 +56,9 @@ type ground struct {
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
+	plugins     *plugin.Watcher                      // nil: no plugin registers
+	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: none
+	nodeChanged func()                               // to be called when the status of the Node names other volumes; nil: nobody waits for that
 }
 
 type volumes interface {
@@ -136,7 +143,7 @@ func (a *Agent) buildRealGround(g *ground, refresh func(types.UID)) error {
 	}
 	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals
-	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap})
+	a.buildRealVolumes(g, host, refresh)
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
@@ -159,6 +166,34 @@ func (a *Agent) buildRealGround(g *ground, refresh func(types.UID)) error {
 		return a.prepareCgroups(ctx, groups)
 	}
 	return nil
+}
+
+// buildRealVolumes builds the volumes of a real machine, and with an API server the CSI drivers.
+func (a *Agent) buildRealVolumes(g *ground, host hostfs.Host, refresh func(types.UID)) {
+	cfg := volume.Config{
+		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
+	}
+	if a.deps.Client == nil {
+		g.volumes = volume.New(cfg)
+		return
+	}
+	var volumes *volume.Volumes
+	registry := drivers.New(drivers.Config{
+		Cluster:    csinode.New(csinode.Config{API: a.clients.api.CSINodes(), Nodes: a.clients.api.Nodes(), NodeName: a.cfg.NodeName}),
+		Registered: func(name string) { volumes.DriverRegistered(name) }, Log: a.log,
+	})
+	cfg.Driver = func(name string) volume.Driver {
+		if d := registry.Driver(name); d != nil {
+			return d
+		}
+		return nil // and not a nil *csi.Driver
+	}
+	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
+	volumes = volume.New(cfg)
+	g.volumes, g.inUse, g.nodeChanged = volumes, volumes.InUse, volumes.NodeChanged
+	g.plugins = plugin.New(plugin.Config{
+		Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
+	})
 }
 
 // layerDir returns where the runtime keeps the writable layers of containers; "": that is not known, or no threshold concerns it.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +20,13 @@ import (
 type ownNode struct {
 	nodes *kubeclient.Resource[*v1.Node, *v1.NodeList]
 	only  string
-	last  atomic.Pointer[v1.Node]
+	// volumes is called when the volumes in use or attached have changed. It may be nil.
+	volumes func()
+	last    atomic.Pointer[v1.Node]
 }
 
-func newOwnNode(c *kubeclient.Client, name string) *ownNode {
-	return &ownNode{nodes: c.Nodes(), only: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+func newOwnNode(c *kubeclient.Client, name string, volumes func()) *ownNode {
+	return &ownNode{nodes: c.Nodes(), only: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), volumes: volumes}
 }
 
 // Run watches until ctx ends.
@@ -68,10 +71,18 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 		o.last.Store(nil)
 	default:
 		node.ManagedFields = nil // they are a third of its bytes
-		o.last.Store(node)
+		before := o.last.Swap(node)
+		if o.volumes != nil && (before == nil || !sameVolumes(&before.Status, &node.Status)) {
+			o.volumes()
+		}
 	}
 	return false
 }
 
 // Failed drops the Node, because it may be old now.
 func (o *ownNode) Failed(error) { o.last.Store(nil) }
+
+// sameVolumes reports whether two statuses name the same volumes as in use and as attached.
+func sameVolumes(a, b *v1.NodeStatus) bool {
+	return slices.Equal(a.VolumesInUse, b.VolumesInUse) && slices.Equal(a.VolumesAttached, b.VolumesAttached)
+}

@@ -197,7 +197,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 
 	s.contains("named", s.event("named", "Failed").Message, "runAsNonRoot", "non-numeric user (alice)")
 	s.contains("file-on-directory", s.event("file-on-directory", "Failed").Message, "not a directory")
-	s.contains("claim", s.event("claim", "FailedMount").Message, `volume "v"`, "persistentVolumeClaim")
+	s.contains("claim", s.event("claim", "FailedMount").Message, `volume "v"`, `persistentvolumeclaim "none" not found`)
 	s.contains("nfs", s.event("nfs", "FailedMount").Message, `volume "v"`, "nfs")
 	s.contains("handler", s.event("handler", "FailedCreatePodSandBox").Message, "nosuch")
 	s.eventually("userns to run or to be refused with its reason", func() error {

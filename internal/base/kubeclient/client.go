@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,7 +23,7 @@ import (
 
 // Client sends requests to one API server as one user.
 type Client struct {
-	core, authentication, authorization, certificates, coordination, node rest.Interface
+	core, authentication, authorization, certificates, coordination, node, storage rest.Interface
 }
 
 // New returns a client for the server and user in cfg. It does no IO. All resources share one rate limit:
@@ -66,7 +67,7 @@ func NewMetered(cfg *rest.Config, meter Meter) (*Client, error) {
 	}{
 		{&c.core, v1.SchemeGroupVersion}, {&c.authentication, authenticationv1.SchemeGroupVersion},
 		{&c.authorization, authorizationv1.SchemeGroupVersion}, {&c.certificates, certificatesv1.SchemeGroupVersion},
-		{&c.coordination, coordinationv1.SchemeGroupVersion}, {&c.node, nodev1.SchemeGroupVersion},
+		{&c.coordination, coordinationv1.SchemeGroupVersion}, {&c.node, nodev1.SchemeGroupVersion}, {&c.storage, storagev1.SchemeGroupVersion},
 	} {
 		if *g.client, err = group(own, g.version, h); err != nil {
 			return nil, fmt.Errorf("make API client: %w", err)
@@ -148,6 +149,21 @@ func (c *Client) CertificateSigningRequests() *Resource[*certificatesv1.Certific
 // RuntimeClasses returns the RuntimeClasses of the cluster.
 func (c *Client) RuntimeClasses() *Resource[*nodev1.RuntimeClass, *nodev1.RuntimeClassList] {
 	return resource[nodev1.RuntimeClass, nodev1.RuntimeClassList](c.node, "runtimeclasses", "")
+}
+
+// CSINodes returns the CSINodes of the cluster.
+func (c *Client) CSINodes() *Resource[*storagev1.CSINode, *storagev1.CSINodeList] {
+	return resource[storagev1.CSINode, storagev1.CSINodeList](c.storage, "csinodes", "")
+}
+
+// CSIDrivers returns the CSIDrivers of the cluster.
+func (c *Client) CSIDrivers() *Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
+	return resource[storagev1.CSIDriver, storagev1.CSIDriverList](c.storage, "csidrivers", "")
+}
+
+// VolumeAttachments returns the VolumeAttachments of the cluster.
+func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList] {
+	return resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.storage, "volumeattachments", "")
 }
 
 // TokenReviews asks which user a bearer token belongs to.

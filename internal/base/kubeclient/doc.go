@@ -2,7 +2,7 @@
 // handtools use.
 //
 // k8s.io/client-go/kubernetes has a client for every resource of Kubernetes, with all types, apply configurations and
-// schemas: some ten MiB of code, and a scheme that every process fills at its start. This package has the seven groups
+// schemas: some ten MiB of code, and a scheme that every process fills at its start. This package has the eight groups
 // that an agent uses, on top of k8s.io/client-go/rest. internal/proof/archtest keeps the other package out.
 //
 // The methods of a Resource have the signatures of client-go's typed clients, so that both fit the narrow interfaces of

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +43,10 @@ func newScheme() *runtime.Scheme {
 			&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{},
 		}},
 		{coordinationv1.SchemeGroupVersion, []runtime.Object{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}}},
+		{storagev1.SchemeGroupVersion, []runtime.Object{
+			&storagev1.CSINode{}, &storagev1.CSINodeList{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{},
+			&storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{},
+		}},
 		{nodev1.SchemeGroupVersion, []runtime.Object{&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}}},
 	} {
 		s.AddKnownTypes(g.version, g.kinds...)

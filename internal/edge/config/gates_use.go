@@ -3,7 +3,7 @@ package config
 // These reasons are shared by several gates.
 const (
 	noDevices     = "devices and resource claims are not handed out"
-	noCSI         = "persistent volumes and CSI do not work yet"
+	noHealth      = "the health of volumes is not asked for"
 	noProjections = "a pod with such a volume does not start, and an event names it"
 	apiDecides    = "the feature is always there: the API server's gate decides whether a pod may ask for it"
 )
@@ -58,7 +58,7 @@ var gateUses = map[string]fieldUse{
 	// Volumes.
 	"ClusterTrustBundleProjection": notHonoured(noProjections, "false"),
 	"PodCertificateRequest":        notHonoured(noProjections, "false"),
-	"CSIVolumeHealth":              notHonoured(noCSI, "false"),
+	"CSIVolumeHealth":              notHonoured(noHealth, "false"),
 	"SELinuxMount":                 notHonoured("volumes are not mounted with SELinux labels", "false"),
 
 	// Server and runtime.

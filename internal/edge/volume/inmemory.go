@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -45,6 +46,8 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 		k, err := kindOf(vol)
 		switch {
 		case err != nil:
+		case k == kindCSI:
+			err = errNoDrivers
 		case k == kindClaim:
 			err = m.setUpClaim(ctx, p.Pod, vol)
 		case k.files():
@@ -60,6 +63,8 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 	return joinErrors(errs)
 }
 
+var errNoDrivers = errors.New("a simulated node has no CSI drivers")
+
 // setUpClaim resolves a volume with a claim, once.
 func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) error {
 	if _, err := m.bound(p.UID, vol.Name); err == nil {
@@ -72,6 +77,9 @@ func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) er
 	b, err := boundOf(f, vol)
 	if err != nil {
 		return err
+	}
+	if b.Kind == kindCSI {
+		return errNoDrivers
 	}
 	b.Pod = p.Namespace + "/" + p.Name
 	m.mu.Lock()

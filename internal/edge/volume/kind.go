@@ -23,6 +23,7 @@ const (
 	kindHostPath    kind = "host-path" // has no directory
 	kindImage       kind = "image"     // has no directory: the runtime mounts it
 	kindLocal       kind = "local-volume"
+	kindCSI         kind = "csi" // the mount is a directory below the volume's
 	// kindClaim is a volume with a claim. Its record says which kind of persistent volume that stands for.
 	kindClaim kind = "claim"
 )
@@ -34,7 +35,7 @@ func (k kind) files() bool {
 	switch k {
 	case kindConfigMap, kindSecret, kindDownwardAPI, kindProjected:
 		return true
-	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindClaim:
+	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindCSI, kindClaim:
 		return false
 	}
 	return false
@@ -63,9 +64,11 @@ func kindOf(vol *v1.Volume) (kind, error) {
 		return kindImage, nil
 	case s.PersistentVolumeClaim != nil, s.Ephemeral != nil:
 		return kindClaim, nil
+	case s.CSI != nil:
+		return kindCSI, nil
 	}
 	return "", fmt.Errorf("%w: %s (what this node agent supports is in the table of its README; "+
-		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
+		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, csi or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
 }
 
 // sourceName returns the name of the volume's source field, for the error about an unsupported kind.
@@ -74,7 +77,6 @@ func sourceName(s *v1.VolumeSource) string {
 		name string
 		set  bool
 	}{
-		{"csi", s.CSI != nil},
 		{"nfs", s.NFS != nil}, {"iscsi", s.ISCSI != nil}, {"fc", s.FC != nil}, {"rbd", s.RBD != nil},
 		{"cephfs", s.CephFS != nil}, {"glusterfs", s.Glusterfs != nil}, {"cinder", s.Cinder != nil},
 		{"gitRepo", s.GitRepo != nil}, {"flexVolume", s.FlexVolume != nil}, {"flocker", s.Flocker != nil},
@@ -105,6 +107,8 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return v.setUpEmptyDir(p, vol)
 	case k == kindClaim:
 		return v.setUpClaim(ctx, p, vol)
+	case k == kindCSI:
+		return v.setUpInline(ctx, p, vol)
 	case k.files():
 		return v.setUpFiles(ctx, p, vol, k)
 	}

@@ -11,10 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/claims"
+	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
 // Claims reads the objects behind persistent volumes from the API server. Calls may be concurrent. The Node authorizer lets a node
@@ -22,7 +24,11 @@ import (
 type Claims interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// Node returns this node with its labels. It does no IO.
+	// CSIDriver, Secret and Attachment return the objects of these names.
+	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
+	// Node returns this node with its labels and its status, as the API server has it. It does no IO.
 	Node() *v1.Node
 }
 
@@ -90,8 +96,11 @@ func boundOf(f found, vol *v1.Volume) (bound, error) {
 		b.Kind, b.Path = kindLocal, src.Local.Path
 	case src.HostPath != nil:
 		b.Kind, b.Path = kindHostPath, src.HostPath.Path
+	case src.CSI != nil:
+		b.Kind, b.Driver, b.Handle = kindCSI, src.CSI.Driver, src.CSI.VolumeHandle
+		return b, nil
 	default:
-		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds local or hostPath, or another node)",
+		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds csi, local or hostPath, or another node)",
 			ErrUnsupported, f.pv.Name, persistentKind(src))
 	}
 	if b.Path == "" || hasBackstep(b.Path) {
@@ -112,9 +121,6 @@ func hasBackstep(path string) bool {
 
 // persistentKind returns the name of the field of a persistent volume's source.
 func persistentKind(s *v1.PersistentVolumeSource) string {
-	if s.CSI != nil {
-		return fmt.Sprintf("csi (driver %s)", s.CSI.Driver)
-	}
 	return sourceName(&v1.VolumeSource{
 		NFS: s.NFS, FC: s.FC, Cinder: nil, Glusterfs: nil, Flocker: s.Flocker, AWSElasticBlockStore: s.AWSElasticBlockStore,
 		GCEPersistentDisk: s.GCEPersistentDisk, AzureDisk: s.AzureDisk, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte,
@@ -122,15 +128,11 @@ func persistentKind(s *v1.PersistentVolumeSource) string {
 	})
 }
 
-// setUpClaim makes a persistent volume visible to a pod. The record on disk is written before the mount, and again when all is
-// done; a volume that is done and mounted needs no request.
+// setUpClaim makes a persistent volume visible to a pod.
 func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
-	uid := p.Pod.UID
-	if b, err := v.readRecord(uid, vol.Name); err == nil && b.Done {
-		still, err := v.stillThere(uid, b)
-		if err != nil || still {
-			return err
-		}
+	done, err := v.alreadyDone(p.Pod.UID, vol.Name)
+	if done || err != nil {
+		return err
 	}
 	f, err := findClaim(ctx, v.cfg.Claims, p.Pod, vol)
 	if err != nil {
@@ -140,40 +142,63 @@ func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := v.ofVolume.lock(ctx, b.PersistentVolume)
+	return v.setUpBound(ctx, p.Pod, vol, &b, &csispec.Input{PV: f.pv})
+}
+
+// alreadyDone reports whether a volume is set up: its record says so, and it is mounted. That needs no request.
+func (v *Volumes) alreadyDone(uid types.UID, volume string) (bool, error) {
+	b, err := v.readRecord(uid, volume)
+	if err != nil || !b.Done || b.Republish {
+		return false, nil //nolint:nilerr // without a record the volume is set up
+	}
+	return v.stillThere(uid, &b)
+}
+
+// setUpBound mounts what a volume stands for. The record on disk is written before the mount, and again when all is done.
+func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *bound, in *csispec.Input) error {
+	var driver Driver
+	var err error
+	if b.Kind == kindCSI {
+		if in.Driver, driver, err = v.resolveCSI(ctx, p.UID, b); err != nil {
+			return err
+		}
+	}
+	unlock, err := v.ofVolume.lock(ctx, b.key())
 	if err != nil {
-		return fmt.Errorf("wait for other work on persistentvolume %q: %w", b.PersistentVolume, err)
+		return fmt.Errorf("wait for other work on volume %q: %w", b.PersistentVolume, err)
 	}
 	defer unlock()
-	others, err := v.othersWith(b.PersistentVolume, uid)
-	if err != nil {
-		return err
+	var others []types.UID
+	if !b.Inline {
+		if others, err = v.othersWith(b, p.UID); err != nil {
+			return err
+		}
 	}
 	if b.Exclusive && len(others) > 0 {
-		v.waits.add(b.PersistentVolume, uid)
+		v.waits.add(b.key(), p.UID)
 		return claims.InUse(b.Claim, v.nameOf(others[0]))
 	}
-	b.Pod = p.Pod.Namespace + "/" + p.Pod.Name
-	if err := v.writeRecord(uid, vol.Name, b); err != nil {
+	b.Pod = p.Namespace + "/" + p.Name
+	if err := v.writeRecord(p.UID, vol.Name, b); err != nil {
 		return err
 	}
-	if err := v.mountClaim(ctx, p.Pod, f.pv, b, len(others) == 0); err != nil {
+	switch b.Kind {
+	case kindCSI:
+		err = v.mountCSI(ctx, p, in, driver, b)
+	case kindHostPath:
+		err = checkHostPath(&v1.HostPathVolumeSource{Path: b.Path, Type: in.PV.Spec.HostPath.Type})
+	default:
+		err = v.mountLocal(ctx, p, in.PV, b, len(others) == 0)
+	}
+	if err != nil {
 		return err
 	}
 	b.Done = true
-	return v.writeRecord(uid, vol.Name, b)
-}
-
-// mountClaim carries out one kind of persistent volume. first: no other pod of this node uses the volume.
-func (v *Volumes) mountClaim(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b bound, first bool) error {
-	if b.Kind == kindHostPath {
-		return checkHostPath(&v1.HostPathVolumeSource{Path: b.Path, Type: pv.Spec.HostPath.Type})
-	}
-	return v.mountLocal(ctx, p, pv, b, first)
+	return v.writeRecord(p.UID, vol.Name, b)
 }
 
 // mountLocal binds the directory of a local volume. A mount of an interrupted attempt, or of another agent, stays.
-func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b bound, first bool) error {
+func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b *bound, first bool) error {
 	dir := b.dir(v.layout, p.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("make volume directory: %w", err)
@@ -235,7 +260,7 @@ func (v *Volumes) giveToGroup(ctx context.Context, p *v1.Pod, dir string) error 
 }
 
 // stillThere reports whether a volume whose set-up was done is there yet: a reboot takes mounts away.
-func (v *Volumes) stillThere(uid types.UID, b bound) (bool, error) {
+func (v *Volumes) stillThere(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindHostPath {
 		return true, nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,10 +31,33 @@ type claimAPI struct {
 	pvs    map[string]*v1.PersistentVolume
 	asked  int
 	down   error
+
+	drivers     map[string]*storagev1.CSIDriver
+	secrets     map[string]*v1.Secret
+	attachments map[string]*storagev1.VolumeAttachment
+	node        v1.Node
+	reads       int // of the node
+}
+
+func (a *claimAPI) nodeReads() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reads
+}
+
+// set changes the objects.
+func (a *claimAPI) set(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f()
 }
 
 func newClaimAPI() *claimAPI {
-	return &claimAPI{claims: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]*v1.PersistentVolume{}}
+	return &claimAPI{
+		claims: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]*v1.PersistentVolume{},
+		drivers: map[string]*storagev1.CSIDriver{}, secrets: map[string]*v1.Secret{}, attachments: map[string]*storagev1.VolumeAttachment{},
+		node: v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n"}}},
+	}
 }
 
 func (a *claimAPI) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
@@ -57,7 +81,10 @@ func (a *claimAPI) PersistentVolume(_ context.Context, name string) (*v1.Persist
 }
 
 func (a *claimAPI) Node() *v1.Node {
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelHostname: "n"}}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reads++
+	return a.node.DeepCopy()
 }
 
 // bind makes a claim of the name that is bound to a persistent volume.
@@ -297,7 +324,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	for name, want := range map[string]string{
 		"none": `persistentvolumeclaim "none" not found: create it in namespace "ns"`,
 		"file": "is not a directory: block devices are not supported yet", "away": "does not exist on this node",
-		"up": "must not be empty or contain '..'", "nopath": "must not be empty", "csi": "of the kind csi (driver disks.example.com)", "nfs": "of the kind nfs",
+		"up": "must not be empty or contain '..'", "nopath": "must not be empty", "csi": "volumeHandle has 0 bytes", "nfs": "of the kind nfs",
 		"gone": `persistentvolume "pv-gone" of persistentvolumeclaim "gone" not found`, "evil": "cannot be a directory name",
 	} {
 		p := aPod(claim("v", name, false))

@@ -279,7 +279,7 @@ func TestMessagesAreForPeople(t *testing.T) {
 	want := `volume "v": sources[0]: configmap "no" not found: create it in namespace "ns", or mark it optional; the volume is made as soon as it exists; ` +
 		`sources[1]: downwardAPI item "x": field label not supported: metadata.nothing; ` +
 		`volume "w": volume kind is not supported: nfs (what this node agent supports is in the table of its README; ` +
-		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image or persistentVolumeClaim, or another node)`
+		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, csi or persistentVolumeClaim, or another node)`
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	if err == nil {
 		t.Fatal("no error")
@@ -295,7 +295,7 @@ func TestMessagesAreForPeople(t *testing.T) {
 func TestUnsupportedKindsAreNamed(t *testing.T) {
 	t.Parallel()
 	for want, src := range map[string]v1.VolumeSource{
-		"csi":   {CSI: &v1.CSIVolumeSource{Driver: "x"}},
+		"fc":    {FC: &v1.FCVolumeSource{}},
 		"nfs":   {NFS: &v1.NFSVolumeSource{}},
 		"iscsi": {ISCSI: &v1.ISCSIVolumeSource{}},
 	} {

@@ -40,6 +40,12 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 		return nil
 	}
 	records := v.records(ref.UID)
+	if err := v.unmountBelow(ctx, filepath.Join(dir, subpathsDir)); err != nil { // subPaths keep their volumes busy
+		return failedTearDown(ref, err)
+	}
+	if err := v.takeDownCSI(ctx, ref.UID); err != nil {
+		return failedTearDown(ref, err)
+	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
 		return failedTearDown(ref, err)
 	}
@@ -49,7 +55,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 		}
 	}
 	for _, b := range records {
-		v.wake(b.PersistentVolume)
+		v.wake(b.key())
 	}
 	return nil
 }
@@ -65,6 +71,9 @@ func failedTearDown(ref pod.Ref, err error) error {
 func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 	// The mount table contains resolved paths.
 	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("resolve pod directory: %w", err)
 	}

@@ -74,6 +74,10 @@ type Config struct {
 	// Claims is nil on a node without an API server, like Objects.
 	Claims Claims
 	Log    *slog.Logger
+	// Driver returns a registered CSI driver, or nil. It may be nil: no driver registers.
+	Driver func(name string) Driver
+	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
+	InUseChanged func()
 	// Notify is called, from any goroutine, when something that the set-up of a pod waits for has happened. It must not block. It
 	// may be nil.
 	Notify func(uid types.UID)
@@ -90,7 +94,10 @@ type Volumes struct {
 	// ofVolume orders the work on one persistent volume, which several pods may use.
 	ofVolume keyed
 	waits    waits
-	hosts    sync.Mutex // serializes writes of hosts files, which the containers of a pod share
+	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
+	nodeChanged broadcast
+	using       inUse
+	hosts       sync.Mutex // serializes writes of hosts files, which the containers of a pod share
 }
 
 // New returns Volumes over cfg. It does no IO.
@@ -100,6 +107,12 @@ func New(cfg Config) *Volumes {
 	}
 	if cfg.Notify == nil {
 		cfg.Notify = func(types.UID) {}
+	}
+	if cfg.Driver == nil {
+		cfg.Driver = func(string) Driver { return nil }
+	}
+	if cfg.InUseChanged == nil {
+		cfg.InUseChanged = func() {}
 	}
 	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }

@@ -28,6 +28,9 @@ type Config struct {
 	// Pressure returns the newest result of the signals of resource pressure. It measures if there is none yet. Nil: nothing is
 	// measured.
 	Pressure func(ctx context.Context) pressure.Result
+	// VolumesInUse returns the volumes that must not be detached from the node; false: that is not known. Nil: there are none. It is
+	// called at each computation.
+	VolumesInUse func() ([]v1.UniqueVolumeName, bool)
 	// Problems returns further reasons why the node is not ready. It is called at each computation.
 	Problems func() []string
 	// Failing returns the parts that fail and are retried. The status names them, and the node stays ready. It is called at
@@ -143,6 +146,9 @@ func (s *Source) Machine() (nodestatus.Machine, bool) {
 // facts measures before it takes the lock, because admission takes the same lock.
 func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	f := nodestatus.Facts{Network: s.cfg.Machine.Network(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
+	if s.cfg.VolumesInUse != nil {
+		f.VolumesInUse, f.VolumesKnown = s.cfg.VolumesInUse()
+	}
 	if s.cfg.Problems != nil {
 		f.Problems = s.cfg.Problems()
 	}

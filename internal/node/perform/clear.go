@@ -3,12 +3,17 @@ package perform
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // tearDown undoes setUp when no container of the pod runs any more: first the volumes, then the cgroup, then the user IDs.
 func (x *Performer) tearDown(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.Volumes.TearDown(ctx, job.Ref); err != nil {
+		if ctx.Err() == nil {
+			x.event(job, v1.EventTypeWarning, "FailedUnMount", "UnmountVolume.TearDown failed: %v", err)
+		}
 		return failed("FailedUnmount", err)
 	}
 	if err := x.cfg.Cgroups.RemovePod(ctx, job.Ref.UID); err != nil {

@@ -165,3 +165,21 @@ func (h *placed) Event(_ *v1.Pod, container, _, reason, message string) {
 	h.events = append(h.events, reason+" "+container+" "+message)
 }
 func (h *placed) NodeEvent(_, _, _ string) {}
+
+// stuck are volumes that cannot be unmounted.
+type stuck struct{ Volumes }
+
+func (stuck) TearDown(context.Context, pod.Ref) error {
+	return errors.New("waits for CSI driver d to register on this node")
+}
+
+// A pod whose volumes cannot be unmounted gets an event that says why, also when its object is gone.
+func TestVolumesThatStayMountedAreTold(t *testing.T) {
+	t.Parallel()
+	h := &recorder{}
+	x := New(Config{Volumes: stuck{}, Recorder: h})
+	o := x.Do(t.Context(), pod.Job{Ref: pod.Ref{UID: "u", Namespace: "ns", Name: "web"}, Action: pod.Action{Op: pod.OpTearDown}})
+	if want := []string{"FailedUnMount UnmountVolume.TearDown failed: waits for CSI driver d to register on this node"}; o.Err == nil || !slices.Equal(h.events, want) || h.of.Name != "web" {
+		t.Errorf("outcome %v, events %q of %s, want %q", o.Err, h.events, h.of.Name, want)
+	}
+}

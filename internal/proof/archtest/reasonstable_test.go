@@ -21,7 +21,7 @@ type reason struct {
 }
 
 const (
-	noAttach      = "no volume kind is attached, mapped to a block device or resized"
+	noAttach      = "volumes are not mapped to block devices and not resized; a wait for an attachment is told as FailedMount"
 	noClaims      = "dynamic resources are not supported"
 	noTopology    = "there are no CPU, memory and topology managers"
 	noImageID     = "an image without an ID is left alone"
@@ -35,7 +35,9 @@ var reasons = []reason{
 	{name: "Created", in: inPodEvent}, {name: "Started", in: inPodEvent},
 	{name: "Killing", in: inPodEvent, when: "with upstream's text, once for each container instance, before its preStop hook or with its TERM"},
 	{name: "FailedKillPod", in: inPodEvent}, {name: "FailedCreatePodContainer", in: inPodEvent}, {name: "FailedCreatePodSandBox", in: inPodEvent},
-	{name: "SandboxChanged", in: inPodEvent}, {name: "FailedMount", in: inPodEvent}, {name: "NetworkNotReady", in: inPodEvent},
+	{name: "SandboxChanged", in: inPodEvent}, {name: "FailedMount", in: inPodEvent},
+	{name: "FailedUnMount", in: inPodEvent, own: true, when: "the volumes of a pod that has ended cannot be taken down, for example because their CSI driver is away"},
+	{name: "NetworkNotReady", in: inPodEvent},
 	{name: "Unhealthy", in: inPodEvent}, {name: "ProbeWarning", in: inPodEvent},
 	{name: "OOMKilling", in: inPodEvent, own: true, when: "the kernel killed a process of the pod because memory ran out, also one that is not its container's first"},
 	{name: "FailedPostStartHook", in: inPodEvent}, {name: "FailedPreStopHook", in: inPodEvent}, {name: "LifecycleHTTPFallback", in: inPodEvent},

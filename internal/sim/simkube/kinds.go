@@ -6,6 +6,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -41,6 +42,9 @@ func kinds() map[string]*kind {
 		{gvk: core.WithKind("Event"), resource: "events", namespaced: true, new: func() runtime.Object { return &v1.Event{} }},
 		{gvk: coordinationv1.SchemeGroupVersion.WithKind("Lease"), resource: "leases", namespaced: true, new: func() runtime.Object { return &coordinationv1.Lease{} }},
 		{gvk: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), resource: "runtimeclasses", new: func() runtime.Object { return &nodev1.RuntimeClass{} }},
+		{gvk: storagev1.SchemeGroupVersion.WithKind("CSINode"), resource: "csinodes", new: func() runtime.Object { return &storagev1.CSINode{} }},
+		{gvk: storagev1.SchemeGroupVersion.WithKind("CSIDriver"), resource: "csidrivers", new: func() runtime.Object { return &storagev1.CSIDriver{} }},
+		{gvk: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"), resource: "volumeattachments", status: true, new: func() runtime.Object { return &storagev1.VolumeAttachment{} }},
 		// Reviews get an answer and are not stored.
 		{gvk: authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), resource: "tokenreviews", new: func() runtime.Object { return &authenticationv1.TokenReview{} }},
 		{gvk: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), resource: "subjectaccessreviews", new: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }},

@@ -1,0 +1,224 @@
+package csispec
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Capabilities are what a driver's node service can do.
+type Capabilities struct {
+	// Stage: a volume is staged once per node before it is published to pods.
+	Stage bool
+	// MountGroup: the driver itself gives a volume to the fsGroup of a pod.
+	MountGroup bool
+	// SingleNodeMultiWriter: the driver knows the access modes for one writer and for several writers on one node.
+	SingleNodeMultiWriter bool
+}
+
+// CapabilitiesOf reads the capabilities from a driver's answer. It ignores those that it does not know.
+func CapabilitiesOf(list []*csi.NodeServiceCapability) (c Capabilities) {
+	for _, one := range list {
+		switch one.GetRpc().GetType() {
+		case csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME:
+			c.Stage = true
+		case csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:
+			c.MountGroup = true
+		case csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
+			c.SingleNodeMultiWriter = true
+		}
+	}
+	return c
+}
+
+// Input is a volume as one pod uses it.
+type Input struct {
+	Pod *v1.Pod
+	// PV is the persistent volume; nil: the volume is Inline.
+	PV     *v1.PersistentVolume
+	Inline *v1.CSIVolumeSource
+	// Driver is the CSIDriver object; nil: the cluster has none, and the defaults count.
+	Driver *storagev1.CSIDriver
+	Can    Capabilities
+	// Handle is the driver's name of the volume. For an inline volume it is InlineHandle.
+	Handle   string
+	ReadOnly bool
+	// PublishContext is what the attacher says of the attached volume.
+	PublishContext map[string]string
+	Secrets        map[string]string
+	// Tokens is the text of the tokens that the driver asks for; "": none.
+	Tokens string
+	// StagingPath is empty if the volume is not staged.
+	StagingPath, TargetPath string
+}
+
+// attributeTokens is the name under which a driver gets tokens of the pod's service account.
+const attributeTokens = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// Stage returns the request that stages a persistent volume.
+func Stage(in *Input) *csi.NodeStageVolumeRequest {
+	return &csi.NodeStageVolumeRequest{
+		VolumeId: in.Handle, PublishContext: in.PublishContext, StagingTargetPath: in.StagingPath, VolumeCapability: capability(in),
+		Secrets: in.Secrets, VolumeContext: in.PV.Spec.CSI.VolumeAttributes,
+	}
+}
+
+// Publish returns the request that makes a volume visible to a pod.
+func Publish(in *Input) *csi.NodePublishVolumeRequest {
+	attributes, secrets := map[string]string{}, map[string]string{}
+	if in.PV != nil {
+		maps.Copy(attributes, in.PV.Spec.CSI.VolumeAttributes)
+	} else {
+		maps.Copy(attributes, in.Inline.VolumeAttributes)
+	}
+	maps.Copy(secrets, in.Secrets)
+	if d := in.Driver; d != nil && d.Spec.PodInfoOnMount != nil && *d.Spec.PodInfoOnMount {
+		p := in.Pod
+		maps.Copy(attributes, map[string]string{
+			"csi.storage.k8s.io/pod.name": p.Name, "csi.storage.k8s.io/pod.namespace": p.Namespace, "csi.storage.k8s.io/pod.uid": string(p.UID),
+			"csi.storage.k8s.io/serviceAccount.name": p.Spec.ServiceAccountName, "csi.storage.k8s.io/ephemeral": strconv.FormatBool(in.PV == nil),
+		})
+	}
+	switch {
+	case in.Tokens == "":
+	case in.Driver.Spec.ServiceAccountTokenInSecrets != nil && *in.Driver.Spec.ServiceAccountTokenInSecrets:
+		secrets[attributeTokens] = in.Tokens
+	default:
+		attributes[attributeTokens] = in.Tokens
+	}
+	return &csi.NodePublishVolumeRequest{
+		VolumeId: in.Handle, PublishContext: in.PublishContext, StagingTargetPath: in.StagingPath, TargetPath: in.TargetPath,
+		VolumeCapability: capability(in), Readonly: in.ReadOnly, Secrets: secrets, VolumeContext: attributes,
+	}
+}
+
+func capability(in *Input) *csi.VolumeCapability {
+	mount := &csi.VolumeCapability_MountVolume{FsType: in.fsType()}
+	mode := v1.ReadWriteOnce
+	if in.PV != nil {
+		mount.MountFlags = in.PV.Spec.MountOptions
+		if modes := in.PV.Spec.AccessModes; len(modes) > 0 {
+			mode = modes[0]
+		}
+	}
+	if group := in.group(); group != nil && in.Can.MountGroup {
+		mount.VolumeMountGroup = strconv.FormatInt(*group, 10)
+	}
+	return &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, in.Can.SingleNodeMultiWriter)},
+		AccessType: &csi.VolumeCapability_Mount{Mount: mount},
+	}
+}
+
+func (in *Input) fsType() string {
+	switch {
+	case in.PV != nil:
+		return in.PV.Spec.CSI.FSType
+	case in.Inline.FSType != nil:
+		return *in.Inline.FSType
+	}
+	return ""
+}
+
+func (in *Input) group() *int64 {
+	if sc := in.Pod.Spec.SecurityContext; sc != nil {
+		return sc.FSGroup
+	}
+	return nil
+}
+
+// accessMode converts an access mode. A driver that does not know SINGLE_NODE_MULTI_WRITER gets SINGLE_NODE_WRITER for both modes
+// of one node.
+func accessMode(mode v1.PersistentVolumeAccessMode, multiWriter bool) csi.VolumeCapability_AccessMode_Mode {
+	switch mode {
+	case v1.ReadWriteOnce:
+		if multiWriter {
+			return csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+		}
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	case v1.ReadWriteOncePod:
+		if multiWriter {
+			return csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+		}
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	case v1.ReadOnlyMany:
+		return csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case v1.ReadWriteMany:
+		return csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	}
+	return csi.VolumeCapability_AccessMode_UNKNOWN
+}
+
+// AgentSetsGroup reports whether the agent has to give the published volume to the pod's fsGroup. The driver does it if it can;
+// otherwise fsGroupPolicy decides.
+func AgentSetsGroup(in *Input) bool {
+	if in.group() == nil || in.Can.MountGroup || in.ReadOnly {
+		return false
+	}
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if in.Driver != nil && in.Driver.Spec.FSGroupPolicy != nil {
+		policy = *in.Driver.Spec.FSGroupPolicy
+	}
+	switch policy {
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	case storagev1.FileFSGroupPolicy:
+		return true
+	case storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy:
+	}
+	if in.fsType() == "" {
+		return false
+	}
+	return in.PV == nil || slices.Contains(in.PV.Spec.AccessModes, v1.ReadWriteOnce) || slices.Contains(in.PV.Spec.AccessModes, v1.ReadWriteOncePod)
+}
+
+// NeedsAttach reports whether a volume of the driver has to be attached to the node first: unless its CSIDriver object says no.
+func NeedsAttach(d *storagev1.CSIDriver) bool {
+	return d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
+}
+
+// CheckMode returns an error unless the driver offers this kind of volumes: persistent ones, or inline ones (Ephemeral).
+func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
+	if !inline && d == nil {
+		return nil
+	}
+	want, what := storagev1.VolumeLifecyclePersistent, "persistent volumes"
+	if inline {
+		want, what = storagev1.VolumeLifecycleEphemeral, "inline volumes"
+	}
+	if d == nil {
+		return fmt.Errorf("CSI driver %s has no CSIDriver object, so it offers no %s: create the object with volumeLifecycleModes: [%s]", driver, what, want)
+	}
+	modes := d.Spec.VolumeLifecycleModes
+	if slices.Contains(modes, want) || len(modes) == 0 && !inline {
+		return nil
+	}
+	return fmt.Errorf("CSI driver %s offers no %s: its CSIDriver object does not name %s in volumeLifecycleModes", driver, what, want)
+}
+
+// InlineHandle is the driver's name of an inline volume of a pod.
+func InlineHandle(pod types.UID, volume string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))
+}
+
+// Attachment is the name of the VolumeAttachment object of a volume on a node.
+func Attachment(handle, driver, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
+}
+
+// UniqueName is the name of a volume in the status of nodes.
+func UniqueName(driver, handle string) v1.UniqueVolumeName {
+	return v1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
+}
+
+// StagingDir is the name of the directory of a staged volume, below that of its driver.
+func StagingDir(handle string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(handle)))
+}

@@ -1,0 +1,322 @@
+package simcsi
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Config configures a Driver.
+type Config struct {
+	Name, NodeID string
+	MaxVolumes   int64
+	Topology     map[string]string
+	// Stage, MountGroup: the driver has these capabilities.
+	Stage, MountGroup bool
+	// Type, Endpoint and Versions are what the registration says, if they are not empty; by default, what is true.
+	Type, Endpoint string
+	Versions       []string
+	// Mount and Unmount are called for a target path that the driver makes and removes. Nil: the path is an ordinary directory.
+	Mount   func(volume, target string) error
+	Unmount func(target string) error
+}
+
+// Fault is what happens to a call.
+type Fault struct {
+	// Err is the answer, if it is not nil. After: the call takes effect first.
+	Err   error
+	After bool
+	// Hang holds the call until the channel is closed or the caller gives up.
+	Hang chan struct{}
+}
+
+// Driver is a CSI driver.
+type Driver struct {
+	csi.UnimplementedNodeServer
+	registration.UnimplementedRegistrationServer
+	cfg Config
+
+	mu        sync.Mutex
+	calls     []string
+	broken    []string
+	busy      map[string]bool // volumes that a call works on
+	staged    map[string]string
+	published map[string]string // target to volume
+	last      *csi.NodePublishVolumeRequest
+	faults    map[string]*Fault
+	told      []string // what the registration was told
+	servers   []*grpc.Server
+	wg        sync.WaitGroup
+}
+
+// New returns a driver. Serve and Announce open its sockets.
+func New(cfg Config) *Driver {
+	return &Driver{cfg: cfg, busy: map[string]bool{}, staged: map[string]string{}, published: map[string]string{}, faults: map[string]*Fault{}}
+}
+
+// Serve opens the driver's own socket.
+func (d *Driver) Serve(socket string) error {
+	if d.cfg.Endpoint == "" {
+		d.cfg.Endpoint = socket
+	}
+	return d.serve(socket, func(s *grpc.Server) { csi.RegisterNodeServer(s, d) })
+}
+
+// Announce opens the socket by which the driver registers.
+func (d *Driver) Announce(socket string) error {
+	return d.serve(socket, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
+}
+
+func (d *Driver) serve(socket string, register func(*grpc.Server)) error {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer()
+	register(s)
+	d.mu.Lock()
+	d.servers = append(d.servers, s)
+	d.mu.Unlock()
+	d.wg.Go(func() { _ = s.Serve(l) })
+	return nil
+}
+
+// Close ends the driver, and removes its sockets, as a process that is told to end does. What is mounted stays.
+func (d *Driver) Close() {
+	d.mu.Lock()
+	servers := d.servers
+	d.servers = nil
+	d.mu.Unlock()
+	for _, s := range servers {
+		s.Stop()
+	}
+	d.wg.Wait()
+}
+
+// SetFault sets the fault of a method; nil: none.
+func (d *Driver) SetFault(method string, f *Fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults[method] = f
+}
+
+// Calls returns the calls that changed something or failed, as "method volume".
+func (d *Driver) Calls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.calls)
+}
+
+// Count returns the number of calls of a method.
+func (d *Driver) Count(method string) (n int) {
+	for _, c := range d.Calls() {
+		if strings.HasPrefix(c, method+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+// Broken returns the rules that calls have broken.
+func (d *Driver) Broken() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.broken)
+}
+
+// Told returns what the registration was told: "registered", or an error.
+func (d *Driver) Told() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.told)
+}
+
+// Holds returns how many volumes are staged and published.
+func (d *Driver) Holds() (staged, published int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.staged), len(d.published)
+}
+
+// LastPublish returns the last request to publish a volume.
+func (d *Driver) LastPublish() *csi.NodePublishVolumeRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// GetInfo answers the registration.
+func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	info := &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.cfg.Name, Endpoint: d.cfg.Endpoint, SupportedVersions: d.cfg.Versions}
+	if d.cfg.Type != "" {
+		info.Type = d.cfg.Type
+	}
+	if info.SupportedVersions == nil {
+		info.SupportedVersions = []string{"1.0.0"}
+	}
+	return info, nil
+}
+
+// NotifyRegistrationStatus takes the result of the registration.
+func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	said := "registered"
+	if !s.PluginRegistered {
+		said = s.Error
+	}
+	d.told = append(d.told, said)
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+// NodeGetCapabilities says what the driver can do.
+func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	out := &csi.NodeGetCapabilitiesResponse{}
+	add := func(t csi.NodeServiceCapability_RPC_Type) {
+		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
+	}
+	if d.cfg.Stage {
+		add(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	}
+	if d.cfg.MountGroup {
+		add(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+	}
+	return out, d.do(ctx, "NodeGetCapabilities", "", func() error { return nil })
+}
+
+// NodeGetInfo says what the driver knows of the node.
+func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	out := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes, AccessibleTopology: &csi.Topology{Segments: d.cfg.Topology}}
+	return out, d.do(ctx, "NodeGetInfo", "", func() error { return nil })
+}
+
+// NodeStageVolume stages a volume.
+func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	return &csi.NodeStageVolumeResponse{}, d.do(ctx, "NodeStageVolume", r.VolumeId, func() error {
+		d.mu.Lock()
+		_, again := d.staged[r.VolumeId]
+		d.staged[r.VolumeId] = r.StagingTargetPath
+		d.mu.Unlock()
+		if again {
+			return nil
+		}
+		return d.mount(r.VolumeId, r.StagingTargetPath)
+	})
+}
+
+// NodeUnstageVolume undoes NodeStageVolume.
+func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	return &csi.NodeUnstageVolumeResponse{}, d.do(ctx, "NodeUnstageVolume", r.VolumeId, func() error {
+		d.mu.Lock()
+		for target, volume := range d.published {
+			if volume == r.VolumeId {
+				d.broken = append(d.broken, "volume "+volume+" is unstaged while it is published at "+target)
+			}
+		}
+		_, was := d.staged[r.VolumeId]
+		delete(d.staged, r.VolumeId)
+		d.mu.Unlock()
+		if !was || d.cfg.Unmount == nil {
+			return nil
+		}
+		return d.cfg.Unmount(r.StagingTargetPath)
+	})
+}
+
+// NodePublishVolume publishes a volume.
+func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	return &csi.NodePublishVolumeResponse{}, d.do(ctx, "NodePublishVolume", r.VolumeId, func() error {
+		d.mu.Lock()
+		if _, ok := d.staged[r.VolumeId]; d.cfg.Stage && r.StagingTargetPath != "" && !ok {
+			d.broken = append(d.broken, "volume "+r.VolumeId+" is published and was not staged")
+		}
+		_, again := d.published[r.TargetPath]
+		d.published[r.TargetPath], d.last = r.VolumeId, r
+		d.mu.Unlock()
+		if again {
+			return nil
+		}
+		return d.mount(r.VolumeId, r.TargetPath)
+	})
+}
+
+// NodeUnpublishVolume undoes NodePublishVolume.
+func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	return &csi.NodeUnpublishVolumeResponse{}, d.do(ctx, "NodeUnpublishVolume", r.VolumeId, func() error {
+		d.mu.Lock()
+		_, was := d.published[r.TargetPath]
+		delete(d.published, r.TargetPath)
+		d.mu.Unlock()
+		if was && d.cfg.Unmount != nil {
+			if err := d.cfg.Unmount(r.TargetPath); err != nil {
+				return err
+			}
+		}
+		_ = os.Remove(r.TargetPath) // a directory with files stays, as with many drivers
+		return nil
+	})
+}
+
+func (d *Driver) mount(volume, target string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if d.cfg.Mount == nil {
+		return nil
+	}
+	if err := d.cfg.Mount(volume, target); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return nil
+}
+
+// do runs a call with its fault, and notes calls that work on one volume at once.
+func (d *Driver) do(ctx context.Context, method, volume string, f func() error) error {
+	d.mu.Lock()
+	d.calls = append(d.calls, method+" "+volume)
+	fault := d.faults[method]
+	shared := volume != "" && strings.Contains(method, "tage") // staging belongs to all pods of the node
+	if shared && d.busy[volume] {
+		d.broken = append(d.broken, fmt.Sprintf("%s of volume %s while another call stages or unstages it", method, volume))
+	}
+	if shared {
+		d.busy[volume] = true
+		defer func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.busy, volume)
+		}()
+	}
+	d.mu.Unlock()
+	if fault != nil && fault.Hang != nil {
+		select {
+		case <-fault.Hang:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	if fault != nil && fault.Err != nil && !fault.After {
+		return fault.Err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	if fault != nil {
+		return fault.Err
+	}
+	return nil
+}
