@@ -63,7 +63,7 @@ func replay(o options) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", o.replay, err)
 	}
-	plant, planted := differ.Plants[o.plant], map[*differ.Case]bool{}
+	plant, planted, early := differ.Plants[o.plant], map[*differ.Case]bool{}, map[*differ.Case]bool{}
 	if o.plant != "" && plant == nil {
 		return fmt.Errorf("no fault %q: there are %s", o.plant, strings.Join(slices.Sorted(maps.Keys(differ.Plants)), ", "))
 	}
@@ -78,7 +78,12 @@ func replay(o options) error {
 		} else if err != nil {
 			return fmt.Errorf("read %s: %w", o.replay, err)
 		}
-		struck := plant != nil && plant(r.Case, r.Wherry)
+		struck, before := false, false
+		if plant != nil {
+			crossing := differ.Judge(r.Case, r.Upstream, r.Wherry).Crossing
+			before = crossing != nil && differ.PlantedBefore(plant, r.Case, r.Wherry, crossing.At)
+			struck = plant(r.Case, r.Wherry)
+		}
 		v := differ.Judge(r.Case, r.Upstream, r.Wherry)
 		name := fmt.Sprint(r.Case.Kind, r.Case.Seed, r.Case.Kill)
 		c := byName[name]
@@ -89,6 +94,7 @@ func replay(o options) error {
 			t.both(verdicts[c], v)
 		}
 		planted[c] = planted[c] || struck
+		early[c] = early[c] || before
 		t.pairs[c] = &differ.Pair{Upstream: r.Upstream, Wherry: r.Wherry}
 	}
 	t.ran = len(cases)
@@ -97,16 +103,21 @@ func replay(o options) error {
 	}
 	err = t.report()
 	if plant != nil {
-		n, found := 0, 0
-		for _, c := range cases {
-			if planted[c] {
-				n++
+		shown := func(in map[*differ.Case]bool) (n, found int) {
+			for _, c := range cases {
+				if in[c] {
+					n++
+				}
+				if in[c] && t.shows(c) {
+					found++
+				}
 			}
-			if planted[c] && t.shows(c) {
-				found++
-			}
+			return n, found
 		}
+		n, found := shown(planted)
 		fmt.Printf("the fault %q was planted in %d cases, %d of them show an undecided difference\n", o.plant, n, found)
+		n, found = shown(early)
+		fmt.Printf("in %d cases it was planted before a crossing, %d of them show an undecided difference\n", n, found)
 	}
 	return err
 }

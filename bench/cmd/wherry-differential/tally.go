@@ -32,7 +32,7 @@ type tally struct {
 	hits     map[string]*hit
 	decided  map[string]int // cases by decided class
 	excused  map[string]excused
-	crossed  int // cases in which two things happen so close together that their order may differ
+	crossed  map[string]int // cases in which two things happen so close together that their order may differ, by the two things
 
 	records *records // nil: nothing is recorded
 
@@ -43,7 +43,7 @@ type tally struct {
 }
 
 func newTally(o options) *tally {
-	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
+	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, crossed: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 }
 
 // excused counts the cases and lines for which the comparison made one kind of exception.
@@ -101,7 +101,7 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]di
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
-			if len(differ.Shown(verdicts[i].Found)) > 0 {
+			if len(verdicts[i].Undecided()) > 0 {
 				again.cases, places = append(again.cases, c), append(places, i)
 			}
 		}
@@ -123,29 +123,17 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]di
 func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, d := range differ.Shown(v.Found) {
-		if !has(again.Found, d.Class) {
-			t.unsteady++
-		}
-	}
-	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(d differ.Difference) bool {
-		return !differ.Decided(d.Class) && !has(again.Found, d.Class)
-	})
-	v.Crossed = v.Crossed && again.Crossed
+	t.unsteady += v.Again(again)
 }
 
 // settle counts the differences of a case after its last run.
 func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
-	if v.Crossed {
-		t.crossed++
-		v.Uncross()
+	v.Settle()
+	if v.Crossing != nil {
+		t.crossed[v.Crossing.Beats]++
 	}
 	t.count(v)
 	t.note(b, c, differ.Shown(v.Found))
-}
-
-func has(found []differ.Difference, class string) bool {
-	return slices.ContainsFunc(found, func(d differ.Difference) bool { return d.Class == class })
 }
 
 // count counts the decided classes of a case, and the exceptions of the comparison.
@@ -217,7 +205,7 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 			defer func() { <-places }()
 			var pair *differ.Pair
 			found[i], pair, errs[i] = runner.Run(ctx, c)
-			t.keep(c, found[i].Found, pair)
+			t.keep(c, found[i], pair)
 			if errs[i] == nil && t.records != nil {
 				errs[i] = t.records.add(c, pair)
 			}
@@ -242,11 +230,11 @@ func (t *tally) tooSlow(c *differ.Case) {
 	t.slow[c] = true
 }
 
-func (t *tally) keep(c *differ.Case, found []differ.Difference, p *differ.Pair) {
+func (t *tally) keep(c *differ.Case, v differ.Verdict, p *differ.Pair) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pairs, c)
-	if len(differ.Shown(found)) > 0 {
+	if len(v.Undecided()) > 0 {
 		t.pairs[c] = p
 	}
 }
@@ -346,9 +334,16 @@ func (t *tally) reportExcuses() (errs []error) {
 			errs = append(errs, fmt.Errorf("of 100 cases %.1f with %.1f lines need an excuse that at most %s may need: %s", share(took.cases), share(took.lines), e.Bound(), e.Name))
 		}
 	}
-	fmt.Printf("in %d cases (%.1f %%, at most %g %%) two things happen in an order that may differ\n", t.crossed, share(t.crossed), differ.MostCrossed)
-	if compared >= wholeRun && share(t.crossed) > differ.MostCrossed {
-		errs = append(errs, fmt.Errorf("in %.1f of 100 cases two things happen in an order that may differ, more than %g", share(t.crossed), differ.MostCrossed))
+	crossed := 0
+	for _, n := range t.crossed {
+		crossed += n
+	}
+	fmt.Printf("in %d cases (%.1f %%, at most %g %%) two things happen in an order that may differ\n", crossed, share(crossed), differ.MostCrossed)
+	for _, beats := range slices.SortedFunc(maps.Keys(t.crossed), func(a, b string) int { return cmp.Or(t.crossed[b]-t.crossed[a], cmp.Compare(a, b)) }) {
+		fmt.Printf("  in %d cases: %s\n", t.crossed[beats], beats)
+	}
+	if compared >= wholeRun && share(crossed) > differ.MostCrossed {
+		errs = append(errs, fmt.Errorf("in %.1f of 100 cases two things happen in an order that may differ, more than %g", share(crossed), differ.MostCrossed))
 	}
 	return errs
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // This file excuses differences in the API between two things that happen at about the same time.
@@ -92,6 +94,7 @@ const (
 	classOldVersionEnds = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
 	classAskedInTheEnd  = "a sidecar's liveness or startup probe fails while its pod ends: only upstream tells of it"
 	classWaitsForHook   = "a container that is started again is shown as waiting while its postStart hook runs: only Wherry"
+	classRunsByUnknown  = "a static pod that comes back is Running for a container that was never made: only upstream"
 	classHookFailsAgain = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
@@ -117,6 +120,8 @@ func (d *differ) toldLater(aspect, about, name string, upstream, wherry []span, 
 	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return strings.HasPrefix(v, "waiting ") }) &&
 		stood(wherry, w, func(s span) bool { return d.wherry.beginsAgain(s.since, name) }):
 		return classWaitsForHook
+	case aspect == "phases" && d.comesBack() && len(w) == 0 && slices.Equal(u, []string{"Running"}) && d.upstream.lastUnknown():
+		return classRunsByUnknown
 	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") && stood(wherry, w, betweenLives):
 		return classOldVersionEnds
 	case len(u) == 0 && endsBetweenLives(aspect, notIn(w, values(upstream)), wherry, betweenLives):
@@ -183,6 +188,16 @@ func (c *Case) hookEndsItself(name string) bool {
 	return slices.ContainsFunc(c.Plays[name], func(p Play) bool {
 		takes, slow := p.Slow["postStart"]
 		return slow && p.Exits && (p.Runs-takes).Abs() < time.Second
+	})
+}
+
+// lastUnknown reports whether the API showed, as the last state of a container, an end that nobody knows.
+func (t *Trace) lastUnknown() bool {
+	return slices.ContainsFunc(t.Statuses, func(s Seen) bool {
+		return slices.ContainsFunc(s.Pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
+			last := c.LastTerminationState.Terminated
+			return last != nil && last.Reason == unknownEnd
+		})
 	})
 }
 
@@ -256,11 +271,23 @@ func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	return false
 }
 
-// endsLast reports whether a container was asked to end in the five seconds before the pod's deletion. Whether the container then
-// has a back-off depends on the timing.
-func (t *Trace) endsLast(name string) bool {
-	in := newest(t.instances(name))
-	return in != nil && !in.stopped.IsZero() && in.stopped.Before(t.Deleted) && t.Deleted.Sub(in.stopped) < late
+// endsLast reports whether a container ended, or was asked to end, in the five seconds before the pod's deletion. Whether the container
+// then has a back-off depends on the timing.
+func (d *differ) endsLast(t *Trace, name string) bool {
+	all := t.instances(name)
+	for attempt, in := range all {
+		if all[attempt+1] != nil {
+			continue
+		}
+		over := in.stopped
+		if p := d.c.play(name, attempt%lifeAttempts); p.Exits && (over.IsZero() || over.After(in.began.Add(p.Runs))) {
+			over = in.began.Add(p.Runs)
+		}
+		if !over.IsZero() && over.Before(t.Deleted) && t.Deleted.Sub(over) < late {
+			return true
+		}
+	}
+	return false
 }
 
 // deadlineBeside reports whether a container was asked to end at about the pod's deadline.

@@ -121,3 +121,56 @@ func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	w.ready(42, v1.ConditionFalse, "ContainersNotReady")
 	want(t, Compare(oneContainer(), u.Trace, w.Trace))
 }
+
+// In the next life of a static pod upstream's kubelet takes a container that was never made for one that has run, and the pod for
+// Running.
+func TestAPodThatRunsForAnUnknownEnd(t *testing.T) {
+	for reason, class := range map[string]string{unknownEnd: classRunsByUnknown, "Error": `phases: only upstream has ["Running"]`} {
+		c := oneContainer()
+		c.Kind = Static
+		c.Acts = []Act{{At: 15 * time.Second, Do: RemoveFile}, {At: 15 * time.Second, Do: WriteFile}}
+		u, w := newLife(), newLife()
+		for l, phase := range map[*life]v1.PodPhase{&u: v1.PodRunning, &w: v1.PodPending} {
+			l.status(1, v1.PodPending, "", v1.ContainerState{})
+			l.status(20, phase, "", v1.ContainerState{})
+		}
+		last := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reason, ExitCode: 137}}
+		u.Statuses[1].Pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "other", LastTerminationState: last}}
+		if got := Compare(c, u.Trace, w.Trace); !hasClass(got, class) {
+			t.Errorf("a last state %s: %q, want %q", reason, classes(got), class)
+		}
+	}
+}
+
+// Whether a back-off begins before the deletion depends on the timing if the container ended shortly before it.
+func TestABackOffThatBeginsInTheEnd(t *testing.T) {
+	for runs, excused := range map[time.Duration]bool{36 * time.Second: true, 20 * time.Second: false} {
+		c := oneContainer()
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: runs}}}
+		u, w := newLife(), newLife()
+		w.Events["Warning BackOff spec.containers{main-0}"] = Event{Count: 1, Message: "Back-off restarting failed container"}
+		if v := Judge(c, u.Trace, w.Trace); (v.Excused[excuseSoon] > 0) != excused || (len(v.Found) == 0) != excused {
+			t.Errorf("an exit after %s: %q, excused %v", runs, classes(v.Found), v.Excused)
+		}
+	}
+}
+
+// Upstream's kubelet removes the mirror of a removed static pod while it still shows an instance as running that it had asked to end
+// before the removal. A running instance that nobody asked to end is a difference.
+func TestAMirrorThatShowsNoEnd(t *testing.T) {
+	for attempt, decided := range map[uint32]bool{0: true, 1: false} {
+		c := oneContainer()
+		c.Kind = Static
+		c.Acts = []Act{{At: 40 * time.Second, Do: RemoveFile}}
+		u, w := newLife(), newLife()
+		running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+		for _, l := range []life{u, w} {
+			l.call(38, Call{Verb: "StopContainer", Container: "main-0", Attempt: attempt, Timeout: 8})
+			l.status(2, v1.PodRunning, "", running)
+		}
+		w.status(41, v1.PodFailed, "", v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}})
+		if got := Compare(c, u.Trace, w.Trace); hasClass(got, "the mirror of a removed static pod shows how it ended: only Wherry's") != decided {
+			t.Errorf("a stop of instance %d: %q", attempt, classes(got))
+		}
+	}
+}

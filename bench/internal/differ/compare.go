@@ -51,25 +51,43 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference { return Judge(c, up
 
 // Judge compares what upstream's kubelet and Wherry did with a case, and returns also what was not compared.
 func Judge(c *Case, upstream, wherry *Trace) Verdict {
-	d := differ{c: c, upstream: upstream, wherry: wherry, excused: map[string]int{}, extras: map[extra]time.Time{}}
+	whole := newDiffer(c, upstream, wherry, never)
+	v := Verdict{Found: whole.judge(), Excused: whole.excused, Crossing: whole.crossing()}
+	v.Sure = v.Found
+	if v.Crossing != nil {
+		v.Sure = newDiffer(c, upstream, wherry, v.Crossing.At).judge()
+	}
+	return v
+}
+
+func newDiffer(c *Case, upstream, wherry *Trace, before time.Duration) *differ {
+	return &differ{c: c, upstream: upstream, wherry: wherry, before: before, waited: never, excused: map[string]int{}, extras: map[extra]time.Time{}}
+}
+
+// judge returns the differences.
+func (d *differ) judge() []Difference {
 	d.configs()
 	inConfig := len(d.found)
 	d.calls()
 	inCalls := undecidedOf(d.found[inConfig:])
 	d.later()
-	v := Verdict{Found: d.found, Excused: d.excused, Crossed: d.crossed()}
 	hidden := undecidedOf(d.found[inConfig:])
 	if hidden == 0 {
-		return v
+		return d.found
 	}
 	if class := d.root(); class != "" {
 		d.excuse(excuseParted, hidden)
-		v.Found = append(d.found[:inConfig:inConfig], Difference{Class: class, Level: InCalls, About: "what parts the two lives"})
-	} else if inCalls == 0 && d.deadlineInTheEnd() {
-		d.excuse(excuseParted, hidden)
-		v.Found = append(d.found[:inConfig:inConfig], Difference{Class: classDeadlineInTheEnd, Level: InStatus, About: "what parts the two ends"})
+		return append(d.found[:inConfig:inConfig], Difference{Class: class, Level: InCalls, About: "what parts the two lives"})
 	}
-	return v
+	if inCalls == 0 && d.deadlineInTheEnd() {
+		d.excuse(excuseParted, hidden)
+		return append(d.found[:inConfig:inConfig], Difference{Class: classDeadlineInTheEnd, Level: InStatus, About: "what parts the two ends"})
+	}
+	if inCalls == 0 && d.neverAgain() {
+		d.excuse(excuseParted, hidden)
+		return append(d.found[:inConfig:inConfig], Difference{Class: classNeverAgain, Level: InStatus, About: "what parts the two ends"})
+	}
+	return d.found
 }
 
 // calls compares the requests to the runtime.
@@ -78,13 +96,16 @@ func (d *differ) calls() {
 	configs := len(d.found)
 	d.level = InCalls
 	d.late = d.times()
-	d.list("sandboxes", "how many sandboxes were made", upstream.sandboxes(), wherry.sandboxes())
-	d.list("order of first starts", "the order of first starts", d.order(upstream.starts()), d.order(wherry.starts()))
+	if u, w := upstream.sandboxes(), wherry.sandboxes(); d.before == never || d.moreSandboxes(upstream, wherry) || d.moreSandboxes(wherry, upstream) {
+		d.list("sandboxes", "how many sandboxes were made", []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
+	}
+	u, w := d.soFar(upstream, upstream.starts()), d.soFar(wherry, wherry.starts())
+	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u))) // the comparison of calls finds the others
 	for _, name := range d.c.containers() {
 		d.callsOf(name)
 	}
 	if len(d.found) == configs {
-		u, w := upstream.stops(), wherry.stops()
+		u, w := d.stopsSoFar(upstream), d.stopsSoFar(wherry)
 		if own, other := d.ownOrder(u), d.ownOrder(w); slices.Equal(common(own, other), common(other, own)) && !slices.Equal(common(u, w), common(w, u)) {
 			d.excuse(excuseOwnEnd, 1)
 			u, w = own, other
@@ -103,10 +124,20 @@ func (d *differ) later() {
 	calls := len(d.found)
 	d.statuses()
 	d.events()
-	if d.waited || d.late != nil && Decided(d.late.class()) {
-		d.excuse(excuseLate, undecidedOf(d.found[calls:]))
-		d.found = d.found[:calls]
+	from := d.waited
+	if l := d.late; l != nil && Decided(l.class()) {
+		from = min(from, l.from())
 	}
+	if from == never {
+		return
+	}
+	all := undecidedOf(d.found[calls:])
+	early := *d
+	early.found, early.before, early.excused = d.found[:calls:calls], min(d.before, from+late), map[string]int{}
+	early.statuses()
+	early.events()
+	d.found = early.found
+	d.excuse(excuseLate, all-undecidedOf(d.found[calls:]))
 }
 
 // statuses compares the statuses that the API saw.
@@ -140,8 +171,9 @@ type differ struct {
 	c                *Case
 	upstream, wherry *Trace
 	level            Level
-	late             *delay // the first start or stop that one side makes late
-	waited           bool   // one side waited, as decided, when the pod ended
+	late             *delay        // the first start or stop that one side makes late
+	waited           time.Duration // since when one side waited, as decided, when the pod ended; never: it did not
+	before           time.Duration // only what happened before this time, since the pod's first sandbox, is compared; never: everything
 	found            []Difference
 	excused          map[string]int
 	extras           map[extra]time.Time // when an instance began that the other side never started
@@ -168,7 +200,7 @@ func (d *differ) list(aspect, about string, upstream, wherry []string) {
 
 // fields compares last statuses of a container, or of the pod if name is "".
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string, name string) {
-	if upstream == nil || wherry == nil {
+	if upstream == nil || wherry == nil || d.before != never {
 		return
 	}
 	if excuse := d.noLastStatus(name); excuse != "" {
@@ -210,6 +242,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		}
 		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.toldBefore(strings.TrimPrefix(about, "last status of "), w) {
 			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end", about+", "+k, u, w)
+			continue
+		}
+		if k == "lastState" && strings.HasPrefix(upstream["state"], "terminated "+unknownEnd+" ") && u == wherry["state"] && d.toldBefore(strings.TrimPrefix(about, "last status of "), u) {
+			d.add(aspect+", lastState: upstream has the end there whose place ContainerStatusUnknown took", about+", "+k, u, w)
 			continue
 		}
 		if k == "lastState" && d.repeatsItsEnd(strings.TrimPrefix(about, "last status of "), u, w, upstream["state"], wherry["state"]) {
@@ -289,9 +325,11 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 		} else {
 			made[1] = strings.Join(w.calls, " ")
 		}
-		d.add(d.never(name, attempt, u != nil).class(), about, made[0], made[1])
-		d.waited = true
+		l := d.never(name, attempt, u != nil)
+		d.add(l.class(), about, made[0], made[1])
+		d.waited = min(d.waited, l.from())
 		return false
+	case !d.counts(d.upstream, u, name, attempt) || !d.counts(d.wherry, w, name, attempt):
 	case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
 		d.add("calls of "+d.c.kind(name)+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
 		return false
@@ -310,6 +348,7 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 
 // sameInstance compares the requests of both sides for one instance, except those that depend on the timing.
 func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about string) {
+	u, w = d.sameCallsSoFar(u, w)
 	without := func(when bool, excuse string, part func(*instance) *instance) {
 		if !when {
 			return

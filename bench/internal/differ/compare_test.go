@@ -146,11 +146,11 @@ func TestTheLastStatusIsComparedEvenIfItCameLate(t *testing.T) {
 
 func TestEventsAreComparedByReasonAndMessage(t *testing.T) {
 	u, w := newLife(), newLife()
-	u.Events["Normal Killing spec.containers{main-0}"] = Event{1, "Stopping container main-0"}
-	w.Events["Normal Killing spec.containers{main-0}"] = Event{1, "Ending container main-0"}
-	u.Events["Warning BackOff spec.containers{main-0}"] = Event{2, "back-off 10s"}
-	w.Events["Warning BackOff spec.containers{main-0}"] = Event{1, "back-off 20s"}
-	w.Events["Normal Started spec.containers{main-0}"] = Event{1, "Container started"}
+	u.Events["Normal Killing spec.containers{main-0}"] = Event{Count: 1, Message: "Stopping container main-0"}
+	w.Events["Normal Killing spec.containers{main-0}"] = Event{Count: 1, Message: "Ending container main-0"}
+	u.Events["Warning BackOff spec.containers{main-0}"] = Event{Count: 2, Message: "back-off 10s"}
+	w.Events["Warning BackOff spec.containers{main-0}"] = Event{Count: 1, Message: "back-off 20s"}
+	w.Events["Normal Started spec.containers{main-0}"] = Event{Count: 1, Message: "Container started"}
 	want(t, Compare(oneContainer(), u.Trace, w.Trace),
 		`message of event Normal Killing spec.containers{main}: upstream "Stopping container main", Wherry "Ending container main"`,
 		"event Normal Started spec.containers{main}: upstream none, Wherry one")
@@ -285,6 +285,15 @@ func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	u.call(30, Call{Verb: "StartContainer", Container: "main-0", Attempt: 3})
 	late := "time of StartContainer of main#2 after a stop: Wherry is later"
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), late)
+	for second, class := range map[float64][]string{10: {late, `condition Ready: only Wherry has ["False NotReady"]`}, 19: {late}} {
+		w := lives(28)
+		u.Statuses = nil
+		u.ready(1, v1.ConditionTrue, "")
+		w.ready(1, v1.ConditionTrue, "")
+		w.ready(second, v1.ConditionFalse, "NotReady")
+		want(t, Compare(oneContainer(), u.Trace, w.Trace), class...)
+	}
+	u.Statuses = nil
 	w.Calls[5].Timeout = 3
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
 }

@@ -219,6 +219,31 @@ var Decisions = []Decision{
 		Notice: "A container whose postStart hook failed ends, also where the agent is restarted meanwhile.",
 	},
 	{
+		Class:  classResizedInHook,
+		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": what comes after the hook waits, and a resize of what already runs does not. Upstream's kubelet resizes it when the routine that runs the hook comes back, or never if the hook fails.`,
+		Notice: "A container with a slow postStart hook can be resized at once.",
+	},
+	{
+		Class:  classOldImageFirst,
+		Why:    `As above: the hook holds up its own container. Upstream's kubelet starts the others with the definition that it had when it began the hook, and then stops them for the change.`,
+		Notice: "kubectl set image before a container's first start needs no restart.",
+	},
+	{
+		Class:  classDeletedInStop,
+		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet first waits for the end of a container that it restarts, and then counts the whole period.`,
+		Notice: "A deleted pod is gone after its grace period, also if one of its containers was being restarted.",
+	},
+	{
+		Class:  classNeverAgain,
+		Why:    `"Failed: All containers in the Pod have terminated, and at least one container has terminated in failure. That is, the container either exited with non-zero status or was terminated by the system, and is not set for automatic restarting." Nothing of such a pod will run; upstream's kubelet leaves it Pending until somebody deletes it.`,
+		Notice: "A Job makes another pod in the place of one whose sandbox was lost.",
+	},
+	{
+		Class:  classRunsByUnknown,
+		Why:    `"Pending: The Pod has been accepted by the Kubernetes cluster, but one or more of the containers has not been set up and made ready to run." Upstream's kubelet calls a container that was never made terminated when its static pod ends, and takes it for one that has run in the pod's next life.`,
+		Notice: "The mirror of a static pod whose image cannot be pulled is Pending, also after its manifest was put back.",
+	},
+	{
 		Class:  classWaitsForHook,
 		Why:    `"The container's status is not set to RUNNING until the postStart handler completes". Upstream's kubelet shows the instance before as running meanwhile, though it has ended.`,
 		Notice: "kubectl get pods does not count a container as ready whose hook is still running.",
@@ -339,6 +364,11 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  "last status of main, lastState: upstream has the end there whose place ContainerStatusUnknown took",
+		Why:    "As for the state, which is that end here: the end is known, and there was none before it.",
+		Notice: "As above.",
+	},
+	{
 		Class:  "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
 		Why:    `"LastTerminationState holds the last termination state of the container": of the instance before the one whose end is the state. Upstream's kubelet shows a container that waited for its back-off when the pod ended with the same end twice, if it had removed the instance before.`,
 		Notice: "kubectl describe shows the last two ends.",
@@ -437,6 +467,11 @@ var Decisions = []Decision{
 		Class:  "event Normal ResizeCompleted: upstream several, Wherry one",
 		Why:    "An event says that something has happened. Upstream's kubelet may say it once more at its next look.",
 		Notice: "One event for one resize.",
+	},
+	{
+		Class:  classOldSize,
+		Why:    "An event says what has happened. Upstream's kubelet may look at the pod when it has noted a resize and still has the sizes from before, and then takes the resize for done; its code calls that a race.",
+		Notice: "The event of a resize gives the new size.",
 	},
 	{
 		Class:  "event Normal BackOff spec.containers{main}: upstream none, Wherry one",

@@ -22,7 +22,8 @@ more than two of a hundred fail the run. Probes are commands, HTTP and gRPC requ
 loopback addresses of their own. Not generated: devices, and volumes that need a driver.
 
 How sharp the comparison is can be tried: ` + "`-record FILE`" + ` keeps what both agents did, and ` + "`-replay FILE -plant grace`" + ` (or restart, or
-reason) compares it again with a fault in all that Wherry did, and says how many cases show it.
+reason) compares it again with a fault in all that Wherry did, and says how many cases show it, and how many of those in which the fault
+comes before two things whose order may differ.
 
 ## What is not compared
 
@@ -35,7 +36,8 @@ bound. A comparison that excuses too much could not fail.
 	for _, e := range Excuses {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(e.Name), cell(e.Why), e.Bound())
 	}
-	fmt.Fprintf(&b, "\nOf a hundred cases at most %g may have two things whose order an agent may see either way.\n\n## Decided differences\n\n", MostCrossed)
+	fmt.Fprintf(&b, "\nOf a hundred cases at most %g may have two things whose order an agent may see either way. Such a case is compared up to five\n"+
+		"seconds before the first of the two.\n\n## Decided differences\n\n", MostCrossed)
 	if len(Decisions) == 0 {
 		b.WriteString("No difference is decided yet.\n")
 	} else {

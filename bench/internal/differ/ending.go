@@ -39,10 +39,13 @@ func (t *Trace) beforeRemoval(spans []span) (out []span) {
 func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	uBefore, uAfter := d.part(d.upstream, upstream)
 	wBefore, wAfter := d.part(d.wherry, wherry)
-	uMore, _ := apart(d.upstream.lasting(uBefore), values(wherry))
-	wMore, _ := apart(d.wherry.lasting(wBefore), values(upstream))
+	uMore, _ := apart(d.lasting(d.upstream, uBefore), values(wherry))
+	wMore, _ := apart(d.lasting(d.wherry, wBefore), values(upstream))
 	uMore = d.withoutWaits(uMore, values(wherry))
-	u, w = d.upstream.lasting(uAfter), d.wherry.lasting(wAfter)
+	u, w = d.lasting(d.upstream, uAfter), d.lasting(d.wherry, wAfter)
+	if d.before != never { // what one side had before the crossing, the other may have had later
+		return notIn(u, values(wherry)), notIn(w, values(upstream)), len(uMore)+len(wMore) == 0
+	}
 	return notIn(u, w), notIn(w, u), len(uMore)+len(wMore) == 0
 }
 
@@ -62,6 +65,17 @@ func (d *differ) ends(t *Trace) time.Time {
 		}
 	}
 	return t.Deleted
+}
+
+// lifeEnds returns when the life of a pod ends that lasts at that time. A static pod has another life after each change or removal of its
+// manifest.
+func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
+	for _, a := range d.c.Acts {
+		if changed := t.Created.Add(a.At); (a.Do == WriteFile || a.Do == RemoveFile) && changed.After(at) && changed.Before(d.ends(t)) {
+			return changed
+		}
+	}
+	return d.ends(t)
 }
 
 // runsOn reports whether a main container had not ended at that time and was not asked to end soon after.
@@ -94,11 +108,12 @@ func (d *differ) mirrorWithoutEnd() bool {
 	})
 }
 
-// running reports whether a version of the pod shows a container as running that was asked to end later.
+// running reports whether a version of the pod shows an instance as running that was asked to end, or a container that was asked to
+// end after the pod's deletion.
 func (t *Trace) running(p *v1.Pod) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		s := statusOf(p, c.Container)
-		return c.Verb == "StopContainer" && !c.At.Before(t.Deleted) && s != nil && s.State.Running != nil
+		return c.Verb == "StopContainer" && s != nil && s.State.Running != nil && (!c.At.Before(t.Deleted) || uint32(s.RestartCount) == c.Attempt)
 	})
 }
 

@@ -26,6 +26,9 @@ func (d *differ) events() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
+		if !d.told(d.upstream, u) && !d.told(d.wherry, w) {
+			continue
+		}
 		if d.askedInTheEnd(containerOf(k), probeOf(k, u, w), u, w) {
 			d.level = InEvents
 			d.add(classAskedInTheEnd, "events "+k, fmt.Sprintf("%d %s", u.Count, u.Message), "")
@@ -39,7 +42,7 @@ func (d *differ) events() {
 		}
 		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
 		d.level = InEvents
-		if a, b := often(k, u.Count), often(k, w.Count); a != b {
+		if a, b := often(k, u.Count), often(k, w.Count); a != b && (d.before == never || a == "none" || b == "none") {
 			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,
 				fmt.Sprintf("%d %s", u.Count, u.Message), fmt.Sprintf("%d %s", w.Count, w.Message))
 			continue
@@ -47,7 +50,9 @@ func (d *differ) events() {
 		d.level = InMessages
 		a, b := d.message(u.Message), d.message(w.Message)
 		switch {
-		case a == b:
+		case a == b, !d.told(d.upstream, u), !d.told(d.wherry, w):
+		case strings.HasPrefix(k, "Normal ResizeCompleted") && a == d.beforeResizes(b):
+			d.add(classOldSize, "message of "+k, u.Message, w.Message)
 		case strings.HasPrefix(b, a):
 			kind, _, _ := strings.Cut(of, " spec.")
 			d.add(fmt.Sprintf("message of event %s: Wherry says more", kind), "message of "+k, u.Message, w.Message)
@@ -57,12 +62,27 @@ func (d *differ) events() {
 	}
 }
 
+// classOldSize is the class of an event that gives a size which the container no longer has.
+const classOldSize = "message of event Normal ResizeCompleted: upstream gives the size from before the resize"
+
+// beforeResizes replaces the sizes that containers got by those that they had before.
+func (d *differ) beforeResizes(message string) string {
+	for _, a := range d.c.Acts {
+		x := d.c.container(a.Container)
+		if a.Do != Resize || x == nil {
+			continue
+		}
+		message = strings.ReplaceAll(message, fmt.Sprintf("\"cpu\":%q", a.Value), fmt.Sprintf("\"cpu\":%q", x.Resources.Requests.Cpu()))
+	}
+	return message
+}
+
 // noEvent returns the excuse that applies to the events of a key; "" if they are compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
 	}
-	if strings.Fields(k)[1] == "BackOff" && (d.upstream.endsLast(containerOf(k)) || d.wherry.endsLast(containerOf(k))) {
+	if strings.Fields(k)[1] == "BackOff" && (d.endsLast(d.upstream, containerOf(k)) || d.endsLast(d.wherry, containerOf(k))) {
 		return excuseSoon
 	}
 	return d.hangsOnAMoment(k, u, w)

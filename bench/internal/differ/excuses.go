@@ -59,7 +59,7 @@ const (
 var Excuses = []Excuse{
 	{Name: excuseParted, Why: "What comes after such a difference differs whatever the agents do; the table below says which they are.", Most: 20},
 	{Name: excuseLate, Why: "What comes after it is late, too.", Most: 10},
-	{Name: excuseCrossed, Why: "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see an act, a deadline or an exit before or after another thing; what follows then differs. Only where it may in each run of the case.", Most: 6},
+	{Name: excuseCrossed, Why: "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see an act, a deadline or an exit before or after another thing; what follows then differs. Only what began less than five seconds before that, or after it, in each run of the case.", Most: 6},
 	{Name: excusePassing, Why: "Upstream's kubelet looks once a second, and sends the newest status of those that wait. Going for a moment to another value and back is excused only where something happened to the pod.", Lines: 750},
 	{Name: excuseSoon, Why: "What one agent reaches just before the deletion the other may not reach.", Most: 25},
 	{Name: excuseShown, Why: "An end or a failed start that a back-off follows at once, or an end that upstream's kubelet takes back.", Most: 10},
@@ -78,25 +78,56 @@ var Excuses = []Excuse{
 }
 
 // MostCrossed is how many of a hundred cases may be crossed.
-const MostCrossed = 50.0
+const MostCrossed = 20.0
 
 // Verdict is what the comparison of two traces found.
 type Verdict struct {
 	Found []Difference
+	// Sure are the differences that began before the crossing. Without a crossing they are those of Found.
+	Sure []Difference
 	// Excused is the number of differing lines that each excuse removed from the comparison, by the excuse's name.
 	Excused map[string]int
-	// Crossed is set if two things happened to the pod in a different order on the two sides, or if an agent may have seen them
-	// in a different order. If every run of a case is crossed, its undecided differences are excused: see Uncross.
-	Crossed bool
+	// Crossing is nil if no two things happened to the pod in an order that may differ, in one run of the case at least.
+	Crossing *Crossing
 }
 
-// Uncross removes the undecided differences, except those of configurations, from a case whose runs were all crossed.
-func (v *Verdict) Uncross() {
-	before := len(v.Found)
-	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return f.Level != InConfig && !Decided(f.Class) })
-	if n := before - len(v.Found); n > 0 {
+// Undecided returns the undecided differences of a case, each class once, whether a crossing excuses them or not.
+func (v *Verdict) Undecided() (all []Difference) {
+	for _, f := range slices.Concat(v.Found, v.Sure) {
+		if !Decided(f.Class) && !hasClass(all, f.Class) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// Again takes another run of the same case into account: an undecided difference counts if both runs show it, and if in one of them it
+// began before the crossing. It returns how many differences of the first run the second one does not show.
+func (v *Verdict) Again(w Verdict) (unsteady int) {
+	first, second := v.Undecided(), w.Undecided()
+	both := slices.DeleteFunc(slices.Clone(first), func(f Difference) bool { return !hasClass(second, f.Class) })
+	decided := slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return !Decided(f.Class) })
+	sure := slices.DeleteFunc(slices.Clone(both), func(f Difference) bool { return !hasClass(v.Sure, f.Class) && !hasClass(w.Sure, f.Class) })
+	v.Found, v.Sure = append(decided, both...), sure
+	if w.Crossing == nil {
+		v.Crossing = nil
+	}
+	return len(first) - len(both)
+}
+
+// Settle excuses the undecided differences that no run of the case showed before its crossing.
+func (v *Verdict) Settle() {
+	all := len(v.Undecided())
+	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return !Decided(f.Class) })
+	v.Sure = slices.DeleteFunc(slices.Clone(v.Sure), func(f Difference) bool { return Decided(f.Class) })
+	if n := all - len(v.Undecided()); n > 0 {
 		v.Excused[excuseCrossed] += n
 	}
+	v.Found = append(v.Found, v.Sure...)
+}
+
+func hasClass(found []Difference, class string) bool {
+	return slices.ContainsFunc(found, func(d Difference) bool { return d.Class == class })
 }
 
 // excuse records that lines differ without being a difference.

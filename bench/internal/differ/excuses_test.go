@@ -16,42 +16,176 @@ func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 		c := oneContainer()
 		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}}} // the container exits in second 4.5
 		c.Acts = []Act{{At: at, Do: SetImage, Container: "main-0"}}
-		if v := Judge(c, newLife().Trace, newLife().Trace); v.Crossed != crossed {
-			t.Errorf("an exit in second 4.5, an act after %s: crossed %t, want %t", at, v.Crossed, crossed)
+		if v := Judge(c, newLife().Trace, newLife().Trace); (v.Crossing != nil) != crossed {
+			t.Errorf("an exit in second 4.5, an act after %s: crossed %t, want %t", at, v.Crossing != nil, crossed)
 		}
 	}
 }
 
-// What two containers do by themselves is not crossed with the start of one of them. What one container does is not crossed with
-// itself.
-func TestStartsOfOtherContainersAreNotCrossed(t *testing.T) {
-	c := twoContainers()
-	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 4 * time.Second}}}
-	u, w := newLife(), newLife()
-	for _, l := range []*life{&u, &w} {
-		l.call(5, Call{Verb: "CreateContainer", Container: "main-1"})
-		l.call(5, Call{Verb: "StartContainer", Container: "main-1"})
+// Whether the order of two things matters depends on the containers that do them and on what may end the pod.
+func TestWhatMayCross(t *testing.T) {
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	c := &Case{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "init-0"}, {Name: "init-1"}, {Name: "side-0", RestartPolicy: &always}, {Name: "side-1", RestartPolicy: &always}},
+		Containers:     []v1.Container{{Name: "main-0"}, {Name: "main-1"}},
+	}}
+	c.Plays = map[string][]Play{"init-0": {{Code: 1}}}
+	c.Spec.InitContainers[3].StartupProbe = &v1.Probe{}
+	of := func(name string, is happening) beat { return beat{container: name, is: is, last: true} }
+	again := of("main-0", isExit)
+	again.last = false
+	next := of("main-0", isStart)
+	next.attempt = lifeAttempts
+	later := of("main-0", isFailure)
+	later.attempt = 1
+	by := func(do Deed) beat { return beat{act: Act{Do: do, Container: "main-0"}} }
+	for _, try := range []struct {
+		a, b          beat
+		always, never bool // for each restart policy of the pod, whether they cross
+	}{
+		{of("main-0", isExit), of("main-1", isExit), false, false},
+		{of("main-0", isExit), of("main-1", isFailure), false, true},
+		{of("main-0", isExit), of("main-0", isFailure), true, true},
+		{of("main-0", isExit), later, false, false},
+		{of("main-0", isExit), of("side-0", isExit), false, true},
+		{of("side-1", isFailure), of("side-0", isExit), false, false},
+		{of("init-0", isExit), of("init-1", isExit), false, false},
+		{of("init-0", isExit), of("side-0", isExit), false, true},
+		{of("init-1", isExit), of("side-0", isExit), false, false},
+		{again, of("side-0", isExit), false, false},
+		{again, of("main-1", isFailure), false, false},
+		{again, of("side-1", isFailure), true, true},
+		{of("init-0", isExit), of("main-0", isExit), false, false},
+		{of("main-0", isStart), of("main-1", isExit), false, false},
+		{of("side-0", isSuccess), of("main-1", isExit), false, false},
+		{by(SetImage), of("main-0", isStart), true, true},
+		{by(Resize), of("main-1", isExit), false, false},
+		{by(Debug), of("debug", isStart), false, false},
+		{by(Debug), of("main-1", isExit), false, true},
+		{by(DeleteMirror), of("main-1", isExit), false, false},
+		{by(Delete), of("main-1", isExit), false, false},
+		{by(Delete), of("main-1", isFailure), true, true},
+		{by(LoseSandbox), of("side-0", isSuccess), true, true},
+		{by(WriteFile), of("main-0", isStart), true, true},
+		{by(WriteFile), next, false, false},
+		{by(Delete), by(SetImage), false, false},
+		{by(Delete), beat{is: isDeadline}, true, true},
+		{beat{is: isRestart}, of("main-1", isStart), true, true},
+		{beat{is: isDeadline}, of("main-1", isExit), true, true},
+	} {
+		for policy, crossed := range map[v1.RestartPolicy]bool{v1.RestartPolicyAlways: try.always, v1.RestartPolicyNever: try.never} {
+			c.Spec.RestartPolicy = policy
+			d := newDiffer(c, newLife().Trace, newLife().Trace, 0)
+			if d.meets(try.a, try.b) != crossed || d.meets(try.b, try.a) != crossed {
+				t.Errorf("policy %s, %+v and %+v: want %t", policy, try.a, try.b, crossed)
+			}
+		}
 	}
-	if Judge(c, u.Trace, w.Trace).Crossed {
-		t.Error("a start beside the exit of another container is crossed")
-	}
-	c.Plays["main-1"] = []Play{{Exits: true, Runs: 500 * time.Millisecond}}
-	if !Judge(c, u.Trace, w.Trace).Crossed {
-		t.Error("two exits within a second are not crossed")
+	c.Spec.RestartPolicy = v1.RestartPolicyAlways
+	c.Spec.Containers[1].RestartPolicy = &never
+	if !newDiffer(c, nil, nil, 0).meets(of("main-0", isExit), of("side-0", isExit)) {
+		t.Error("a pod may end whose container has a restart policy of its own")
 	}
 }
 
-func TestUncrossLeavesConfigurationAndWhatIsDecided(t *testing.T) {
-	v := Verdict{Excused: map[string]int{}, Found: []Difference{
-		{Class: "a", Level: InConfig}, {Class: "b", Level: InCalls}, {Class: classWhileHook, Level: InCalls}, {Class: "c", Level: InEvents}}}
+// What an agent does next shows when it had seen an exit at the latest: then an act after that is not crossed.
+func TestAnAgentThatHasSeenAnExit(t *testing.T) {
+	for again, crossed := range map[float64]bool{4.7: false, 5.2: true} {
+		c := oneContainer()
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}, {}}} // the container exits in second 4.5
+		c.Acts = []Act{{At: 5 * time.Second, Do: LoseSandbox}}
+		u, w := newLife(), newLife()
+		u.call(again, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		w.call(4.6, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+			t.Errorf("started again in second %g: crossed %t, want %t", again, v.Crossing != nil, crossed)
+		}
+	}
+}
+
+// What an act causes is not crossed with it, however soon it comes.
+func TestAStartThatFollowsFromAnAct(t *testing.T) {
+	for cause, crossed := range map[string]bool{"StopContainer": false, "RunPodSandbox": false, "RemoveContainer": true} {
+		c := oneContainer()
+		c.Acts = []Act{{At: 5 * time.Second, Do: SetImage, Container: "main-0"}}
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.call(5.1, Call{Verb: cause, Container: "main-0"})
+			l.call(5.2, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		}
+		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+			t.Errorf("a start after a %s: crossed %t, want %t", cause, v.Crossing != nil, crossed)
+		}
+	}
+}
+
+// A probe that may fail or not crosses nothing if both sides asked the container to end for it, or neither did.
+func TestAProbeThatMayFail(t *testing.T) {
+	for _, try := range []struct{ upstream, wherry, crossed bool }{{false, false, false}, {true, true, false}, {true, false, true}, {false, true, true}} {
+		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second, To: 11500 * time.Millisecond}})
+		u, w := newLife(), newLife()
+		for l, stops := range map[*life]bool{&u: try.upstream, &w: try.wherry} {
+			if stops {
+				l.call(12.2, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+			}
+		}
+		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != try.crossed {
+			t.Errorf("%+v: the crossing is %+v", try, v.Crossing)
+		}
+	}
+}
+
+// What began before the crossing counts, and what is decided. The rest is excused, and counted.
+func TestACrossingExcusesWhatComesAfterIt(t *testing.T) {
+	v := Verdict{Excused: map[string]int{}, Crossing: &Crossing{},
+		Found: []Difference{{Class: "a"}, {Class: "b"}, {Class: classWhileHook}, {Class: "c"}},
+		Sure:  []Difference{{Class: "a"}, {Class: "d"}, {Class: classWhileStop}}}
 	before := slices.Clone(v.Found)
-	v.Uncross()
-	want(t, v.Found, "a", classWhileHook)
+	v.Settle()
+	want(t, v.Found, classWhileHook, "a", "d")
 	if v.Excused[excuseCrossed] != 2 {
 		t.Errorf("%d lines are excused, want 2", v.Excused[excuseCrossed])
 	}
 	if before[1].Class != "b" {
 		t.Error("the differences of another verdict are gone")
+	}
+}
+
+// A difference counts if both runs of a case show it, and one of them before its crossing.
+func TestTwoRunsOfACase(t *testing.T) {
+	crossed := func(sure string, after ...string) Verdict {
+		v := Verdict{Excused: map[string]int{}, Crossing: &Crossing{}, Found: []Difference{{Class: sure}}, Sure: []Difference{{Class: sure}}}
+		for _, class := range after {
+			v.Found = append(v.Found, Difference{Class: class})
+		}
+		return v
+	}
+	uncrossed := func(classes ...string) (v Verdict) {
+		for _, class := range classes {
+			v.Found = append(v.Found, Difference{Class: class})
+		}
+		v.Sure = v.Found
+		return v
+	}
+	for _, try := range []struct {
+		what          string
+		first, second Verdict
+		counts        []string
+		unsteady      int
+		crossed       bool
+	}{
+		{"both are crossed", crossed("a", "b", "c"), crossed("b", "a"), []string{"a", "b"}, 1, true},
+		{"both are crossed before it", crossed("a", "b"), crossed("a", "b"), []string{"a"}, 0, true},
+		{"the second is not crossed", crossed("a", "b"), uncrossed("b"), []string{"b"}, 1, false},
+		{"the first is not crossed", uncrossed("b"), crossed("a", "b"), []string{"b"}, 0, false},
+	} {
+		v := try.first
+		v.Excused = map[string]int{}
+		if n := v.Again(try.second); n != try.unsteady || (v.Crossing != nil) != try.crossed {
+			t.Errorf("%s: %d differences that one run alone shows, want %d; crossed %t", try.what, n, try.unsteady, v.Crossing != nil)
+		}
+		v.Settle()
+		want(t, v.Found, try.counts...)
 	}
 }
 
@@ -76,7 +210,7 @@ func TestExcusesAreCounted(t *testing.T) {
 			w.call(23, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
 		},
 		excuseCut: func(_ *Case, u, _ *life) {
-			u.Events["Warning Unhealthy spec.containers{main-0}"] = Event{1, "Liveness probe errored and resulted in unknown state: gone"}
+			u.Events["Warning Unhealthy spec.containers{main-0}"] = Event{Count: 1, Message: "Liveness probe errored and resulted in unknown state: gone"}
 		},
 		excuseForced: func(c *Case, u, w *life) {
 			c.Acts = []Act{{At: 40 * time.Second, Do: Delete}}
@@ -108,7 +242,7 @@ func TestEachExcuseHasABoundAndAReason(t *testing.T) {
 func TestAHookThatIsCutShort(t *testing.T) {
 	for message, found := range map[string]bool{"PreStopHook failed: context canceled": false, "PreStopHook failed": true} {
 		u, w := newLife(), newLife()
-		w.Events["Warning FailedPreStopHook spec.containers{main-0}"] = Event{1, message}
+		w.Events["Warning FailedPreStopHook spec.containers{main-0}"] = Event{Count: 1, Message: message}
 		if got := len(Compare(oneContainer(), u.Trace, w.Trace)) > 0; got != found {
 			t.Errorf("%s: a difference %t, want %t", message, got, found)
 		}
@@ -163,8 +297,31 @@ func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 			start := metav1.NewTime(l.start)
 			l.Statuses[0].Pod.Status.StartTime = &start
 		}
-		if v := Judge(c, u.Trace, w.Trace); v.Crossed != crossed {
-			t.Errorf("a deadline after %d s, a deletion after 8: crossed %t, want %t", deadline, v.Crossed, crossed)
+		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+			t.Errorf("a deadline after %d s, a deletion after 8: crossed %t, want %t", deadline, v.Crossing != nil, crossed)
 		}
+	}
+}
+
+// The life of a static pod ends when its manifest is changed or removed. Whether a start was still to come is measured to that end.
+func TestAStartThatTheEndOfALifePrevents(t *testing.T) {
+	for at, class := range map[time.Duration]string{
+		22 * time.Second: "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
+		0:                "calls of main: only Wherry has a further instance",
+	} {
+		c := oneContainer()
+		c.Kind = Static
+		c.Acts = []Act{{At: 3 * time.Second, Do: SetImage, Container: "main-0"}}
+		if at > 0 {
+			c.Acts = append(c.Acts, Act{At: at, Do: RemoveFile})
+		}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(5, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+			l.call(5, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		}
+		w.call(9, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 2})
+		w.call(9, Call{Verb: "StartContainer", Container: "main-0", Attempt: 2})
+		want(t, Compare(c, u.Trace, w.Trace), class)
 	}
 }

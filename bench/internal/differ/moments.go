@@ -126,16 +126,24 @@ func (in *instance) hurried() bool {
 }
 
 func (in *instance) without(call string) *instance {
+	return in.only(func(i int) bool { return in.calls[i] != call })
+}
+
+// only returns an instance with the calls whose position is to be kept.
+func (in *instance) only(keep func(i int) bool) *instance {
 	out := *in
-	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == call })
+	out.calls, out.at = nil, nil
+	for i := range in.calls {
+		if keep(i) {
+			out.calls, out.at = append(out.calls, in.calls[i]), append(out.at, in.at[i])
+		}
+	}
 	return &out
 }
 
 // unstopped returns an instance without the requests that end it.
 func (in *instance) unstopped() *instance {
-	out := *in
-	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
-	return &out
+	return in.only(func(i int) bool { return in.calls[i] != "preStop" && !stopCall.MatchString(in.calls[i]) })
 }
 
 // ownOrder returns the containers of a list whose position does not depend on the timing.

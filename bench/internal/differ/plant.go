@@ -2,6 +2,7 @@ package differ
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -13,6 +14,21 @@ var Plants = map[string]func(*Case, *Trace) bool{
 	"grace":   plantGrace,
 	"restart": plantRestart,
 	"reason":  plantReason,
+}
+
+// PlantedBefore plants a fault into what Wherry did before a time since the pod's first sandbox, so long before it that the
+// comparison has to find it in spite of a crossing at that time. It reports whether the case allowed that.
+func PlantedBefore(plant func(*Case, *Trace) bool, c *Case, t *Trace, before time.Duration) bool {
+	early := *t
+	end := t.Created.Add(before - late)
+	early.Calls = slices.DeleteFunc(slices.Clone(t.Calls), func(call Call) bool { return !call.At.Before(end) })
+	early.Statuses = nil
+	for _, s := range t.Statuses {
+		if s.At.Before(end) {
+			early.Statuses = append(early.Statuses, Seen{s.At, s.Pod.DeepCopy()})
+		}
+	}
+	return plant(c, &early)
 }
 
 // plantGrace gives every container four seconds more to end than it has.

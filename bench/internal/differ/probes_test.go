@@ -65,7 +65,7 @@ func TestWhoReportsAFailedProbe(t *testing.T) {
 			if upstream {
 				who = u
 			}
-			who.Events["Warning Unhealthy Readiness spec.containers{main-0}"] = Event{1, "Readiness probe failed: readiness fails\n"}
+			who.Events["Warning Unhealthy Readiness spec.containers{main-0}"] = Event{Count: 1, Message: "Readiness probe failed: readiness fails\n"}
 			if got := len(Compare(probedContainer(fails), u.Trace, w.Trace)) > 0; got != test.found {
 				t.Errorf("%s, only upstream %t: a difference %t, want %t", name, upstream, got, test.found)
 			}
@@ -90,7 +90,7 @@ func TestASidecarsProbeInTheEnd(t *testing.T) {
 			l.call(48, Call{Verb: "StopContainer", Container: "side-0", Timeout: 2})
 			l.Ended = l.at(50)
 		}
-		u.Events["Warning Unhealthy Liveness spec.initContainers{side-0}"] = Event{3, "Liveness probe failed: liveness fails\n"}
+		u.Events["Warning Unhealthy Liveness spec.initContainers{side-0}"] = Event{Count: 3, Message: "Liveness probe failed: liveness fails\n"}
 		want(t, Compare(c, u.Trace, w.Trace), class)
 	}
 }
@@ -103,8 +103,8 @@ func TestARestartBesideAFailureIsCrossed(t *testing.T) {
 		for _, l := range []life{u, w} {
 			l.Downs = []Down{{l.at(at), l.at(at + 1)}}
 		}
-		if v := Judge(c, u.Trace, w.Trace); v.Crossed != crossed {
-			t.Errorf("a restart in second %g: crossed %t, want %t", at, v.Crossed, crossed)
+		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+			t.Errorf("a restart in second %g: crossed %t, want %t", at, v.Crossing != nil, crossed)
 		}
 	}
 }

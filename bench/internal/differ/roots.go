@@ -27,8 +27,12 @@ const (
 	classDeadProbed     = "a container that has ended is taken for one that fails its liveness probe, and restarted without a back-off: only upstream"
 	classHookForgotten  = "a container whose postStart hook failed is still stopped after a restart of the agents: only Wherry"
 	classDebugsInTheEnd = "an ephemeral container is started while the last container ends for a failed probe: only Wherry"
+	classResizedInHook  = "a container is resized while its own postStart hook runs: only Wherry"
+	classOldImageFirst  = "a container whose image is changed while another one's postStart hook runs is started with its old image first: only upstream"
+	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
-	// This one changes only what the API sees.
+	// These change only what the API sees.
+	classNeverAgain       = "a pod that never restarts and loses its sandbox before its main containers have run is Failed: only Wherry"
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )
 
@@ -59,8 +63,83 @@ func (d *differ) root() string {
 		return classDeadProbed
 	case d.hookForgotten():
 		return classHookForgotten
+	case d.resizedInHook():
+		return classResizedInHook
+	case d.oldImageFirst():
+		return classOldImageFirst
+	case d.deletedInStop():
+		return classDeletedInStop
 	}
 	return ""
+}
+
+// resizedInHook reports whether only Wherry resized a container while the container's postStart hook ran.
+func (d *differ) resizedInHook() bool {
+	return slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
+		resized := func(t *Trace) bool {
+			return slices.ContainsFunc(t.Calls, func(c Call) bool {
+				at := c.At.Sub(t.Created)
+				return c.Verb == "UpdateContainerResources" && c.Container == w.container && c.Attempt == w.attempt && at >= w.from && at <= w.to
+			})
+		}
+		return w.to-w.from >= settled && resized(d.wherry) && !resized(d.upstream)
+	})
+}
+
+// oldImageFirst reports whether a container's image was changed while the postStart hook of another container ran, and only upstream's
+// kubelet started the container after that and replaced it at once.
+func (d *differ) oldImageFirst() bool {
+	replaced := func(t *Trace, a Act) bool {
+		first := t.instances(a.Container)[0]
+		return first != nil && first.began.After(t.Created.Add(a.At)) && !first.stopped.IsZero() && first.stopped.Sub(first.began) < settled
+	}
+	return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
+		return a.Do == SetImage && replaced(d.upstream, a) && !replaced(d.wherry, a) && slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
+			return w.container != a.Container && w.from <= a.At && a.At <= w.to
+		})
+	})
+}
+
+// deletedInStop reports whether the pod was deleted while upstream's kubelet waited for the end of a container, and only Wherry counted
+// that time as a part of another container's grace period.
+func (d *differ) deletedInStop() bool {
+	deleted := d.upstream.Deleted.Sub(d.upstream.Created)
+	var stops []wait
+	for i, c := range d.upstream.Calls {
+		if c.Verb == "StopContainer" && !c.Late {
+			stops = append(stops, d.waitFrom(i, time.Duration(c.Timeout+2)*time.Second))
+		}
+	}
+	return slices.ContainsFunc(stops, func(w wait) bool {
+		if w.to-w.from < settled || deleted <= w.from || deleted >= w.to {
+			return false
+		}
+		waited := int64((w.to - deleted).Seconds()) + 1
+		return slices.ContainsFunc(d.c.containers(), func(name string) bool {
+			for attempt, u := range d.upstream.instances(name) {
+				other := d.wherry.instances(name)[attempt]
+				if name != w.container && other != nil && u.least() < math.MaxInt64 && u.least() > other.least() && u.least()-other.least() <= waited {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
+// neverAgain reports whether a pod that never restarts lost its sandbox, and then was Failed in Wherry and remained Pending in
+// upstream's kubelet.
+func (d *differ) neverAgain() bool {
+	phase := func(t *Trace) (phase v1.PodPhase) {
+		for _, s := range t.Statuses {
+			if s.At.Before(t.Deleted) {
+				phase = s.Pod.Status.Phase
+			}
+		}
+		return phase
+	}
+	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && phase(d.upstream) == v1.PodPending && phase(d.wherry) == v1.PodFailed &&
+		slices.ContainsFunc(d.c.Acts, func(a Act) bool { return a.Do == LoseSandbox })
 }
 
 // runsAgain reports whether only Wherry ran a static pod again after its manifest came back. The pod had ended before, or its
@@ -79,7 +158,7 @@ func (d *differ) runsAgain() bool {
 	ended := func(s Seen) bool {
 		return d.c.Spec.RestartPolicy != v1.RestartPolicyAlways || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
 	}
-	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
+	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 
 // ownPolicy reports whether only Wherry created a lost sandbox again, in a pod whose containers do not restart, except one that
@@ -90,7 +169,7 @@ func (d *differ) ownPolicy() bool {
 	}
 	lost := func(a Act) bool { return a.Do == LoseSandbox }
 	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(d.c.Spec.Containers, own) && slices.ContainsFunc(d.c.Acts, lost) &&
-		d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
+		d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 
 // cutsShort reports whether a deletion came after Wherry had begun to end the pod, and Wherry then asked a container once more to

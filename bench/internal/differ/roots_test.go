@@ -23,7 +23,7 @@ func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	c := twoContainers()
 	c.Plays = nil
 	u, w := newLife(), newLife()
-	want(t, Compare(c, u.hooked(), w.hooked(5)), `order of first starts: only Wherry has ["main"]`, "calls of main: only Wherry has a further instance")
+	want(t, Compare(c, u.hooked(), w.hooked(5)), "calls of main: only Wherry has a further instance")
 }
 
 // What both do during the hook is no difference, and hides no difference.
@@ -85,4 +85,71 @@ func TestADeletionThatCutsShort(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), classShorter)
 	c.Acts = c.Acts[:1]
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only Wherry has ["stop(2)"]`)
+}
+
+// A container is resized while its own postStart hook runs. Upstream's kubelet does that later.
+func TestAResizeDuringTheHook(t *testing.T) {
+	for at, class := range map[float64]string{5: classResizedInHook, 15: `calls of main: only Wherry has ["resize"]`} {
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+		}
+		w.call(at, Call{Verb: "UpdateContainerResources", Container: "main-0"})
+		u.call(13, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+		w.call(17, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+		want(t, Compare(twoContainers(), u.Trace, w.Trace), class)
+	}
+}
+
+// A container's image is changed while the hook of another one runs. Upstream's kubelet starts it with the old image, and replaces it.
+func TestAnImageThatIsChangedDuringAHook(t *testing.T) {
+	for at, decided := range map[time.Duration]bool{5 * time.Second: true, 20 * time.Second: false} {
+		c := twoContainers()
+		c.Acts = []Act{{At: at, Do: SetImage, Container: "main-1"}}
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+			l.call(21, Call{Verb: "CreateContainer", Container: "main-1"})
+			l.call(21, Call{Verb: "StartContainer", Container: "main-1"})
+		}
+		u.call(21.5, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
+		u.call(22, Call{Verb: "CreateContainer", Container: "main-1", Attempt: 1})
+		u.call(22, Call{Verb: "StartContainer", Container: "main-1", Attempt: 1})
+		if got := Compare(c, u.Trace, w.Trace); hasClass(got, classOldImageFirst) != decided || len(got) == 0 {
+			t.Errorf("changed after %s: %q", at, classes(got))
+		}
+	}
+}
+
+// A pod is deleted while a container is stopped that is to run again. Upstream's kubelet lets the grace period begin after that.
+func TestADeletionDuringAStop(t *testing.T) {
+	for stop, class := range map[float64]string{37: classDeletedInStop, 20: `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(5)"]`} {
+		c := twoContainers()
+		c.Spec.TerminationGracePeriodSeconds = new(int64(8))
+		u, w := newLife(), newLife()
+		for l, timeout := range map[*life]int64{&u: 8, &w: 5} {
+			l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
+			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+			l.call(stop, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+			l.call(43, Call{Verb: "StopContainer", Container: "main-1", Timeout: timeout})
+		}
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
+// A pod that never restarts loses its sandbox. Upstream's kubelet leaves it Pending.
+func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
+	for policy, decided := range map[v1.RestartPolicy]bool{v1.RestartPolicyNever: true, v1.RestartPolicyAlways: false} {
+		c := oneContainer()
+		c.Spec.RestartPolicy = policy
+		c.Acts = []Act{{At: 10 * time.Second, Do: LoseSandbox}}
+		u, w := newLife(), newLife()
+		for l, phase := range map[*life]v1.PodPhase{&u: v1.PodPending, &w: v1.PodFailed} {
+			l.status(1, v1.PodPending, "", v1.ContainerState{})
+			l.status(11, phase, "", v1.ContainerState{})
+		}
+		if got := Compare(c, u.Trace, w.Trace); hasClass(got, classNeverAgain) != decided || len(got) == 0 {
+			t.Errorf("restart policy %s: %q", policy, classes(got))
+		}
+	}
 }

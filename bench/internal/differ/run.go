@@ -271,7 +271,7 @@ func (t *Trace) countEvents() {
 		k := eventKey(v)
 		n := t.Events[k]
 		if n.Count == 0 {
-			n.Message = v.Message
+			n.Message, n.First = v.Message, v.FirstTimestamp.Time
 		}
 		n.Count += int(max(v.Count, 1))
 		t.Events[k] = n

@@ -12,8 +12,8 @@ import (
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
-	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
-	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
+	u, _ := apart(d.lasting(d.upstream, upstream), values(wherry))
+	w, _ := apart(d.lasting(d.wherry, wherry), values(upstream))
 	for _, v := range d.flaps(upstream, wherry) {
 		d.add(aspect+": only Wherry goes for a moment to "+d.generals([]string{v})[0], about, d.timed(upstream), d.timed(wherry))
 	}
@@ -116,10 +116,10 @@ const sends = 300 * time.Millisecond
 
 // lasting returns the values that the API had for a while. A value that began shortly before the deletion is left out, because
 // the other agent may be a little later and not reach it. The last values are compared separately.
-func (t *Trace) lasting(spans []span) (out []string) {
+func (d *differ) lasting(t *Trace, spans []span) (out []string) {
 	for _, s := range spans {
 		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)
-		if s.lasts >= settled+sends && !soon {
+		if s.lasts >= settled+sends && !soon && d.early(t, s.since) {
 			out = append(out, s.value)
 		}
 	}

@@ -51,17 +51,52 @@ func (l *delay) class() string {
 	return "time of " + what + ": " + who
 }
 
+// from returns when the wait for the late start began: when the instance before it had ended on one side.
+func (l *delay) from() time.Duration {
+	from := min(l.upstream, l.wherry)
+	if !l.start || l.attempt%lifeAttempts == 0 {
+		return from
+	}
+	for _, t := range []*Trace{l.d.upstream, l.d.wherry} {
+		before := t.instances(l.name)[l.attempt-1]
+		if before == nil {
+			continue
+		}
+		over := before.began
+		if p := l.d.c.play(l.name, (l.attempt-1)%lifeAttempts); p.Exits {
+			over = over.Add(p.Runs)
+		}
+		if !before.stopped.IsZero() && (before.stopped.Before(over) || over.Equal(before.began)) {
+			over = before.stopped
+		}
+		from = min(from, over.Sub(t.Created))
+	}
+	return from
+}
+
 func (d *differ) hasPostStart() bool {
 	return slices.ContainsFunc(slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers), func(x v1.Container) bool {
 		return x.Lifecycle != nil && x.Lifecycle.PostStart != nil
 	})
 }
 
-// definitionChanged reports whether the container's image or resources were changed before either side started it.
+// definitionChanged reports whether the container's image or resources were changed after a side had first started it, and before
+// either side started it this time.
 func (l *delay) definitionChanged() bool {
+	first := min(l.d.upstream.firstStart(l.name), l.d.wherry.firstStart(l.name))
 	return slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
-		return (a.Do == SetImage || a.Do == Resize) && a.Container == l.name && a.At < min(l.upstream, l.wherry)
+		return (a.Do == SetImage || a.Do == Resize) && a.Container == l.name && a.At >= first && a.At < min(l.upstream, l.wherry)
 	})
+}
+
+// firstStart returns when a container was first started; never: it was not.
+func (t *Trace) firstStart(name string) time.Duration {
+	for _, c := range t.Calls {
+		if c.Verb == "StartContainer" && c.Container == name {
+			return c.At.Sub(t.Created)
+		}
+	}
+	return never
 }
 
 // byDecision reports whether an instance follows a start that is late by decision.
@@ -86,7 +121,7 @@ func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	return l
 }
 
-// waitsByDecision reports whether that side did not make the start because the pod's end came while the side waited by decision.
+// waitsByDecision reports whether that side did not make the start because the end of the pod's life came while the side waited by decision.
 func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
 	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false
@@ -104,7 +139,7 @@ func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool 
 	if before.stopped.After(over) {
 		over = before.stopped
 	}
-	return d.ends(waiting).Sub(over) < backOff<<min(max(n, 2)-2, 4)+2*late
+	return d.lifeEnds(waiting, over).Sub(over) < backOff<<min(max(n, 2)-2, 4)+2*late
 }
 
 // backOff is the delay of a container's second restart.
@@ -112,7 +147,7 @@ const backOff = 10 * time.Second
 
 // times finds the first start or stop that one side makes late, because everything after it is late too.
 func (d *differ) times() *delay {
-	upstream, wherry := d.upstream.times(), d.wherry.times()
+	upstream, wherry := d.timesSoFar(d.upstream), d.timesSoFar(d.wherry)
 	var first *delay
 	for _, k := range slices.Sorted(maps.Keys(upstream)) {
 		u := upstream[k]
@@ -179,11 +214,16 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 // atTheEnd reports whether an instance began so shortly before the pod's end that the other agent may not have started it,
 // because it was a little later.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
+	return in.began.After(d.lifeEnds(t, in.began).Add(-d.patience(t, name, attempt)))
+}
+
+// patience returns how much later the other side may start an instance than this side.
+func (d *differ) patience(t *Trace, name string, attempt uint32) time.Duration {
 	slow := late
 	if t == d.wherry && attempt%lifeAttempts > 0 {
 		slow += d.draw(t, name, attempt)/2 + d.lag(name, attempt-1)
 	}
-	return in.began.After(d.ends(t).Add(-slow))
+	return slow
 }
 
 // end describes how an instance ended.

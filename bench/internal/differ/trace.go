@@ -32,7 +32,8 @@ type Down struct{ From, To time.Time }
 // Event is the events about a pod that have one key.
 type Event struct {
 	Count   int
-	Message string // the message of the first one
+	Message string    // the message of the first one
+	First   time.Time `json:",omitzero"` // when the first one happened, in whole seconds; zero: unknown
 }
 
 // Seen is a version of the pod in the API.
@@ -59,24 +60,22 @@ func (t *Trace) starts() (out []string) {
 	return out
 }
 
-// sandboxes returns one element for each sandbox that was created.
-func (t *Trace) sandboxes() []string {
-	n := 0
+// sandboxes returns how many sandboxes were created.
+func (t *Trace) sandboxes() (n int) {
 	for _, c := range t.Calls {
 		if c.Verb == "RunPodSandbox" && !c.Failed {
 			n++
 		}
 	}
-	return []string{fmt.Sprint(n)}
+	return n
 }
 
-// instance contains the requests for one instance of a container, each once: created, started, hooks, stops with their timeouts,
-// and which of its probes ran.
+// instance contains the requests for one instance of a container, each once: created, started, hooks, stops with their timeouts.
 type instance struct {
 	calls   []string
-	began   time.Time // when it was started, or else created
-	stopped time.Time // when it was first asked to end
-	probes  []string
+	at      []time.Time // when each of calls was first made
+	began   time.Time   // when it was started, or else created
+	stopped time.Time   // when it was first asked to end
 }
 
 // instances returns the instances of a container by attempt.
@@ -91,30 +90,28 @@ func (t *Trace) instances(container string) map[uint32]*instance {
 			in = &instance{began: c.At}
 			all[c.Attempt] = in
 		}
-		add := func(list *[]string, what string) {
-			if !slices.Contains(*list, what) {
-				*list = append(*list, what)
+		add := func(what string) {
+			if !slices.Contains(in.calls, what) {
+				in.calls, in.at = append(in.calls, what), append(in.at, c.At)
 			}
 		}
 		switch c.Verb {
 		case "CreateContainer":
-			add(&in.calls, "create")
+			add("create")
 		case "StartContainer":
-			add(&in.calls, "start")
+			add("start")
 			in.began = c.At
 		case "StopContainer":
-			add(&in.calls, fmt.Sprintf("stop(%d)", c.Timeout))
+			add(fmt.Sprintf("stop(%d)", c.Timeout))
 			in.stop(c.At)
 		case "UpdateContainerResources":
-			add(&in.calls, "resize")
+			add("resize")
 		case "ExecSync":
 			if c.Command == "postStart" || c.Command == "preStop" {
-				add(&in.calls, c.Command)
+				add(c.Command)
 				if c.Command == "preStop" {
 					in.stop(c.At)
 				}
-			} else {
-				add(&in.probes, c.Command)
 			}
 		}
 	}

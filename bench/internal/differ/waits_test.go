@@ -112,6 +112,26 @@ func TestAnEndThatIsShownTwice(t *testing.T) {
 	}
 }
 
+// Upstream's kubelet says that nobody knows the container's end, and shows the end that it had told as the last state. Another end
+// there is a difference.
+func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
+	const class = "last status of main, lastState: upstream has the end there whose place ContainerStatusUnknown took"
+	for told, found := range map[int32]string{137: class, 3: `last status of main, lastState: upstream "terminated Error 3", Wherry "none"`} {
+		u, w := newLife(), newLife()
+		u.ended(8, 137, 3)
+		u.ended(9, 137, told)
+		w.ended(9, 137, 0)
+		u.Statuses[1].Pod.Status.ContainerStatuses[0].State.Terminated.Reason = unknownEnd
+		w.Statuses[0].Pod.Status.ContainerStatuses[0].LastTerminationState = v1.ContainerState{}
+		if got := Compare(oneContainer(), u.Trace, w.Trace); !hasClass(got, found) {
+			t.Errorf("an end with %d: %q, want %q", told, classes(got), found)
+		}
+	}
+	if !Decided(class) {
+		t.Error("the class is not decided")
+	}
+}
+
 // These are no differences: the host IDs that an agent chooses, the name of a token's volume, and the order of the resolver's
 // options. A missing host ID or another option is a difference.
 func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
@@ -194,5 +214,21 @@ func TestABackOffBesideAnotherDifference(t *testing.T) {
 		w.Statuses[1].Pod.Status.ContainerStatuses[0].State.Waiting.Reason = "CrashLoopBackOff"
 		w.states(15, map[string]bool{"main-0": true})
 		want(t, Shown(Compare(c, u.Trace, w.Trace)), shown...)
+	}
+}
+
+// Upstream's kubelet may tell of a resize with the size from before it. Another size is a difference.
+func TestTheSizeInTheEventOfAResize(t *testing.T) {
+	for size, decided := range map[string]bool{"1m": true, "3m": false} {
+		c := oneContainer()
+		c.Spec.Containers[0].Resources.Requests = cpu("1m")
+		c.Acts = []Act{{At: 10 * time.Second, Do: Resize, Container: "main-0", Value: "2m"}}
+		u, w := newLife(), newLife()
+		for l, size := range map[*life]string{&u: size, &w: "2m"} {
+			l.Events["Normal ResizeCompleted "] = Event{Count: 1, Message: `Pod resize completed: {"containers":[{"resources":{"requests":{"cpu":"` + size + `"}}}]}`}
+		}
+		if got := Compare(c, u.Trace, w.Trace); hasClass(got, classOldSize) != decided || len(got) != 1 {
+			t.Errorf("the size %s: %q", size, classes(got))
+		}
 	}
 }

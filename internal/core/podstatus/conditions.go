@@ -89,9 +89,21 @@ func (d *derivation) wasInitialized() bool {
 	}
 	if old := find(d.Old.InitContainerStatuses, spec.Name); old != nil {
 		last := old.State.Terminated
-		return last != nil && last.ExitCode == 0
+		return last != nil && last.ExitCode == 0 && !d.endedInTheEnd(spec.Name, old)
 	}
 	return false
+}
+
+// endedInTheEnd reports whether a container ended after its pod's end had begun: then it was told to end, and has not completed.
+func (d *derivation) endedInTheEnd(name string, old *v1.ContainerStatus) bool {
+	began := d.Memory.StopBegan
+	if began.IsZero() {
+		return false
+	}
+	if inst := d.Observed.Newest(name); inst != nil && d.id(inst) == old.ContainerID {
+		return !inst.FinishedAt.Before(began)
+	}
+	return !old.State.Terminated.FinishedAt.Time.Before(began)
 }
 
 // sidecarWasUp reports whether a sidecar runs and has started, or had done so when its pod began to end.

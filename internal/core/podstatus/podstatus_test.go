@@ -312,6 +312,20 @@ func unstarted(ended decide.Plan, deleted func(*fixture)) map[string]*fixture {
 			ran(f)
 			f.exited("side", 0, 143)
 		}).plan(ended),
+		"deleted while its last init container runs, which ends with 0": newFixture(always, app).init(sidecar("side"), container("one")).sandbox("10.0.0.5").running("side", 0).running("one", 0).then(func(f *fixture) {
+			deleted(f)
+			ran(f)
+			f.running("side", 0).exited("one", 0, 0)
+		}).then(func(f *fixture) {
+			ran(f)
+			f.exited("side", 0, 143).exited("one", 0, 0)
+		}).plan(ended),
+		"deleted after its last init container has ended with 0": newFixture(always, app).init(sidecar("side"), container("one")).sandbox("10.0.0.5").running("side", 0).exited("one", 0, 0).then(func(f *fixture) {
+			deleted(f)
+			ran(f)
+			f.exited("side", 0, 143).exited("one", 0, 0)
+			f.Memory.StopBegan = at(21)
+		}).plan(ended),
 		"deleted while its sidecar waits to be started again": newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5").running("side", 0).memory("app", pull("app")).then(func(f *fixture) {
 			ran(f)
 			f.exited("side", 0, 1)

@@ -1,0 +1,93 @@
+package differ
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// crossedCase is a case in which an exit in second 31 and an act in second 31 cross.
+func crossedCase() *Case {
+	c := twoContainers()
+	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 30 * time.Second}}}
+	c.Acts = []Act{{At: 31 * time.Second, Do: Debug, Container: "debug"}}
+	return c
+}
+
+// crossedLife is its life.
+func crossedLife() life {
+	l := newLife()
+	l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
+	l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+	l.ready(1, v1.ConditionTrue, "")
+	return l
+}
+
+// A fault before the crossing is found in spite of it, a fault after it is excused.
+func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
+	for name, try := range map[string]struct {
+		fault func(l life, second float64)
+		class string
+	}{
+		"a stop": {func(l life, second float64) {
+			l.call(second, Call{Verb: "StopContainer", Container: "main-1", Timeout: 8})
+		}, `calls of main: only Wherry has ["stop(8)"]`},
+		"an instance": {func(l life, second float64) {
+			l.call(second, Call{Verb: "CreateContainer", Container: "debug"})
+		}, "calls of ephemeral: only Wherry has an instance"},
+		"a condition": {func(l life, second float64) { l.ready(second, v1.ConditionFalse, "ContainersNotReady") }, `condition Ready: only Wherry has ["False ContainersNotReady"]`},
+		"an event": {func(l life, second float64) {
+			l.Events["Normal Killing spec.containers{main-0}"] = Event{Count: 1, Message: "Stopping container main-0", First: l.at(second)}
+		}, "event Normal Killing spec.containers{main}: upstream none, Wherry one"},
+		"a sandbox": {func(l life, second float64) { l.call(second, Call{Verb: "RunPodSandbox", Attempt: 1}) },
+			`sandboxes: only upstream has ["1"], only Wherry has ["2"]`},
+	} {
+		for second, found := range map[float64]bool{15: true, 27: false, 33: false} {
+			u, w := crossedLife(), crossedLife()
+			try.fault(w, second)
+			v := Judge(crossedCase(), u.Trace, w.Trace)
+			if v.Crossing == nil || v.Crossing.At != 31*time.Second {
+				t.Fatalf("the crossing is %+v, want one in second 31", v.Crossing)
+			}
+			if !hasClass(v.Found, try.class) {
+				t.Errorf("%s in second %g: the whole comparison finds %q", name, second, classes(v.Found))
+			}
+			v.Settle()
+			if found {
+				want(t, v.Found, try.class)
+			} else {
+				want(t, v.Found)
+			}
+		}
+	}
+}
+
+// What one side does before the crossing and the other one after it is only late.
+func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
+	u, w := crossedLife(), crossedLife()
+	for l, second := range map[*life]float64{&u: 24, &w: 32} {
+		l.call(second, Call{Verb: "StopContainer", Container: "main-1", Timeout: 8})
+		l.ready(second, v1.ConditionFalse, "ContainersNotReady")
+		l.ready(second+3, v1.ConditionTrue, "")
+	}
+	v := Judge(crossedCase(), u.Trace, w.Trace)
+	v.Settle()
+	want(t, v.Found, "time of StopContainer of main#0: Wherry is later")
+	u, w = crossedLife(), crossedLife()
+	for l, second := range map[*life]float64{&u: 27, &w: 33} {
+		l.call(second, Call{Verb: "StopContainer", Container: "main-1", Timeout: 8})
+	}
+	v = Judge(crossedCase(), u.Trace, w.Trace)
+	v.Settle()
+	want(t, v.Found)
+}
+
+// Nothing excuses what is left in the runtime, nor a pod that stays in the API.
+func TestACrossingExcusesNothingThatIsLeft(t *testing.T) {
+	u, w := crossedLife(), crossedLife()
+	w.Left, w.Gone = []string{"sandbox 0"}, false
+	v := Judge(crossedCase(), u.Trace, w.Trace)
+	v.Settle()
+	want(t, v.Found, `left: only Wherry has ["sandbox 0"]`, `gone: only upstream has ["true"], only Wherry has ["false"]`)
+}
