@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newKubelet(), newCRI(), newVersion(), newMan())
+	root.AddCommand(newKubelet(), newFleet(), newCRI(), newVersion(), newMan())
 	root.AddCommand(newPodCommands()...)
 	root.AddCommand(newTools()...)
 	return root

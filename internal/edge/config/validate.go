@@ -117,7 +117,7 @@ func (c *checker) checkNames(cfg *Config) {
 		c.bad("--bootstrap-kubeconfig", cfg.BootstrapKubeconfig, "also give --kubeconfig: the file to write when the node has its certificate")
 	}
 	for i, taint := range c.kc.RegisterWithTaints {
-		if err := checkTaint(taint); err != nil {
+		if err := CheckTaint(taint); err != nil {
 			c.bad(fmt.Sprintf("registerWithTaints[%d]", i), taint.Key, "%v", err)
 		}
 		if taint.TimeAdded != nil {

@@ -58,10 +58,11 @@ func parseTaint(s string) (v1.Taint, error) {
 	}
 	key, value, _ := strings.Cut(head, "=")
 	taint := v1.Taint{Key: strings.TrimSpace(key), Value: strings.TrimSpace(value), Effect: v1.TaintEffect(strings.TrimSpace(effect))}
-	return taint, checkTaint(taint)
+	return taint, CheckTaint(taint)
 }
 
-func checkTaint(t v1.Taint) error {
+// CheckTaint returns why a taint is not valid.
+func CheckTaint(t v1.Taint) error {
 	if errs := validation.IsQualifiedName(t.Key); len(errs) > 0 {
 		return fmt.Errorf("taint key %q: %s", t.Key, strings.Join(errs, "; "))
 	}

@@ -1,0 +1,136 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// deletions is how many objects are deleted at the same time.
+const deletions = 16
+
+// Removed says what Clean has removed.
+type Removed struct{ Nodes, Pods int }
+
+// Clean removes what a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet created. name
+// is the fleet's name; "": all fleets. The fleet must not run. It goes on after an error, and joins all errors.
+func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
+	api, err := newClient(client, nil)
+	if err != nil {
+		return Removed{}, err
+	}
+	return clean(ctx, api, selectorOf(name), nil)
+}
+
+func selectorOf(name string) string {
+	if name == "" {
+		return LabelFleet
+	}
+	return LabelFleet + "=" + name
+}
+
+// clean removes the Nodes of a selector, and what belongs to them. only, if it is not nil, limits that to Nodes of these names; pods that
+// the fleet created elsewhere then stay.
+func clean(ctx context.Context, api *kubeclient.Client, selector string, only map[string]bool) (Removed, error) {
+	var (
+		mu   sync.Mutex
+		errs []error
+		done Removed
+	)
+	try := func(count *int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			*count++
+		case !apierrors.IsNotFound(err):
+			errs = append(errs, err)
+		}
+	}
+	nodes := map[string]bool{}
+	var names []string
+	err := eachPage(func(opts metav1.ListOptions) (string, error) {
+		opts.LabelSelector = selector
+		list, err := api.Nodes().List(ctx, opts)
+		if err != nil {
+			return "", fmt.Errorf("list the nodes of the fleet: %w", err)
+		}
+		for i := range list.Items {
+			if n := list.Items[i].Name; only == nil || only[n] {
+				names, nodes[n] = append(names, n), true
+			}
+		}
+		return list.Continue, nil
+	})
+	if err != nil {
+		return done, err
+	}
+	leases := 0
+	limited(names, deletions, func(name string) {
+		try(&done.Nodes, api.Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
+		try(&leases, api.Leases(v1.NamespaceNodeLease).Delete(ctx, name, metav1.DeleteOptions{}))
+	})
+	pods, err := podsOf(ctx, api, selector, nodes, only == nil)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	now := int64(0) // nothing runs on these nodes any more
+	limited(pods, deletions, func(p podName) {
+		opts := metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(p.uid)}
+		try(&done.Pods, api.Pods(p.namespace).Delete(ctx, p.name, opts))
+	})
+	return done, errors.Join(errs...)
+}
+
+// podName names a pod.
+type podName struct{ namespace, name, uid string }
+
+// podsOf returns the pods on the nodes and, with created, those that the fleet created.
+func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes map[string]bool, created bool) (pods []podName, err error) {
+	take := func(which metav1.ListOptions, belongs func(*v1.Pod) bool) error {
+		return eachPage(func(opts metav1.ListOptions) (string, error) {
+			opts.LabelSelector, opts.FieldSelector = which.LabelSelector, which.FieldSelector
+			list, err := api.Pods(metav1.NamespaceAll).List(ctx, opts)
+			if err != nil {
+				return "", fmt.Errorf("list the pods of the fleet: %w", err)
+			}
+			for i := range list.Items {
+				if p := &list.Items[i]; belongs(p) {
+					pods = append(pods, podName{p.Namespace, p.Name, string(p.UID)})
+				}
+			}
+			return list.Continue, nil
+		})
+	}
+	if len(nodes) > 0 {
+		err = take(metav1.ListOptions{FieldSelector: bound}, func(p *v1.Pod) bool { return nodes[p.Spec.NodeName] })
+	}
+	if created {
+		err = errors.Join(err, take(metav1.ListOptions{LabelSelector: selector}, func(p *v1.Pod) bool { return !nodes[p.Spec.NodeName] }))
+	}
+	return pods, err
+}
+
+// maxPages bounds the pages of one list.
+const maxPages = 2000
+
+// eachPage calls list for each page of a list. list returns where the next page begins.
+func eachPage(list func(metav1.ListOptions) (next string, err error)) error {
+	opts := metav1.ListOptions{Limit: kubeclient.PageSize}
+	for range maxPages {
+		next, err := list(opts)
+		if err != nil || next == "" {
+			return err
+		}
+		opts.Continue = next
+	}
+	return fmt.Errorf("a list has more than %d pages", maxPages)
+}

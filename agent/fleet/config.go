@@ -1,0 +1,114 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/config"
+)
+
+const userAgent = "wherry-fleet/" + config.WherryVersion + " (kubelet " + config.KubernetesVersion + ")"
+
+// Identity says as whom the nodes act at the API server.
+type Identity string
+
+// The identities.
+const (
+	// Impersonate: each node acts as system:node:NAME, so that the Node authorizer and NodeRestriction check its requests as those of a real
+	// node. The user of Config.Client needs the right to impersonate users and groups.
+	Impersonate Identity = "impersonate"
+	// Shared: all nodes act as the user of Config.Client. Nothing checks that a node touches only what is its own.
+	Shared Identity = "shared"
+)
+
+// Config configures a fleet.
+type Config struct {
+	// Name is the fleet's name; "fleet" when empty. It is part of the nodes' names, and the label of what the fleet creates.
+	Name string
+	// Groups are the nodes; at least one.
+	Groups []Group
+	// Client configures the access to the API server. Required. Its rate limit is not used: each node has the limit of its
+	// KubeletConfiguration.
+	Client *rest.Config
+	// Identity is Impersonate when empty.
+	Identity Identity
+	// Taint gives all nodes the taint wherry.dev/simulated=true:NoSchedule, so that pods of a real cluster do not come to them.
+	Taint bool
+	// Keep leaves Nodes and pods in the cluster when Run ends.
+	Keep bool
+	// Seed is the seed of all random values in the runtimes.
+	Seed uint64
+	// Log gets what the fleet does, NodeLog what its agents do. Nil: nothing is logged.
+	Log, NodeLog *slog.Logger
+}
+
+// check sets the defaults, and reports what is wrong.
+func (c *Config) check() error {
+	if c.Name == "" {
+		c.Name = "fleet"
+	}
+	if c.Identity == "" {
+		c.Identity = Impersonate
+	}
+	if c.Log == nil {
+		c.Log = discard()
+	}
+	if c.NodeLog == nil {
+		c.NodeLog = discard()
+	}
+	if err := checkName(c.Name); err != nil {
+		return fmt.Errorf("fleet: Config.Name: %q: %w", c.Name, err)
+	}
+	switch {
+	case c.Client == nil:
+		return errors.New("fleet: Config.Client is required")
+	case len(c.Groups) == 0:
+		return errors.New("fleet: Config.Groups is empty")
+	case c.Identity != Impersonate && c.Identity != Shared:
+		return fmt.Errorf("fleet: Config.Identity: %q: use %s or %s", c.Identity, Impersonate, Shared)
+	}
+	c.Groups = slices.Clone(c.Groups)
+	var errs []error
+	err := checkGroups(c.Groups, func(i int, field, text string) {
+		errs = append(errs, fmt.Errorf("fleet: Config.Groups[%d].%s: %s", i, field, text))
+	})
+	for i := range c.Groups {
+		c.Groups[i].setDefaults()
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// names returns the names of all nodes, and an error for the first that two of them have.
+func (c *Config) names() (map[string]bool, error) {
+	names := map[string]bool{}
+	for i := range c.Groups {
+		g := &c.Groups[i]
+		for index := 1; index <= g.Count; index++ {
+			name := g.nodeName(c.Name, index)
+			if names[name] {
+				return nil, fmt.Errorf("fleet: two nodes have the name %q: change nodeName of group %s", name, g.Name)
+			}
+			names[name] = true
+		}
+	}
+	return names, nil
+}
+
+// newClient returns a client without a rate limit. wrap, if it is not nil, changes its configuration.
+func newClient(cfg *rest.Config, wrap func(*rest.Config)) (*kubeclient.Client, error) {
+	own := rest.CopyConfig(cfg)
+	own.QPS, own.Burst, own.RateLimiter, own.UserAgent = -1, -1, nil, userAgent
+	if wrap != nil {
+		wrap(own)
+	}
+	c, err := kubeclient.New(own)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
+	}
+	return c, nil
+}

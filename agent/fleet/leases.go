@@ -1,0 +1,203 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/edge/heartbeat"
+)
+
+const (
+	// mostRenewals bounds the requests of a wheel at the same time.
+	mostRenewals = 64
+	// lagWindow is how many of the newest renewals count for the lateness of leases.
+	lagWindow = 512
+	// retryLease is the wait after a failed renewal.
+	retryLease = time.Second
+	// renewFraction is the interval of renewals as a part of the lease's duration, as in an agent that renews its own.
+	renewFraction = 0.25
+)
+
+// errNoNode means that the Node does not exist yet, and with it the owner of a new lease.
+var errNoNode = errors.New("the Node does not exist yet")
+
+// wheel renews the leases of all nodes of a fleet. It has one timer, and a goroutine only for each request. Methods may be called
+// concurrently.
+type wheel struct {
+	api heartbeat.LeaseAPI // its requests take the way of the node in their context
+	log *slog.Logger
+
+	mu     sync.Mutex
+	ctx    context.Context // of all requests; nil: the wheel does not turn yet
+	timer  *time.Timer
+	due    due.Heap[*kept]
+	flying int
+	group  sync.WaitGroup
+	lags   []time.Duration // of the newest renewals
+	next   int             // where lags is written next, once it is full
+	failed int
+}
+
+// kept is one lease.
+type kept struct {
+	due.Place
+	lease heartbeat.Lease
+	link  *link
+	every time.Duration
+	// owed is when the renewal was due first. A failure does not change it.
+	owed time.Time
+	done bool
+}
+
+// run renews leases until ctx ends, and returns when no request is under way.
+func (w *wheel) run(ctx context.Context) {
+	w.mu.Lock()
+	w.ctx = ctx
+	w.turn()
+	w.mu.Unlock()
+	<-ctx.Done()
+	w.mu.Lock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Unlock()
+	w.group.Wait()
+}
+
+// of returns the Leases of one node, for agent.Deps.
+func (w *wheel) of(l *link, duration time.Duration) agent.Leases { return leasesOf{w, l, duration} }
+
+type leasesOf struct {
+	wheel    *wheel
+	link     *link
+	duration time.Duration
+}
+
+// Keep renews the lease of a node from now on.
+func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
+	w := o.wheel
+	k := &kept{link: o.link, every: time.Duration(float64(o.duration) * renewFraction)}
+	k.lease = heartbeat.Lease{API: w.api, Node: node, Duration: o.duration, Timeout: k.every, Owner: func(context.Context) (types.UID, error) {
+		if u := uid(); u != "" {
+			return u, nil
+		}
+		return "", errNoNode
+	}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k.owed = time.Now()
+	w.due.Put(k, k.owed)
+	w.turn()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		k.done = true
+		w.due.Remove(k)
+	}
+}
+
+// turn begins the renewals that are due, and sets the timer to the next. The caller holds the lock.
+func (w *wheel) turn() {
+	if w.ctx == nil || w.ctx.Err() != nil {
+		return
+	}
+	for w.flying < mostRenewals {
+		k, ok := w.due.First()
+		if !ok {
+			return
+		}
+		wait := time.Until(k.At())
+		if wait > 0 {
+			if w.timer == nil {
+				w.timer = time.AfterFunc(wait, w.fire)
+			} else {
+				w.timer.Reset(wait)
+			}
+			return
+		}
+		w.due.Pop()
+		w.flying++
+		w.group.Go(func() { w.renew(k) })
+	}
+}
+
+func (w *wheel) fire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turn()
+}
+
+// renew renews one lease. A partitioned node takes no place: its request would only hang.
+func (w *wheel) renew(k *kept) {
+	err := errPartition
+	if !k.link.partitioned() {
+		ctx, cancel := context.WithTimeout(through(w.ctx, k.link), k.every)
+		err = k.lease.Renew(ctx)
+		cancel()
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flying--
+	next := now.Add(retryLease)
+	switch {
+	case err == nil:
+		w.note(now.Sub(k.owed))
+		// Jitter spreads the renewals of nodes that joined together.
+		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
+		k.owed = next
+	case errors.Is(err, errNoNode), k.link.partitioned():
+		k.owed = next // nothing of this fleet delays the lease
+	case w.ctx.Err() == nil:
+		w.failed++
+		w.log.Debug("a lease was not renewed; trying again", "node", k.lease.Node, "err", err)
+	}
+	if !k.done {
+		w.due.Put(k, next)
+	}
+	w.turn()
+}
+
+// note keeps how late a renewal was. The caller holds the lock.
+func (w *wheel) note(lag time.Duration) {
+	if len(w.lags) < lagWindow {
+		w.lags = append(w.lags, lag)
+		return
+	}
+	w.lags[w.next] = lag
+	w.next = (w.next + 1) % lagWindow
+}
+
+// Lateness is how late leases are renewed, from the moment when a renewal is due to the answer of the API server.
+type Lateness struct {
+	P50 time.Duration `json:"p50"`
+	P99 time.Duration `json:"p99"`
+	// Overdue is how long the most overdue renewal waits now.
+	Overdue time.Duration `json:"overdue"`
+	// Failed is how many renewals have failed since the start, those of partitioned nodes not counted.
+	Failed int `json:"failed"`
+}
+
+// lateness returns how late the newest renewals were.
+func (w *wheel) lateness() Lateness {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := Lateness{Failed: w.failed}
+	if k, ok := w.due.First(); ok && w.ctx != nil {
+		l.Overdue = max(0, time.Since(k.owed))
+	}
+	if n := len(w.lags); n > 0 {
+		sorted := slices.Sorted(slices.Values(w.lags))
+		l.P50, l.P99 = sorted[n/2], sorted[n*99/100]
+	}
+	return l
+}

@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// restartWait is the wait before an agent that failed is started again.
+const restartWait = 5 * time.Second
+
+// node is one node of a fleet. The machine and its containers live as long as the node; its agent may end and begin again.
+type node struct {
+	fleet *Fleet
+	group *Group
+	index int
+	name  string
+	link  *link
+	// end ends the node; ended is closed when nothing of it runs any more.
+	end   context.CancelFunc
+	ended chan struct{}
+
+	// The fleet's lock guards the following.
+	began  time.Time // when the node began to join
+	joined bool      // the Node has been Ready once
+	ready  bool      // what the API server says
+	leaves bool      // the node is being removed
+	down   bool      // its agent does not run: a crash
+	err    error     // why its agent failed last; nil while it runs
+	wake   chan struct{}
+	stop   context.CancelFunc // ends the agent that runs; nil: none runs
+	faults []func()           // end the faults of the runtime
+	sim    *simulated.Node
+}
+
+// run runs the node's agents until ctx ends. After a crash it waits for the node's return.
+func (n *node) run(ctx context.Context) {
+	defer close(n.ended)
+	for ctx.Err() == nil {
+		run, cancel := context.WithCancel(ctx)
+		if !n.starts(cancel) {
+			cancel()
+			select {
+			case <-n.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		err := n.runAgent(run)
+		cancel()
+		if n.stopped(err) && !pause(ctx, restartWait) {
+			return
+		}
+	}
+}
+
+// starts reports whether an agent may run now, and keeps how it is ended.
+func (n *node) starts(stop context.CancelFunc) bool {
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	if n.down {
+		return false
+	}
+	n.stop, n.err = stop, nil
+	return true
+}
+
+// stopped notes that the agent has ended. It reports whether the agent failed, and is to be started again after a wait.
+func (n *node) stopped(err error) (failed bool) {
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	n.stop, n.err = nil, err
+	if err != nil {
+		n.fleet.cfg.Log.Error("a node of the fleet failed; starting its agent again", "node", n.name, "err", err)
+	}
+	return err != nil
+}
+
+// runAgent runs one agent of the node until ctx ends.
+func (n *node) runAgent(ctx context.Context) error {
+	a, err := n.agent()
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// agent returns a new agent on the node's machine.
+func (n *node) agent() (*agent.Agent, error) {
+	f, g := n.fleet, n.group
+	k := *g.Kubelet.DeepCopy()
+	off, none := false, int32(0)
+	k.EnableServer, k.HealthzPort = &off, &none
+	k.ProviderID = g.providerID(f.cfg.Name, n.name, n.index)
+	k.RegisterWithTaints = append([]v1.Taint{}, g.Taints...)
+	if f.cfg.Taint {
+		k.RegisterWithTaints = append(k.RegisterWithTaints, v1.Taint{Key: TaintSimulated, Value: "true", Effect: v1.TaintEffectNoSchedule})
+	}
+	deps := n.sim.Deps()
+	deps.Client = f.clientOf(n.link, &k)
+	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
+	deps.Log = f.cfg.NodeLog
+	return agent.New(agent.Config{
+		NodeName: n.name, Kubelet: k, NodeLabels: g.labels(f.cfg.Name, n.index),
+	}, deps)
+}
+
+// clientOf returns the configuration of a node's client. All nodes have the same transport below their links.
+func (f *Fleet) clientOf(l *link, k *kubelet.KubeletConfiguration) *rest.Config {
+	c := &rest.Config{Host: f.host, Transport: l, UserAgent: userAgent}
+	c.ContentType = "application/vnd.kubernetes.protobuf"
+	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	c.QPS, c.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
+	return c
+}
+
+// machine returns the simulated machine of a node.
+func (n *node) machine() *simulated.Node {
+	g := n.group
+	return simulated.New(simulated.Config{
+		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Keep: true, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
+		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers,
+	})
+}
+
+// pause waits for d; false: ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// limited calls f for each item, at most limit at a time, and waits for all.
+func limited[T any](items []T, limit int, f func(T)) {
+	var group sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for _, item := range items {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			f(item)
+		})
+	}
+	group.Wait()
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,52 @@
+package fleet
+
+import "time"
+
+const (
+	paceFirst = 8   // joins at once at the beginning
+	paceLeast = 2   // joins at once, however slow they are
+	paceMost  = 256 // joins at once, however fast they are
+	// paceSlack is by how much a join may be slower than the fastest before there are fewer at once, beside the factor 3.
+	paceSlack = 500 * time.Millisecond
+	// paceLate is how late the leases may be renewed while nodes join.
+	paceLate = 2 * time.Second
+)
+
+// pace decides how many nodes may join at the same time. It grows the number while joins do not get slower, and halves it at most once for
+// each generation of joins when they do. It has no clock. One goroutine at a time may use it.
+type pace struct {
+	window  float64
+	fastest time.Duration // 0: no node has joined yet
+	full    bool          // a join was slow, so the number grows slowly now
+	rest    int           // how many more ends of joins change nothing, because they began before the last cut
+}
+
+func newPace() *pace { return &pace{window: paceFirst} }
+
+// allows reports whether one more node may begin, beside joining others. late is how late the leases of the fleet are renewed.
+func (p *pace) allows(joining int, late time.Duration) bool {
+	if late > paceLate {
+		return joining == 0 && late < 5*paceLate
+	}
+	return joining < int(p.window)
+}
+
+// ended notes the duration of a join.
+func (p *pace) ended(took time.Duration) {
+	if p.fastest == 0 || took < p.fastest {
+		p.fastest = took
+	}
+	if p.rest > 0 {
+		p.rest--
+		return
+	}
+	switch {
+	case took > 3*p.fastest+paceSlack:
+		p.window, p.full = max(paceLeast, p.window/2), true
+		p.rest = int(p.window)
+	case p.full:
+		p.window = min(paceMost, p.window+1/p.window)
+	default:
+		p.window = min(paceMost, p.window+1)
+	}
+}

@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// creations is how many pods are created at the same time.
+const creations = 16
+
+// accountWait bounds the wait for the service account of a namespace, which a controller creates after the namespace.
+const accountWait = 30 * time.Second
+
+// CreatePods creates count pods that only the fleet's nodes can run, and leaves the choice of the nodes to the scheduler. The pods are named
+// FLEET-pod-N and have the labels app=FLEET and wherry.dev/fleet, and one container that runs until it is stopped. The namespace must exist. Pods
+// that exist already are counted as created. Run removes them at its end.
+func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) error {
+	if count < 0 {
+		return fmt.Errorf("create %d pods: use 0 or more", count)
+	}
+	if err := f.awaitAccount(ctx, namespace); err != nil {
+		return err
+	}
+	var (
+		mu   sync.Mutex
+		errs []error
+	)
+	failed := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(errs) > 0
+	}
+	numbers := make([]int, count)
+	for i := range numbers {
+		numbers[i] = i + 1
+	}
+	limited(numbers, creations, func(i int) {
+		if failed() || ctx.Err() != nil {
+			return
+		}
+		_, err := f.api.Pods(namespace).Create(ctx, f.pod(namespace, i), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Errorf("create pod %d of %d: %w", i, count, err))
+		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(errs...)
+}
+
+// awaitAccount waits until pods of the namespace can have a service account.
+func (f *Fleet) awaitAccount(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, accountWait)
+	defer cancel()
+	for {
+		_, err := f.api.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) || !pause(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("find the service account default of namespace %s: %w", namespace, err)
+		}
+	}
+}
+
+func (f *Fleet) pod(namespace string, i int) *v1.Pod {
+	grace := int64(1)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("%s-pod-%d", f.cfg.Name, i), Labels: map[string]string{"app": f.cfg.Name, LabelFleet: f.cfg.Name},
+		},
+		Spec: v1.PodSpec{
+			NodeSelector:                  map[string]string{LabelFleet: f.cfg.Name},
+			Tolerations:                   []v1.Toleration{{Key: TaintSimulated, Operator: v1.TolerationOpExists}},
+			TerminationGracePeriodSeconds: &grace,
+			Containers:                    []v1.Container{{Name: "app", Image: "registry.example/app:1"}},
+		},
+	}
+}

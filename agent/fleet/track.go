@@ -1,0 +1,208 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// nodeWatch follows the Nodes of the fleet.
+type nodeWatch struct{ f *Fleet }
+
+var _ kubeclient.Followed = nodeWatch{}
+
+// List reads a page of the Nodes.
+func (w nodeWatch) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.LabelSelector, opts.Limit = w.f.selector(), kubeclient.PageSize
+	return w.f.api.Nodes().List(ctx, opts)
+}
+
+// Watch watches the Nodes.
+func (w nodeWatch) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.LabelSelector = w.f.selector()
+	return w.f.api.Nodes().Watch(ctx, opts)
+}
+
+// Replace notes which Nodes are ready.
+func (w nodeWatch) Replace(items []runtime.Object) bool {
+	ready := map[string]bool{}
+	for _, item := range items {
+		if n, ok := item.(*v1.Node); ok {
+			ready[n.Name] = isReady(n)
+		}
+	}
+	w.f.readiness(ready, true)
+	return false
+}
+
+// Apply notes one change.
+func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
+	if n, ok := obj.(*v1.Node); ok {
+		w.f.readiness(map[string]bool{n.Name: event != watch.Deleted && isReady(n)}, false)
+	}
+	return false
+}
+
+// Failed logs that the Nodes cannot be watched.
+func (w nodeWatch) Failed(err error) {
+	w.f.cfg.Log.Warn("the nodes of the fleet cannot be watched; trying again", "err", err)
+}
+
+func isReady(n *v1.Node) bool {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// podWatch follows all pods that are bound to a node, and keeps the phase of those on nodes of the fleet.
+type podWatch struct {
+	f *Fleet
+
+	mu     sync.Mutex
+	pods   map[types.UID]podState
+	starts []time.Time // when the newest pods were first seen Running, oldest first
+}
+
+// podState is what a podWatch keeps of a pod.
+type podState struct {
+	node  string
+	phase v1.PodPhase
+	ready bool
+}
+
+var _ kubeclient.Followed = (*podWatch)(nil)
+
+// bound selects the pods that are bound to a node.
+const bound = "spec.nodeName!="
+
+// List reads a page of the pods.
+func (w *podWatch) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.FieldSelector, opts.Limit = bound, kubeclient.PageSize
+	return w.f.api.Pods(metav1.NamespaceAll).List(ctx, opts)
+}
+
+// Watch watches the pods.
+func (w *podWatch) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.FieldSelector = bound
+	return w.f.api.Pods(metav1.NamespaceAll).Watch(ctx, opts)
+}
+
+// Replace notes the phases of all pods.
+func (w *podWatch) Replace(items []runtime.Object) bool {
+	w.mu.Lock()
+	old := w.pods
+	w.pods = make(map[types.UID]podState, len(items))
+	maps.Copy(w.pods, old) // so that note sees what changed
+	w.mu.Unlock()
+	seen := make(map[types.UID]bool, len(items))
+	for _, item := range items {
+		if p, ok := item.(*v1.Pod); ok {
+			seen[p.UID] = true
+			w.note(p)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
+	return false
+}
+
+// Apply notes one change.
+func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
+	p, ok := obj.(*v1.Pod)
+	if !ok {
+		return false
+	}
+	if event == watch.Deleted {
+		w.mu.Lock()
+		delete(w.pods, p.UID)
+		w.mu.Unlock()
+		return false
+	}
+	w.note(p)
+	return false
+}
+
+// Failed logs that the pods cannot be watched.
+func (w *podWatch) Failed(err error) {
+	w.f.cfg.Log.Warn("the pods of the fleet cannot be watched; trying again", "err", err)
+}
+
+// rateWindow is the time over which starts are counted; maxStarts bounds how many of it are kept.
+const (
+	rateWindow = 10 * time.Second
+	maxStarts  = 20_000
+)
+
+func (w *podWatch) note(p *v1.Pod) {
+	if !w.f.has(p.Spec.NodeName) {
+		return
+	}
+	s := podState{node: p.Spec.NodeName, phase: p.Status.Phase}
+	if s.phase == "" {
+		s.phase = v1.PodPending
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
+			s.ready = c.Status == v1.ConditionTrue
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning && len(w.starts) < maxStarts {
+		w.starts = append(w.starts, time.Now())
+	}
+	w.pods[p.UID] = s
+}
+
+// Pods counts the pods on the nodes of a fleet.
+type Pods struct {
+	Pending   int `json:"pending"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+	Ready     int `json:"ready"`
+	// StartsPerSecond is how many pods a second were first seen Running, over ten seconds.
+	StartsPerSecond float64 `json:"startsPerSecond"`
+}
+
+// count returns the numbers of pods, of all nodes and by node.
+func (w *podWatch) count() (all Pods, byNode map[string]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	byNode = map[string]int{}
+	for _, s := range w.pods {
+		byNode[s.node]++
+		switch s.phase {
+		case v1.PodRunning:
+			all.Running++
+		case v1.PodSucceeded:
+			all.Succeeded++
+		case v1.PodFailed:
+			all.Failed++
+		case v1.PodPending, v1.PodUnknown:
+			all.Pending++
+		}
+		if s.ready {
+			all.Ready++
+		}
+	}
+	since := time.Now().Add(-rateWindow)
+	for len(w.starts) > 0 && w.starts[0].Before(since) {
+		w.starts = w.starts[1:]
+	}
+	all.StartsPerSecond = float64(len(w.starts)) / rateWindow.Seconds()
+	return all, byNode
+}

@@ -1,0 +1,35 @@
+package fleetctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+)
+
+// Clean is wherry fleet clean.
+type Clean struct {
+	Name                string
+	Kubeconfig, Context string
+	All                 bool // of every fleet, not only of Name
+}
+
+// Run removes what fleets that run no longer left in a cluster.
+func (c *Clean) Run(ctx context.Context, out io.Writer) error {
+	if c.Kubeconfig == "" {
+		return errors.New("name the cluster with --kubeconfig: what a fleet leaves in a control plane of its own is gone with it")
+	}
+	client, err := loadKubeconfig(c.Kubeconfig, c.Context)
+	if err != nil {
+		return err
+	}
+	name := c.Name
+	if c.All {
+		name = ""
+	}
+	done, err := fleet.Clean(ctx, client, name)
+	fmt.Fprintf(out, "removed from %s: %d nodes, %d pods\n", client.Host, done.Nodes, done.Pods)
+	return err
+}

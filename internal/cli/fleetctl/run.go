@@ -1,0 +1,320 @@
+package fleetctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/edge/socket"
+)
+
+// Run is wherry fleet.
+type Run struct {
+	Name     string
+	Nodes    int    // 0: as the template says, or 10
+	Template string // a file; "": one group
+	// Kubeconfig and Context name a cluster. Without Kubeconfig a control plane is started.
+	Kubeconfig, Context string
+	// Yes allows a cluster that this command has not started.
+	Yes bool
+	// Keep leaves nodes and pods in that cluster at the end.
+	Keep bool
+	// NoTaint lets the pods of that cluster come to the nodes.
+	NoTaint   bool
+	Identity  string
+	Pods      int
+	Namespace string
+	// DataDir keeps the data of the control plane; "": a temporary directory. ControlPlane is its program.
+	DataDir, ControlPlane string
+	Seed                  uint64
+	Socket                string
+	// Once ends the command when all nodes are Ready and all pods Running. Within bounds the time until then; 0: no bound.
+	Once   bool
+	Within time.Duration
+	// Verbosity is how much the fleet and, from 2 on, its agents log.
+	Verbosity int
+}
+
+// progressEvery is the interval of lines about the progress.
+const progressEvery = 2 * time.Second
+
+// errLate means that nodes or pods were not there in time.
+var errLate = errors.New("not all nodes are Ready and all pods Running in time")
+
+// Run runs the fleet until ctx ends, or wherry fleet stop. It writes progress to out.
+func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
+	groups, err := r.groups()
+	if err != nil {
+		return err
+	}
+	total := 0
+	for i := range groups {
+		total += groups[i].Count
+	}
+	own := r.Kubeconfig == ""
+	cfg := fleet.Config{
+		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed,
+		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
+	}
+	if _, err := fleet.New(cfg); err != nil { // before anything starts
+		return err
+	}
+	l, err := socket.Listen(socketPath(r.Socket, r.Name), socketDir())
+	if errors.Is(err, socket.ErrInUse) {
+		return fmt.Errorf("a fleet %s runs already on this machine: choose another --name, or end it with wherry fleet stop --name %s", r.Name, r.Name)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }()
+	said := &progress{out: out, began: time.Now()}
+	client, kubeconfig, end, err := r.cluster(ctx, total, said)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	cfg.Client = client
+	f, err := fleet.New(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	w := &watcher{run: r, fleet: f, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
+	c := &control{fleet: f, state: w.state, stop: stop}
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	group.Go(func() { _ = server.Serve(ctx, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
+	var late error
+	group.Go(func() {
+		if late = w.watch(ctx); late != nil || r.Once {
+			stop()
+		}
+	})
+	err = f.Run(ctx)
+	stop()
+	group.Wait()
+	return errors.Join(err, late)
+}
+
+// groups returns the groups of the template, or one of Nodes nodes.
+func (r *Run) groups() ([]fleet.Group, error) {
+	if r.Nodes < 0 || r.Nodes > fleet.MaxNodes {
+		return nil, fmt.Errorf("--nodes=%d: use 0 to %d", r.Nodes, fleet.MaxNodes)
+	}
+	if r.Template == "" {
+		n := r.Nodes
+		if n == 0 {
+			n = 10
+		}
+		return []fleet.Group{{Count: n}}, nil
+	}
+	data, err := readTemplate(r.Template)
+	if err != nil {
+		return nil, fmt.Errorf("--template: %w", err)
+	}
+	groups, err := fleet.ParseTemplate(r.Template, data)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Nodes > 0 && len(groups) > 1:
+		return nil, fmt.Errorf("--nodes=%d: %s has %d groups: set their counts there", r.Nodes, r.Template, len(groups))
+	case r.Nodes > 0:
+		groups[0].Count = r.Nodes
+	}
+	return groups, nil
+}
+
+// readTemplate reads a file of at most fleet.MaxTemplate bytes.
+func readTemplate(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, fleet.MaxTemplate+1))
+}
+
+// cluster returns the access to the cluster that the user names, or to a control plane that it starts. end ends what was started.
+func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (client *rest.Config, kubeconfig string, end func() error, err error) {
+	if r.Kubeconfig != "" {
+		if client, err = loadKubeconfig(r.Kubeconfig, r.Context); err != nil {
+			return nil, "", nil, err
+		}
+		if !r.Yes {
+			return nil, "", nil, fmt.Errorf("this adds %d simulated nodes to the cluster at %s (%s), and removes them at the end: repeat the command with --yes",
+				nodes, client.Host, r.Kubeconfig)
+		}
+		return client, r.Kubeconfig, func() error { return nil }, nil
+	}
+	program, err := findPlane(r.ControlPlane)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	said.line("starting a control plane")
+	p, err := startPlane(ctx, program, r.DataDir, nodes)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if client, err = loadKubeconfig(p.kubeconfig, ""); err != nil {
+		return nil, "", nil, errors.Join(err, p.stop())
+	}
+	said.line("control plane ready: export KUBECONFIG=%s", p.kubeconfig)
+	return client, p.kubeconfig, p.stop, nil
+}
+
+// loadKubeconfig reads a kubeconfig.
+func loadKubeconfig(file, context string) (*rest.Config, error) {
+	rules := clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return cfg, nil
+}
+
+// log returns the log for a part that logs from a verbosity on.
+func (r *Run) log(from int) *slog.Logger {
+	level := slog.LevelWarn
+	switch {
+	case r.Verbosity > from:
+		level = slog.LevelDebug
+	case r.Verbosity == from:
+		level = slog.LevelInfo
+	case from > 1: // a warning of one agent says little about the fleet
+		level = slog.LevelError
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// progress writes lines with the time since the start.
+type progress struct {
+	out   io.Writer
+	began time.Time
+}
+
+func (p *progress) line(format string, args ...any) {
+	fmt.Fprintf(p.out, "%6.1f s  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// watcher watches the fleet for the user.
+type watcher struct {
+	run        *Run
+	fleet      *fleet.Fleet
+	base       uint64 // the memory before the first node
+	kubeconfig string
+	server     string
+	said       *progress
+}
+
+// state returns what the socket tells.
+func (w *watcher) state() State {
+	s := State{Status: w.fleet.Status(), Kubeconfig: w.kubeconfig, Server: w.server, Wanted: w.run.Pods, Memory: memory(), Goroutines: runtime.NumGoroutine()}
+	if n := s.Nodes.Present; n > 0 && s.Memory > w.base {
+		s.MemoryPerNode = (s.Memory - w.base) / uint64(n)
+	}
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
+		s.CPUSeconds = time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
+	}
+	return s
+}
+
+// memory returns the bytes that the process uses for its objects and stacks.
+func memory() uint64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
+}
+
+// watch creates the pods when the nodes are Ready, and says how nodes and pods come along. It returns when all are there, with an error
+// if that takes longer than Within.
+func (w *watcher) watch(ctx context.Context) error {
+	bounded := ctx
+	if w.run.Within > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeoutCause(ctx, w.run.Within, errLate)
+		defer cancel()
+	}
+	nodes := func(s *State) (string, bool) {
+		text := fmt.Sprintf("%d of %d nodes Ready, at most %d join at once", s.Nodes.Ready, s.Nodes.Want, s.JoinWindow)
+		if o := s.Leases.Overdue; o > time.Second {
+			text += fmt.Sprintf("; leases are %s late, so joins wait", o.Round(time.Second))
+		}
+		return text, s.Settled()
+	}
+	pods := func(s *State) (string, bool) {
+		return fmt.Sprintf("%d of %d pods Running, %.0f a second", s.Pods.Running, s.Wanted, s.Pods.StartsPerSecond), s.Pods.Running >= s.Wanted
+	}
+	began := time.Now()
+	err := w.until(bounded, nodes)
+	if err == nil {
+		w.said.line("%d nodes Ready in %s", w.fleet.Status().Nodes.Ready, time.Since(began).Round(10*time.Millisecond))
+	}
+	if err == nil && w.run.Pods > 0 {
+		began = time.Now()
+		err = w.create(bounded)
+		if err == nil {
+			err = w.until(bounded, pods)
+		}
+		if err == nil {
+			w.said.line("%d pods Running in %s", w.fleet.Status().Pods.Running, time.Since(began).Round(10*time.Millisecond))
+		}
+	}
+	switch {
+	case ctx.Err() != nil: // the user ends the fleet
+		return nil
+	case err != nil && context.Cause(bounded) != nil:
+		s := w.state()
+		return fmt.Errorf("%w (%s): %d of %d nodes Ready, %d of %d pods Running", errLate, w.run.Within, s.Nodes.Ready, s.Nodes.Want, s.Pods.Running, s.Wanted)
+	case err != nil:
+		return err
+	}
+	if !w.run.Once {
+		w.said.line("the fleet runs: see it with wherry fleet top --name %s; end it with Ctrl-C or wherry fleet stop --name %s", w.run.Name, w.run.Name)
+	}
+	return nil
+}
+
+// create creates the pods.
+func (w *watcher) create(ctx context.Context) error {
+	return w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods)
+}
+
+// until waits until done, and says how far it is.
+func (w *watcher) until(ctx context.Context, done func(*State) (string, bool)) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		s := w.state()
+		text, ok := done(&s)
+		if ok {
+			return nil
+		}
+		if time.Since(last) >= progressEvery {
+			last = time.Now()
+			w.said.line("%s", text)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}

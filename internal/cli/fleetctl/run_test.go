@@ -1,0 +1,185 @@
+package fleetctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/sim/simkube"
+)
+
+// cluster is an API server in memory that is reached over the network.
+func cluster(t *testing.T) (kube *simkube.Kube, kubeconfig string) {
+	t.Helper()
+	kube = simkube.New(simkube.Config{})
+	s := httptest.NewTLSServer(kube)
+	t.Cleanup(s.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %s, certificate-authority-data: %s}}], users: [{name: u, user: {token: t}}]}`, s.URL, base64.StdEncoding.EncodeToString(ca))
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kube, kubeconfig
+}
+
+func nodesOf(t *testing.T, kube *simkube.Kube) int {
+	t.Helper()
+	c, err := kube.Client("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(l.Items)
+}
+
+// until waits until something is so.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatal("not after a minute: " + what)
+}
+
+// A fleet joins a cluster over the network, answers on its socket, grows, and leaves nothing behind when it is told to stop.
+func TestFleetOverItsSocket(t *testing.T) {
+	t.Parallel()
+	kube, kubeconfig := cluster(t)
+	r := Run{Name: "f", Nodes: 3, Kubeconfig: kubeconfig, Yes: true, Identity: "impersonate", Namespace: "default", Socket: filepath.Join(t.TempDir(), "s")}
+	var out bytes.Buffer
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), &out) }()
+	c := Client{Name: "f", Socket: r.Socket}
+	until(t, "3 nodes Ready", func() bool {
+		s, err := c.State(t.Context())
+		return err == nil && s.Settled() && s.Nodes.Ready == 3
+	})
+	again := r
+	if err := again.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "a fleet f runs already on this machine") {
+		t.Errorf("a second fleet on the socket: %v", err)
+	}
+	if _, err := c.Scale(t.Context(), "", 5); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "5 nodes Ready", func() bool {
+		s, err := c.State(t.Context())
+		return err == nil && s.Settled() && s.Nodes.Ready == 5
+	})
+	nodes, err := c.Nodes(t.Context())
+	if err != nil || len(nodes) != 5 || nodes[4].Name != "f-node-5" || nodes[4].State != "ready" {
+		t.Errorf("nodes: %+v, %v", nodes, err)
+	}
+	if _, err := c.Scale(t.Context(), "other", 5); err == nil || !strings.Contains(err.Error(), "no such group") {
+		t.Errorf("an unknown group: %v", err)
+	}
+	if _, err := c.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := nodesOf(t, kube); n != 0 {
+		t.Errorf("%d nodes are left", n)
+	}
+	if !strings.Contains(out.String(), "3 nodes Ready in ") {
+		t.Errorf("said: %s", out.String())
+	}
+	if _, err := c.State(t.Context()); err == nil || !strings.Contains(err.Error(), "no fleet runs") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// With Once and Within the command tells by its error whether all was there in time.
+func TestOnceWithin(t *testing.T) {
+	t.Parallel()
+	_, kubeconfig := cluster(t)
+	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", Namespace: "default", Once: true, Within: time.Minute, Socket: filepath.Join(t.TempDir(), "s")}
+	if err := r.Run(t.Context(), &bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+	r.Pods, r.Within = 5, 3*time.Second // there is no scheduler, so no pod gets a node
+	if err := r.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "2 of 2 nodes Ready, 0 of 5 pods Running") {
+		t.Errorf("too late: %v", err)
+	}
+}
+
+// What is wrong is said before anything starts.
+func TestErrorsBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	kube, kubeconfig := cluster(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetTemplate\n"
+	bad := write("bad.yaml", head+"groups:\n- cpus: many\n")
+	two := write("two.yaml", head+"groups: [{name: a, count: 1}, {name: b, count: 1}]\n")
+	for _, c := range []struct {
+		name string
+		run  Run
+		want string
+	}{
+		{"not asked", Run{Name: "f", Nodes: 7, Kubeconfig: kubeconfig}, "adds 7 simulated nodes to the cluster at https://"},
+		{"template", Run{Name: "f", Template: bad}, bad + ":4: groups[0].cpus: expected a whole number"},
+		{"no template", Run{Name: "f", Template: dir + "/none"}, "--template: open"},
+		{"nodes of which group", Run{Name: "f", Template: two, Nodes: 5}, "two.yaml has 2 groups"},
+		{"negative", Run{Name: "f", Nodes: -5}, "--nodes=-5"},
+		{"name", Run{Name: "../f"}, `"../f"`},
+		{"identity", Run{Name: "f", Identity: "me"}, "Config.Identity"},
+		{"control plane", Run{Name: "f", ControlPlane: dir + "/none"}, "--controlplane: stat"},
+		{"kubeconfig", Run{Name: "f", Kubeconfig: dir + "/none", Yes: true}, "--kubeconfig: "},
+	} {
+		c.run.Socket = filepath.Join(t.TempDir(), "s")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := c.run.Run(ctx, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+		cancel()
+	}
+	if n := nodesOf(t, kube); n != 0 {
+		t.Errorf("%d nodes joined", n)
+	}
+	if err := (&Clean{Name: "f"}).Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+		t.Errorf("clean without a cluster: %v", err)
+	}
+}
+
+// A fleet that was killed leaves its nodes, and clean removes them.
+func TestClean(t *testing.T) {
+	t.Parallel()
+	kube, kubeconfig := cluster(t)
+	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Keep: true, Once: true, Identity: "shared", Socket: filepath.Join(t.TempDir(), "s")}
+	if err := r.Run(t.Context(), &bytes.Buffer{}); err != nil || nodesOf(t, kube) != 2 {
+		t.Fatalf("%v, %d nodes", err, nodesOf(t, kube))
+	}
+	var out bytes.Buffer
+	c := Clean{Name: "other", Kubeconfig: kubeconfig}
+	if err := c.Run(t.Context(), &out); err != nil || nodesOf(t, kube) != 2 {
+		t.Errorf("clean another fleet: %v, %s", err, &out)
+	}
+	c.All = true
+	if err := c.Run(t.Context(), &out); err != nil || nodesOf(t, kube) != 0 || !strings.Contains(out.String(), "2 nodes, 0 pods") {
+		t.Errorf("clean: %v, %s", err, &out)
+	}
+}

@@ -1,0 +1,184 @@
+package fleetctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/server"
+)
+
+// State is what the socket tells of a fleet.
+type State struct {
+	fleet.Status
+	// Kubeconfig is the file with which users reach the cluster; "": they use their own.
+	Kubeconfig string `json:"kubeconfig"`
+	Server     string `json:"server"` // the address of the API server
+	// Wanted is how many pods the fleet was asked to create.
+	Wanted int `json:"podsWanted"`
+	// Memory is the memory of the process, and MemoryPerNode its part for each node, without what the process had before the first.
+	Memory        uint64  `json:"memoryBytes"`
+	MemoryPerNode uint64  `json:"memoryPerNodeBytes"`
+	Goroutines    int     `json:"goroutines"`
+	CPUSeconds    float64 `json:"cpuSeconds"` // of the process
+}
+
+// socketPath returns the socket of a fleet.
+func socketPath(asked, name string) string {
+	if asked != "" {
+		return asked
+	}
+	return filepath.Join(socketDir(), "fleet-"+name+".sock")
+}
+
+// socketDir returns the directory of the sockets. Only this user may enter it.
+func socketDir() string {
+	if os.Geteuid() == 0 {
+		return config.SocketDir
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "wherry")
+	}
+	return filepath.Join(os.TempDir(), "wherry-"+strconv.Itoa(os.Geteuid()))
+}
+
+// maxRequest bounds the body of a request to the socket in bytes.
+const maxRequest = 1 << 20
+
+// control serves the requests of the commands.
+type control struct {
+	fleet *fleet.Fleet
+	state func() State
+	stop  func()
+}
+
+// handler returns the socket's handler. It refuses processes of containers and of other users.
+func (c *control) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { answer(w, c.state()) })
+	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, c.fleet.Nodes()) })
+	mux.HandleFunc("POST /scale", func(w http.ResponseWriter, r *http.Request) {
+		var s scaleRequest
+		if !read(w, r, &s) {
+			return
+		}
+		if err := c.fleet.Scale(s.Group, s.Count); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(w, c.state())
+	})
+	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
+		c.stop()
+		answer(w, c.state())
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := server.LocalPeer(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// scaleRequest asks for another number of nodes.
+type scaleRequest struct {
+	Group string `json:"group"`
+	Count int    `json:"count"`
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+}
+
+// read decodes the body of a request. It answers the request if that fails.
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+// Client talks to the fleet that listens on a socket.
+type Client struct {
+	Name   string // the fleet's name
+	Socket string // "": the usual one of Name
+}
+
+// errNone means that no fleet listens.
+var errNone = errors.New("no fleet runs")
+
+// ask sends a request and decodes the answer.
+func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
+	socket := socketPath(c.Socket, c.Name)
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://fleet"+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	resp, err := t.RoundTrip(req)
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
+		return fmt.Errorf("%w at %s: start one with wherry fleet, or name another with --name or --socket", errNone, socket)
+	case err != nil:
+		return fmt.Errorf("ask the fleet at %s: %w", socket, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, maxRequest))
+		return errors.New(strings.TrimSpace(string(why)))
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("read the answer of the fleet at %s: %w", socket, err)
+	}
+	return nil
+}
+
+// State returns the fleet's state.
+func (c *Client) State(ctx context.Context) (s State, err error) {
+	err = c.ask(ctx, http.MethodGet, "/state", nil, &s)
+	return s, err
+}
+
+// Nodes returns the state of each node.
+func (c *Client) Nodes(ctx context.Context) (nodes []fleet.NodeStatus, err error) {
+	err = c.ask(ctx, http.MethodGet, "/nodes", nil, &nodes)
+	return nodes, err
+}
+
+// Scale sets the number of nodes of a group; "" is the only group.
+func (c *Client) Scale(ctx context.Context, group string, count int) (s State, err error) {
+	err = c.ask(ctx, http.MethodPost, "/scale", scaleRequest{group, count}, &s)
+	return s, err
+}
+
+// Stop makes the fleet end, as an interrupt does.
+func (c *Client) Stop(ctx context.Context) (s State, err error) {
+	err = c.ask(ctx, http.MethodPost, "/stop", nil, &s)
+	return s, err
+}
