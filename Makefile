@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release packages packager vm vm-down test-vm vuln clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release packages packager fleet vm vm-down test-vm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,10 @@ long: ## N (100000) pods of all kinds through one agent, in virtual time: what i
 
 many: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
+
+fleet: ## N (100) simulated nodes with PODS (500) pods in a control plane of their own, until Ctrl-C: docs/fleet.md; FLEET=more flags
+	@$(MAKE) --no-print-directory dev && $(DEV) build wherry wherry-controlplane
+	@bin/wherry fleet --nodes $(or $(N),100) --pods $(or $(PODS),500) $(FLEET)
 
 prove: ## the exhaustive search over a pod's life with its large budgets (long)
 	go test ./internal/core/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"path/filepath"
 	"slices"
 
 	"k8s.io/client-go/rest"
@@ -41,6 +43,11 @@ type Config struct {
 	Taint bool
 	// Keep leaves Nodes and pods in the cluster when Run ends.
 	Keep bool
+	// Address is an address of this host at which the API server reaches the nodes' HTTPS APIs, each on a port of its own, for kubectl logs, exec, attach
+	// and port-forward, and for metrics. Invalid: the nodes have none, and their address is 127.0.0.1.
+	Address netip.Addr
+	// Dir is a directory for the logs of containers; "": the nodes have no logs. Address needs it.
+	Dir string
 	// Seed is the seed of all random values in the runtimes.
 	Seed uint64
 	// Log gets what the fleet does, NodeLog what its agents do. Nil: nothing is logged.
@@ -69,6 +76,8 @@ func (c *Config) check() error {
 		return errors.New("fleet: Config.Client is required")
 	case len(c.Groups) == 0:
 		return errors.New("fleet: Config.Groups is empty")
+	case c.Address.IsValid() && c.Dir == "":
+		return errors.New("fleet: Config.Address needs Config.Dir")
 	case c.Identity != Impersonate && c.Identity != Shared:
 		return fmt.Errorf("fleet: Config.Identity: %q: use %s or %s", c.Identity, Impersonate, Shared)
 	}
@@ -82,6 +91,9 @@ func (c *Config) check() error {
 	}
 	return errors.Join(append(errs, err)...)
 }
+
+// logs returns the directory of the logs of a node's containers.
+func (c *Config) logs(node string) string { return filepath.Join(c.Dir, "logs", node) }
 
 // names returns the names of all nodes, and an error for the first that two of them have.
 func (c *Config) names() (map[string]bool, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 )
 
 const (
@@ -39,6 +41,8 @@ type Fleet struct {
 	wheel *wheel
 	pods  *podWatch
 	wake  chan struct{}
+	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
+	serving *serving
 
 	mu      sync.Mutex
 	nodes   map[string]*node
@@ -87,7 +91,11 @@ func New(cfg Config) (*Fleet, error) {
 // them. It fails before the first join if the cluster has a Node of the same name that is not of this fleet, if the fleet runs already, or if the nodes
 // may not act as they should.
 func (f *Fleet) Run(ctx context.Context) error {
-	if err := f.preflight(ctx); err != nil {
+	err := f.preflight(ctx)
+	if err == nil {
+		err = f.openServing(ctx)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -98,6 +106,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 	group.Go(func() { kubeclient.Follow(parts, nodeWatch{f}, followRetry) })
 	group.Go(func() { kubeclient.Follow(parts, f.pods, followRetry) })
 	group.Go(func() { f.wheel.run(parts) })
+	if f.serving != nil {
+		group.Go(func() { f.serving.run(parts, f) })
+	}
 	f.mu.Lock()
 	f.began = time.Now()
 	f.mu.Unlock()
@@ -243,8 +254,8 @@ func (f *Fleet) start(g *Group, name string, index int) {
 	ctx, end := context.WithCancel(context.Background())
 	n := &node{
 		fleet: f, group: g, index: index, name: name, link: f.newLink(name), end: end, ended: make(chan struct{}), began: time.Now(), wake: make(chan struct{}, 1),
+		disk: &checkpoint.InMemory{},
 	}
-	n.sim = n.machine()
 	f.nodes[name] = n
 	f.joining[n] = true
 	go n.run(ctx)
@@ -271,7 +282,7 @@ func (f *Fleet) remove(nodes []*node) {
 	limited(nodes, leavers, func(n *node) {
 		n.end()
 		<-n.ended
-		n.sim.Close()
+		n.close()
 	})
 	for _, n := range nodes {
 		names[n.name] = true
@@ -284,6 +295,12 @@ func (f *Fleet) remove(nodes []*node) {
 	f.mu.Lock()
 	for name := range names {
 		delete(f.nodes, name)
+		if f.serving != nil {
+			f.serving.forget(name)
+		}
+		if f.cfg.Dir != "" {
+			_ = os.RemoveAll(f.cfg.logs(name)) // the owner of Dir removes what is left
+		}
 	}
 	f.mu.Unlock()
 	f.look()
@@ -304,7 +321,7 @@ func (f *Fleet) endAll() {
 	}
 	for _, n := range all {
 		<-n.ended
-		n.sim.Close()
+		n.close()
 	}
 }
 

@@ -24,6 +24,7 @@ type node struct {
 	index int
 	name  string
 	link  *link
+	disk  agent.Disk // it outlives a crash of the machine
 	// end ends the node; ended is closed when nothing of it runs any more.
 	end   context.CancelFunc
 	ended chan struct{}
@@ -38,7 +39,7 @@ type node struct {
 	wake   chan struct{}
 	stop   context.CancelFunc // ends the agent that runs; nil: none runs
 	faults []func()           // end the faults of the runtime
-	sim    *simulated.Node
+	sim    *simulated.Node    // nil: the machine is off
 }
 
 // run runs the node's agents until ctx ends. After a crash it waits for the node's return.
@@ -46,7 +47,8 @@ func (n *node) run(ctx context.Context) {
 	defer close(n.ended)
 	for ctx.Err() == nil {
 		run, cancel := context.WithCancel(ctx)
-		if !n.starts(cancel) {
+		sim := n.starts(cancel)
+		if sim == nil {
 			cancel()
 			select {
 			case <-n.wake:
@@ -54,7 +56,7 @@ func (n *node) run(ctx context.Context) {
 			}
 			continue
 		}
-		err := n.runAgent(run)
+		err := n.runAgent(run, sim)
 		cancel()
 		if n.stopped(err) && !pause(ctx, restartWait) {
 			return
@@ -62,15 +64,28 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// starts reports whether an agent may run now, and keeps how it is ended.
-func (n *node) starts(stop context.CancelFunc) bool {
+// starts returns the machine if an agent may run now, and keeps how the agent is ended. After a crash the machine is a new one with the old
+// disk: it has booted. Nil: the node is down.
+func (n *node) starts(stop context.CancelFunc) *simulated.Node {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
 	if n.down {
-		return false
+		return nil
+	}
+	if n.sim == nil {
+		n.sim = n.machine()
 	}
 	n.stop, n.err = stop, nil
-	return true
+	return n.sim
+}
+
+// close ends the simulation of the machine. The agent has ended.
+func (n *node) close() {
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	if n.sim != nil {
+		n.sim.Close()
+	}
 }
 
 // stopped notes that the agent has ended. It reports whether the agent failed, and is to be started again after a wait.
@@ -85,8 +100,8 @@ func (n *node) stopped(err error) (failed bool) {
 }
 
 // runAgent runs one agent of the node until ctx ends.
-func (n *node) runAgent(ctx context.Context) error {
-	a, err := n.agent()
+func (n *node) runAgent(ctx context.Context, sim *simulated.Node) error {
+	a, err := n.agent(sim)
 	if err != nil {
 		return err
 	}
@@ -94,7 +109,7 @@ func (n *node) runAgent(ctx context.Context) error {
 }
 
 // agent returns a new agent on the node's machine.
-func (n *node) agent() (*agent.Agent, error) {
+func (n *node) agent(sim *simulated.Node) (*agent.Agent, error) {
 	f, g := n.fleet, n.group
 	k := *g.Kubelet.DeepCopy()
 	off, none := false, int32(0)
@@ -104,13 +119,25 @@ func (n *node) agent() (*agent.Agent, error) {
 	if f.cfg.Taint {
 		k.RegisterWithTaints = append(k.RegisterWithTaints, v1.Taint{Key: TaintSimulated, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
-	deps := n.sim.Deps()
+	deps := sim.Deps()
 	deps.Client = f.clientOf(n.link, &k)
 	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
 	deps.Log = f.cfg.NodeLog
-	return agent.New(agent.Config{
-		NodeName: n.name, Kubelet: k, NodeLabels: g.labels(f.cfg.Name, n.index),
-	}, deps)
+	cfg := agent.Config{NodeName: n.name, NodeLabels: g.labels(f.cfg.Name, n.index)}
+	if f.cfg.Dir != "" {
+		k.PodLogsDir = f.cfg.logs(n.name)
+	}
+	if f.serving != nil {
+		if err := f.serving.open(n.name, sim, &k, &cfg, &deps); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Kubelet = k
+	a, err := agent.New(cfg, deps)
+	if err != nil && deps.API != nil {
+		_ = deps.API.Close()
+	}
+	return a, err
 }
 
 // clientOf returns the configuration of a node's client. All nodes have the same transport below their links.
@@ -122,12 +149,13 @@ func (f *Fleet) clientOf(l *link, k *kubelet.KubeletConfiguration) *rest.Config 
 	return c
 }
 
-// machine returns the simulated machine of a node.
+// machine returns a simulated machine that has just booted.
 func (n *node) machine() *simulated.Node {
 	g := n.group
 	return simulated.New(simulated.Config{
-		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Keep: true, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
+		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Disk: n.disk, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
 		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers,
+		Address: n.fleet.cfg.Address, Logs: n.fleet.cfg.Dir != "",
 	})
 }
 

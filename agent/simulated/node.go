@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -110,6 +111,10 @@ func (n *Node) Deps() agent.Deps {
 func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
 	return n.runtime.ServeStreams(ctx, l, "")
 }
+
+// StreamHandler returns a handler for exec, attach and port-forward, for servers that several nodes share. base is the URL at which the
+// agent reaches it; it ends with a slash. It replaces ServeStreams.
+func (n *Node) StreamHandler(base string) (http.Handler, error) { return n.runtime.StreamHandler(base) }
 
 // Close stops the simulation of the containers. Their state does not change any more.
 func (n *Node) Close() { n.runtime.Close() }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/cli/fleetctl"
 )
 
@@ -42,6 +45,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join at 
 	fs.BoolVar(&r.Keep, "keep", false, "leave nodes and pods in the cluster of --kubeconfig at the end")
 	fs.BoolVar(&r.NoTaint, "no-taint", false, "let pods of the cluster of --kubeconfig come to the nodes")
 	fs.StringVar(&r.Identity, "identity", "impersonate", "as whom the nodes act: impersonate (each as itself) or shared (all as the user of the kubeconfig)")
+	fs.BoolVar(&r.NoServe, "no-serve", false, "no HTTPS APIs of the nodes: kubectl logs, exec and top do not work, and a node is smaller")
 	fs.BoolVar(&r.Once, "once", false, "end when all nodes are Ready and all pods Running")
 	fs.DurationVar(&r.Within, "within", 0, "fail if that takes longer; 0: wait on")
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
@@ -49,7 +53,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join at 
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: one of its name")
 	fs.IntVarP(&r.Verbosity, "v", "v", 0, "log more: 1 what the fleet does, 2 what its agents do")
-	cmd.AddCommand(newFleetClean())
+	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
 	return cmd
 }
 
@@ -70,5 +74,120 @@ func newFleetClean() *cobra.Command {
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
 	fs.StringVar(&c.Context, "context", "", "context of the kubeconfig; default: its current one")
 	fs.BoolVar(&c.All, "all", false, "of all fleets, not only of the named one")
+	return cmd
+}
+
+// fleetSocket adds the flags that find a running fleet.
+func fleetSocket(fs *pflag.FlagSet, c *fleetctl.Client) {
+	fleetName(fs, &c.Name)
+	fs.StringVar(&c.Socket, "socket", "", "control socket of the fleet; default: one of its name")
+}
+
+func newFleetGet() *cobra.Command {
+	var g fleetctl.Get
+	cmd := &cobra.Command{
+		Use: "get", Short: "Print the state of a running fleet: nodes, pods, leases, memory", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.Run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	fleetSocket(cmd.Flags(), &g.Client)
+	cmd.Flags().BoolVar(&g.Nodes, "nodes", false, "also each node")
+	cmd.Flags().StringVarP(&g.Output, "output", "o", "", "json; default: a table")
+	return cmd
+}
+
+func newFleetTop() *cobra.Command {
+	var o fleetctl.Top
+	cmd := &cobra.Command{
+		Use: "top", Short: "Show the state of a running fleet, again and again", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.Run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	fleetSocket(cmd.Flags(), &o.Client)
+	cmd.Flags().DurationVar(&o.Every, "interval", time.Second, "how often")
+	cmd.Flags().IntVar(&o.Count, "count", 0, "how many times; 0: until Ctrl-C")
+	return cmd
+}
+
+func newFleetScale() *cobra.Command {
+	var s fleetctl.Scale
+	cmd := &cobra.Command{
+		Use: "scale COUNT", Short: "Set the number of nodes of a running fleet", Args: cobra.ExactArgs(1),
+		Long: `Set the number of nodes of a running fleet. Nodes that are too many are removed, those with the largest numbers first, and
+the pods on them.`,
+		Example: `  wherry fleet scale 200
+  wherry fleet scale 20 --group big --wait 1m`,
+		RunE: func(cmd *cobra.Command, args []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout(), args[0]) },
+	}
+	fleetSocket(cmd.Flags(), &s.Client)
+	cmd.Flags().StringVar(&s.Group, "group", "", "group of the template; default: the only one")
+	cmd.Flags().DurationVar(&s.Wait, "wait", 0, "wait this long until the nodes are Ready; 0: do not wait")
+	return cmd
+}
+
+func newFleetStop() *cobra.Command {
+	var s fleetctl.Stop
+	cmd := &cobra.Command{
+		Use: "stop", Short: "End a running fleet, as Ctrl-C does, and wait until it has cleaned up", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	fleetSocket(cmd.Flags(), &s.Client)
+	return cmd
+}
+
+// fleetNodes adds the flags that choose nodes.
+func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
+	fs.StringVar(&s.Group, "group", "", "only nodes of this group")
+	fs.IntVar(&s.Count, "count", 0, "this many nodes")
+	fs.Float64Var(&s.Percent, "percent", 0, "this part of the nodes")
+	fs.BoolVar(&s.All, "all", false, "all nodes")
+	fs.Uint64Var(&s.Seed, "seed", 0, "which nodes --count and --percent choose")
+}
+
+func newFleetFault() *cobra.Command {
+	var f fleetctl.Fault
+	cmd := &cobra.Command{
+		Use: "fault KIND [NODE...]", Short: "Make something go wrong on nodes of a running fleet", Args: cobra.MinimumNArgs(1),
+		Long: `Make something go wrong on nodes of a running fleet, by their names or by --count, --percent or --all. KIND is one of
+
+  crash      the machine stops, its agent and containers with it; healed, it boots and starts its pods anew
+  agent      only the agent ends; the containers run on, and the next agent finds them
+  partition  the node and the API server do not reach each other
+  runtime    the container runtime misbehaves: --delay, --error, --hang or --lose-events
+
+The fault lasts until "wherry fleet heal", or as long as --for says.`,
+		Example: `  wherry fleet fault crash fleet-node-7 --for 1m
+  wherry fleet fault partition --percent 10 --seed 3
+  wherry fleet fault runtime --all --method PullImage --delay 30s`,
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
+			return f.Run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fleetNodes(fs, &f.Nodes)
+	fs.DurationVar(&f.Fault.For, "for", 0, "how long; 0: until wherry fleet heal")
+	fs.StringVar(&f.Fault.Runtime.Method, "method", "", "of runtime: only this CRI method")
+	fs.DurationVar(&f.Fault.Runtime.Delay, "delay", 0, "of runtime: calls take longer")
+	fs.StringVar(&f.Fault.Runtime.Error, "error", "", "of runtime: calls fail with this message")
+	fs.BoolVar(&f.Fault.Runtime.Hang, "hang", false, "of runtime: calls hang")
+	fs.BoolVar(&f.Fault.Runtime.LoseEvents, "lose-events", false, "of runtime: events of containers are lost")
+	fs.Float64Var(&f.Fault.Runtime.Chance, "chance", 0, "of runtime: for each call, from 0 to 1; 0: always")
+	fleetSocket(fs, &f.Client)
+	return cmd
+}
+
+func newFleetHeal() *cobra.Command {
+	f := fleetctl.Fault{Heal: true}
+	cmd := &cobra.Command{
+		Use: "heal [NODE...]", Short: "End the faults of nodes of a running fleet",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.Nodes.Names = args
+			return f.Run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fleetNodes(fs, &f.Nodes)
+	fleetSocket(fs, &f.Client)
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"runtime"
 	"runtime/metrics"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/internal/edge/server"
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
@@ -44,6 +46,8 @@ type Run struct {
 	// Once ends the command when all nodes are Ready and all pods Running. Within bounds the time until then; 0: no bound.
 	Once   bool
 	Within time.Duration
+	// NoServe leaves out the nodes' HTTPS APIs and the logs of containers.
+	NoServe bool
 	// Verbosity is how much the fleet and, from 2 on, its agents log.
 	Verbosity int
 }
@@ -79,7 +83,12 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	// The socket is served until all is cleaned up, so that wherry fleet stop can wait for that.
+	served, endServing := context.WithCancel(context.WithoutCancel(ctx))
+	var serving sync.WaitGroup
+	defer serving.Wait()
 	defer func() { _ = l.Close() }()
+	defer endServing()
 	said := &progress{out: out, began: time.Now()}
 	client, kubeconfig, end, err := r.cluster(ctx, total, said)
 	if err != nil {
@@ -87,6 +96,13 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	cfg.Client = client
+	if !r.NoServe {
+		if cfg.Dir, err = os.MkdirTemp("", "wherry-fleet-nodes-"); err != nil {
+			return fmt.Errorf("make the directory of the nodes: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(cfg.Dir) }()
+		cfg.Address = hostAddress()
+	}
 	f, err := fleet.New(cfg)
 	if err != nil {
 		return err
@@ -95,20 +111,27 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	defer stop()
 	w := &watcher{run: r, fleet: f, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
 	c := &control{fleet: f, state: w.state, stop: stop}
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer stop()
-	group.Go(func() { _ = server.Serve(ctx, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
+	serving.Go(func() { _ = server.Serve(served, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
 	var late error
-	group.Go(func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		if late = w.watch(ctx); late != nil || r.Once {
 			stop()
 		}
 	})
 	err = f.Run(ctx)
 	stop()
-	group.Wait()
+	watching.Wait()
 	return errors.Join(err, late)
+}
+
+// hostAddress returns the address at which an API server reaches this host. Without a network it is the loopback address, over which logs and exec
+// work on this machine, but not the proxy to a node.
+func hostAddress() netip.Addr {
+	if a := simulated.HostAddress(); a.IsValid() {
+		return a
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
 // groups returns the groups of the template, or one of Nodes nodes.

@@ -62,7 +62,7 @@ func until(t *testing.T, what string, done func() bool) {
 func TestFleetOverItsSocket(t *testing.T) {
 	t.Parallel()
 	kube, kubeconfig := cluster(t)
-	r := Run{Name: "f", Nodes: 3, Kubeconfig: kubeconfig, Yes: true, Identity: "impersonate", Namespace: "default", Socket: filepath.Join(t.TempDir(), "s")}
+	r := Run{Name: "f", Nodes: 3, Kubeconfig: kubeconfig, Yes: true, Identity: "impersonate", NoServe: true, Namespace: "default", Socket: filepath.Join(t.TempDir(), "s")}
 	var out bytes.Buffer
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(t.Context(), &out) }()
@@ -110,7 +110,7 @@ func TestFleetOverItsSocket(t *testing.T) {
 func TestOnceWithin(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := cluster(t)
-	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", Namespace: "default", Once: true, Within: time.Minute, Socket: filepath.Join(t.TempDir(), "s")}
+	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", NoServe: true, Namespace: "default", Once: true, Within: time.Minute, Socket: filepath.Join(t.TempDir(), "s")}
 	if err := r.Run(t.Context(), &bytes.Buffer{}); err != nil {
 		t.Error(err)
 	}
@@ -169,7 +169,7 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 func TestClean(t *testing.T) {
 	t.Parallel()
 	kube, kubeconfig := cluster(t)
-	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Keep: true, Once: true, Identity: "shared", Socket: filepath.Join(t.TempDir(), "s")}
+	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Keep: true, Once: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
 	if err := r.Run(t.Context(), &bytes.Buffer{}); err != nil || nodesOf(t, kube) != 2 {
 		t.Fatalf("%v, %d nodes", err, nodesOf(t, kube))
 	}

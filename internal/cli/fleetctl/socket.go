@@ -80,6 +80,24 @@ func (c *control) handler() http.Handler {
 		}
 		answer(w, c.state())
 	})
+	mux.HandleFunc("POST /fault", func(w http.ResponseWriter, r *http.Request) {
+		var q faultRequest
+		if !read(w, r, &q) {
+			return
+		}
+		var names []string
+		var err error
+		if q.Heal {
+			names, err = c.fleet.Heal(q.Nodes)
+		} else {
+			names, err = c.fleet.Inject(q.Nodes, q.Fault)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(w, names)
+	})
 	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
 		c.stop()
 		answer(w, c.state())
@@ -97,6 +115,13 @@ func (c *control) handler() http.Handler {
 type scaleRequest struct {
 	Group string `json:"group"`
 	Count int    `json:"count"`
+}
+
+// faultRequest asks for a fault, or for the end of faults.
+type faultRequest struct {
+	Nodes fleet.Selector `json:"nodes"`
+	Fault fleet.Fault    `json:"fault"`
+	Heal  bool           `json:"heal"`
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -181,4 +206,25 @@ func (c *Client) Scale(ctx context.Context, group string, count int) (s State, e
 func (c *Client) Stop(ctx context.Context) (s State, err error) {
 	err = c.ask(ctx, http.MethodPost, "/stop", nil, &s)
 	return s, err
+}
+
+// Inject makes a fault happen on the chosen nodes, and returns their names.
+func (c *Client) Inject(ctx context.Context, nodes fleet.Selector, fault fleet.Fault) (names []string, err error) {
+	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Fault: fault}, &names)
+	return names, err
+}
+
+// Heal ends the faults of the chosen nodes, and returns their names.
+func (c *Client) Heal(ctx context.Context, nodes fleet.Selector) (names []string, err error) {
+	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Heal: true}, &names)
+	return names, err
+}
+
+// listens reports whether the process of the fleet has not ended: it locks a file beside its socket.
+func (c *Client) listens(ctx context.Context) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socketPath(c.Socket, c.Name))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }

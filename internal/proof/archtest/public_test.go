@@ -15,7 +15,7 @@ import (
 )
 
 // publicPackages are the packages that other modules may import.
-var publicPackages = []string{module + "/agent", module + "/agent/simulated", module + "/agent/fleet"}
+var publicPackages = []string{module + "/agent", module + "/agent/simulated", module + "/agent/fleet", module + "/agent/fleet/fleettest"}
 
 // No exported name of a public package has an internal type. An embedder cannot name such a type, so it could neither create a
 // value nor implement an interface of it.

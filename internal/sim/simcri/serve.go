@@ -51,6 +51,7 @@ func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
 type streams struct {
 	mu     sync.Mutex
 	server streaming.Server
+	base   *url.URL // nil: streams are not served
 }
 
 // ServeStreams serves exec, attach and port-forward on l until ctx ends. base is the URL at which callers reach l; "": the
@@ -80,21 +81,32 @@ func (r *Runtime) StreamHandler(base string) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse base URL of streams %q: %w", base, err)
 	}
-	cfg := streaming.DefaultConfig
-	cfg.Addr, cfg.BaseURL = u.Host, u
-	server, err := streaming.NewServer(cfg, streamer{r})
-	if err != nil {
-		return nil, fmt.Errorf("make stream server: %w", err)
-	}
 	r.streams.mu.Lock()
-	r.streams.server = server
+	r.streams.server, r.streams.base = nil, u
 	r.streams.mu.Unlock()
-	return server, nil
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		server, err := r.streamServer()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		server.ServeHTTP(w, req)
+	}), nil
 }
 
+// streamServer returns the server of streams. It is made when it is first needed, because it is large and most runtimes never have a stream.
 func (r *Runtime) streamServer() (streaming.Server, error) {
 	r.streams.mu.Lock()
 	defer r.streams.mu.Unlock()
+	if u := r.streams.base; r.streams.server == nil && u != nil {
+		cfg := streaming.DefaultConfig
+		cfg.Addr, cfg.BaseURL = u.Host, u
+		server, err := streaming.NewServer(cfg, streamer{r})
+		if err != nil {
+			return nil, fmt.Errorf("make stream server: %w", err)
+		}
+		r.streams.server = server
+	}
 	if r.streams.server == nil {
 		return nil, status.Error(codes.FailedPrecondition, "streams are not served by this simulated runtime (ServeStreams was not called)")
 	}

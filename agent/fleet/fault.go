@@ -1,0 +1,199 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// FaultKind is a kind of fault of a node.
+type FaultKind string
+
+// The kinds of faults.
+const (
+	// FaultCrash stops the machine: its agent and all its containers are gone at once. Healed, the machine boots, and starts its pods anew.
+	FaultCrash FaultKind = "crash"
+	// FaultAgent ends the agent only. The containers run on, and the next agent finds them when the fault is healed.
+	FaultAgent FaultKind = "agent"
+	// FaultPartition cuts the node off from the API server.
+	FaultPartition FaultKind = "partition"
+	// FaultRuntime makes the container runtime misbehave, as Fault.Runtime says.
+	FaultRuntime FaultKind = "runtime"
+)
+
+// Fault is something that goes wrong on nodes.
+type Fault struct {
+	Kind FaultKind `json:"kind"`
+	// Runtime is for FaultRuntime.
+	Runtime simulated.Fault `json:"runtime"`
+	// For is how long the fault lasts; 0: until Heal.
+	For time.Duration `json:"for"`
+}
+
+// Selector chooses nodes of a fleet. Of all nodes, or those of Group, it chooses those in Names, or Count of them, or Percent of them, or all with All.
+type Selector struct {
+	Names   []string `json:"names"`
+	Group   string   `json:"group"`
+	Count   int      `json:"count"`
+	Percent float64  `json:"percent"`
+	All     bool     `json:"all"`
+	// Seed decides which nodes Count and Percent choose: the same seed chooses the same of the same nodes.
+	Seed uint64 `json:"seed"`
+}
+
+// ErrNoNode means that a selector chooses no node.
+var ErrNoNode = errors.New("no node is chosen")
+
+// choose returns the chosen nodes, sorted by name. The caller holds the lock.
+func (f *Fleet) choose(s Selector) ([]*node, error) {
+	ways := 0
+	for _, is := range []bool{len(s.Names) > 0, s.Count != 0, s.Percent != 0, s.All} {
+		if is {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return nil, errors.New("choose the nodes in one way: by names, by a count, by a percentage, or all")
+	case s.Count < 0 || s.Percent < 0 || s.Percent > 100:
+		return nil, errors.New("choose a positive number of nodes, or at most 100 percent")
+	case s.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == s.Group }):
+		return nil, fmt.Errorf("group %q: %w", s.Group, ErrNoGroup)
+	}
+	var of []*node
+	for _, n := range f.nodes {
+		if !n.leaves && (s.Group == "" || n.group.Name == s.Group) {
+			of = append(of, n)
+		}
+	}
+	byName := func(a, b *node) int { return strings.Compare(a.name, b.name) }
+	slices.SortFunc(of, byName)
+	for _, name := range s.Names {
+		if !slices.ContainsFunc(of, func(n *node) bool { return n.name == name }) {
+			return nil, fmt.Errorf("node %q: %w: the fleet has no such node", name, ErrNoNode)
+		}
+	}
+	if len(s.Names) > 0 {
+		return slices.DeleteFunc(of, func(n *node) bool { return !slices.Contains(s.Names, n.name) }), nil
+	}
+	most := len(of)
+	if s.Count > 0 {
+		most = min(most, s.Count)
+	} else if s.Percent > 0 {
+		most = min(most, int(float64(most)*s.Percent/100+0.5))
+	}
+	if most == 0 {
+		return nil, fmt.Errorf("%w: %d nodes could be", ErrNoNode, len(of))
+	}
+	if most < len(of) {
+		rand.New(rand.NewPCG(s.Seed, 1)).Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+		of = of[:most]
+		slices.SortFunc(of, byName)
+	}
+	return of, nil
+}
+
+// Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults.
+func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
+	if fault.For < 0 {
+		return nil, errors.New("a fault cannot last for a negative time")
+	}
+	if !slices.Contains([]FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime}, fault.Kind) {
+		return nil, fmt.Errorf("fault %q: use %s, %s, %s or %s", fault.Kind, FaultCrash, FaultAgent, FaultPartition, FaultRuntime)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	nodes, err := f.choose(s)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, n := range nodes {
+		if err := n.suffer(fault); err != nil {
+			return names, err
+		}
+		names = append(names, n.name)
+	}
+	if fault.For > 0 {
+		time.AfterFunc(fault.For, func() { f.healAll(nodes, fault.Kind) })
+	}
+	f.cfg.Log.Info("a fault begins", "fault", fault.Kind, "nodes", len(names), "for", fault.For)
+	return names, nil
+}
+
+// Heal ends all faults of the chosen nodes, and returns their names.
+func (f *Fleet) Heal(s Selector) ([]string, error) {
+	f.mu.Lock()
+	nodes, err := f.choose(s)
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	f.healAll(nodes, "")
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.name)
+	}
+	return names, nil
+}
+
+// healAll ends the faults of a kind; "": of every kind.
+func (f *Fleet) healAll(nodes []*node, kind FaultKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range nodes {
+		n.heal(kind)
+	}
+}
+
+// suffer begins a fault. The caller holds the lock.
+func (n *node) suffer(fault Fault) error {
+	switch fault.Kind {
+	case FaultCrash, FaultAgent:
+		n.down = true
+		if n.stop != nil {
+			n.stop()
+		}
+		if fault.Kind == FaultCrash && n.sim != nil {
+			n.sim.Close()
+			n.sim, n.faults = nil, nil
+		}
+	case FaultPartition:
+		n.link.partition(true)
+	case FaultRuntime:
+		if n.sim == nil {
+			return fmt.Errorf("node %s has crashed: its runtime does not run", n.name)
+		}
+		end, err := n.sim.Inject(fault.Runtime)
+		if err != nil {
+			return err
+		}
+		n.faults = append(n.faults, end)
+	}
+	return nil
+}
+
+// heal ends the faults of a kind; "": of every kind. The caller holds the lock.
+func (n *node) heal(kind FaultKind) {
+	if kind == "" || kind == FaultPartition {
+		n.link.partition(false)
+	}
+	if kind == "" || kind == FaultRuntime {
+		for _, end := range n.faults {
+			end()
+		}
+		n.faults = nil
+	}
+	if (kind == "" || kind == FaultCrash || kind == FaultAgent) && n.down {
+		n.down = false
+		select {
+		case n.wake <- struct{}{}:
+		default:
+		}
+	}
+}

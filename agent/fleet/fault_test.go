@@ -1,0 +1,180 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// leaseAge returns how old the lease of a node is.
+func (b *bench) leaseAge(t *testing.T, node string) time.Duration {
+	t.Helper()
+	l, err := b.admin.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(l.Spec.RenewTime.Time)
+}
+
+func (b *bench) container(t *testing.T, pod string) v1.ContainerStatus {
+	t.Helper()
+	p, err := b.admin.CoreV1().Pods("default").Get(t.Context(), pod, metav1.GetOptions{})
+	if err != nil || len(p.Status.ContainerStatuses) != 1 {
+		t.Fatalf("pod %s: %v, %d containers", pod, err, len(p.Status.ContainerStatuses))
+	}
+	return p.Status.ContainerStatuses[0]
+}
+
+// only chooses one node.
+func only(name string) fleet.Selector { return fleet.Selector{Names: []string{name}} }
+
+// A crashed machine loses its containers and starts them anew; after the end of an agent alone they run on. In both cases the lease is not renewed
+// meanwhile.
+func TestCrashAndReturn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind  fleet.FaultKind
+		stays bool
+	}{{fleet.FaultCrash, false}, {fleet.FaultAgent, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 2}}})
+			b.until(t, "both join", settled)
+			b.createPod(t, "p", "f-node-1")
+			b.until(t, "it runs", func(s fleet.Status) bool { return s.Pods.Running == 1 })
+			time.Sleep(5 * time.Second) // the leases are there
+			before := b.container(t, "p").ContainerID
+			if _, err := b.fleet.Inject(only("f-node-1"), fleet.Fault{Kind: c.kind}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Second)
+			if s := b.fleet.Status(); s.Nodes.Crashed != 1 {
+				t.Errorf("%s: %+v", c.kind, s.Nodes)
+			}
+			if age := b.leaseAge(t, "f-node-1"); age < 40*time.Second {
+				t.Errorf("%s: the lease of the node is %s old", c.kind, age)
+			}
+			if age := b.leaseAge(t, "f-node-2"); age > 11*time.Second {
+				t.Errorf("%s: the lease of the other node is %s old", c.kind, age)
+			}
+			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Second)
+			after := b.container(t, "p")
+			if age := b.leaseAge(t, "f-node-1"); age > 11*time.Second || after.State.Running == nil || (after.ContainerID == before) != c.stays {
+				t.Errorf("%s, healed: lease %s old, container %+v, was %s", c.kind, age, after, before)
+			}
+			b.end(t)
+		})
+	}
+}
+
+// A partitioned node neither renews its lease nor sees its pods; its containers run. Afterwards it catches up.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 3}}})
+		b.until(t, "all join", settled)
+		chosen, err := b.fleet.Inject(only("f-node-2"), fleet.Fault{Kind: fleet.FaultPartition, For: time.Minute})
+		if diff := cmp.Diff([]string{"f-node-2"}, chosen); diff != "" || err != nil {
+			t.Fatal(diff, err)
+		}
+		b.createPod(t, "p", "f-node-2")
+		b.createPod(t, "q", "f-node-3")
+		time.Sleep(55 * time.Second)
+		s := b.fleet.Status()
+		if s.Nodes.Partitioned != 1 || s.Pods.Running != 1 || s.Leases.P99 > time.Second {
+			t.Errorf("during the partition: %+v", s)
+		}
+		if age := b.leaseAge(t, "f-node-2"); age < 50*time.Second {
+			t.Errorf("the lease is %s old", age)
+		}
+		b.until(t, "the pod runs after the partition", func(s fleet.Status) bool { return s.Pods.Running == 2 && s.Nodes.Partitioned == 0 })
+		if age := b.leaseAge(t, "f-node-2"); age > 15*time.Second {
+			t.Errorf("after the partition the lease is %s old", age)
+		}
+		b.end(t)
+	})
+}
+
+// A runtime that is slow makes pods start later, until it is healed.
+func TestSlowRuntime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1}}})
+		b.until(t, "it joins", settled)
+		slow := fleet.Fault{Kind: fleet.FaultRuntime, Runtime: simulated.Fault{Method: "RunPodSandbox", Delay: 20 * time.Second}}
+		if _, err := b.fleet.Inject(fleet.Selector{All: true}, slow); err != nil {
+			t.Fatal(err)
+		}
+		b.createPod(t, "p", "f-node-1")
+		time.Sleep(15 * time.Second)
+		if s := b.fleet.Status(); s.Pods.Running != 0 {
+			t.Errorf("the pod runs although the runtime is slow: %+v", s)
+		}
+		b.until(t, "the pod runs later", func(s fleet.Status) bool { return s.Pods.Running == 1 })
+		if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
+			t.Fatal(err)
+		}
+		b.createPod(t, "q", "f-node-1")
+		time.Sleep(5 * time.Second)
+		if s := b.fleet.Status(); s.Pods.Running != 2 {
+			t.Errorf("the pod does not run although the runtime is healed: %+v", s)
+		}
+		b.end(t)
+	})
+}
+
+// The same seed chooses the same nodes, and what chooses nothing is an error.
+func TestSelectors(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Name: "a", Count: 10}, {Name: "b", Count: 10}}})
+		b.until(t, "all join", settled)
+		slow := fleet.Fault{Kind: fleet.FaultRuntime, Runtime: simulated.Fault{Delay: time.Millisecond}}
+		choose := func(s fleet.Selector) string {
+			names, err := b.fleet.Inject(s, slow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(names, " ")
+		}
+		first := choose(fleet.Selector{Percent: 20, Seed: 7})
+		if n := len(strings.Fields(first)); n != 4 || choose(fleet.Selector{Count: 4, Seed: 7}) != first || choose(fleet.Selector{Count: 4, Seed: 8}) == first {
+			t.Errorf("20 %% of 20 nodes: %s", first)
+		}
+		if of := choose(fleet.Selector{Group: "b", Count: 100}); strings.Count(of, "f-b-") != 10 || strings.Contains(of, "f-a-") {
+			t.Errorf("of group b: %s", of)
+		}
+		for want, s := range map[string]fleet.Selector{
+			"in one way":            {},
+			"names, by a count":     {All: true, Count: 3},
+			"the fleet has no such": {Names: []string{"x"}},
+			"no such group":         {Group: "x", All: true},
+			"no node is chosen":     {Percent: 0.1},
+			"a positive number":     {Count: -1},
+		} {
+			if _, err := b.fleet.Inject(s, slow); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %s", s, err, want)
+			}
+		}
+		for want, fault := range map[string]fleet.Fault{
+			`fault "melt"`:  {Kind: "melt"},
+			"negative time": {Kind: fleet.FaultCrash, For: -1},
+			"needs a delay": {Kind: fleet.FaultRuntime},
+		} {
+			if _, err := b.fleet.Inject(fleet.Selector{All: true}, fault); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %s", fault, err, want)
+			}
+		}
+		b.end(t)
+	})
+}

@@ -1,0 +1,86 @@
+package fleettest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/agent/fleet/fleettest"
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// example stands for a *testing.T.
+type example struct{ cleanups []func() }
+
+func (e *example) Helper()                           {}
+func (e *example) Cleanup(f func())                  { e.cleanups = append(e.cleanups, f) }
+func (e *example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// A cluster of a hundred nodes, and a pod that fails on one of them.
+func Example() {
+	t := &example{} // in a test: its *testing.T
+	c := fleettest.Start(t, 100)
+	client := kubernetes.NewForConfigOrDie(c.Client)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	pods := client.CoreV1().Pods("default")
+	_, err := pods.Create(ctx, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "job", Annotations: map[string]string{simulated.AnnotationExitCode: "3"}},
+		Spec:       v1.PodSpec{NodeName: "fleet-node-42", RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "main", Image: "busybox"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	for {
+		p, err := pods.Get(ctx, "job", metav1.GetOptions{})
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		if p.Status.Phase == v1.PodFailed {
+			fmt.Println(p.Spec.NodeName, "says", p.Status.Phase, p.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, f := range t.cleanups {
+		f()
+	}
+	// Output: fleet-node-42 says Failed 3
+}
+
+// An hour of a node's crashes takes no time in virtual time.
+func TestVirtualTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c := fleettest.Start(t, 3)
+		for range 6 {
+			if _, err := c.Inject(fleet.Selector{Count: 1, Seed: 1}, fleet.Fault{Kind: fleet.FaultCrash, For: 5 * time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		if s := c.Status(); !s.Settled() || time.Since(began) < time.Hour {
+			t.Errorf("after an hour: %+v", s)
+		}
+	})
+}
+
+// The test fails if the fleet cannot start.
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if said := fmt.Sprint(recover()); said != "start a fleet: fleet: Config.Groups[0].count: -1: use 0 to 100000" {
+			t.Errorf("said %q", said)
+		}
+	}()
+	fleettest.Start(&example{}, -1)
+}

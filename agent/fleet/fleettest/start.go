@@ -1,0 +1,87 @@
+package fleettest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/internal/sim/simkube"
+)
+
+// TB is the part of testing.TB that Start uses.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Fatalf(format string, args ...any)
+}
+
+// readyTimeout bounds the time until all nodes are Ready: a minute, and a little for each node.
+const readyTimeout = time.Minute
+
+// Cluster is a cluster of simulated nodes. Its methods are those of the fleet.
+type Cluster struct {
+	*fleet.Fleet
+	// Client configures the access to the API server.
+	Client *rest.Config
+}
+
+// Start runs the given number of nodes on an API server in memory. The nodes are named fleet-node-1, fleet-node-2 and so on.
+func Start(t TB, nodes int) *Cluster {
+	t.Helper()
+	return StartConfig(t, fleet.Config{Groups: []fleet.Group{{Count: nodes}}})
+}
+
+// StartConfig runs a fleet. Without Config.Client its API server is one in memory.
+func StartConfig(t TB, cfg fleet.Config) *Cluster {
+	t.Helper()
+	if cfg.Client == nil {
+		cfg.Client, cfg.Identity = simkube.New(simkube.Config{Seed: cfg.Seed}).RESTConfig("fleettest"), fleet.Shared
+	}
+	f, err := fleet.New(cfg)
+	if err != nil {
+		t.Fatalf("start a fleet: %v", err)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatalf("end the fleet: %v", err)
+		}
+	})
+	total := 0
+	for i := range cfg.Groups {
+		total += cfg.Groups[i].Count
+	}
+	if err := await(f, ended, readyTimeout+time.Duration(total)*20*time.Millisecond); err != nil {
+		t.Fatalf("start a fleet: %v", err)
+	}
+	return &Cluster{f, cfg.Client}
+}
+
+// await waits until all nodes are Ready.
+func await(f *fleet.Fleet, ended chan error, most time.Duration) error {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s := f.Status()
+		if s.Settled() {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			ended <- nil // for the clean-up
+			return fmt.Errorf("it ended: %w", err)
+		case <-deadline.C:
+			return fmt.Errorf("not after %s: %d of %d nodes are Ready", most, s.Nodes.Ready, s.Nodes.Want)
+		case <-tick.C:
+		}
+	}
+}

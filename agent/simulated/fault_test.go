@@ -1,0 +1,56 @@
+package simulated_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+func TestInject(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := simulated.New(simulated.Config{})
+		defer n.Close()
+		version := func() (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			_, err := n.Deps().Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+			return time.Since(began), err
+		}
+		for _, c := range []struct {
+			name   string
+			fault  simulated.Fault
+			took   time.Duration
+			failed bool
+		}{
+			{"slow", simulated.Fault{Delay: time.Second}, time.Second, false},
+			{"fails", simulated.Fault{Method: "Version", Error: "broken", Delay: time.Second}, time.Second, true},
+			{"hangs", simulated.Fault{Hang: true}, time.Minute, true},
+			{"of another method", simulated.Fault{Method: "PullImage", Hang: true}, 0, false},
+			{"loses events", simulated.Fault{LoseEvents: true}, 0, false},
+		} {
+			remove, err := n.Inject(c.fault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took, err := version(); took != c.took || (err != nil) != c.failed {
+				t.Errorf("%s: %v after %s", c.name, err, took)
+			}
+			remove()
+			if took, err := version(); took != 0 || err != nil {
+				t.Errorf("%s, removed: %v after %s", c.name, err, took)
+			}
+		}
+		for _, bad := range []simulated.Fault{{}, {Hang: true, Error: "x"}, {Delay: -1}, {Hang: true, Chance: 2}} {
+			if _, err := n.Inject(bad); err == nil {
+				t.Errorf("%+v is accepted", bad)
+			}
+		}
+	})
+}

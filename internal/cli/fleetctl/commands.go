@@ -1,0 +1,278 @@
+package fleetctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+)
+
+// Get is wherry fleet get.
+type Get struct {
+	Client
+	Nodes  bool   // each node
+	Output string // "": a table; json
+}
+
+// Run prints the state of a fleet.
+func (g *Get) Run(ctx context.Context, out io.Writer) error {
+	if g.Output != "" && g.Output != "json" {
+		return fmt.Errorf("--output=%q: use json, or leave it out for a table", g.Output)
+	}
+	s, err := g.State(ctx)
+	if err != nil {
+		return err
+	}
+	var nodes []fleet.NodeStatus
+	if g.Nodes {
+		if nodes, err = g.Client.Nodes(ctx); err != nil {
+			return err
+		}
+	}
+	if g.Output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			State
+			Each []fleet.NodeStatus `json:"each,omitempty"`
+		}{s, nodes})
+	}
+	writeState(out, &s)
+	if g.Nodes {
+		fmt.Fprintln(out)
+		t := table(out)
+		fmt.Fprintln(t, "NAME\tGROUP\tSTATE\tPODS\tREASON")
+		for _, n := range nodes {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", n.Name, n.Group, n.State, n.Pods, oneLine(n.Reason))
+		}
+		return t.Flush()
+	}
+	return nil
+}
+
+func table(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 3, ' ', 0) }
+
+// oneLine returns a text without control characters.
+func oneLine(s string) string {
+	quoted := strconv.Quote(s)
+	return quoted[1 : len(quoted)-1]
+}
+
+// writeState writes the state of a fleet as text.
+func writeState(out io.Writer, s *State) {
+	t := table(out)
+	fmt.Fprintf(t, "fleet\t%s, running for %s\n", s.Name, s.Running.Round(time.Second))
+	fmt.Fprintf(t, "cluster\t%s\n", oneLine(s.Server))
+	if s.Kubeconfig != "" {
+		fmt.Fprintf(t, "use it\texport KUBECONFIG=%s\n", oneLine(s.Kubeconfig))
+	}
+	n := &s.Nodes
+	fmt.Fprintf(t, "nodes\t%d of %d Ready%s\n", n.Ready, n.Want, others(n))
+	if len(s.Groups) > 1 {
+		for i := range s.Groups {
+			g := &s.Groups[i]
+			fmt.Fprintf(t, "  %s\t%d of %d Ready%s\n", g.Name, g.Ready, g.Want, others(&g.Nodes))
+		}
+	}
+	p := &s.Pods
+	fmt.Fprintf(t, "pods\t%d Running (%d Ready), %d Pending, %d Succeeded, %d Failed; %.1f starts a second\n",
+		p.Running, p.Ready, p.Pending, p.Succeeded, p.Failed, p.StartsPerSecond)
+	l := &s.Leases
+	fmt.Fprintf(t, "leases\trenewed %s late (p99 %s), %d failed\n", short(max(l.P50, l.Overdue)), short(max(l.P99, l.Overdue)), l.Failed)
+	fmt.Fprintf(t, "process\t%.0f MiB, %.0f KiB a node; %d goroutines; %.1f s of CPU\n",
+		float64(s.Memory)/(1<<20), float64(s.MemoryPerNode)/(1<<10), s.Goroutines, s.CPUSeconds)
+	_ = t.Flush() // an error means that the reader is gone
+}
+
+// others names the states other than Ready that nodes have.
+func others(n *fleet.Nodes) string {
+	var out []string
+	for _, o := range []struct {
+		count int
+		state string
+	}{{n.Joining, "joining"}, {n.Leaving, "leaving"}, {n.Crashed, "crashed"}, {n.Partitioned, "partitioned"}, {n.Failed, "failed"}} {
+		if o.count > 0 {
+			out = append(out, fmt.Sprintf("%d %s", o.count, o.state))
+		}
+	}
+	if out == nil {
+		return ""
+	}
+	return ": " + strings.Join(out, ", ")
+}
+
+// short prints a short time.
+func short(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+// Top is wherry fleet top.
+type Top struct {
+	Client
+	Every time.Duration
+	Count int // how many times; 0: until the user ends it, or the fleet ends
+}
+
+// clearScreen moves the cursor to the top and clears the terminal.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// Run prints the state again and again. On a terminal each state replaces the one before.
+func (o *Top) Run(ctx context.Context, out io.Writer) error {
+	if o.Every < 100*time.Millisecond {
+		return fmt.Errorf("--interval=%s: use 100ms or more", o.Every)
+	}
+	f, terminal := out.(interface{ Fd() uintptr })
+	terminal = terminal && term.IsTerminal(int(f.Fd()))
+	var cpu, at float64
+	tick := time.NewTicker(o.Every)
+	defer tick.Stop()
+	for i := 1; ; i++ {
+		s, err := o.State(ctx)
+		if err != nil {
+			return err
+		}
+		var b strings.Builder
+		if terminal {
+			b.WriteString(clearScreen)
+		}
+		writeState(&b, &s)
+		if now := s.Running.Seconds(); i > 1 && now > at {
+			fmt.Fprintf(&b, "CPU       %.2f cores now\n", (s.CPUSeconds-cpu)/(now-at))
+		}
+		cpu, at = s.CPUSeconds, s.Running.Seconds()
+		b.WriteString(bars(&s))
+		if _, err := io.WriteString(out, b.String()); err != nil {
+			return err
+		}
+		if i == o.Count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		fmt.Fprintln(out)
+	}
+}
+
+// barWidth is the width of a bar in characters.
+const barWidth = 40
+
+// bars draws how many of the nodes are Ready, and how many of the pods are Running.
+func bars(s *State) string {
+	pods := s.Pods.Running + s.Pods.Pending + s.Pods.Succeeded + s.Pods.Failed
+	return bar("nodes", s.Nodes.Ready, s.Nodes.Want) + bar("pods", s.Pods.Running, max(pods, s.Wanted))
+}
+
+func bar(name string, part, whole int) string {
+	if whole == 0 {
+		return ""
+	}
+	full := min(barWidth, barWidth*part/whole)
+	return fmt.Sprintf("%-6s[%s%s] %d/%d\n", name, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), part, whole)
+}
+
+// Scale is wherry fleet scale.
+type Scale struct {
+	Client
+	Group string
+	Wait  time.Duration // how long to wait until the nodes are there; 0: not at all
+}
+
+// Run sets the number of nodes, and waits until they are there.
+func (c *Scale) Run(ctx context.Context, out io.Writer, count string) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return fmt.Errorf("%q is no number of nodes", count)
+	}
+	s, err := c.Client.Scale(ctx, c.Group, n)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for c.Wait > 0 && !s.Settled() {
+		if time.Since(began) > c.Wait {
+			return fmt.Errorf("not after %s: %d of %d nodes Ready%s", c.Wait, s.Nodes.Ready, s.Nodes.Want, others(&s.Nodes))
+		}
+		if !sleep(ctx, 200*time.Millisecond) {
+			return ctx.Err()
+		}
+		if s, err = c.State(ctx); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%d of %d nodes Ready\n", s.Nodes.Ready, s.Nodes.Want)
+	return nil
+}
+
+// Stop is wherry fleet stop.
+type Stop struct{ Client }
+
+// Run ends a fleet, and waits until it has removed what it created.
+func (c *Stop) Run(ctx context.Context, out io.Writer) error {
+	if _, err := c.Client.Stop(ctx); err != nil {
+		return err
+	}
+	for c.listens(ctx) {
+		if !sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	fmt.Fprintln(out, "the fleet has ended")
+	return nil
+}
+
+// Fault is wherry fleet fault.
+type Fault struct {
+	Client
+	Nodes fleet.Selector
+	Fault fleet.Fault
+	Heal  bool
+}
+
+// Run makes a fault happen on the chosen nodes, or ends their faults.
+func (c *Fault) Run(ctx context.Context, out io.Writer) error {
+	var names []string
+	var err error
+	what := "healed"
+	if c.Heal {
+		names, err = c.Client.Heal(ctx, c.Nodes)
+	} else {
+		what = string(c.Fault.Kind)
+		names, err = c.Client.Inject(ctx, c.Nodes, c.Fault)
+	}
+	if err != nil {
+		return err
+	}
+	const most = 10
+	text := strings.Join(names[:min(most, len(names))], " ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	fmt.Fprintf(out, "%s: %s\n", what, text)
+	return nil
+}
+
+// sleep waits for d; false: ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,124 @@
+package fleetctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+)
+
+// The commands read and change a running fleet.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	kube, kubeconfig := cluster(t)
+	r := Run{Name: "f", Nodes: 3, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), &bytes.Buffer{}) }()
+	c := Client{Name: "f", Socket: r.Socket}
+	until(t, "3 nodes Ready", func() bool {
+		s, err := c.State(t.Context())
+		return err == nil && s.Settled() && s.Nodes.Ready == 3
+	})
+	say := func(run func(out *bytes.Buffer) error) string {
+		t.Helper()
+		var out bytes.Buffer
+		if err := run(&out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	scaled := say(func(out *bytes.Buffer) error {
+		return (&Scale{Client: c, Wait: time.Minute}).Run(t.Context(), out, "4")
+	})
+	if scaled != "4 of 4 nodes Ready\n" {
+		t.Errorf("scale said %q", scaled)
+	}
+	crash := fleet.Fault{Kind: fleet.FaultCrash}
+	if said := say(func(out *bytes.Buffer) error {
+		return (&Fault{Client: c, Nodes: fleet.Selector{Names: []string{"f-node-2"}}, Fault: crash}).Run(t.Context(), out)
+	}); said != "crash: f-node-2\n" {
+		t.Errorf("fault said %q", said)
+	}
+	if err := (&Fault{Client: c, Nodes: fleet.Selector{Names: []string{"x"}}, Fault: crash}).Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "no such node") {
+		t.Errorf("a fault of an unknown node: %v", err)
+	}
+	text := say(func(out *bytes.Buffer) error { return (&Get{Client: c, Nodes: true}).Run(t.Context(), out) })
+	for _, want := range []string{"nodes     4 of 4 Ready: 1 crashed\n", "f-node-2   node    crashed", "export KUBECONFIG=" + kubeconfig} {
+		if !strings.Contains(text, want) {
+			t.Errorf("get does not say %q:\n%s", want, text)
+		}
+	}
+	if said := say(func(out *bytes.Buffer) error {
+		return (&Fault{Client: c, Nodes: fleet.Selector{All: true}, Heal: true}).Run(t.Context(), out)
+	}); said != "healed: f-node-1 f-node-2 f-node-3 f-node-4\n" {
+		t.Errorf("heal said %q", said)
+	}
+	var state State
+	asJSON := say(func(out *bytes.Buffer) error { return (&Get{Client: c, Output: "json"}).Run(t.Context(), out) })
+	if err := json.Unmarshal([]byte(asJSON), &state); err != nil || state.Nodes.Want != 4 || state.Goroutines == 0 || state.Memory == 0 {
+		t.Errorf("%v: %s", err, asJSON)
+	}
+	top := say(func(out *bytes.Buffer) error {
+		return (&Top{Client: c, Every: 100 * time.Millisecond, Count: 2}).Run(t.Context(), out)
+	})
+	if strings.Count(top, "nodes [########################################] 4/4") != 2 || strings.Count(top, "cores now") != 1 {
+		t.Errorf("top said\n%s", top)
+	}
+	if said := say(func(out *bytes.Buffer) error { return (&Stop{c}).Run(t.Context(), out) }); said != "the fleet has ended\n" {
+		t.Errorf("stop said %q", said)
+	}
+	if n := nodesOf(t, kube); n != 0 {
+		t.Errorf("stop returned while %d nodes were left", n)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// What a fleet says is printed without control characters.
+func TestStateIsPlain(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	writeState(&out, &State{Status: fleet.Status{Name: "f"}, Server: "https://x\x1b[2J"})
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%q", out.String())
+	}
+}
+
+func TestBars(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		part, whole int
+		want        string
+	}{
+		{0, 0, ""},
+		{1, 4, "pods  [##########..............................] 1/4\n"},
+		{9, 4, "pods  [########################################] 9/4\n"},
+	} {
+		if diff := cmp.Diff(c.want, bar("pods", c.part, c.whole)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// Wrong arguments are errors before the socket is asked.
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	c := Client{Name: "f", Socket: filepath.Join(t.TempDir(), "s")}
+	for want, err := range map[string]error{
+		"is no number of nodes": (&Scale{Client: c}).Run(t.Context(), &bytes.Buffer{}, "many"),
+		"--interval=1ms":        (&Top{Client: c, Every: time.Millisecond}).Run(t.Context(), &bytes.Buffer{}),
+		"--output=":             (&Get{Client: c, Output: "xml"}).Run(t.Context(), &bytes.Buffer{}),
+		"no fleet runs at":      (&Stop{c}).Run(t.Context(), &bytes.Buffer{}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
