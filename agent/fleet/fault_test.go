@@ -83,6 +83,7 @@ func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 3}}})
 		b.until(t, "all join", settled)
+		time.Sleep(5 * time.Second) // the leases are there
 		chosen, err := b.fleet.Inject(only("f-node-2"), fleet.Fault{Kind: fleet.FaultPartition, For: time.Minute})
 		if diff := cmp.Diff([]string{"f-node-2"}, chosen); diff != "" || err != nil {
 			t.Fatal(diff, err)
