@@ -99,6 +99,7 @@ func TestPartition(t *testing.T) {
 			t.Errorf("the lease is %s old", age)
 		}
 		b.until(t, "the pod runs after the partition", func(s fleet.Status) bool { return s.Pods.Running == 2 && s.Nodes.Partitioned == 0 })
+		time.Sleep(5 * time.Second)
 		if age := b.leaseAge(t, "f-node-2"); age > 15*time.Second {
 			t.Errorf("after the partition the lease is %s old", age)
 		}
