@@ -56,7 +56,7 @@ type Agent struct {
 	log     *slog.Logger
 
 	cri         *cri.Client
-	ground      *ground // the machine: its directories, mounts and cgroups
+	platform    *platform // the machine: its directories, mounts and cgroups
 	events      *events
 	pods        *podset.Set
 	pleg        *pleg.Generator
@@ -96,12 +96,12 @@ type Agent struct {
 	born        time.Time   // when New created the agent
 	built       atomic.Bool // build is done, so the metrics that are counted when they are read may call the parts
 
-	live      liveConfig
-	policy    atomic.Pointer[decide.Policy] // never changed; a new policy replaces it
-	rotator   *logrotate.Rotator            // nil: there are no logs
-	pullRate  *rate.Limiter
-	eventRate *rate.Limiter
-	places    chan source.Place // receives the new place of static pods when it changes
+	live       liveConfig
+	policy     atomic.Pointer[decide.Policy] // never changed; a new policy replaces it
+	rotator    *logrotate.Rotator            // nil: there are no logs
+	pullRate   *rate.Limiter
+	eventRate  *rate.Limiter
+	staticPods chan source.Location // receives the path and period of the static pods' source when the configuration changes
 
 	opened     opened
 	apiLeftOut bool // a standalone node without an HTTPS API, because its configuration does not allow one
@@ -159,7 +159,7 @@ func (a *Agent) build() error {
 		a.buildWork,
 		a.buildPods,
 		a.buildPlugins,
-		a.buildGround,
+		a.buildPlatform,
 		a.buildNode,
 		a.buildStats,
 		a.buildLoop,
@@ -241,7 +241,7 @@ func (a *Agent) buildNode() error {
 func (a *Agent) buildLoop() error {
 	a.policy.Store(decidePolicy(&a.cfg, &a.cfg.Kubelet))
 	a.probes = probe.New(probe.Config{
-		Exec: a.cri, Dialer: a.ground.dialer, Notify: a.notify("probe"),
+		Exec: a.cri, Dialer: a.platform.dialer, Notify: a.notify("probe"),
 		Event: a.probeEvent, Late: a.probeLate, Behind: a.probesBehind, Work: a.work, Log: a.log,
 		Observe: func(m probe.Measurement) {
 			a.probed.Ran(m.Pod, m.Container, m.Kind.String(), m.Result, m.Took)
@@ -264,16 +264,16 @@ func (a *Agent) buildLoop() error {
 	}
 	a.report = syncloop.NewReport(rc)
 	performer := perform.New(perform.Config{
-		CRI: a.cri, Images: a.ground.images, Volumes: a.ground.volumes, Logs: a.ground.logs, Cgroups: a.ground.cgroups, IDs: a.ground.ids,
-		Objects: a.ground.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
+		CRI: a.cri, Images: a.platform.images, Volumes: a.platform.volumes, Logs: a.platform.logs, Cgroups: a.platform.cgroups, IDs: a.platform.ids,
+		Objects: a.platform.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.platform.http, Log: a.log,
 	})
 	least, most := a.startPlaces()
 	a.loop = syncloop.New(syncloop.Config{
-		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most)}), Checkpoints: a.ground.checkpoints,
+		Pods: a.pods, Cache: a.pleg, Performer: a.traced(scheduledPerformer{performer, a.work, work.NewTurns(least, most)}), Checkpoints: a.platform.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
-		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.ground.objects, Policy: a.policy.Load, Hash: specHash,
-		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
-		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartPlaces: least, MostStarts: most, Log: a.log,
+		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash,
+		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.platform.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
+		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, Log: a.log,
 	})
 	return nil
 }
@@ -293,7 +293,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.events.open(ctx)() // before any part that records events
-	if err := a.ground.prepare(ctx); err != nil {
+	if err := a.platform.prepare(ctx); err != nil {
 		return err
 	}
 	a.look(ctx)
@@ -324,7 +324,7 @@ func (a *Agent) parts() []part {
 		{"syncloop", a.loop.Run},
 		{"eviction", a.evictor.Run},
 		{"image collection", a.collector.Run},
-		{"objects", a.ground.objects.Run},
+		{"objects", a.platform.objects.Run},
 	}...)
 	if a.ground.plugins != nil {
 		parts = append(parts, part{"plugins", a.ground.plugins.Run})
@@ -398,7 +398,7 @@ func (a *Agent) problems() []string {
 // failing returns the parts that fail and are tried again. The Ready condition names them beside the reasons for not being
 // ready.
 func (a *Agent) failing() []string {
-	out := a.ground.failing()
+	out := a.platform.failing()
 	for _, f := range a.opened.fails {
 		if err := f(); err != nil {
 			out = append(out, err.Error())

@@ -77,9 +77,9 @@ type Config struct {
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartPlaces bounds how many pods start at the same time. 0: the agent finds the number by measuring, between two more than
+	// StartSlots bounds how many pods start at the same time. 0: the agent finds the number by measuring, between two more than
 	// twice the number of CPUs and 64 (or the former, if that is more).
-	StartPlaces int
+	StartSlots int
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts, stops.
 	// The agent finds a larger number by measuring. 0: the number of CPUs.
 	Processors int

@@ -29,7 +29,7 @@ func (a *Agent) buildPush() {
 		dir = filepath.Join(a.cfg.RootDir, "pushed")
 	}
 	a.push = push.New(push.Config{
-		Dir: dir, NodeName: a.cfg.NodeName, Suffix: a.deps.Client != nil, Target: a.pods, Objects: a.ground.local, Missing: a.ground.missing,
+		Dir: dir, NodeName: a.cfg.NodeName, Suffix: a.deps.Client != nil, Target: a.pods, Objects: a.platform.local, Missing: a.platform.missing,
 		Others: a.otherSource, Log: a.log,
 	})
 }

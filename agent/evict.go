@@ -26,7 +26,7 @@ const memoryRate = int64(16) << 30
 func (a *Agent) buildEvictor() error {
 	a.evictor = evictor.New(evictor.Config{
 		Policy:  a.evictionPolicy(&a.cfg.Kubelet, a.settings.Thresholds),
-		Signals: a.ground.signals, Layout: a.diskLayout, Pods: a.loop, Usage: a.podUsage,
+		Signals: a.platform.signals, Layout: a.diskLayout, Pods: a.loop, Usage: a.podUsage,
 		RemoveImages: a.collector.RemoveUnused, NodeEvent: a.events.NodeEvent, Changed: a.pressureChanged, Acted: a.metrics.EvictionMeasured, Log: a.log,
 	})
 	return nil
@@ -62,7 +62,7 @@ func (c collectable) ListImages(ctx context.Context) ([]*runtimeapi.Image, error
 
 // RemoveImage removes an image, unless it is being pulled.
 func (c collectable) RemoveImage(ctx context.Context, img *runtimeapi.Image) (bool, error) {
-	return c.a.ground.images.Remove(ctx, img)
+	return c.a.platform.images.Remove(ctx, img)
 }
 
 // buildCollector wires the collection of unused images.
@@ -85,7 +85,7 @@ func (a *Agent) buildCollector() error {
 
 // imageDisk measures the file system of images.
 func (a *Agent) imageDisk(ctx context.Context) (pressure.Observation, bool) {
-	o, ok := a.ground.signals(ctx)[pressure.ImagefsAvailable]
+	o, ok := a.platform.signals(ctx)[pressure.ImagefsAvailable]
 	return o, ok
 }
 
@@ -142,7 +142,7 @@ func (a *Agent) diskUsage(ctx context.Context, pods []*v1.Pod, out map[types.UID
 		for _, c := range d.Containers {
 			u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
 		}
-		volumes, err := a.ground.volumes.Usage(ctx, p)
+		volumes, err := a.platform.volumes.Usage(ctx, p)
 		if err != nil {
 			a.log.Debug("volumes are measured in part only", "pod", p.Namespace+"/"+p.Name, "err", err)
 		}
@@ -151,7 +151,7 @@ func (a *Agent) diskUsage(ctx context.Context, pods []*v1.Pod, out map[types.UID
 				u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+v.UsedBytes, u.Volumes.Inodes+v.InodesUsed
 			}
 		}
-		if files, err := a.ground.volumes.FilesUsage(p.UID); err == nil {
+		if files, err := a.platform.volumes.FilesUsage(p.UID); err == nil {
 			u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+files.Bytes(), u.Volumes.Inodes+files.Inodes
 		}
 		out[p.UID] = u
@@ -168,7 +168,7 @@ func (a *Agent) podsMemory() int64 {
 		return 0
 	}
 	capacity := nodestatus.Capacity(&a.settings, &nodestatus.Facts{Machine: m})
-	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+	if groups, ok := a.platform.cgroups.(*cgroup.Cgroups); ok {
 		capacity = groups.Allocatable(capacity)
 	}
 	n := capacity.Memory().Value()

@@ -177,7 +177,7 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	p.SeccompRoot = a.cfg.RootDir + "/seccomp"
 	p.ClusterDomain = k.ClusterDomain
 	p.MemoryCapacity = node.Status.Capacity.Memory().Value()
-	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+	if groups, ok := a.platform.cgroups.(*cgroup.Cgroups); ok {
 		if v2, err := groups.V2(); err == nil {
 			p.CgroupV2 = v2
 		}
@@ -232,7 +232,7 @@ func (a *Agent) readHost() {
 		return
 	}
 	a.host.appArmor = bytes.HasPrefix(readFile("/sys/module/apparmor/parameters/enabled"), []byte("Y"))
-	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+	if groups, ok := a.platform.cgroups.(*cgroup.Cgroups); ok {
 		swap, err := groups.SwapController()
 		a.host.swap = err == nil && swap
 	}
@@ -347,7 +347,7 @@ func (a *Agent) maskedPaths() []string {
 
 // updateQOS sets the weights of the QoS classes from their pods.
 func (a *Agent) updateQOS(ctx context.Context, pods []*v1.Pod) {
-	if err := a.ground.cgroups.UpdateQOS(ctx, pods); err != nil {
+	if err := a.platform.cgroups.UpdateQOS(ctx, pods); err != nil {
 		a.log.Warn("weights of the pod classes not updated", "err", err)
 	}
 }

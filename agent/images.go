@@ -64,7 +64,7 @@ func (a *Agent) buildPlugins() error {
 			return a.clients.api.ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
 		cfg.Token = func(ctx context.Context, p *v1.Pod, audience string) (string, error) {
-			token, _, err := a.ground.objects.ServiceAccountToken(ctx, p, audience, nil)
+			token, _, err := a.platform.objects.ServiceAccountToken(ctx, p, audience, nil)
 			return token, err
 		}
 	}
@@ -76,7 +76,7 @@ func (a *Agent) buildPlugins() error {
 }
 
 // images wires the pulls of images and the access to them.
-func (a *Agent) images(g *ground) *image.Images {
+func (a *Agent) images(g *platform) *image.Images {
 	a.pullRate = rate.NewLimiter(pullLimit(&a.cfg.Kubelet))
 	cfg := image.Config{
 		Client: pacedImages{a.deps.Images, a.pullRate}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,

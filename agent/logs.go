@@ -10,7 +10,7 @@ import (
 
 // logRotator returns the rotator of container logs; nil: there are no logs.
 func (a *Agent) logRotator() *logrotate.Rotator {
-	if _, written := a.ground.logs.(*perform.LogDirs); !written {
+	if _, written := a.platform.logs.(*perform.LogDirs); !written {
 		return nil
 	}
 	return logrotate.New(a.logRotation())

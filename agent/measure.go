@@ -123,7 +123,7 @@ func (a *Agent) systemGroups() map[string]stats.SystemGroup {
 
 // podsGroup returns the cgroup of all pods.
 func (a *Agent) podsGroup() string {
-	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+	if groups, ok := a.platform.cgroups.(*cgroup.Cgroups); ok {
 		return groups.PodsGroup()
 	}
 	return ""
@@ -138,7 +138,7 @@ func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Vo
 	if p == nil {
 		return nil, nil
 	}
-	usage, err := v.a.ground.volumes.Usage(ctx, p)
+	usage, err := v.a.platform.volumes.Usage(ctx, p)
 	out := make([]stats.Volume, 0, len(usage))
 	for _, u := range usage {
 		out = append(out, stats.Volume{
@@ -201,7 +201,7 @@ func (m *machineFacts) get() stats.Machine {
 
 // FilesUsage measures the files that the agent makes for a pod's containers.
 func (v volumeUsage) FilesUsage(uid types.UID) (bytes, inodes uint64, err error) {
-	u, err := v.a.ground.volumes.FilesUsage(uid)
+	u, err := v.a.platform.volumes.FilesUsage(uid)
 	return u.Bytes(), u.Inodes, err
 }
 
@@ -211,7 +211,7 @@ func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	if !a.deps.Machine.real {
 		return nil
 	}
-	return a.ground.volumes.BoundFiles
+	return a.platform.volumes.BoundFiles
 }
 
 // relisted counts a relist.
@@ -228,7 +228,7 @@ func (a *Agent) storage() func(context.Context, *v1.Pod) (syncloop.StorageUse, e
 		return nil
 	}
 	return func(ctx context.Context, p *v1.Pod) (syncloop.StorageUse, error) {
-		volumes, err := a.ground.volumes.Usage(ctx, p)
+		volumes, err := a.platform.volumes.Usage(ctx, p)
 		use := syncloop.StorageUse{Volumes: volumes, LayersApart: a.stats.LayersApart(ctx)}
 		disks, containersErr := a.stats.PodDisks(ctx, p.UID)
 		for _, c := range disks[p.UID].Containers {

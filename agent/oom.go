@@ -44,7 +44,7 @@ func (a *Agent) killed(k oom.Kill) {
 
 // ownerOf returns the pod and the container that a cgroup belongs to; either is "" if it is not known.
 func (a *Agent) ownerOf(group string) (uid types.UID, container string) {
-	groups, ok := a.ground.cgroups.(*cgroup.Cgroups)
+	groups, ok := a.platform.cgroups.(*cgroup.Cgroups)
 	if !ok {
 		return "", ""
 	}

@@ -143,11 +143,11 @@ func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
 	setRate(a.eventRate)(eventLimit(k))
 	a.policy.Store(decidePolicy(&a.cfg, k))
 	a.collector.SetPolicy(imagePolicy(k))
-	a.ground.images.SetMaxParallel(maxPulls(k))
+	a.platform.images.SetMaxParallel(maxPulls(k))
 	if a.pulls != nil {
-		a.ground.images.SetAccess(access)
+		a.platform.images.SetAccess(access)
 	}
-	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+	if groups, ok := a.platform.cgroups.(*cgroup.Cgroups); ok {
 		groups.SetPods(*k.PodPidsLimit, *k.CPUCFSQuota, k.CPUCFSQuotaPeriod.Duration)
 	}
 	if a.rotator != nil {
@@ -156,12 +156,12 @@ func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
 	}
 	a.facts.resolver.Set(a.resolvConf(k), k.ClusterDomain)
 	a.facts.forget()
-	if a.places != nil && (k.StaticPodPath != before.StaticPodPath || k.FileCheckFrequency != before.FileCheckFrequency) {
+	if a.staticPods != nil && (k.StaticPodPath != before.StaticPodPath || k.FileCheckFrequency != before.FileCheckFrequency) {
 		select {
-		case <-a.places: // an older value that the source has not received yet
+		case <-a.staticPods: // an older value that the source has not received yet
 		default:
 		}
-		a.places <- source.Place{Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration}
+		a.staticPods <- source.Location{Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration}
 	}
 	if a.deps.SetVerbosity != nil && slices.Contains(fields, "logging.verbosity") {
 		if err := a.deps.SetVerbosity(strconv.Itoa(int(k.Logging.Verbosity))); err != nil {

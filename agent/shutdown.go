@@ -66,9 +66,9 @@ type endingPods struct {
 	a *Agent
 }
 
-// Told reports whether the API server has the pod's terminal status: the watch shows it, or the pod is gone. On a standalone node
+// Reported reports whether the API server has the pod's terminal status: the watch shows it, or the pod is gone. On a standalone node
 // it is always true.
-func (e endingPods) Told(uid types.UID) bool {
+func (e endingPods) Reported(uid types.UID) bool {
 	if e.a.writer == nil {
 		return true
 	}

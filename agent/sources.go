@@ -53,9 +53,9 @@ func (a *Agent) manifestDir() *source.Dir {
 	if k.StaticPodPath == "" {
 		return nil
 	}
-	a.places = make(chan source.Place, 1)
+	a.staticPods = make(chan source.Location, 1)
 	return &source.Dir{
-		Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.watchesManifests(), Places: a.places,
+		Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.watchesManifests(), Locations: a.staticPods,
 	}
 }
 
@@ -74,7 +74,7 @@ func (a *Agent) manifestURL() *source.URL {
 
 // manifests returns the configuration of every source of static pods.
 func (a *Agent) manifests() source.Config {
-	return source.Config{NodeName: a.cfg.NodeName, Target: a.target(), Objects: a.ground.local, Wrong: a.wrongManifest, Missing: a.ground.missing, Doubt: a.pods.Doubt, Log: a.log}
+	return source.Config{NodeName: a.cfg.NodeName, Target: a.target(), Objects: a.platform.local, Wrong: a.wrongManifest, Missing: a.platform.missing, Doubt: a.pods.Doubt, Log: a.log}
 }
 
 // wrongManifest records an event on the node, because there is no pod to record it on.
@@ -84,7 +84,7 @@ func (a *Agent) wrongManifest(err error) {
 
 func (a *Agent) buildMirrors() {
 	a.mirrors = mirror.New(mirror.Config{
-		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Local: a.ground.hasLocal, Gone: a.writer.Forget, Owes: a.writer.Owes, Log: a.log,
+		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Local: a.platform.hasLocal, Gone: a.writer.Forget, Owes: a.writer.Owes, Log: a.log,
 		Ends: func(fullName string, but types.UID) bool { return a.loop.Ends(fullName, but) },
 	})
 	a.pods.OnMirror(a.mirrors.Look)

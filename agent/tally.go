@@ -161,7 +161,7 @@ func (a *Agent) cgroupVersion() int {
 	if !a.built.Load() {
 		return 0
 	}
-	groups, ok := a.ground.cgroups.(*cgroup.Cgroups)
+	groups, ok := a.platform.cgroups.(*cgroup.Cgroups)
 	if !ok {
 		return 0
 	}

@@ -62,7 +62,7 @@ const mostStarts = 64
 // tenth of a second of CPU time and waits as long, and small enough that pods finish one after another. If starts wait longer,
 // for a network or a disk, the agent measures that more places help and raises the number.
 func (a *Agent) startPlaces() (least, most int) {
-	if n := a.cfg.StartPlaces; n > 0 {
+	if n := a.cfg.StartSlots; n > 0 {
 		return n, n
 	}
 	least = 2 + 2*a.processors()

@@ -248,13 +248,13 @@ func (c *crash) report() {
 	if err := c.node.process.alive(); err != nil {
 		c.Log(err)
 	}
-	told := map[string]bool{}
+	shown := map[string]bool{}
 	for _, f := range c.eyes.findings() {
 		c.Errorf("%s", f.text)
-		if f.uid == "" || told[f.uid] || len(told) >= 3 {
+		if f.uid == "" || shown[f.uid] || len(shown) >= 3 {
 			continue
 		}
-		told[f.uid] = true
+		shown[f.uid] = true
 		name, text := c.eyes.story(f.uid)
 		out, errOut, _ := c.try("get", "--raw", "/api/v1/nodes/"+c.node.Name+"/proxy/explain/"+c.name+"/"+name)
 		c.Logf("pod %s %s\n%s\n/explain: %s%s\nwhat the agents logged:\n%s", name, f.uid, text, out, errOut, c.logged(f.uid))

@@ -69,7 +69,7 @@ type podStory struct {
 	forced  bool
 	deleted time.Time
 	gone    bool
-	judged  map[string]bool // instances with a finding
+	failed  map[string]bool // instances with a finding
 }
 
 func newEyes(c *crash) *eyes {
@@ -257,7 +257,7 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 	i.created, i.started, i.finished = at(st.CreatedAt), at(st.StartedAt), at(st.FinishedAt)
 	i.state, i.exit, i.reason = st.State, st.ExitCode, st.Reason
 	if s := e.pods[uid]; s != nil {
-		e.judge(s, uid, i.name)
+		e.check(s, uid, i.name)
 	}
 }
 

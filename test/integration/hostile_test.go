@@ -457,7 +457,7 @@ func (h *hostile) tokenFlood() {
 		}
 	}
 	if sum[http.StatusUnauthorized] == 0 {
-		h.Errorf("no stranger was told 401: %v", sum)
+		h.Errorf("no stranger was answered 401: %v", sum)
 	}
 	h.remove("beside-flood")
 }

@@ -22,7 +22,7 @@ containers:
   - {name: tools, mountPath: /whole}
   - {name: tools, mountPath: /part, subPath: bin}`)
 	if s.env.flavor == debian {
-		s.contains("what is told of a runtime without them", s.event("mounts", "Failed").Message, "cannot mount images: use containerd 2.1")
+		s.contains("what is reported about a runtime without them", s.event("mounts", "Failed").Message, "cannot mount images: use containerd 2.1")
 		return
 	}
 	s.pod("mapped", `

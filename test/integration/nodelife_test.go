@@ -34,7 +34,7 @@ func (s *space) witness(n *node) *witness {
 	var wg sync.WaitGroup
 	w.stop = func() { cancel(); wg.Wait() }
 	s.Cleanup(w.stop)
-	see := func(open func(metav1.ListOptions) (watch.Interface, error), options metav1.ListOptions, judge func(any) string) {
+	see := func(open func(metav1.ListOptions) (watch.Interface, error), options metav1.ListOptions, check func(any) string) {
 		watcher, err := open(options)
 		if err != nil {
 			s.Fatal(err)
@@ -42,7 +42,7 @@ func (s *space) witness(n *node) *witness {
 		wg.Go(func() {
 			defer watcher.Stop()
 			for ev := range watcher.ResultChan() {
-				if bad := judge(ev.Object); bad != "" {
+				if bad := check(ev.Object); bad != "" {
 					w.mu.Lock()
 					w.saw = append(w.saw, fmt.Sprintf("%s %s %s", time.Now().Format("15:04:05.000"), ev.Type, bad))
 					w.mu.Unlock()
@@ -423,7 +423,7 @@ func TestDeathIsSeen(t *testing.T) {
 				p, ok := ev.Object.(*v1.Pod)
 				seen = ok && p.Status.ContainerStatuses[0].State.Terminated != nil
 			case <-late:
-				t.Fatal("nobody told of the death")
+				t.Fatal("nobody reported the death")
 			}
 		}
 		took = append(took, time.Since(began).Round(time.Millisecond))

@@ -132,7 +132,7 @@ containers:
 		"CPU", fmt.Sprint(room-400, "m"), 1), onNode(n))
 	s.ready("hog")
 	s.resize("app", "a", "500m", "32Mi")
-	p = s.until("app", "told to wait", func(p *v1.Pod) bool { return strings.HasPrefix(condition(p, v1.PodResizePending), "True Deferred") })
+	p = s.until("app", "deferred", func(p *v1.Pod) bool { return strings.HasPrefix(condition(p, v1.PodResizePending), "True Deferred") })
 	check("a while it waits", first["a"], fmt.Sprint(5000, " ", 32*mi))
 	s.event("app", "ResizeDeferred")
 	s.kubectl("delete", "pod", "hog", "--wait=false")

@@ -51,7 +51,7 @@ func TestRuntimeLife(t *testing.T) {
 	}
 	began := time.Now()
 	c = s.untilReady(n, v1.ConditionFalse)
-	t.Logf("a runtime that hangs is told after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
+	t.Logf("a runtime that hangs is reported after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
 	s.contains("Ready while the runtime hangs", c.Message, "container runtime")
 	cont()
 	if err := n.waitReady(patience); err != nil {
@@ -64,7 +64,7 @@ func TestRuntimeLife(t *testing.T) {
 	began = time.Now()
 	_ = syscall.Kill(stopped, syscall.SIGKILL)
 	c = s.untilReady(n, v1.ConditionFalse)
-	t.Logf("a runtime that is gone is told after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
+	t.Logf("a runtime that is gone is reported after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
 	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}

@@ -312,19 +312,19 @@ func (s *space) event(object, reason string, parts ...string) (found v1.Event) {
 func (s *space) started(name string) {
 	s.Helper()
 	want := len(s.get(name).Spec.Containers)
-	s.eventually("the start of "+name+" to be told", func() error {
+	s.eventually("the start of "+name+" to be reported", func() error {
 		all, err := s.events(name)
 		if err != nil {
 			return err
 		}
-		told := 0
+		reported := 0
 		for _, ev := range all {
 			if ev.Reason == "Started" {
-				told++
+				reported++
 			}
 		}
-		if told < want {
-			return errorf("%d of %d are", told, want)
+		if reported < want {
+			return errorf("%d of %d are", reported, want)
 		}
 		return nil
 	})

@@ -43,7 +43,7 @@ func TestUserNamespace(t *testing.T) {
 	s.kubectl("create", "secret", "generic", "secrets", "--from-literal=password=hunter2")
 	s.pod("one", inUserns)
 	if s.env.flavor == debian {
-		s.contains("what is told of a runtime without them", s.event("one", "FailedCreatePodSandBox").Message, "runtime does not support user namespaces")
+		s.contains("what is reported about a runtime without them", s.event("one", "FailedCreatePodSandBox").Message, "runtime does not support user namespaces")
 		return
 	}
 	s.pod("two", inUserns)

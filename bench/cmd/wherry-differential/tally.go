@@ -305,7 +305,7 @@ func (t *tally) report() error {
 	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes, %d decided ones; %d differences were not there in a second run\n",
 		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), t.unsteady)
 	if n := len(t.slow); n > 0 {
-		fmt.Printf("%d cases were not compared: upstream's kubelet told the API of a container more than six seconds late\n", n)
+		fmt.Printf("%d cases were not compared: upstream's kubelet reported a container to the API more than six seconds late\n", n)
 		if n*100 > mostSlow*t.ran {
 			errs = append(errs, fmt.Errorf("%d of %d cases were not compared, since the machine was too slow: try a lower -per-second, or more -pairs", n, t.ran))
 		}

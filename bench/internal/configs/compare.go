@@ -61,7 +61,7 @@ func optionalFile(p *v1.Pod, name string) string {
 }
 
 // Compare lists the differences between the two agents' requests for a pod.
-func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
+func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 	add := func(kind, name, field, a, b string) {
 		class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(field, "[]"), a, b)
 		if !slices.ContainsFunc(found, func(d Difference) bool { return d.Class == class }) {
@@ -116,7 +116,7 @@ func union(a, b differ.Config) differ.Config {
 }
 
 // config returns the configuration of a container, or of the sandbox; nil: the runtime received none.
-func (t *Told) config(name string) differ.Config {
+func (t *Requests) config(name string) differ.Config {
 	if name == "" {
 		if t.Sandbox == nil {
 			return nil

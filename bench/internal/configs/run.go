@@ -34,7 +34,7 @@ func NewPair(ctx context.Context, w World) (*Pair, error) {
 
 // Result is the result of a case.
 type Result struct {
-	Upstream, Wherry *Told
+	Upstream, Wherry *Requests
 	Found            []Difference
 }
 
@@ -43,11 +43,11 @@ func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 	seen := c.Pod.DeepCopy() // the annotation that upstream's sources write
 	seen.Annotations["kubernetes.io/config.source"] = "api"
 	seen.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
-	u, err := p.upstream.Tell(ctx, seen)
+	u, err := p.upstream.Requests(ctx, seen)
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: upstream: %w", c.Name, err)
 	}
-	w, err := p.wherry.Tell(ctx, c.Pod.DeepCopy())
+	w, err := p.wherry.Requests(ctx, c.Pod.DeepCopy())
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: Wherry: %w", c.Name, err)
 	}
@@ -55,11 +55,11 @@ func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 }
 
 // Shows reports whether upstream's requests for the two pods differ.
-func Shows(a, b *Told) bool {
+func Shows(a, b *Requests) bool {
 	return !reflect.DeepEqual(a.flat(), b.flat())
 }
 
-func (t *Told) flat() differ.Config {
+func (t *Requests) flat() differ.Config {
 	all := differ.Config{}
 	for name := range maps.Keys(t.Containers) {
 		for field, value := range t.config(name) {
@@ -75,7 +75,7 @@ func (t *Told) flat() differ.Config {
 }
 
 // Fields returns the number of values in the requests.
-func (t *Told) Fields() int {
+func (t *Requests) Fields() int {
 	n := len(t.config(""))
 	for name := range t.Containers {
 		for field := range t.config(name) {

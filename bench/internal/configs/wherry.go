@@ -37,7 +37,7 @@ var ErrNoVolume = errors.New("a volume cannot be made")
 // Wherry is the part of Wherry that performs actions, without a node.
 type Wherry struct {
 	world     World
-	runtime   *ear
+	runtime   *recorder
 	performer *perform.Performer
 	volumes   *volume.Volumes
 	ids       *userns.Ranges
@@ -49,7 +49,7 @@ func NewWherry(w World) (*Wherry, error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, err
 	}
-	x := &Wherry{world: w, runtime: &ear{told: newTold()}, ids: userns.New(userns.Config{})}
+	x := &Wherry{world: w, runtime: &recorder{requests: newRequests()}, ids: userns.New(userns.Config{})}
 	if err := x.ids.Load(); err != nil {
 		return nil, err
 	}
@@ -129,10 +129,10 @@ func pageSizes() (sizes []string, err error) {
 	return sizes, err
 }
 
-// Tell lets Wherry's code create the pod's volumes, its sandbox and all of its containers, and returns the requests.
-func (x *Wherry) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
-	x.runtime.told = newTold()
-	told := x.runtime.told
+// Requests lets Wherry's code create the pod's volumes, its sandbox and all of its containers, and returns the requests.
+func (x *Wherry) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
+	x.runtime.requests = newRequests()
+	requests := x.runtime.requests
 	ref := pod.RefOf(p)
 	root := filepath.Join(x.world.Dir, "wherry", "root", "pods", string(p.UID))
 	defer os.RemoveAll(root)
@@ -153,11 +153,11 @@ func (x *Wherry) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 	}
 	job := pod.Job{Ref: ref, Pod: p, Observed: &pod.Observed{Ref: ref, Began: time.Now()}, Action: pod.Action{Op: pod.OpRunSandbox}}
 	o := x.performer.Do(ctx, job)
-	if told.Sandbox == nil {
-		told.Failed[""] = o.Message
-		return told, nil
+	if requests.Sandbox == nil {
+		requests.Failed[""] = o.Message
+		return requests, nil
 	}
-	sandbox := pod.Sandbox{ID: o.ID, Ready: true, HostNetwork: p.Spec.HostNetwork, Handler: told.Handler}
+	sandbox := pod.Sandbox{ID: o.ID, Ready: true, HostNetwork: p.Spec.HostNetwork, Handler: requests.Handler}
 	if !p.Spec.HostNetwork {
 		sandbox.IPs = []string{podIP}
 	}
@@ -166,33 +166,33 @@ func (x *Wherry) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 		job.Action = pod.Action{Op: pod.OpStartContainer, Container: c.Name}
 		job.ImageRef = imageOf(c.Image).Id
 		o := x.performer.Do(ctx, job)
-		if told.Containers[c.Name] == nil {
-			told.Failed[c.Name] = o.Message
+		if requests.Containers[c.Name] == nil {
+			requests.Failed[c.Name] = o.Message
 			continue
 		}
-		id := critest.BuildContainerName(told.Containers[c.Name].Metadata, sandbox.ID)
+		id := critest.BuildContainerName(requests.Containers[c.Name].Metadata, sandbox.ID)
 		job.Observed.Containers = append(job.Observed.Containers, pod.Container{ID: id, Name: c.Name, SandboxID: sandbox.ID, State: pod.StateRunning})
 	}
-	return told, nil
+	return requests, nil
 }
 
-// ear is a runtime that records its requests.
-type ear struct {
+// recorder is a runtime that records its requests.
+type recorder struct {
 	runtimeapi.RuntimeServiceClient // the other methods are not called
-	told                            *Told
+	requests                        *Requests
 }
 
-func (e *ear) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
-	e.told.Sandbox, e.told.Handler = r.Config, r.RuntimeHandler
+func (e *recorder) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
+	e.requests.Sandbox, e.requests.Handler = r.Config, r.RuntimeHandler
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: critest.BuildSandboxName(r.Config.Metadata)}, nil
 }
 
-func (e *ear) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest, _ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
-	e.told.Containers[r.Config.Metadata.Name] = r.Config
+func (e *recorder) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest, _ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
+	e.requests.Containers[r.Config.Metadata.Name] = r.Config
 	return &runtimeapi.CreateContainerResponse{ContainerId: r.Config.Metadata.Name}, nil
 }
 
-func (e *ear) StartContainer(context.Context, *runtimeapi.StartContainerRequest, ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+func (e *recorder) StartContainer(context.Context, *runtimeapi.StartContainerRequest, ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
 	return nil, errKept
 }
 

@@ -98,17 +98,17 @@ const (
 	classHookFailsAgain = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
-// toldLater returns the class of values that only one side has in a series, if the traces contain the evidence for it; otherwise
+// reportedLater returns the class of values that only one side has in a series, if the traces contain the evidence for it; otherwise
 // "".
-func (d *differ) toldLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
+func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
 	betweenLives := func(s span) bool {
 		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
 	}
 	switch {
-	case d.toldAfter(d.hookHolds, name, upstream, wherry, u, w):
-		return classToldAfterHook
-	case d.toldAfter(d.stopHolds, name, upstream, wherry, u, w):
-		return classToldAfterStop
+	case d.reportedAfter(d.hookHolds, name, upstream, wherry, u, w):
+		return classReportedAfterHook
+	case d.reportedAfter(d.stopHolds, name, upstream, wherry, u, w):
+		return classReportedAfterStop
 	case len(w) == 0 && strings.HasPrefix(aspect, "readiness") && !d.deadlineOf(d.upstream).IsZero() &&
 		all(u, func(v string) bool { return strings.HasSuffix(v, " ready=true started=true") }) &&
 		stood(upstream, u, func(s span) bool { return s.since.After(d.deadlineOf(d.upstream).Add(-time.Second)) }):
@@ -152,9 +152,9 @@ func all(values []string, is func(string) bool) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
 }
 
-// toldAfter reports whether each value that only upstream has lasted until upstream's blocked routine continued, and each value that
+// reportedAfter reports whether each value that only upstream has lasted until upstream's blocked routine continued, and each value that
 // only Wherry has began while that routine was blocked. The difference is then only that upstream's kubelet reported later.
-func (d *differ) toldAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
+func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
 	during := func(t *Trace, is func(from, to time.Time) bool) bool {
 		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(time.Second)) })
 	}

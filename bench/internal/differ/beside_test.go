@@ -40,7 +40,7 @@ func TestADeadlineInTheEnd(t *testing.T) {
 // A status that upstream's kubelet sends only after another container's hook has ended gets the class of that hook. Without a
 // hook it gets no such class.
 func TestWhatIsReportedAfterAHook(t *testing.T) {
-	for hook, class := range map[bool]string{true: classToldAfterHook, false: `states of main: only upstream has ["waiting ContainerCreating"]`} {
+	for hook, class := range map[bool]string{true: classReportedAfterHook, false: `states of main: only upstream has ["waiting ContainerCreating"]`} {
 		c := twoContainers()
 		c.Plays = map[string][]Play{}
 		if hook {
@@ -54,7 +54,7 @@ func TestWhatIsReportedAfterAHook(t *testing.T) {
 		u.status(1, v1.PodPending, "", v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}})
 		u.status(4, v1.PodPending, "", v1.ContainerState{Running: &v1.ContainerStateRunning{}})
 		w.status(1, v1.PodPending, "", v1.ContainerState{Running: &v1.ContainerStateRunning{}})
-		want(t, Shown(Compare(c, u.Trace, w.Trace)), without(class, classToldAfterHook)...)
+		want(t, Shown(Compare(c, u.Trace, w.Trace)), without(class, classReportedAfterHook)...)
 	}
 }
 

@@ -47,7 +47,9 @@ const (
 )
 
 // Compare returns the differences between what upstream's kubelet and Wherry did with a case.
-func Compare(c *Case, upstream, wherry *Trace) []Difference { return Judge(c, upstream, wherry).Found }
+func Compare(c *Case, upstream, wherry *Trace) []Difference {
+	return CompareAll(c, upstream, wherry).Found
+}
 
 // Judge compares what upstream's kubelet and Wherry did with a case, and returns also what was not compared.
 func Judge(c *Case, upstream, wherry *Trace) Verdict {
@@ -240,8 +242,8 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, deleted after its end: only upstream's is the new one", about+", "+k, u, w)
 			continue
 		}
-		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.toldBefore(strings.TrimPrefix(about, "last status of "), w) {
-			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end", about+", "+k, u, w)
+		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.reportedBefore(strings.TrimPrefix(about, "last status of "), w) {
+			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had reported, Wherry keeps that end", about+", "+k, u, w)
 			continue
 		}
 		if k == "lastState" && strings.HasPrefix(upstream["state"], "terminated "+unknownEnd+" ") && u == wherry["state"] && d.toldBefore(strings.TrimPrefix(about, "last status of "), u) {

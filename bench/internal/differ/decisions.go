@@ -189,7 +189,7 @@ var Decisions = []Decision{
 		Notice: "Sidecars have their whole grace period after a last container that ends slowly for a failed probe.",
 	},
 	{
-		Class:  classToldAfterHook,
+		Class:  classReportedAfterHook,
 		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": of that container. Upstream's kubelet tells the API of the pod when the routine that runs the hook comes back.`,
 		Notice: "kubectl get pods shows a container as running as soon as it runs, whatever the hook of another one does.",
 	},
@@ -204,7 +204,7 @@ var Decisions = []Decision{
 		Notice: "kubectl debug works until the pod is over.",
 	},
 	{
-		Class:  classToldAfterStop,
+		Class:  classReportedAfterStop,
 		Why:    "As for a postStart hook: upstream's kubelet tells the API of the pod when the routine that waits for the container's end comes back.",
 		Notice: "kubectl get pods shows what the other containers do while one takes its grace period to end.",
 	},
@@ -265,7 +265,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classReadyOutOfTime,
-		Why:    "Upstream's kubelet ends the readiness probe of a pod that it has told to be Failed, and takes a container without a result for ready, though it is being stopped.",
+		Why:    "Upstream's kubelet ends the readiness probe of a pod that it has reported as Failed, and takes a container without a result for ready, though it is being stopped.",
 		Notice: "A container that fails its readiness probe is not shown as ready while its pod ends for its deadline.",
 	},
 	{
@@ -305,7 +305,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "last status of the pod, podIPs, after a restart of the agents: upstream \"0\", Wherry \"1\"",
-		Why:    "What was told of a pod that has ended is not taken back. Upstream's kubelet loses its address when it is restarted after the sandbox had ended.",
+		Why:    "What was reported of a pod that has ended is not taken back. Upstream's kubelet loses its address when it is restarted after the sandbox had ended.",
 		Notice: "kubectl get pod -o wide shows the address that an ended pod had.",
 	},
 	{
@@ -354,12 +354,12 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
-		Class:  "last status of main, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
-		Why:    `What is known of an end is not taken back. Upstream's kubelet shows a container that waited for its back-off when the pod ended as one whose end nobody knows, though it had told of it.`,
+		Class:  "last status of main, state: upstream says ContainerStatusUnknown of an end that it had reported, Wherry keeps that end",
+		Why:    `What is known of an end is not taken back. Upstream's kubelet shows a container that waited for its back-off when the pod ended as one whose end nobody knows, though it had reported the end.`,
 		Notice: "The exit code of the last run stays in the status.",
 	},
 	{
-		Class:  "last status of init, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
+		Class:  "last status of init, state: upstream says ContainerStatusUnknown of an end that it had reported, Wherry keeps that end",
 		Why:    "As for main containers.",
 		Notice: "As above.",
 	},
@@ -420,7 +420,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "the mirror of a removed static pod shows how it ended: only Wherry's",
-		Why:    `"The kubelet automatically tries to create a mirror Pod on the Kubernetes API server for each static Pod", so that it is visible. Upstream's kubelet may delete the mirror before it has told of the end, so that the last that anybody sees is a running container.`,
+		Why:    `"The kubelet automatically tries to create a mirror Pod on the Kubernetes API server for each static Pod", so that it is visible. Upstream's kubelet may delete the mirror before it has reported the end, so that the last that anybody sees is a running container.`,
 		Notice: "Whoever watches the mirror sees how the static pod ended.",
 	},
 	{

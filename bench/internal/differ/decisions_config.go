@@ -80,7 +80,7 @@ func rows(all []Decision) string {
 
 // aboutConfigs is the text before the differences of configuration.
 const aboutConfigs = `
-## What the runtime is told, field by field
+## What the runtime receives, field by field
 
 ` + "`make differential-config N=10000`" + ` lets the code of both agents make the sandbox and the containers of the same pods in one process, and
 compares each field of both requests: each field of a pod's spec set alone, then random pods that the API server's own validation

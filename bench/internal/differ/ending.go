@@ -156,22 +156,22 @@ func (d *differ) after(such func(Act) bool) bool {
 // repeatsItsEnd reports whether upstream's last status shows the same end twice, as state and as last state, while Wherry shows
 // that end as the state and, as the last state, another end that upstream's kubelet had reported before.
 func (d *differ) repeatsItsEnd(name, lastU, lastW, u, w string) bool {
-	return u == w && lastU == u && strings.HasPrefix(u, "terminated ") && lastW != lastU && d.toldBefore(name, lastW)
+	return u == w && lastU == u && strings.HasPrefix(u, "terminated ") && lastW != lastU && d.reportedBefore(name, lastW)
 }
 
-// toldBefore reports whether upstream's kubelet had reported the same end of that container to the API.
-func (d *differ) toldBefore(name, state string) bool {
+// reportedBefore reports whether upstream's kubelet had reported the same end of that container to the API.
+func (d *differ) reportedBefore(name, state string) bool {
 	fields := strings.Fields(state)
 	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.Statuses, func(seen Seen) bool {
 		s := statusOf(seen.Pod, name)
 		if s == nil {
 			return false
 		}
-		told := s.State.Terminated
-		if told == nil { // the end of an instance whose next start is delayed
-			told = s.LastTerminationState.Terminated
+		reported := s.State.Terminated
+		if reported == nil { // the end of an instance whose next start is delayed
+			reported = s.LastTerminationState.Terminated
 		}
-		return told != nil && told.Reason == fields[1] && fmt.Sprint(told.ExitCode) == fields[2]
+		return reported != nil && reported.Reason == fields[1] && fmt.Sprint(reported.ExitCode) == fields[2]
 	})
 }
 
@@ -182,7 +182,7 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	unknown := func(v string) bool {
 		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " "+unknownEnd+" ")
 	}
-	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
+	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.reportedBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
 
 // withoutWaits removes from upstream's values those about a failed start or end that it shows while it already waits: those of an
@@ -205,15 +205,15 @@ const unknownEnd = "ContainerStatusUnknown"
 // withoutUnknown removes from upstream's values an end that upstream's kubelet has forgotten although it had reported it. It
 // removes the same end from Wherry's values. The comparison of the last status reports that.
 func (d *differ) withoutUnknown(name string, u, w []string) ([]string, []string) {
-	told := func(v string) bool {
+	reported := func(v string) bool {
 		fields := strings.Fields(v)
-		return len(fields) == 4 && d.toldBefore(name, strings.Join(slices.Delete(fields, 1, 2), " "))
+		return len(fields) == 4 && d.reportedBefore(name, strings.Join(slices.Delete(fields, 1, 2), " "))
 	}
 	lost := func(v string) bool {
 		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " "+unknownEnd+" ")
 	}
-	if !slices.ContainsFunc(u, lost) || !slices.ContainsFunc(values(d.wherry.states(name)), told) {
+	if !slices.ContainsFunc(u, lost) || !slices.ContainsFunc(values(d.wherry.states(name)), reported) {
 		return u, w
 	}
-	return slices.DeleteFunc(u, lost), slices.DeleteFunc(w, told)
+	return slices.DeleteFunc(u, lost), slices.DeleteFunc(w, reported)
 }

@@ -35,24 +35,24 @@ func (e Excuse) Exceeded(cases, lines float64) bool {
 
 // These are the names of the excuses.
 const (
-	excuseParted  = "the lives part at a decided difference"
-	excuseLate    = "it follows what Wherry or upstream's kubelet does later by decision"
-	excuseCrossed = "two things happen to the pod in another order"
-	excusePassing = "it passes in the API within two seconds"
-	excuseSoon    = "it began in the API in the five seconds before the deletion"
-	excuseShown   = "the API shows an end, or a back-off, in its own time"
-	excuseTime    = "a time differs by two to five seconds"
-	excuseDraw    = "upstream's kubelet draws up to half of a back-off upon it"
-	excuseOwnEnd  = "the container ends by itself when it is asked to"
-	excuseHurried = "the container is asked to end in its first second"
-	excuseLast    = "a container is started in the last two seconds of the pod"
-	excuseExtra   = "an instance that one side makes in the last five seconds of the pod"
-	excuseSecond  = "a timeout differs by a second"
-	excuseForced  = "the last status of a pod that is deleted by force"
-	excuseMirror  = "the last status of the mirror of a removed static pod"
-	excuseCut     = "a command that the end of its container cuts short"
-	excuseUntold  = "a probe fails so shortly that an agent need not ask meanwhile"
-	excuseBurst   = "more events than a client writes at once"
+	excuseParted     = "the lives part at a decided difference"
+	excuseLate       = "it follows what Wherry or upstream's kubelet does later by decision"
+	excuseCrossed    = "two things happen to the pod in another order"
+	excusePassing    = "it passes in the API within two seconds"
+	excuseSoon       = "it began in the API in the five seconds before the deletion"
+	excuseShown      = "the API shows an end, or a back-off, in its own time"
+	excuseTime       = "a time differs by two to five seconds"
+	excuseDraw       = "upstream's kubelet draws up to half of a back-off upon it"
+	excuseOwnEnd     = "the container ends by itself when it is asked to"
+	excuseHurried    = "the container is asked to end in its first second"
+	excuseLast       = "a container is started in the last two seconds of the pod"
+	excuseExtra      = "an instance that one side makes in the last five seconds of the pod"
+	excuseSecond     = "a timeout differs by a second"
+	excuseForced     = "the last status of a pod that is deleted by force"
+	excuseMirror     = "the last status of the mirror of a removed static pod"
+	excuseCut        = "a command that the end of its container cuts short"
+	excuseUnreported = "a probe fails so shortly that an agent need not ask meanwhile"
+	excuseBurst      = "more events than a client writes at once"
 )
 
 // Excuses lists all rules that exclude something from the comparison, and how many of a hundred cases may need each.
@@ -71,9 +71,9 @@ var Excuses = []Excuse{
 	{Name: excuseExtra, Why: "The other side, a little later, does not need it.", Most: 30},
 	{Name: excuseSecond, Why: "What a hook leaves of a grace period is no whole number of seconds.", Most: 5},
 	{Name: excuseForced, Why: "Such a pod leaves the API at any point of its way.", Most: 15},
-	{Name: excuseMirror, Why: "Upstream's kubelet deletes the mirror before it has told of the end.", Most: 5},
+	{Name: excuseMirror, Why: "Upstream's kubelet deletes the mirror before it has reported the end.", Most: 5},
 	{Name: excuseCut, Why: "What such a command answers is no fact of the agent.", Most: 25},
-	{Name: excuseUntold, Why: "Each agent asks once a second, at times of its own, and after a startup probe's success up to two seconds later.", Most: 5},
+	{Name: excuseUnreported, Why: "Each agent asks once a second, at times of its own, and after a startup probe's success up to two seconds later.", Most: 5},
 	{Name: excuseBurst, Why: "A client writes 25 events of a type at once, and then one in five minutes.", Most: 12},
 }
 

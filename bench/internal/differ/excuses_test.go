@@ -191,7 +191,7 @@ func TestTwoRunsOfACase(t *testing.T) {
 
 // Each excuse counts the lines that it removes. If the sides are equal, it counts none.
 func TestExcusesAreCounted(t *testing.T) {
-	if v := Judge(oneContainer(), newLife().Trace, newLife().Trace); len(v.Excused) > 0 {
+	if v := CompareAll(oneContainer(), newLife().Trace, newLife().Trace); len(v.Excused) > 0 {
 		t.Errorf("equal lives need excuses: %v", v.Excused)
 	}
 	for excuse, differ := range map[string]func(c *Case, u, w *life){
@@ -220,7 +220,7 @@ func TestExcusesAreCounted(t *testing.T) {
 	} {
 		c, u, w := oneContainer(), newLife(), newLife()
 		differ(c, &u, &w)
-		v := Judge(c, u.Trace, w.Trace)
+		v := CompareAll(c, u.Trace, w.Trace)
 		if v.Excused[excuse] == 0 {
 			t.Errorf("%q takes nothing: %v", excuse, v.Excused)
 		}

@@ -79,7 +79,7 @@ func TestShrinkFindsTheSmallestCase(t *testing.T) {
 	shows := func(c *Case) bool {
 		return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete }) && c.Spec.Containers[0].Lifecycle != nil
 	}
-	judge := func(cases []*Case) (found [][]Difference) {
+	compare := func(cases []*Case) (found [][]Difference) {
 		for _, c := range cases {
 			var f []Difference
 			if shows(c) {
@@ -96,7 +96,7 @@ func TestShrinkFindsTheSmallestCase(t *testing.T) {
 			continue
 		}
 		tried++
-		small := Shrink(c, "planted", time.Now().Add(time.Hour), judge)
+		small := Shrink(c, "planted", time.Now().Add(time.Hour), compare)
 		if len(small.Acts) != 1 || small.Acts[0].Do != Delete || len(small.Spec.Containers) != 1 || len(small.Spec.InitContainers) != 0 || !shows(small) {
 			t.Fatalf("seed %d: not the smallest case:\n%s", seed, small)
 		}

@@ -65,8 +65,8 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 		return excuseCut
 	case reason == "FailedPostStartHook" && d.c.hookEndsItself(name):
 		return excuseCut
-	case reason == "Unhealthy" && d.untold(name, probeOf(k, u, w), u, w):
-		return excuseUntold
+	case reason == "Unhealthy" && d.unreported(name, probeOf(k, u, w), u, w):
+		return excuseUnreported
 	case reason == "Unhealthy" && (d.upstream.hurries(name) || d.wherry.hurries(name)):
 		return excuseHurried
 	case (reason == "Killing" || reason == "FailedPreStopHook") && (d.upstream.stopsLate(name) || d.wherry.stopsLate(name)):

@@ -143,9 +143,9 @@ func (t *Trace) killedBy(name, probe string) bool {
 	return false
 }
 
-// untold reports whether it depends on the timing that only one side reports a probe's failures: the side that reports may have
+// unreported reports whether it depends on the timing that only one side reports a probe's failures: the side that reports may have
 // seen one, and the other may have seen none.
-func (d *differ) untold(name, probe string, u, w Event) bool {
+func (d *differ) unreported(name, probe string, u, w Event) bool {
 	if (u.Count > 0) == (w.Count > 0) {
 		return false
 	}

@@ -297,7 +297,7 @@ func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	if what := traces[0].slow(c); what != "" {
 		return Verdict{}, nil, fmt.Errorf("%w: %s of seed %d", ErrSlow, what, c.Seed)
 	}
-	return Judge(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
+	return CompareAll(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
 }
 
 // life runs a case on one agent.

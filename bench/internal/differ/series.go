@@ -34,7 +34,7 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	if w = d.withoutBackOffs(aspect, about, upstream, wherry, w); len(u)+len(w) == 0 {
 		return
 	}
-	if class := d.toldLater(aspect, about, name, upstream, wherry, u, w); class != "" {
+	if class := d.reportedLater(aspect, about, name, upstream, wherry, u, w); class != "" {
 		d.add(class, about, d.timed(upstream), d.timed(wherry))
 		return
 	}

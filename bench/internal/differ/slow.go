@@ -32,20 +32,20 @@ func (t *Trace) slow(c *Case) string {
 		if p.StartError != "" || p.Exits && p.Runs < within || t.endsBefore(call, call.At.Add(within)) {
 			continue
 		}
-		if !t.toldOf(call, within) {
+		if !t.reported(call, within) {
 			for late := within; late < time.Minute; late += time.Second {
-				if t.toldOf(call, late) {
-					return fmt.Sprintf("%s#%d, started after %s, told %s later", call.Container, call.Attempt, call.At.Sub(t.Created).Round(time.Second), late)
+				if t.reported(call, late) {
+					return fmt.Sprintf("%s#%d, started after %s, shown %s later", call.Container, call.Attempt, call.At.Sub(t.Created).Round(time.Second), late)
 				}
 			}
-			return fmt.Sprintf("%s#%d, started after %s, never told", call.Container, call.Attempt, call.At.Sub(t.Created).Round(time.Second))
+			return fmt.Sprintf("%s#%d, started after %s, never shown", call.Container, call.Attempt, call.At.Sub(t.Created).Round(time.Second))
 		}
 	}
 	return ""
 }
 
-// toldOf reports whether the API showed a container as running soon after its start.
-func (t *Trace) toldOf(call Call, within time.Duration) bool {
+// reported reports whether the API showed a container as running soon after its start.
+func (t *Trace) reported(call Call, within time.Duration) bool {
 	for _, s := range t.Statuses {
 		if s.At.Before(call.At) || s.At.After(call.At.Add(within)) {
 			continue

@@ -28,7 +28,7 @@ func (l life) states(second float64, running map[string]bool) {
 // difference.
 func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 	for stopped, class := range map[bool]string{
-		true:  classToldAfterStop,
+		true:  classReportedAfterStop,
 		false: `states of main: only upstream has ["waiting ContainerCreating"]`,
 	} {
 		c := &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
@@ -99,13 +99,13 @@ func (l life) ended(second float64, code, before int32) {
 // Upstream's kubelet shows the same end twice. That is no difference if Wherry's earlier end is one that upstream had reported
 // before, and one otherwise.
 func TestAnEndThatIsShownTwice(t *testing.T) {
-	for told, class := range map[int32]string{
+	for reported, class := range map[int32]string{
 		3: "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
 		4: `last status of main, lastState: upstream "terminated Error 137", Wherry "terminated Error 3"`,
 	} {
 		u, w := newLife(), newLife()
-		u.ended(9, told, told)
-		w.ended(9, told, told)
+		u.ended(9, reported, reported)
+		w.ended(9, reported, reported)
 		u.ended(10, 137, 137)
 		w.ended(10, 137, 3)
 		want(t, Shown(Compare(oneContainer(), u.Trace, w.Trace)), without(class, "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before")...)

@@ -61,8 +61,8 @@ func (w *Watcher) Errors() <-chan error {
 	return w.w.Errors
 }
 
-// Concerns reports whether an event with this name may be about one of the paths: the path itself, something below it, a directory
-// above it, or the link by which a mounted ConfigMap replaces all its files.
+// Concerns reports whether an event with this name may be about one of the paths: the name is the path, is below it or above it, or is
+// the link by which a mounted ConfigMap replaces all its files.
 func (w *Watcher) Concerns(name string) bool {
 	return w != nil && slices.ContainsFunc(w.paths, func(path string) bool { return concerns(path, name) })
 }
@@ -72,9 +72,9 @@ func concerns(path, name string) bool {
 		filepath.Dir(name) == filepath.Dir(path) && strings.HasPrefix(filepath.Base(name), "..")
 }
 
-// Follow watches the paths and the nearest existing directory above each, because a path may be created, or replaced by another
-// file of the same name, which a watch of the path itself does not report. No event reports a directory that was created after
-// the look and before the watch, so Follow looks again until it finds only directories that it watches.
+// Follow watches the paths and the nearest existing directory above each, because a path may be created, or replaced by another file of
+// the same name, which a watch of the path itself does not report. If a directory is created after Follow has looked for it and before it
+// watches the directory above, there is no event. So Follow looks again until it finds only directories that it already watches.
 func (w *Watcher) Follow() {
 	if w == nil {
 		return

@@ -98,7 +98,7 @@ func TestWatcherMissesNothing(t *testing.T) {
 			select {
 			case <-w.Events():
 			case <-time.After(2 * time.Minute):
-				t.Fatalf("run %d: %s is there, watched is %q and nothing was told", i, path, w.w.WatchList())
+				t.Fatalf("run %d: %s is there, watched is %q and there was no event", i, path, w.w.WatchList())
 			}
 		}
 		w.Close()

@@ -43,12 +43,12 @@ type descent struct {
 	spare  []*dirReader // closed readers, whose buffers are used again
 }
 
-// level is a directory between the top and the position.
+// level is one of the directories from the top to the position.
 type level struct {
 	dev, ino uint64
 	reader   *dirReader // nil: closed, to save descriptors
 	at       int64      // where reading continues; valid while the reader is closed
-	// These two are for removal: whether an entry could not be removed, and how often the current entry was entered.
+	// These two fields are for removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool
 	tries  uint8
 }
@@ -150,8 +150,8 @@ func (h Host) levelLimit() int {
 	return maxLevels
 }
 
-// leave goes to the directory above. Reading continues there after the entry that it left (after unread, with that
-// entry). It must not be called at the top.
+// leave goes to the directory above. Reading continues there after the entry that it left (or, after unread, with that entry). It must
+// not be called at the top.
 func (d *descent) leave() error {
 	n := len(d.levels) - 1
 	up := &d.levels[n-1]
@@ -262,8 +262,8 @@ func (r *dirReader) parse() (dirEntry, bool) {
 	return dirEntry{name: name, kind: b[18]}, true
 }
 
-// place returns the current path, for messages, or the depth if the path is too long.
-func (d *descent) place(top string) string {
+// position returns the current path, for messages, or the depth if the path is too long.
+func (d *descent) position(top string) string {
 	const most = 512
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(d.fd()))
 	if err != nil || len(path) > most {

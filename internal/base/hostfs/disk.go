@@ -63,7 +63,7 @@ func (h Host) diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, 
 		err = u.walk(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("measure %s: %w", u.place(dir), err)
+		err = fmt.Errorf("measure %s: %w", u.position(dir), err)
 	}
 	return uint64(math.Round(u.bytes)), uint64(math.Round(u.inodes)), err
 }

@@ -172,7 +172,7 @@ func (m Machine) Memory() (Memory, error) {
 
 // Tasks returns how many tasks (threads) run on the machine now.
 func (m Machine) Tasks() (int64, error) {
-	path := m.path("proc/loadavg") // 0.12 0.10 0.09 2/345 6789: 345 tasks
+	path := m.path("proc/loadavg") // 345 in the line 0.12 0.10 0.09 2/345 6789
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0, fmt.Errorf("count tasks: %w", err)

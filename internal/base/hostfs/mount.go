@@ -18,7 +18,7 @@ import (
 type Host struct {
 	// noOpenat2 makes every call work as on kernels before 5.6. It is for tests.
 	noOpenat2 bool
-	// maxLevels replaces the constant of that name; 0: the constant. It is for tests.
+	// maxLevels replaces the constant maxLevels in tests; 0: the constant applies.
 	maxLevels int
 }
 
@@ -81,7 +81,7 @@ func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int, f
 	}, swaps)
 }
 
-// mountWithoutSwap mounts with the option noswap, or without it if the kernel does not know it.
+// mountWithoutSwap mounts with the option noswap, or without the option if the kernel does not know it.
 func mountWithoutSwap(options string, mount func(options string) error, swaps func() bool) (maySwap bool, err error) {
 	err = mount(options + ",noswap")
 	if !errors.Is(err, unix.EINVAL) {

@@ -21,10 +21,10 @@ var (
 	ErrTooLarge = errors.New("file is too large")
 )
 
-// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never blocks. It refuses
-// a pipe, a device, a socket and a directory (ErrNotRegular) without opening it, because opening can block or start an action of
-// a device. A container may have made the last depth names of path: none of them may be a symbolic link. The names before them
-// belong to the node, and links there are followed. For a missing file the error is fs.ErrNotExist.
+// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never blocks. It refuses a pipe,
+// a device, a socket and a directory (ErrNotRegular) without opening it, because opening can block or start an action of a device. The
+// parameter depth is the number of elements at the end of path that a container may have made, so none of them may be a symbolic link.
+// The elements before them belong to the node, and links there are followed. For a missing file the error is fs.ErrNotExist.
 func OpenUntrusted(path string, depth int) (*os.File, error) {
 	pinned, err := pin(path, depth)
 	if err != nil {
@@ -34,7 +34,7 @@ func OpenUntrusted(path string, depth int) (*os.File, error) {
 	return OpenPinned(pinned)
 }
 
-// OpenUntrustedToWrite is OpenUntrusted for writing. It neither makes nor truncates the file.
+// OpenUntrustedToWrite opens a file as OpenUntrusted does, but for writing. It neither makes nor truncates the file.
 func OpenUntrustedToWrite(path string, depth int) (*os.File, error) {
 	pinned, err := pin(path, depth)
 	if err != nil {
@@ -67,7 +67,7 @@ func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
 	return ReadBounded(f, limit)
 }
 
-// ReadPinned is ReadUntrusted for the file of an O_PATH descriptor.
+// ReadPinned reads the file of an O_PATH descriptor as ReadUntrusted reads a path.
 func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
 	f, err := OpenPinned(pinned)
 	if err != nil {
@@ -155,7 +155,7 @@ func openToOverwrite(path string, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, perm)
 }
 
-// pin walks to path and returns an O_PATH descriptor. None of the last depth names may be a symbolic link.
+// pin walks to path and returns an O_PATH descriptor. None of the last depth elements of path may be a symbolic link.
 func pin(path string, depth int) (*os.File, error) {
 	trusted, names, err := split(path, depth)
 	if err != nil {
@@ -183,7 +183,7 @@ func pin(path string, depth int) (*os.File, error) {
 	return at, nil
 }
 
-// split separates the last depth names from path, or fewer if it has no more.
+// split separates the last depth elements from path, or all elements if path has fewer.
 func split(path string, depth int) (trusted string, names []string, err error) {
 	trusted = filepath.Clean(path)
 	for len(names) < depth {

@@ -140,8 +140,8 @@ func (r *removal) run() error {
 	}
 }
 
-// end is called when a directory has no more entries. It goes up, or reads the top directory again if something was lifted into it.
-// done: the whole tree has been worked through.
+// end is called when a directory has no more entries. It goes up, or reads the top directory again if something was lifted into it. done
+// is true when the whole tree has been visited.
 func (r *removal) end() (done bool, err error) {
 	switch {
 	case r.depth() > 1:
@@ -153,7 +153,7 @@ func (r *removal) end() (done bool, err error) {
 	return true, nil
 }
 
-// one deletes an entry, or goes into it. It meets a directory again, and deletes it, when all below it is gone.
+// one deletes an entry, or goes into it if it is a directory. When the directory is empty, one is called for it again and deletes it.
 func (r *removal) one(name string, kind uint8) {
 	full, err := removeEntry(r.fd(), name, kind)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *removal) up() error {
 		return nil
 	}
 	if r.moved++; !errors.Is(err, ErrMoved) || r.moved > maxPasses {
-		return fmt.Errorf("remove %s: %w", r.place(r.top), err)
+		return fmt.Errorf("remove %s: %w", r.position(r.top), err)
 	}
 	r.skip = false
 	if err := r.restart(); err != nil {
@@ -218,6 +218,6 @@ func (r *removal) up() error {
 func (r *removal) fail(verb, name string, err error) {
 	r.here().failed = true
 	if r.first == nil {
-		r.first = fmt.Errorf("%s %s: %w", verb, filepath.Join(r.place(r.top), name), err)
+		r.first = fmt.Errorf("%s %s: %w", verb, filepath.Join(r.position(r.top), name), err)
 	}
 }

@@ -23,8 +23,8 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// ReplaceFile is WriteFile without waiting for the disk, in a tenth of the time. After a power cut, the file may be old, empty or
-// torn. Use it for files that are checked when they are read, and without which the agent can work.
+// ReplaceFile does the same as WriteFile, but does not wait for the disk and so takes a tenth of the time. After a power cut, the file
+// may be old, empty or torn. Use it for files that are checked when they are read, and without which the agent can work.
 func ReplaceFile(path string, data []byte, mode fs.FileMode) error {
 	return replace(path, data, mode, false)
 }

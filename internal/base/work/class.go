@@ -5,24 +5,24 @@ import "fmt"
 // Class is a kind of the node's own work.
 type Class uint8
 
-// These are the classes. Jobs of Start and People begin at once; the others wait for their turn under load. Inspections of pods
+// These are the classes. Jobs of the classes Start and People begin at once; under load, jobs of other classes wait. Inspections of pods
 // have no class, because they take only about a millisecond and everything else depends on them.
 const (
 	// Start has the jobs that start and stop pods.
 	Start Class = iota
 	// People has the jobs for which a user waits at a terminal: exec, attach, logs.
 	People
-	// Vital are the liveness probes of critical pods.
+	// Vital has the liveness probes of critical pods.
 	Vital
-	// First are probes that a container has to pass before it is started or ready.
+	// First has the probes that a container must pass before it is started or ready.
 	First
-	// Periodic are the probes of containers that are ready already, or that have failed for a long time.
+	// Periodic has the probes of containers that are ready already, or whose probes have failed for a long time.
 	Periodic
-	// Removal is the removal of containers and sandboxes that have ended.
+	// Removal has the removals of containers and sandboxes that have ended.
 	Removal
-	// Statistics is the reading of statistics from the runtime.
+	// Statistics has the reads of statistics from the runtime.
 	Statistics
-	// Rotation is the rotation of container logs.
+	// Rotation has the rotations of container logs.
 	Rotation
 	Classes
 )

@@ -34,9 +34,9 @@ func newLimit(least, most int) limit {
 	return l
 }
 
-// places returns the current limit: the full value in one round, two thirds of it in the next. Rounds differ in length, so that a
-// periodic command meets both values.
-func (l *limit) places() int {
+// current returns the limit that applies now: the full value in one round, two thirds of it in the next. Rounds differ in length, so that
+// a command that runs periodically is measured with both values.
+func (l *limit) current() int {
 	if l.steps%2 == 1 {
 		return int(max(l.least, l.now*2/3))
 	}
@@ -75,6 +75,6 @@ func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	l.now = min(l.most, max(l.least, l.now))
 }
 
-// Pace records how long a command took the last time, and with how many jobs in flight. The caller that repeats the
-// command keeps it. The zero value means: not measured yet.
+// Pace records how long a command took the last time, and with how many jobs in flight. A caller that repeats a command keeps a Pace for
+// it. The zero value means that the command was not measured yet.
 type Pace struct{ took, among float64 }

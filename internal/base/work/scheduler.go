@@ -145,7 +145,7 @@ func (j *Job) Withdraw() bool {
 // Done ends a job that has begun. Only the first call counts.
 func (j *Job) Done() { j.end(false) }
 
-// Cut is Done for a job that was canceled. The Scheduler does not learn from its duration.
+// Cut ends a job that was canceled. Unlike with Done, the Scheduler does not learn from its duration.
 func (j *Job) Cut() { j.end(true) }
 
 func (j *Job) end(cut bool) {
@@ -267,5 +267,5 @@ type Load struct{ Limit, Flying, Waiting int }
 func (s *Scheduler) Load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Load{Limit: s.limit.places(), Flying: len(s.flying), Waiting: s.queue.length}
+	return Load{Limit: s.limit.current(), Flying: len(s.flying), Waiting: s.queue.length}
 }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Turns bounds how many jobs of one kind run at once, first come, first served. The number is between two bounds and adapts to
-// the load of the machine (see Places). All methods may be called concurrently.
+// Turns bounds how many jobs of one kind run at once, first come, first served. The number is between two bounds and adapts to the load
+// of the machine (see Slots). All methods may be called concurrently.
 type Turns struct {
 	mu      sync.Mutex
-	places  Places
+	slots   Slots
 	inside  int
 	waiting []chan struct{} // closed when the job has a turn
 }
 
 // NewTurns returns Turns whose number of jobs at once is between least and most.
 func NewTurns(least, most int) *Turns {
-	return &Turns{places: NewPlaces(least, most, time.Now())}
+	return &Turns{slots: NewSlots(least, most, time.Now())}
 }
 
 // Wait blocks until the job has a turn or ctx ends; in the second case it returns the error of ctx. The caller calls done once,
@@ -26,7 +26,7 @@ func NewTurns(least, most int) *Turns {
 // others.
 func (t *Turns) Wait(ctx context.Context) (done func(), err error) {
 	t.mu.Lock()
-	if len(t.waiting) == 0 && t.inside < t.places.Now() {
+	if len(t.waiting) == 0 && t.inside < t.slots.Now() {
 		defer t.mu.Unlock()
 		return t.admit(), nil
 	}
@@ -52,15 +52,15 @@ func (t *Turns) Wait(ctx context.Context) (done func(), err error) {
 	return t.admit(), nil
 }
 
-// admit begins a job. The caller holds the lock. A job that loses its turn counts like one that ends then: the runtime bears
-// more jobs if they wait, whatever they wait for.
+// admit begins a job. The caller holds the lock. A job that loses its turn is measured as if it ended then: if jobs wait, for whatever
+// reason, the runtime can run more of them.
 func (t *Turns) admit() (done func()) {
 	t.inside++
 	began, among := time.Now(), t.inside
 	leave := sync.OnceFunc(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.places.Ended(began, time.Now(), float64(among+t.inside)/2, len(t.waiting) > 0)
+		t.slots.Ended(began, time.Now(), float64(among+t.inside)/2, len(t.waiting) > 0)
 		t.inside--
 		t.dispatch()
 	})
@@ -73,7 +73,7 @@ func (t *Turns) admit() (done func()) {
 
 // dispatch gives turns to waiting jobs. The caller holds the lock.
 func (t *Turns) dispatch() {
-	for len(t.waiting) > 0 && t.inside < t.places.Now() {
+	for len(t.waiting) > 0 && t.inside < t.slots.Now() {
 		t.inside++
 		close(t.waiting[0])
 		t.waiting = slices.Delete(t.waiting, 0, 1)

@@ -34,7 +34,7 @@ func again(ctx context.Context, s *Scheduler, c Class, uid types.UID, took time.
 	}
 }
 
-// share lets ten pods of each class compete for one second on four places. It returns how many jobs of each class were done.
+// share lets ten pods of each class compete for one second on four slots. It returns how many jobs of each class were done.
 func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
@@ -83,7 +83,7 @@ func TestShares(t *testing.T) {
 		got := share(t, s, First, Periodic, Removal)
 		sum := float64(got[First] + got[Periodic] + got[Removal])
 		if sum < 3900 {
-			t.Errorf("%v: places were left empty", got)
+			t.Errorf("%v: slots were left empty", got)
 		}
 		for c, want := range map[Class]float64{First: 8. / 12, Periodic: 2. / 12, Removal: 2. / 12} {
 			if part := float64(got[c]) / sum; part < want-0.05 || part > want+0.05 {

@@ -29,16 +29,16 @@ func TestContentionProfiling(t *testing.T) {
 
 // follower is an agent that only records its calls.
 type follower struct {
-	told chan string
-	fail error
+	received chan string
+	fail     error
 }
 
 func (f *follower) Reconfigure(cfg agent.Config) (agent.Reconfigured, error) {
-	f.told <- "pods " + string(rune('0'+cfg.Kubelet.MaxPods)) + " keep " + strings.Join(cfg.KeepImages, ",")
+	f.received <- "pods " + string(rune('0'+cfg.Kubelet.MaxPods)) + " keep " + strings.Join(cfg.KeepImages, ",")
 	return agent.Reconfigured{}, f.fail
 }
 
-func (f *follower) RefuseConfiguration(err error) { f.told <- "refused: " + err.Error() }
+func (f *follower) RefuseConfiguration(err error) { f.received <- "refused: " + err.Error() }
 
 // The node follows the files of --config and --wherry-config from its start on, and ends when its context ends.
 func TestRunWatched(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRunWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{told: make(chan string, 100)}
+	f := &follower{received: make(chan string, 100)}
 	var log bytes.Buffer
 	r := &reload{agent: f, hostname: "n", log: slog.New(slog.NewTextHandler(&log, nil))}
 	started := make(chan struct{})
@@ -71,18 +71,18 @@ func TestRunWatched(t *testing.T) {
 	await := func(want string) {
 		t.Helper()
 		select {
-		case got := <-f.told:
+		case got := <-f.received:
 			if !strings.HasPrefix(got, want) {
-				t.Fatalf("the agent was told %q, want %q", got, want)
+				t.Fatalf("the agent received %q, want %q", got, want)
 			}
 		case <-time.After(2 * time.Minute):
-			t.Fatalf("the agent was not told %q", want)
+			t.Fatalf("the agent not received %q", want)
 		}
 	}
 	write(kubelet, head+"maxPods: 2\n") // this is before the start, so the first look finds it
 	select {
-	case got := <-f.told:
-		t.Fatalf("told before the start: %s", got)
+	case got := <-f.received:
+		t.Fatalf("received before the start: %s", got)
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(started)

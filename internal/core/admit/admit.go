@@ -40,16 +40,16 @@ const (
 // Input is the input of Admit.
 type Input struct {
 	Pod *v1.Pod
-	// Others are the pods that the node has admitted and that are not terminal, without Pod. Their specs count: during
-	// a resize, the caller passes the allocated resources.
+	// Others are the admitted pods of the node that are not terminal, without Pod. Admit adds up the requests in their specs, so during a
+	// resize the caller puts the allocated resources into the spec.
 	Others []*v1.Pod
 	// Node is the newest known Node: labels, taints, allocatable, features. Nil: the Node is not known, and no pod is
 	// admitted.
 	Node *v1.Node
 	// AllowedUnsafeSysctls is KubeletConfiguration.allowedUnsafeSysctls; a pattern ends in *.
 	AllowedUnsafeSysctls []string
-	// Kernel is the kernel release ("6.1.0-18-amd64"): some sysctls are safe from a certain version on. Empty: these
-	// are not safe.
+	// Kernel is the kernel release ("6.1.0-18-amd64"), because some sysctls are safe only from a certain version on. If it is empty,
+	// these sysctls are not safe.
 	Kernel string
 	// Pressure lists the node's pressure conditions that are true now.
 	Pressure []v1.NodeConditionType
@@ -59,16 +59,16 @@ type Input struct {
 	OS string
 }
 
-// Result is one of three answers: OK; refused for good, with Reason and Message; or not yet. In the last case, the pods in
-// Preempt must end first, with the reason Preempting, and then the caller asks again; Reason and Message say which resource is
-// short.
+// Result is one of three answers. The pod is admitted (OK), or it is refused for good (Reason and Message say why), or the pods in
+// Preempt must end first, with the reason Preempting. In the last case Reason and Message say which resource is short, and the caller
+// calls Admit again when those pods have ended.
 type Result struct {
 	OK      bool
 	Reason  string
 	Message string
 	Preempt []*v1.Pod
-	// Passing: the reason of a refusal will disappear. A pod that a controller replaces is refused for good nevertheless; a
-	// static pod waits until it can be admitted.
+	// Passing is set if the reason of a refusal is temporary. The refusal of a pod from the API is final nevertheless, because its
+	// controller creates another pod; a static pod waits until it can be admitted.
 	Passing bool
 }
 

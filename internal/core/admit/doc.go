@@ -4,8 +4,8 @@
 // Contract: pure. Admit reads only its Input and changes nothing in it. The caller asks once per pod (never for a pod
 // that has a sandbox), in the order in which pods arrived, and counts an admitted pod among Others from then on.
 //
-// Checks, order, reasons and messages are those that users know from Kubernetes: the node's pressure, sysctls,
-// operating system, supplemental groups policy, resources, node selector and affinity, node name, host ports, NoExecute
-// taints, AppArmor. The first failed check is reported. But all checks from resources to taints are made, because a
-// critical pod may be refused for any of them except resources: the node makes room for it instead (Result.Preempt).
+// Checks, order, reasons and messages are those that users know from Kubernetes: the node's pressure, sysctls, operating system,
+// supplemental groups policy, resources, node selector and affinity, node name, host ports, NoExecute taints, AppArmor. The first failed
+// check is reported. If resources do not suffice for a critical pod, the node makes room for it (Result.Preempt) unless one of the later
+// checks, up to the taints, fails too: ending other pods would not help then.
 package admit

@@ -72,7 +72,7 @@ type want struct {
 
 type needs []want
 
-// String returns the list in the form of a refusal's message.
+// String returns the list as it appears in the message of a refusal.
 func (n needs) String() string {
 	var b strings.Builder
 	b.WriteByte('[')

@@ -30,7 +30,7 @@ type ResizeInput struct {
 	Others []*v1.Pod
 	Node   *v1.Node
 	// LimitedSwap says that burstable pods have a limit of swap that follows from their memory request. A resize cannot change that
-	// limit, so a resize that would have to is infeasible.
+	// limit, so a resize that changes the memory request of such a container is infeasible.
 	LimitedSwap bool
 	// PinnedCPUs and PinnedMemory say that the static policies of cpuManagerPolicy and memoryManagerPolicy are on.
 	PinnedCPUs, PinnedMemory bool

@@ -11,7 +11,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Shortage is a resource that does not suffice for a pod. CPU is in thousandths, the rest in units.
+// Shortage is a resource of which the node has too little for a pod. CPU is in thousandths of a CPU, other resources are in their own
+// unit.
 type Shortage struct {
 	Resource  v1.ResourceName
 	Requested int64

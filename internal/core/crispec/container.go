@@ -31,7 +31,7 @@ type ContainerInput struct {
 	Mounts  []*runtimeapi.Mount
 	Devices []*runtimeapi.Device
 	CDI     []*runtimeapi.CDIDevice
-	// Annotations are those of device plugins. They replace none of the agent's own.
+	// Annotations are those of device plugins. The agent's own annotations take precedence.
 	Annotations map[string]string
 	// LogPath is relative to the sandbox's log directory; empty: LogName(container, attempt).
 	LogPath string

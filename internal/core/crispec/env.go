@@ -14,12 +14,12 @@ import (
 type EnvInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	// PodIPs and HostIPs are those of the status, primary first.
+	// PodIPs and HostIPs are the addresses in the pod's status, the primary one first.
 	PodIPs  []string
 	HostIPs []string
 	// NodeName is used if the pod does not name its node (static pods).
 	NodeName string
-	// NodeAllocatable gives the limits that a container does not set.
+	// NodeAllocatable is what a resourceFieldRef yields for a limit that the container does not set.
 	NodeAllocatable v1.ResourceList
 	// Services are the services of the pod's namespace and of "default". ServicesPending says that they have not been
 	// listed yet: a pod of the API waits for them, because KUBERNETES_SERVICE_HOST must not be missing.

@@ -31,9 +31,8 @@ func (in *EnvInput) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 	return value, ok, nil
 }
 
-// EnvFileValue finds a key in a file of the format that fileKeyRef documents: NAME='value'. The value, in single
-// quotes, is literal and may span lines. Blank lines and # comments are skipped. The first match counts; EnvFileValue
-// does not check the lines after it.
+// EnvFileValue finds a key in a file of the format that fileKeyRef documents: NAME='value'. The value, in single quotes, is literal and
+// may span lines. Blank lines and # comments are skipped. EnvFileValue returns the first match, and does not check the lines after it.
 func EnvFileValue(data, key string) (value string, ok bool, err error) {
 	for line := 1; len(data) > 0; {
 		here := line

@@ -112,10 +112,9 @@ func formatMap(m map[string]string) string {
 	return b.String()
 }
 
-// ResourceField resolves a resourceFieldRef in units of its divisor, rounded up. If a container has no limit, the pod's
-// limit counts, and then the node's allocatable ("If CPU and memory limits are not specified for a container, the
-// kubelet default exposes the maximum allocatable value"). c is the container with the reference; it may be nil if the
-// reference names a container.
+// ResourceField resolves a resourceFieldRef in units of its divisor, rounded up. If a container has no limit, the result is the pod's
+// limit, or else the node's allocatable ("If CPU and memory limits are not specified for a container, the kubelet default exposes the
+// maximum allocatable value"). c is the container with the reference; it may be nil if the reference names a container.
 func ResourceField(ref *v1.ResourceFieldSelector, p *v1.Pod, c *v1.Container, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
 		c = findContainer(p, ref.ContainerName)

@@ -16,7 +16,7 @@ const DefaultLogRoot = "/var/log/pods"
 // LogDir returns a pod's log directory: <root>/<namespace>_<name>_<uid>.
 func LogDir(root string, p *v1.Pod) string { return LogDirOf(root, pod.RefOf(p)) }
 
-// LogDirOf is LogDir for a pod whose object is gone.
+// LogDirOf does the same as LogDir for a pod whose API object no longer exists.
 func LogDirOf(root string, ref pod.Ref) string {
 	return path.Join(root, ref.Namespace+"_"+ref.Name+"_"+string(ref.UID))
 }
@@ -26,8 +26,8 @@ func LogName(container string, attempt uint32) string {
 	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
 
-// LogDepth is how many names at the end of a log's path a container could have made, if it mounts /var/log or a part of
-// it: pod directory, container directory, file. The directories above belong to the node.
+// LogDepth is the number of path elements at the end of a log's path that a container may have replaced if it mounts /var/log or a part
+// of it: pod directory, container directory, file. No container can replace the directories above them.
 const LogDepth = 3
 
 // LogPath returns the complete path of one attempt's log.

@@ -10,9 +10,9 @@ import (
 // systemCritical is the priority from which a pod is critical: 2 billion, "twice the highest user definable".
 const systemCritical = 2_000_000_000
 
-// QOS returns the quality of service class in the pod's status, or else the one of its spec. "Guaranteed: every
-// container has a memory and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the
-// pod itself has resources, they count instead of its containers'.
+// QOS returns the quality of service class in the pod's status, or else the one of its spec. "Guaranteed: every container has a memory
+// and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the pod itself has resources, they decide
+// instead of its containers'.
 func QOS(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass

@@ -103,15 +103,15 @@ func statusNamed(s *v1.PodStatus, name string) *v1.ContainerStatus {
 // report derives the status, checks its invariants and writes it to the API.
 func (w *world) report(plan *decide.Plan) {
 	if w.pod == nil {
-		w.told = nil
+		w.status = nil
 		return
 	}
-	old := w.told
+	old := w.status
 	if old == nil {
 		old = &w.pod.Status
 	}
 	st := w.brain.derive(podstatus.Input{
-		Pod: w.pod, Old: w.told, Observed: &w.observed, Memory: &w.mem, Probed: w.said, Plan: plan, RuntimeName: "sim", Now: w.now,
+		Pod: w.pod, Old: w.status, Observed: &w.observed, Memory: &w.mem, Probed: w.said, Plan: plan, RuntimeName: "sim", Now: w.now,
 	})
 	w.checkTaken(&w.pod.Status, &st)
 	if terminalPhase(old.Phase) && st.Phase != old.Phase {
@@ -128,7 +128,7 @@ func (w *world) report(plan *decide.Plan) {
 	if w.mem.Finished && plan.Phase >= decide.PhaseStopped && !terminalPhase(st.Phase) {
 		w.breaks(invTruth, "a finished pod is reported as %s", st.Phase)
 	}
-	w.told = &st
+	w.status = &st
 	p := *w.pod
 	p.Status = st
 	w.pod = &p
@@ -178,7 +178,7 @@ func (w *world) die(done func(i int) string) {
 			w.create(f)
 		}
 	}
-	w.mem, w.said, w.told, w.health, w.down = w.saved.Clone(), nil, nil, nil, true
+	w.mem, w.said, w.status, w.health, w.down = w.saved.Clone(), nil, nil, nil, true
 	for i := range w.records {
 		w.records[i].reserved = -1
 	}

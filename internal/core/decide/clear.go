@@ -43,17 +43,17 @@ func (t *turn) remove(op pod.Op, name, id string, why pod.Why) {
 	}
 }
 
-// Told reports whether the API server knows that the pod has ended. The node then needs no record of its containers any more. A
+// EndReported reports whether the API server knows that the pod has ended. The node then needs no record of its containers any more. A
 // static pod has no such status, so the answer for it is false.
-func Told(p *v1.Pod) bool {
+func EndReported(p *v1.Pod) bool {
 	return p != nil && !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
 }
 
-// needless reports whether the pod's future no longer depends on its dead containers: the API server knows the pod's end, or the
-// node has ended the pod, so that it is Failed whatever the exit codes are. The status of the turn that removes the containers
-// contains their end, and the reporter keeps that status until the API server has it.
+// needless reports whether the dead containers of the pod no longer decide anything: the API server already knows how the pod ended, or
+// the node has ended the pod, so that it is Failed whatever the exit codes are. No exit code is lost: the turn that removes the
+// containers also derives a status with their exit codes, and that status is kept until the API server has it.
 func (t *turn) needless() bool {
-	return Told(t.in.Pod) || t.plan.Ended && t.in.Memory.Stop != nil && !pod.IsStatic(t.in.Pod)
+	return EndReported(t.in.Pod) || t.plan.Ended && t.in.Memory.Stop != nil && !pod.IsStatic(t.in.Pod)
 }
 
 // prune removes dead attempts beyond the number that is kept for logs, and sandboxes without containers. It keeps the newest

@@ -22,7 +22,7 @@ func Decide(in *Input) Plan {
 	return t.plan
 }
 
-// turn is one decision in the making.
+// turn holds the state of one call of Decide.
 type turn struct {
 	in      *Input
 	plan    Plan
@@ -106,7 +106,7 @@ func (t *turn) wake(at time.Time) {
 	}
 }
 
-// wait notes why something that is due has not begun.
+// wait records why an action that is due has not begun; the first reason is kept.
 func (t *turn) wait(why pod.Why) { t.waiting = cmp.Or(t.waiting, why) }
 
 // memory returns what is remembered of a container. It is never nil, and the caller must not change it.

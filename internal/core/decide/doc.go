@@ -40,7 +40,7 @@
 //
 // # Choices where the documentation leaves room
 //
-// Main containers of one pod start at the same time, but a container with a postStart hook holds back those after it in the spec
-// until the hook is done, because users rely on that order. A hook whose end nobody saw runs again ("at least once"). The first
-// restart of a container is immediate; the back-off begins with the second.
+// Main containers of one pod start at the same time, but a container with a postStart hook holds back those after it in the spec until
+// the hook is done, because users rely on that order. If the agent was restarted while a hook ran, the hook runs again ("at least once").
+// The first restart of a container is immediate; the back-off begins with the second.
 package decide

@@ -89,8 +89,8 @@ func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
 	return Started(c, t.memory(c.Name), t.in.Probed.Of(inst), inst) || t.wasStarted(c.Name, inst)
 }
 
-// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent only the API
-// knows.
+// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent, only the API status
+// has this.
 func (t *turn) wasStarted(name string, inst *pod.Container) bool {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)
@@ -102,8 +102,8 @@ func SameContainer(apiID, id string) bool {
 	return ok && bare == id
 }
 
-// Started reports whether a running container counts as started: its postStart hook is done and its startup probe, where it has
-// one, has succeeded. said has the results of the probes of this instance.
+// Started reports whether a running container counts as started: its postStart hook is done and its startup probe, where it has one, has
+// succeeded. said contains the probe results of this instance.
 func Started(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.Container) bool {
 	if c.StartupProbe != nil {
 		return said.Started

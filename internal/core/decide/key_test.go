@@ -21,7 +21,7 @@ func (w *world) clone() *world {
 }
 
 func (k *keyer) world(w *world) {
-	k.bools(w.old, w.dirty, w.vols, w.dirs, w.pod == nil, w.want == nil, w.terminal, w.told == nil, w.down, w.orphaned, w.evicted,
+	k.bools(w.old, w.dirty, w.vols, w.dirs, w.pod == nil, w.want == nil, w.terminal, w.status == nil, w.down, w.orphaned, w.evicted,
 		w.vanished, w.again, w.node.NetworkReady, w.node.SourcesReady, w.node.Predecessor)
 	k.str(w.initialized)
 	k.rel(w.endBegan)

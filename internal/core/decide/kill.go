@@ -11,10 +11,10 @@ import (
 // DefaultGrace is the grace period of a pod whose spec has none (30 s).
 const DefaultGrace = 30 * time.Second
 
-// kill ends one container. left is the rest of its grace period. The preStop hook runs first, inside the grace period; then
-// StopContainer gets the rest as its timeout, and at least Policy.MinGrace. A hook that is still running when the grace period is
-// over continues in parallel with StopContainer until the container has ended. If a container has to outlive others (blocked),
-// its StopContainer waits until the others have ended; its hook does not wait.
+// kill ends one container. left is what remains of its grace period. The preStop hook runs first, inside the grace period; then
+// StopContainer gets the time that remains as its timeout, and at least Policy.MinGrace. A hook that still runs when the grace period is
+// over continues in parallel with StopContainer until the container has ended. If the container has to outlive others (blocked),
+// StopContainer is called only after the others have ended; the hook does not wait for them.
 func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why, blocked bool) {
 	cm := t.memory(c.Name)
 	if hook := t.busyID(pod.OpPostStart, c.ID); hook != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// mains drives the main containers, all at once. A container with a postStart hook holds back those after it while its hook is
-// under way; a container that waits for its back-off holds back none.
+// mains drives all main containers in the same turn. While the postStart hook of a container runs, the containers after it in the spec do
+// not start. A container that waits for its back-off delays no other.
 func (t *turn) mains() {
 	hold := false
 	for i := range t.in.Pod.Spec.Containers {
@@ -82,7 +82,7 @@ func (t *turn) finished() pod.Cause {
 	if t.stale || t.busy(pod.OpStartContainer) {
 		return pod.CauseNone
 	}
-	sb, _ := JudgeSandbox(t.in.Pod, t.in.Observed)
+	sb, _ := UsableSandbox(t.in.Pod, t.in.Observed)
 	t.sandbox = sb
 	defer func() { t.sandbox = nil }()
 	if (t.in.Memory.RestartingAll && sb != nil) || t.restartAllTriggered() {

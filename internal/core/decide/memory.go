@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// Memory is what one turn of a pod leaves for the next turn, and in part for the next agent. It is divided by its writers; all
-// other code only reads it. Decide writes nothing.
+// Memory is the state that one turn of a pod passes to the next turn, and in part to the next agent. Each part has one writer; all other
+// code, and Decide too, only reads it.
 //
 //	part                            written by                         in the checkpoint
 //	Grant                           the worker                         yes
@@ -43,21 +43,21 @@ type ContainerMemory struct {
 	ContainerTries `json:"-"`
 }
 
-// Grant is what the node has granted the pod.
+// Grant is what the node has accepted about the pod: its admission, its start time and its resources.
 type Grant struct {
 	Admitted bool // the node accepted the pod
-	// StartTime is when the node first saw the pod: status.startTime, with which activeDeadlineSeconds begins. If the API status
-	// has one, it is taken from there.
+	// StartTime is when the node first saw the pod: status.startTime, with which activeDeadlineSeconds begins. If the API status has a
+	// start time, that is used.
 	StartTime time.Time
-	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these and not the spec's.
-	// Nil: all that the spec asks for.
+	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these resources instead of the
+	// spec's. Nil: the node has accepted all resources in the spec.
 	Allocated *pod.Allocation
 }
 
-// PodSettled is what plans have decided about the pod for good.
+// PodSettled contains the decisions about the pod that are final: later turns do not make them again.
 type PodSettled struct {
-	// StopBegan is when this agent first planned termination, or continued it after a restart. The grace period runs from then.
-	// StopGrace is the shortest grace period that this termination was ever given, by any agent.
+	// StopBegan is when this agent first planned termination, or continued it after a restart. The grace period runs from then. StopGrace
+	// is the shortest grace period that applied to this termination at any time, in this agent or an earlier one.
 	StopBegan time.Time
 	StopGrace time.Duration
 	// Finished: every container has ended and none will run again, even if the runtime loses the containers.
@@ -72,7 +72,7 @@ type PodSettled struct {
 	RestartedAll  bool
 }
 
-// ContainerSettled is what plans have decided about a container.
+// ContainerSettled contains the decisions about a container that later turns use.
 type ContainerSettled struct {
 	// CrashDelay is how long the next restart will wait. CrashUntil is when the present wait ends, and CrashedID the container
 	// instance for which it was set.
@@ -93,8 +93,8 @@ type PodLearned struct {
 
 // ContainerLearned is what the worker knows about a container only from the outcomes of actions.
 type ContainerLearned struct {
-	// Kind is the list of the spec that has the container, and Place its index in that list, as of its last start. Nothing else
-	// has them once the pod's object is gone.
+	// Kind is the list of the spec that has the container, and Place its index in that list, as of its last start. They are stored here
+	// because they are known from nowhere else once the pod's object is gone.
 	Kind  pod.Kind
 	Place uint16
 	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed.
@@ -109,8 +109,8 @@ type ContainerLearned struct {
 
 // PodTries is what this agent has tried: which actions succeeded and need no repetition, and when failed ones may be tried again.
 type PodTries struct {
-	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a successful tear-down.
-	// Forgotten: OpForget, the last action, succeeded.
+	// SetUp is set if the last volume set-up succeeded and nothing has changed since. TornDown is set after a successful tear-down, and
+	// Forgotten after a successful OpForget, which is the last action.
 	SetUp     bool
 	TornDown  bool
 	Forgotten bool
@@ -129,8 +129,9 @@ type PodTries struct {
 
 // ContainerTries is what this agent has tried with a container, and when failed actions may be tried again.
 type ContainerTries struct {
-	// Pulled: the image is known to be present for the next start. ImageRef is the reference the runtime gave. PulledImage is the
-	// image in the spec to which the other fields belong. PullDelay is the ImagePullBackOff, which ends at PullUntil.
+	// Pulled is set if the image is known to be present for the next start. ImageRef is the reference that the runtime returned for it.
+	// PulledImage is the image in the spec for which the other fields hold. PullDelay is the length of the ImagePullBackOff, which ends
+	// at PullUntil.
 	Pulled      bool
 	PulledImage string
 	ImageRef    string
@@ -150,7 +151,7 @@ type ContainerTries struct {
 	// taken). AttemptKnown reports whether a create was tried at all.
 	HighestAttempt uint32
 	AttemptKnown   bool
-	// StopID is the container of the last StopContainer; Stopped is set if that succeeded. The next one waits until StopUntil.
+	// StopID is the container of the last StopContainer, and Stopped is set if that call succeeded. The next call waits until StopUntil.
 	StopID    string
 	Stopped   bool
 	StopDelay time.Duration
@@ -176,8 +177,8 @@ type Stop struct {
 	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
 	Reason  string
 	Message string
-	// Disruption is the message of the condition DisruptionTarget of a pod that ends because of the node. Empty: the pod ends
-	// because of itself, for example because it exceeded its storage limit, and does not have the condition.
+	// Disruption is the message of the pod's condition DisruptionTarget. It is empty for a pod that caused its own end, for example by
+	// exceeding its storage limit; such a pod does not have the condition.
 	Disruption string
 	// Rejected: the node never admitted the pod; nothing was started.
 	Rejected bool
@@ -186,9 +187,8 @@ type Stop struct {
 	Since time.Time
 }
 
-// Sooner returns s with the grace period of another reason to stop, if that is shorter. The first reason stays the reason, but a
-// second one may require that a pod which is ending slowly ends at once. It returns s itself if nothing changes; s is not written
-// to.
+// Sooner returns s with the grace period of another reason to stop, if that is shorter. The first reason stays the reason, but a second
+// one may require that a pod with a long grace period ends at once. It returns s itself if nothing changes; s is not written to.
 func (s *Stop) Sooner(other *Stop) *Stop {
 	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
 		return s
@@ -198,7 +198,7 @@ func (s *Stop) Sooner(other *Stop) *Stop {
 	return &sooner
 }
 
-// Halt ends the pod for a reason of the node's. The first reason stays; a later one can only shorten the grace period. A nil s
+// Halt records that the node ends the pod, and why. The first reason stays; a later one can only shorten the grace period. A nil s
 // changes nothing. Halt reports whether the checkpoint has to be written.
 func (m *Memory) Halt(s *Stop) (kept bool) {
 	if s == nil {

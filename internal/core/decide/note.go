@@ -130,7 +130,7 @@ func Meet(m *Memory, p *v1.Pod, obs *pod.Observed) {
 	}
 }
 
-// stand stores the kind and the index in the spec of a container.
+// stand stores in which list of the spec a container is, and its index there.
 func (cm *ContainerMemory) stand(p *v1.Pod) {
 	if kind, place, ok := pod.KindOf(p, cm.Name); ok {
 		cm.Kind, cm.Place = kind, uint16(min(place, math.MaxUint16))

@@ -151,7 +151,7 @@ func plantedBugs() []planted {
 			}
 			in.Observed = &o
 		})},
-		{"attempts begin at nought", invAttempts, "always", doing(pod.OpStartContainer, func(_ *decide.Input, a *pod.Action) { a.Attempt = 0 })},
+		{"attempts begin at 0", invAttempts, "always", doing(pod.OpStartContainer, func(_ *decide.Input, a *pod.Action) { a.Attempt = 0 })},
 		{"a sandbox's attempt does not grow", invAttempts, "never", doing(pod.OpRunSandbox, func(_ *decide.Input, a *pod.Action) { a.Attempt = 0 })},
 		{"what was reserved by a create of unknown result", invAttempts, "always", forgetting(func(m *decide.Memory) {
 			for i := range m.Containers {

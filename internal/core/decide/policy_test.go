@@ -151,8 +151,8 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// Told is true only for a pod of the API whose status says that it has ended.
-func TestTold(t *testing.T) {
+// EndReported is true only for a pod of the API whose status says that it has ended.
+func TestEndReported(t *testing.T) {
 	t.Parallel()
 	of := func(phase v1.PodPhase, source pod.Source) *v1.Pod {
 		p := &v1.Pod{Status: v1.PodStatus{Phase: phase}}
@@ -170,7 +170,7 @@ func TestTold(t *testing.T) {
 		{"a static pod has failed", of(v1.PodFailed, pod.SourceFile), false},
 		{"no source has it", nil, false},
 	} {
-		if got := decide.Told(c.pod); got != c.want {
+		if got := decide.EndReported(c.pod); got != c.want {
 			t.Errorf("%s: got %v", c.name, got)
 		}
 	}
@@ -223,9 +223,9 @@ func TestNeverMade(t *testing.T) {
 	}
 }
 
-// TestJudgeSandbox checks the conditions of a right sandbox: it is the only one that is ready, and has the pod's kind of network
+// TestUsableSandbox checks the conditions of a right sandbox: it is the only one that is ready, and has the pod's kind of network
 // and an address.
-func TestJudgeSandbox(t *testing.T) {
+func TestUsableSandbox(t *testing.T) {
 	t.Parallel()
 	ready := pod.Sandbox{ID: "a", Ready: true, IPs: []string{"10.0.0.1"}}
 	host := pod.Sandbox{ID: "a", Ready: true, HostNetwork: true}
@@ -246,7 +246,7 @@ func TestJudgeSandbox(t *testing.T) {
 	}
 	for _, tt := range tests {
 		p := &v1.Pod{Spec: v1.PodSpec{HostNetwork: tt.host}}
-		sb, why := decide.JudgeSandbox(p, &pod.Observed{Sandboxes: tt.sandboxes})
+		sb, why := decide.UsableSandbox(p, &pod.Observed{Sandboxes: tt.sandboxes})
 		if why != tt.want || (sb == nil) == (why == "") {
 			t.Errorf("host %v, %v: %v, %q", tt.host, tt.sandboxes, sb, why)
 		}

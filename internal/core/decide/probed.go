@@ -19,8 +19,8 @@ type FailedProbe struct {
 	Grace *int64    // the probe's own terminationGracePeriodSeconds; nil: it has none
 }
 
-// ProbeResults has the results of the probes of a pod, by container. Only the prober writes it. It ends with the agent; the next
-// agent continues from the API status.
+// ProbeResults has the results of the probes of a pod, by container. Only the prober writes it. The results are not kept when the agent
+// is restarted; the next agent takes them from the API status.
 type ProbeResults []Probed
 
 // Of returns the probe results of a container instance, or the zero value if there are none.

@@ -44,7 +44,7 @@ func (r *Resize) Defer(reason, message string, generation int64, now time.Time) 
 // Withdraw ends a pending resize, because the spec no longer asks for it.
 func (r *Resize) Withdraw() { r.Pending, r.PendingMessage = "", "" }
 
-// done ends the resize in progress, and reports whether there was one.
+// done records that the resize in progress is complete, and reports whether there was one.
 func (r *Resize) done() bool {
 	was := r.InProgress
 	r.InProgress, r.Error = false, ""
@@ -186,10 +186,10 @@ func (t *turn) restartsChanged(inst *pod.Container) bool {
 
 // differs returns the size of a container, and whether it differs from the size that the container should have.
 //
-// If this agent gave the container its size, that size counts, whatever the runtime reports. If an earlier agent gave it, the
-// runtime's report counts. For resources that the runtime does not report, the size in memory counts, or, without one, the size
-// that the container should have. An init container that is not a sidecar never restarts for a resize: validation rejects a
-// resize that would need it.
+// If this agent set the size of the container, that size is used, whatever the runtime reports. If an earlier agent set it, the size that
+// the runtime reports is used. For resources that the runtime does not report, the size in memory is used, or, without one, the size that
+// the container should have. An init container that is not a sidecar never restarts for a resize: validation rejects a resize that would
+// need it.
 func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
 	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
 		return pod.Size{}, false

@@ -40,7 +40,7 @@ const (
 	graceNone               // none, and without its preStop hook
 )
 
-// again says whether a container that was ended for a cause starts again.
+// again is what decides whether a container that was ended for a cause starts again.
 type again uint8
 
 const (
@@ -75,8 +75,8 @@ var rules = [...]rule{
 	{cause: pod.CauseSandboxLost, why: WhyCannotRestart},
 }
 
-// ruleOf returns the rule of a cause. For CauseNone, and for a cause that only older agents knew, the row has no text and no
-// effect.
+// ruleOf returns the rule of a cause. For CauseNone, and for a cause that only an older version of the agent had, it returns a rule
+// without text and effect.
 func ruleOf(c pod.Cause) rule {
 	for i := range rules {
 		if rules[i].cause == c {
@@ -86,7 +86,7 @@ func ruleOf(c pod.Cause) rule {
 	return rule{}
 }
 
-// causeOf returns the cause for which a living container has to end; none: there is no such cause. The first one counts. spec is
+// causeOf returns the cause for which a container that is alive has to end, or CauseNone. If several apply, it returns the first. spec is
 // nil if the pod's spec does not have the container.
 func (t *turn) causeOf(spec *v1.Container, inst *pod.Container) pod.Cause {
 	cm, failed := t.memory(inst.Name), t.in.Probed.Of(inst).Failed
@@ -109,8 +109,8 @@ func (t *turn) causeOf(spec *v1.Container, inst *pod.Container) pod.Cause {
 	return pod.CauseNone
 }
 
-// stopStrays ends the living containers that should not run: those in another sandbox than the pod's, those that a newer instance
-// has replaced, and those that the spec does not have.
+// stopStrays ends the containers that are alive and should not run: containers in another sandbox than the pod's, containers that a newer
+// instance has replaced, and containers that the spec does not have.
 func (t *turn) stopStrays() {
 	if t.sandbox == nil {
 		return
@@ -126,7 +126,7 @@ func (t *turn) stopStrays() {
 	}
 }
 
-// running decides about a living container. The container is ended if there is a cause for it, or if its end has begun earlier,
+// running decides about a container that is alive. The container is ended if there is a cause for it, or if its end has begun earlier,
 // whatever its probes say by now. Otherwise its postStart hook runs.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
 	cause, end := t.causeOf(c, inst), t.in.Memory.Ends.of(inst.ID)
@@ -281,9 +281,8 @@ func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id stri
 // messageStopping is the message of a Killing event whose cause has no text of its own.
 const messageStopping = "Stopping container $name"
 
-// Killing returns the message of the Killing event of a container that ends for a cause: the event column of the table, with
-// $name for the container, $Container for "Container NAME" or "Init container NAME", and $again for the promise of a restart.
-// p may be nil.
+// Killing returns the message of the Killing event of a container that ends for a cause: the event column of the table, with $name for
+// the container, $Container for "Container NAME" or "Init container NAME", and $again for the announcement of a restart. p may be nil.
 func Killing(p *v1.Pod, container string, cause pod.Cause) string {
 	r := ruleOf(cause)
 	title, promise := "Container ", ""

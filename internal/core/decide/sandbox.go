@@ -21,8 +21,8 @@ func (t *turn) ensureSetUp() {
 // needsNetwork reports whether the pod cannot get a sandbox because the node's pod network is not ready.
 func (t *turn) needsNetwork() bool { return !t.in.Node.NetworkReady && !t.in.Pod.Spec.HostNetwork }
 
-// JudgeSandbox returns the sandbox in which containers may run, or nil and why there is none.
-func JudgeSandbox(p *v1.Pod, o *pod.Observed) (*pod.Sandbox, pod.Why) {
+// UsableSandbox returns the sandbox in which containers may run, or nil and why there is none.
+func UsableSandbox(p *v1.Pod, o *pod.Observed) (*pod.Sandbox, pod.Why) {
 	sb := o.NewestSandbox()
 	if sb == nil {
 		return nil, WhyFirstSandbox
@@ -51,7 +51,7 @@ func (t *turn) ensureSandbox() {
 	if t.busy(pod.OpRunSandbox) {
 		return
 	}
-	sb, why := JudgeSandbox(t.in.Pod, t.in.Observed)
+	sb, why := UsableSandbox(t.in.Pod, t.in.Observed)
 	if sb != nil {
 		t.sandbox = sb
 		return

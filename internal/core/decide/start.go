@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// step is how far a container has come.
+// step is how far the start of a container has come.
 type step uint8
 
 const (
@@ -91,7 +91,7 @@ func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
 	return stepBusy
 }
 
-// adopt starts a container that was created but not started, because an earlier agent or a canceled start left it so.
+// adopt starts a container that was created but not started: the agent was restarted, or the start was canceled, between the two calls.
 func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	if t.aliveNamed(inst.Name) {
 		return stepBusy

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// end returns the cause for which the whole pod has to end; none: it goes on. A pod that has begun to end never goes on.
+// end returns the cause for which the whole pod has to end, or CauseNone. A pod that has begun to end never runs again.
 func (t *turn) end() pod.Cause {
 	in, stop := t.in, t.in.Memory.Stop
 	if in.Pod == nil {
@@ -159,8 +159,8 @@ func (t *turn) askedGrace() time.Duration {
 	return grace
 }
 
-// orphanGrace returns the grace period of a pod without an object: the last one that its source gave, or else the longest that
-// its containers carry as an annotation.
+// orphanGrace returns the grace period of a pod whose object is gone: the last one that its source had, or else the longest in the
+// annotations of its containers.
 func (t *turn) orphanGrace() time.Duration {
 	if s := t.in.LastGrace; s != nil {
 		return pod.Seconds(*s)
@@ -185,9 +185,9 @@ func (t *turn) graceShrank() bool {
 	return t.plan.StopGrace < t.in.Memory.StopGrace
 }
 
-// stopAlive ends every living container, the sidecars last and in reverse order ("the kubelet will delay sending the TERM signal
-// to these sidecar containers until the last main container has fully terminated. The sidecar containers will be terminated in
-// the reverse order they are defined in the Pod spec"). It reports whether any container is alive.
+// stopAlive ends every container that is alive, the sidecars last and in reverse order ("the kubelet will delay sending the TERM signal
+// to these sidecar containers until the last main container has fully terminated. The sidecar containers will be terminated in the
+// reverse order they are defined in the Pod spec"). It reports whether any container is alive.
 func (t *turn) stopAlive(cause pod.Cause, why pod.Why) bool {
 	alive := false
 	for i := range t.in.Observed.Containers {

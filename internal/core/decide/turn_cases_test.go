@@ -13,14 +13,14 @@ import (
 // endTurns returns the cases of pods that end, or will end.
 func endTurns() []turnCase {
 	app := container("app")
-	deadline := func(name string, start time.Time, told *metav1.Time, ads int64) turnCase {
+	deadline := func(name string, start time.Time, reported *metav1.Time, ads int64) turnCase {
 		return turnCase{"deadline: " + name, []v1.Container{app}, func(m *moment) {
-			m.Memory.StartTime, m.Pod.Status.StartTime, m.Pod.Spec.ActiveDeadlineSeconds = start, told, &ads
+			m.Memory.StartTime, m.Pod.Status.StartTime, m.Pod.Spec.ActiveDeadlineSeconds = start, reported, &ads
 		}}
 	}
 	at := func(d time.Duration) *metav1.Time { return new(metav1.NewTime(now.Add(d))) }
-	static := func(name string, start time.Time, told *metav1.Time) turnCase {
-		c := deadline("of a static pod: "+name, start, told, 90)
+	static := func(name string, start time.Time, reported *metav1.Time) turnCase {
+		c := deadline("of a static pod: "+name, start, reported, 90)
 		change := c.change
 		c.change = func(m *moment) {
 			change(m)

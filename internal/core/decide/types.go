@@ -20,7 +20,7 @@ type Input struct {
 	Observed *pod.Observed
 	// Memory is what earlier turns of this pod have stored; never nil. Decide does not write to it.
 	Memory *Memory
-	// Probed is what the probes of the pod's containers have said.
+	// Probed contains the results of the probes of the pod's containers.
 	Probed ProbeResults
 	// InFlight are the actions that have begun and have no outcome yet.
 	InFlight []pod.Action
@@ -46,10 +46,10 @@ type Node struct {
 	NetworkMessage string
 	// SourcesReady is set once every configured source has answered. Before that, no pod counts as unwanted.
 	SourcesReady bool
-	// Predecessor is set while another pod of the same full name still has something running or mounted on this node.
+	// Predecessor is set while containers or mounts of another pod with the same full name are still on this node.
 	Predecessor bool
 	// Excess are dead containers of the pod that must be removed because the node has too many of them, or is short of disk
-	// space. The newest attempt of a container is removed for this only once the API server knows the end of the pod (Told), or the
+	// space. The newest attempt of a container is removed for this only once the API server knows the end of the pod (EndReported), or the
 	// node has ended the pod (Memory.Stop) and nothing of it is left to end.
 	Excess []string
 }
@@ -96,7 +96,7 @@ type Plan struct {
 	// Why is the reason for Phase, or for waiting: one line for the timeline.
 	Why pod.Why
 
-	// The fields below outlast this turn: Remember stores them in Memory.
+	// Remember stores the fields below in Memory, for later turns.
 
 	// Stop is set in the turn in which the pod's own deadline has passed.
 	Stop *Stop
@@ -110,7 +110,7 @@ type Plan struct {
 	Orphaned bool
 	// RestartingAll is the new value of Memory.RestartingAll.
 	RestartingAll bool
-	// Resized: the change of resources that was in progress is done.
+	// Resized is set when the resize in progress is complete.
 	Resized bool
 	// Ends are containers that this turn begins to end while the pod goes on.
 	Ends []End

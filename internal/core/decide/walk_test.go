@@ -31,8 +31,8 @@ func FuzzPod(f *testing.F) {
 				break
 			}
 			n = next[s.n(len(next))]
-			if n.told != nil {
-				checkContainers(t, n.told)
+			if n.status != nil {
+				checkContainers(t, n.status)
 			}
 		}
 		if len(n.broken) == 0 {

@@ -79,7 +79,7 @@ type searched struct {
 	brain    brain
 	want     *v1.Pod       // the pod as its source has it; pod is the one that the agent knows
 	last     *v1.Pod       // the pod as the sources had it at first
-	told     *v1.PodStatus // the status that the agent last derived
+	status   *v1.PodStatus // the status that the agent last derived
 	saved    decide.Memory // the checkpoint
 	health   []health      // the results of probes
 	down     bool          // no agent runs

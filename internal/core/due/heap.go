@@ -62,7 +62,7 @@ func (h *Heap[T]) First() (item T, ok bool) {
 // Pop removes and returns the item with the earliest time. There must be one.
 func (h *Heap[T]) Pop() T { return heap.Pop(&h.items).(T) }
 
-// Hasten moves the items that which selects to the time at, if their time is later.
+// Hasten moves each item for which the function which returns true to the time at, if its time is later.
 func (h *Heap[T]) Hasten(at time.Time, which func(T) bool) {
 	for _, item := range h.items {
 		if p := item.place(); p.at.After(at) && which(item) {

@@ -29,8 +29,8 @@ const (
 	// measures again.
 	blindWithin = 10 * time.Second
 	blindStep   = 2 * time.Second
-	// mostAttempts is how often the node repeats a removal of images that ran out of time, before it evicts a pod. The caller
-	// bounds each removal to a minute.
+	// mostAttempts is how often the node repeats a removal of images that ran out of time, before it evicts a pod. The caller limits each
+	// removal to a minute.
 	mostAttempts = 5
 )
 
@@ -121,7 +121,7 @@ func (v *victim) back(now pressure.Signals) bool {
 	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
 }
 
-// short reports whether a threshold of the signal is due.
+// short reports whether a threshold of the signal is met and its grace period is over.
 func (p *Plan) short(s pressure.Signal) bool {
 	c, ok := p.crossing(s)
 	return ok && c.Due
@@ -188,9 +188,9 @@ func (p *Plan) relieve(in *Input, c pressure.Crossing) bool {
 	return true
 }
 
-// goesOn reports whether the node should remove more before it evicts a pod: it has not tried yet, or the last attempt ran out of
-// time but freed something. After an attempt that freed nothing, or if the disk fills faster than it is freed, the node does not
-// wait.
+// goesOn reports whether the node should remove containers and images (again) before it evicts a pod: it has not tried yet, or the last
+// attempt ran out of time but freed something. If an attempt freed nothing, or the disk fills faster than it is freed, the node evicts a
+// pod without another attempt.
 func (a attempt) goesOn(last *Tried, available int64) bool {
 	switch {
 	case a.times == 0:
@@ -259,7 +259,7 @@ func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 
 const whyBlind = ": what containers wrote could not be measured, measures again"
 
-// evict plans the eviction of the first pod in the order.
+// evict plans the eviction of the first pod in the order that rank returns.
 func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	first := &order[0]
 	e := &Eviction{Pod: first.pod.Pod}

@@ -24,7 +24,7 @@ type Image struct {
 	ID, Handler string
 	Names       []string // tags and digests
 	Bytes       uint64
-	// Kept: the runtime has pinned the image, or the configuration says that it is never removed.
+	// Kept is set if the runtime has pinned the image, or the configuration says that it is never removed.
 	Kept bool
 	// InUse: a container uses the image, or a pod of the node may start a container with it.
 	InUse bool
@@ -32,7 +32,7 @@ type Image struct {
 	Detected, LastUsed time.Time
 }
 
-// since returns the time since which an image is unused.
+// since returns the time from which on the image has been unused.
 func (i *Image) since() time.Time {
 	if i.LastUsed.After(i.Detected) {
 		return i.LastUsed
@@ -59,8 +59,9 @@ type ImageInput struct {
 
 // ImagePlan says which images to remove.
 type ImagePlan struct {
-	// Old are the images to remove because of their age. ForSpace are the images to remove, in this order, until Free more bytes
-	// are available. (Images share layers, so the sum of their sizes is larger than what their removal frees.)
+	// Old are the images to remove because of their age. ForSpace are the images to remove for space: the caller removes them in this
+	// order and stops when Free more bytes are available. (Images share layers, so the sum of their sizes is larger than what their
+	// removal frees.)
 	Old, ForSpace []Image
 	Free          int64
 	// Percent is how full the file system is; -1: not known. NoCapacity: the file system reports a capacity of 0.

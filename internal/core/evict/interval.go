@@ -14,7 +14,7 @@ const (
 	longest      = 10 * time.Second
 )
 
-// These constants are how fast a resource may be used up, per second.
+// These constants are the highest rates per second at which a resource may be used up.
 const (
 	memoryRate = int64(2) << 30
 	diskRate   = int64(1) << 30

@@ -153,7 +153,7 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	return b.String()
 }
 
-// what returns the name of the things that a signal counts; "": bytes.
+// what returns the name of the unit of a signal, for example "inodes"; "": bytes.
 func what(s pressure.Signal) string {
 	switch s {
 	case pressure.PIDAvailable:

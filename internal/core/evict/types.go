@@ -33,7 +33,8 @@ type Input struct {
 	Policy  *Policy
 	Signals pressure.Signals
 	Layout  Layout
-	// Pods are the pods that hold resources of the node. Measured says which kinds of use are measured; a Plan asks for others.
+	// Pods are the pods that hold resources of the node. Measured says which kinds of use their Usage contains; a Plan asks for other
+	// kinds (Measure).
 	Pods     []Pod
 	Measured Use
 	// Busy is set while a Reclaim or a measurement of disks from an earlier plan still runs. Either may take long, and a shortage
@@ -43,8 +44,8 @@ type Input struct {
 	Tried *Tried
 	// Hold is set while the node does not know its pods yet. Decide then plans nothing; only the conditions change.
 	Hold bool
-	// VictimEnded is set once the pod that was evicted last uses no resources of the node any more. Signals were measured after
-	// that moment.
+	// VictimEnded is set once the pod that was evicted last uses no resources of the node any more. The caller measures Signals after
+	// that.
 	VictimEnded bool
 	Previous    State
 	Now         time.Time
@@ -155,7 +156,7 @@ type State struct {
 	blind    map[pressure.Signal]blindness // set while pods could not be measured completely
 }
 
-// attempt is how often Reclaim was planned, and how much was available when it was last planned.
+// attempt records how often a plan had a Reclaim, and how much was available at the last one.
 type attempt struct {
 	times     int
 	available int64
@@ -172,8 +173,8 @@ type victim struct {
 	at     time.Time
 	grace  time.Duration
 	soft   bool // it was evicted for a soft threshold
-	// before is a pod that was evicted for a soft threshold and has not ended when another pod is evicted for a hard threshold;
-	// nil: there is none.
+	// before is the pod that was evicted earlier, for a soft threshold, and that had not ended when this pod was evicted for a hard
+	// threshold; nil: there is none.
 	before    *victim
 	available int64 // what the signal measured when the pod was evicted
 	used      int64 // how much the pod's end should free
@@ -211,7 +212,7 @@ type Plan struct {
 	State State
 }
 
-// Eviction is the end of a pod that the node orders.
+// Eviction says which pod the node evicts, and how.
 type Eviction struct {
 	Pod   *v1.Pod
 	Grace time.Duration // how long the pod's containers have to end

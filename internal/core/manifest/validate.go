@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// These checks are the part of the API server's validation that a node relies on: checks of values that become a path, a name in
-// the runtime or a number to compute with, and of mistakes that would fail late or silently. Pods from the API have passed these
+// These checks are the part of the API server's validation that a node relies on: checks of values that become a path, a name in the
+// runtime or a number in a calculation, and of mistakes that would otherwise show late or not at all. Pods from the API have passed these
 // checks in the API server.
 
 // validatePod validates a pod that has its defaults.
@@ -113,7 +113,7 @@ func (v *validator) metadata(name, namespace string, labels, annotations map[str
 	}
 }
 
-// static refuses fields that a node can support only with an API server.
+// static refuses fields of a static pod that need an API server.
 func (v *validator) static(s *v1.PodSpec, at *field.Path) {
 	refuse := func(set bool, at *field.Path, why string) {
 		if set {

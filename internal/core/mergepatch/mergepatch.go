@@ -103,9 +103,9 @@ func Replace[T any](list []T) []any {
 	return out
 }
 
-// Keyed returns the patch of a list that the API merges by a key. name is the key's JSON name, and id returns its
-// value. The patch contains each new or different element completely, with null for each removed field, and then a
-// deletion for each removed element.
+// Keyed returns the patch of a list that the API merges by a key. name is the key's JSON name, and id returns its value. The patch
+// contains each new or changed element with all its fields, and null for each removed field; then it contains a deletion for each removed
+// element.
 func Keyed[T any](name string, id func(*T) string, from, to []T) []any {
 	find := func(list []T, key string) *T {
 		for i := range list {

@@ -11,7 +11,7 @@ import (
 // Op is a verb. Each has one file in package perform.
 type Op uint8
 
-// The verbs, in the order in which a pod usually needs them.
+// These are the verbs, in the order in which a pod usually needs them.
 const (
 	OpNone            Op = iota
 	OpSetUp              // pod directories, cgroup and volumes; idempotent, also refreshes volumes

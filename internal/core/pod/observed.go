@@ -11,7 +11,7 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// These are annotations of containers. They have what is needed to stop and report a container whose pod object is gone.
+// These are annotations of containers. They contain what the agent needs to stop and report a container whose pod object is gone.
 const (
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
@@ -86,8 +86,8 @@ type Container struct {
 	Attempt   uint32
 	ExitCode  int32
 	State     ContainerState
-	// CutShort: the call that started it ended early, so the runtime gave the start up. The container never ran and cannot be
-	// started; its state is StateCreated.
+	// CutShort is set if the call that started the container ended early, so that the runtime gave up the start. The container never ran
+	// and cannot be started; its state is StateCreated.
 	CutShort bool
 	PreStop  bool // AnnotationPreStop is present
 

@@ -103,11 +103,11 @@ func AllocationOf(p *v1.Pod) *Allocation {
 	return a
 }
 
-// AllocationTold returns the allocation of a running pod from its API status. If the spec asks for more than the status shows,
+// AllocationFromStatus returns the allocation of a running pod from its API status. If the spec asks for more than the status shows,
 // the node has not accepted the difference. It is for an agent that finds no checkpoint of the agent before it.
-func AllocationTold(p *v1.Pod) *Allocation {
+func AllocationFromStatus(p *v1.Pod) *Allocation {
 	a := AllocationOf(p)
-	told := func(r *v1.ResourceRequirements, allocated v1.ResourceList, actual *v1.ResourceRequirements) {
+	use := func(r *v1.ResourceRequirements, allocated v1.ResourceList, actual *v1.ResourceRequirements) {
 		if allocated == nil || equality.Semantic.DeepEqual(allocated, r.Requests) {
 			return
 		}
@@ -118,14 +118,14 @@ func AllocationTold(p *v1.Pod) *Allocation {
 	}
 	if a.Pod != nil {
 		whole := *a.Pod
-		told(&whole, p.Status.AllocatedResources, p.Status.Resources)
+		use(&whole, p.Status.AllocatedResources, p.Status.Resources)
 		a.Pod = &whole
 	}
 	for i := range a.Containers {
 		c := &a.Containers[i]
 		for st := range BaseStatuses(&p.Status) {
 			if st.Name == c.Name {
-				told(&c.Resources, st.AllocatedResources, st.Resources)
+				use(&c.Resources, st.AllocatedResources, st.Resources)
 			}
 		}
 	}

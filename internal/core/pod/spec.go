@@ -10,7 +10,7 @@ import (
 // Kind is the list of a pod's spec that contains a container. Its number is in checkpoints.
 type Kind uint8
 
-// These are the kinds. KindMain also stands for an unknown kind.
+// These are the kinds. An unknown kind is KindMain too.
 const (
 	KindMain Kind = iota
 	KindInit      // sidecars too
@@ -56,8 +56,8 @@ func KindOf(p *v1.Pod, name string) (kind Kind, place int, ok bool) {
 	return KindMain, 0, false
 }
 
-// Remnant returns a pod for one whose object is gone. It has what is still known: the pod's names, and one container in its list
-// of the spec.
+// Remnant returns a substitute for a pod object that is gone. It contains what is still known: the pod's names, and one container in its
+// list of the spec.
 func Remnant(ref Ref, kind Kind, container string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 	switch {

@@ -14,7 +14,7 @@ const TextBytes = 4 << 10
 // "...". The result does not keep a long original in memory.
 func Text(s string) string { return TextMax(s, TextBytes) }
 
-// TextMax is Text with another bound, at least 3.
+// TextMax does the same as Text with another bound, which must be at least 3.
 func TextMax(s string, limit int) string {
 	const mark = "..."
 	text, whole := cut(s, limit)
@@ -25,13 +25,13 @@ func TextMax(s string, limit int) string {
 	return text
 }
 
-// Cut is TextMax without "..." at the end of a text that was cut.
+// Cut does the same as TextMax, but does not add "..." to a text that it cuts.
 func Cut(s string, limit int) string {
 	text, _ := cut(s, limit)
 	return text
 }
 
-// cut is Cut, and also reports whether the result has all of s.
+// cut does the same as Cut, and also reports whether the result contains all of s.
 func cut(s string, limit int) (text string, whole bool) {
 	if len(s) <= limit && sayable(s) {
 		return s, true

@@ -65,7 +65,7 @@ func condition(list []v1.PodCondition, kind v1.PodConditionType) *v1.PodConditio
 // readyToStart returns the condition PodReadyToStartContainers: "the Pod sandbox has been successfully created and networking configured".
 func (d *derivation) readyToStart() v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}
-	if sb, _ := decide.JudgeSandbox(d.Pod, d.Observed); sb != nil {
+	if sb, _ := decide.UsableSandbox(d.Pod, d.Observed); sb != nil {
 		c.Status = v1.ConditionTrue
 	}
 	return c
@@ -113,8 +113,8 @@ func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
 		return false
 	}
 	old := find(d.Old.InitContainerStatuses, spec.Name)
-	told := old != nil && old.ContainerID == d.id(inst) && old.Started != nil && *old.Started
-	return told || decide.Started(spec, d.Memory.Container(spec.Name), d.Probed.Of(inst), inst)
+	reported := old != nil && old.ContainerID == d.id(inst) && old.Started != nil && *old.Started
+	return reported || decide.Started(spec, d.Memory.Container(spec.Name), d.Probed.Of(inst), inst)
 }
 
 // initializedCondition returns the condition Initialized: "all init containers have completed successfully".
@@ -146,9 +146,9 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// containersReady returns the condition ContainersReady: "all containers in the Pod are ready", including sidecars. A pod that the node ends
-// (its deadline, an eviction, a shutdown) is going to fail: it is not ready from then on, so that no Service sends it requests while its
-// containers take their grace period. A pod that is deleted says so by its deletionTimestamp.
+// containersReady returns the condition ContainersReady: "all containers in the Pod are ready", including sidecars. A pod that the node
+// ends (its deadline, an eviction, a shutdown) is going to fail: it is not ready from then on, so that no Service sends it requests while
+// its containers take their grace period. A deleted pod needs no such rule, because its deletionTimestamp shows that it ends.
 func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionTrue}
 	switch s.Phase {
@@ -248,9 +248,9 @@ func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 	return out
 }
 
-// disrupted returns the condition DisruptionTarget of a pod that the node ended for its own sake. The condition appears when the
-// pod has ended, and stays. A pod that exceeded its own limits does not have it, because a Job that ignores disruptions would run
-// the pod again and again.
+// disrupted returns the condition DisruptionTarget of a pod that the node ended because of the node, for example to free memory. The
+// condition appears when the pod has ended, and stays. A pod that exceeded its own limits does not have it, because a Job that ignores
+// disruptions would run the pod again and again.
 func (d *derivation) disrupted() (v1.PodCondition, bool) {
 	if stop := d.Memory.Stop; stop != nil && stop.Disruption != "" && d.Plan.Ended {
 		return v1.PodCondition{

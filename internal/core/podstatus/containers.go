@@ -30,7 +30,7 @@ const messageNotLocated = "The container could not be located when the pod was t
 // messageBytes bounds all termination messages of a pod together (12 KiB).
 const messageBytes = 12 << 10
 
-// role is the kind of a container.
+// role is how the status treats a container.
 type role uint8
 
 const (
@@ -88,9 +88,9 @@ func (d *derivation) containers(s *v1.PodStatus) {
 // refuse the whole status if it showed another state. So if an init container runs once more in a new sandbox, the status shows
 // this only when it has ended again.
 func (d *derivation) keepFinal(s *v1.PodStatus) {
-	keep := func(specs []v1.Container, list, told []v1.ContainerStatus) {
+	keep := func(specs []v1.Container, list, reported []v1.ContainerStatus) {
 		for i := range list {
-			st, old := &list[i], find(told, list[i].Name)
+			st, old := &list[i], find(reported, list[i].Name)
 			if st.State.Terminated != nil || old == nil || old.State.Terminated == nil {
 				continue
 			}
@@ -100,12 +100,12 @@ func (d *derivation) keepFinal(s *v1.PodStatus) {
 			}
 		}
 	}
-	for _, told := range []*v1.PodStatus{d.Old, &d.Pod.Status} {
+	for _, reported := range []*v1.PodStatus{d.Old, &d.Pod.Status} {
 		if !d.Memory.RestartedAll && !restartsAll(&d.Pod.Spec) {
-			keep(d.Pod.Spec.InitContainers, s.InitContainerStatuses, told.InitContainerStatuses)
-			keep(d.Pod.Spec.Containers, s.ContainerStatuses, told.ContainerStatuses)
+			keep(d.Pod.Spec.InitContainers, s.InitContainerStatuses, reported.InitContainerStatuses)
+			keep(d.Pod.Spec.Containers, s.ContainerStatuses, reported.ContainerStatuses)
 		}
-		keep(nil, s.EphemeralContainerStatuses, told.EphemeralContainerStatuses)
+		keep(nil, s.EphemeralContainerStatuses, reported.EphemeralContainerStatuses)
 	}
 }
 
@@ -376,8 +376,8 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}
 }
 
-// startedReady sets started and ready from the results of probes. A container without probes is started when it runs and its
-// postStart hook is done, and ready when it is started. A regular init container is ready when it has completed.
+// startedReady sets the fields started and ready from the results of probes. A container without probes is started when it runs and its
+// postStart hook is done, and it is ready when it is started. A regular init container is ready when it has completed.
 func startedReady(x *subject, st *v1.ContainerStatus) {
 	c, inst, old := x.spec, x.inst, x.old
 	started, ready := false, false
@@ -396,9 +396,9 @@ func startedReady(x *subject, st *v1.ContainerStatus) {
 	st.Started, st.Ready = &started, ready
 }
 
-// endContainers is for a pod of which nothing runs any more. It reports as ended a container that had run and whose end is not
-// known. It also reports as ended the containers whose turn had come but that never ran: the main containers of an initialized
-// pod, and the init containers up to the last that ran, or the first of them.
+// endContainers completes the statuses of a pod of which nothing runs any more. It reports as ended each container that has run and whose
+// end is not known. It also reports as ended the containers that were due but never ran: the main containers of an initialized pod, and
+// the init containers up to the last one that ran, or the first one if none ran.
 func (d *derivation) endContainers(s *v1.PodStatus) {
 	end := func(st *v1.ContainerStatus) {
 		if st.State.Terminated != nil {

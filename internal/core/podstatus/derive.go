@@ -22,8 +22,8 @@ type Input struct {
 	Pod *v1.Pod
 	// Old is the status that was derived last; nil in an agent's first turn, when the status in the API is used.
 	Old *v1.PodStatus
-	// Observed, Memory, Plan and Probed are those of the turn that this status reports. Memory is as Note and Remember have left
-	// it.
+	// Observed, Memory, Plan and Probed are those of the turn that this status reports. Memory already contains the changes by Note and
+	// Remember.
 	Observed *pod.Observed
 	Memory   *decide.Memory
 	Plan     *decide.Plan
@@ -101,7 +101,7 @@ func boundTexts(s *v1.PodStatus) {
 	}
 }
 
-// derivation is one Derive in the making.
+// derivation holds the state of one call of Derive.
 type derivation struct {
 	Input
 	initialized bool // the init containers had completed at some time

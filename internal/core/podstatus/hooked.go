@@ -13,13 +13,13 @@ func (d *derivation) hooked(x *subject) bool {
 	if x.inst == nil || x.inst.State != pod.StateRunning || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
 		return false
 	}
-	told := x.old != nil && (x.old.State.Running != nil || untold(x.old)) && x.old.ContainerID == d.id(x.inst)
-	return !told && !decide.PostStartDone(x.spec, x.cm, x.said, x.inst)
+	reported := x.old != nil && (x.old.State.Running != nil || noState(x.old)) && x.old.ContainerID == d.id(x.inst)
+	return !reported && !decide.PostStartDone(x.spec, x.cm, x.said, x.inst)
 }
 
 // beforeHook returns the status of a container whose postStart hook runs: what it was before this attempt.
 func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
-	if x.old != nil && x.old.State.Running == nil && !untold(x.old) {
+	if x.old != nil && x.old.State.Running == nil && !noState(x.old) {
 		return *x.old.DeepCopy()
 	}
 	st := v1.ContainerStatus{Name: x.spec.Name, Image: x.spec.Image, VolumeMounts: d.mounts(x.spec, x.old), State: v1.ContainerState{Waiting: d.notYet()}}
@@ -30,6 +30,6 @@ func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
 	return st
 }
 
-// untold reports whether a status has no state. A new agent takes only the results of probes, with the container's ID, from the
+// noState reports whether a status has no state. A new agent takes only the results of probes, with the container's ID, from the
 // mirror of a static pod, so these statuses have none.
-func untold(st *v1.ContainerStatus) bool { return st.State == (v1.ContainerState{}) }
+func noState(st *v1.ContainerStatus) bool { return st.State == (v1.ContainerState{}) }

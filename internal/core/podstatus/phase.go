@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// tally counts the containers by their states, as far as the phase depends on them.
+// tally counts the containers by the states on which the phase depends.
 type tally struct {
 	initPending, initFailed     int // regular init containers; initFailed: for good
 	sidecarPending              int

@@ -12,7 +12,7 @@ import (
 // Status is the status of one condition.
 type Status uint8
 
-// The statuses. Unknown is the zero value: nothing was measured.
+// These are the statuses. Unknown is the zero value, and means that nothing was measured.
 const (
 	Unknown Status = iota
 	False
@@ -32,7 +32,7 @@ func (s Status) String() string {
 	return "invalid"
 }
 
-// State passes information from one evaluation to the next. The zero value is the start. Evaluate does not change it,
+// State passes information from one evaluation to the next. The first evaluation gets the zero value. Evaluate does not change its State,
 // but returns a new one.
 type State struct {
 	firstMet map[string]time.Time               // by threshold: since when it is met without a break
@@ -113,7 +113,7 @@ func Evaluate(in Input) Result {
 			continue
 		}
 		measured[cond] = true
-		res.judge(in, t, obs)
+		res.evaluate(in, t, obs)
 	}
 	res.Memory = res.condition(in, v1.NodeMemoryPressure, configured, measured)
 	res.Disk = res.condition(in, v1.NodeDiskPressure, configured, measured)
@@ -121,8 +121,8 @@ func Evaluate(in Input) Result {
 	return res
 }
 
-// judge records a threshold if it is met.
-func (r *Result) judge(in Input, t Threshold, obs Observation) {
+// evaluate records a threshold if it is met.
+func (r *Result) evaluate(in Input, t Threshold, obs Observation) {
 	key := t.String()
 	limit := t.Value.Of(obs.Capacity)
 	if in.Previous.active[key] {

@@ -20,7 +20,8 @@ type ParseInput struct {
 	Soft            map[string]string // evictionSoft
 	SoftGracePeriod map[string]string // evictionSoftGracePeriod: required for every soft signal
 	MinimumReclaim  map[string]string // evictionMinimumReclaim
-	// EnforceNodeAllocatable: with "pods" in it, memory.available also holds for the cgroup of all pods.
+	// EnforceNodeAllocatable is enforceNodeAllocatable. If it contains "pods", the thresholds of memory.available also apply to the
+	// cgroup of all pods.
 	EnforceNodeAllocatable []string
 }
 

@@ -10,9 +10,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// maxNotedByMatch bounds the secrets that are added to a record because they match. Without a bound the record would grow,
-// because namespaces come and go, and each may bring a copy of the same secret. Beyond the bound, a secret that matches by hash
-// still counts, but is not recorded.
+// maxNotedByMatch bounds the number of secrets that are added to a record because they match one in it. Without a bound the record would
+// grow without end, because each new namespace may have a copy of the same secret. Beyond the bound, a secret that matches by hash still
+// gives access, but is not recorded.
 const maxNotedByMatch = 100
 
 // Fingerprint returns the hash that stands for a credential in a record, so that the record does not contain the

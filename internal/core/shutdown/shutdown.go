@@ -53,7 +53,7 @@ func New(byPriority []Period, whole, critical time.Duration) Policy {
 	return Policy{{0, (whole - critical).Truncate(time.Second)}, {systemCritical, critical.Truncate(time.Second)}}
 }
 
-// Whole returns for how long the machine's shutdown has to be delayed: the sum of all periods.
+// Whole returns how long the machine's shutdown has to be delayed, which is the sum of all periods.
 func (p Policy) Whole() (sum time.Duration) {
 	for _, period := range p {
 		sum += period.Grace

@@ -151,7 +151,7 @@ func scalar(v any, typ reflect.Type) string {
 	return ""
 }
 
-// found describes a value for a message, without the contents of objects, which may be secret.
+// found describes a value for an error message. It does not show the content of objects, which may be secret.
 func found(v any) string {
 	switch v := v.(type) {
 	case string:

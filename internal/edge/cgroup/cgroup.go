@@ -37,7 +37,7 @@ type Config struct {
 	PerQOS bool
 	// PodPidsLimit is KubeletConfiguration.podPidsLimit; <= 0: none. SetPods changes it and the next two fields.
 	PodPidsLimit int64
-	// CPUCFSQuota and CPUCFSPeriod are those of KubeletConfiguration. A zero period means 100 ms.
+	// CPUCFSQuota and CPUCFSPeriod are cpuCFSQuota and cpuCFSQuotaPeriod of KubeletConfiguration. A zero period means 100 ms.
 	CPUCFSQuota  bool
 	CPUCFSPeriod time.Duration
 	// Enforce is enforceNodeAllocatable: pods, system-reserved, kube-reserved, system-reserved-compressible,
@@ -60,7 +60,7 @@ type Cgroups struct {
 	mu        sync.Mutex // also guards the fields of config that SetPods changes
 	tree      *hierarchy // nil until first used
 	burstable int64      // the CPU shares of the burstable class that were last written; 0: unknown
-	warned    bool       // the missing hugetlb controller was logged
+	warned    bool       // it was logged that there is no hugetlb controller
 	asking    int        // number of calls that systemd has not answered
 }
 

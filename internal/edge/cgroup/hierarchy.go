@@ -122,7 +122,7 @@ func (h *hierarchy) childQuota(group string, period int64) int64 {
 	dir := h.dir("cpu", group)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0 // without a known period it is 0, and the kernel refuses a quota that is too small
+		return 0 // without a known period the result is 0, so the kernel refuses a quota that is too small
 	}
 	var most int64
 	for _, e := range entries {

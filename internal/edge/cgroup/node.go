@@ -48,7 +48,7 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 	return c.limitNode(ctx, h, capacity)
 }
 
-// limitNode sets all limits that it can and returns the errors of the others together.
+// limitNode sets as many limits as possible, and returns the joined errors of the others.
 func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
 	pods := capacity
 	if c.enforces("pods") {
@@ -145,8 +145,8 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// swapBurstable stores the weight that was last written, 0 for unknown, and reports whether the stored weight was want already,
-// in which case it is not changed.
+// swapBurstable stores the weight of the burstable class that was last written; 0: unknown. It returns true, and changes nothing, if the
+// stored weight equals want.
 func (c *Cgroups) swapBurstable(to, want int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

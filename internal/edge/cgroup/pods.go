@@ -154,9 +154,9 @@ func (c *Cgroups) find(h *hierarchy, uid types.UID) []string {
 	return out
 }
 
-// RemovePod removes a pod's cgroup and all cgroups below it, in every hierarchy. Call it when the runtime runs nothing of the
-// pod any more. Processes that remain, for example after an interrupted StartContainer, get SIGKILL. If one remains after that,
-// RemovePod removes nothing and returns ErrBusy. A pod without a cgroup is no error.
+// RemovePod removes a pod's cgroup and all cgroups below it, in every hierarchy. Call it when no container of the pod runs any more.
+// Processes that remain, for example after an interrupted StartContainer, get SIGKILL. If one remains after that, RemovePod removes
+// nothing and returns ErrBusy. A pod without a cgroup is no error.
 func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 	if !c.config.PerQOS || !isName(uid) {
 		return nil

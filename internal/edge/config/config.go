@@ -34,7 +34,8 @@ type Config struct {
 
 	// Kubeconfig is the path of the node's kubeconfig. If it and BootstrapKubeconfig are empty, the node is standalone.
 	Kubeconfig string
-	// BootstrapKubeconfig is used once, to request the certificate to which Kubeconfig refers.
+	// BootstrapKubeconfig is the path of the kubeconfig with which a new node requests its first certificate. Kubeconfig then refers to
+	// that certificate.
 	BootstrapKubeconfig string
 
 	// HostnameOverride is the name of the node if it is not the host name. See NodeName.
@@ -50,13 +51,14 @@ type Config struct {
 	// RootDir holds the state of pods (/var/lib/kubelet), CertDir keys and certificates.
 	RootDir, CertDir string
 
-	// PushSocket is the path of the control socket, which takes pods and serves wherry ps, logs and other commands. "":
-	// ControlSocket chooses the path. "none": no socket. PushAPI makes the HTTPS API take pods too.
+	// PushSocket is the path of the control socket, which takes pods and serves wherry ps, logs and other commands. "": ControlSocket
+	// chooses the path. "none": no socket. PushAPI makes the HTTPS API accept pods too.
 	PushSocket string
 	PushAPI    bool
 
-	// Owner is the node's name at a runtime that it shares with other nodes; "": the node owns its runtime. A node with an owner
-	// sees only pods of that owner. There is no flag for it.
+	// Owner is the value of a label on the sandboxes and containers of a node that shares its runtime with other nodes; "": the node
+	// shares its runtime with none. With an Owner, the node sees only sandboxes and containers that have this label. There is no flag for
+	// it.
 	Owner string
 
 	// RuntimeCgroups is the cgroup of the container runtime, for its statistics.
@@ -162,7 +164,7 @@ func (c Config) ControlSocket() (path string, asked bool) {
 // The control socket of a real node is in a directory of its own, never in --root-dir. Pods of agents and monitors mount
 // --root-dir or directories below it, and a process that reaches the socket's file can open it.
 const (
-	// SocketDir is that directory. Only root may enter it.
+	// SocketDir is the directory of the socket. Only root may enter it.
 	SocketDir = "/run/wherry"
 	// SystemSocket is the control socket of a node with the default root directory.
 	SystemSocket = SocketDir + "/" + socketName

@@ -74,8 +74,8 @@ func defaultServer(kc *kubelet.KubeletConfiguration) {
 
 func defaultNode(kc *kubelet.KubeletConfiguration) {
 	if kc.NodeStatusReportFrequency.Duration == 0 {
-		// If nodeStatusUpdateFrequency is set, it is also the default of nodeStatusReportFrequency, by the documented
-		// compatibility rule.
+		// If nodeStatusUpdateFrequency is set, it is also the default of nodeStatusReportFrequency, as Kubernetes documents for
+		// compatibility.
 		kc.NodeStatusReportFrequency.Duration = 5 * time.Minute
 		if kc.NodeStatusUpdateFrequency.Duration != 0 {
 			kc.NodeStatusReportFrequency = kc.NodeStatusUpdateFrequency

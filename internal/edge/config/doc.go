@@ -14,9 +14,10 @@
 //     here, not honoured, or refused, with the reason. Notices name each setting that is not honoured and that would have an effect in
 //     upstream's kubelet, by its value or by the default of Kubernetes.
 //   - The error names every bad value, each with its path, its flag or its file and line, and the remedy.
-//   - Every honoured field is in the table `changes`: live, or waiting for a restart, with the reason.
+//   - Every honoured field is in the table `changes`: the table says when a change of the field takes effect without a restart, or why it
+//     needs one.
 //
-// There are deliberate differences from Kubernetes. An unknown or repeated field of the file is an error that names it;
-// upstream's kubelet logs it and continues. Without --config the safe defaults of the file format apply to anonymous access,
-// authorization and the read-only port; upstream's kubelet uses older, open defaults.
+// These differences from Kubernetes are deliberate. An unknown or repeated field of the file is an error that names it; upstream's
+// kubelet logs it and continues. Without --config the safe defaults of the file format apply to anonymous access, authorization and the
+// read-only port; upstream's kubelet uses older, open defaults.
 package config

@@ -35,37 +35,37 @@ func (s useState) String() string {
 // fieldUse describes the effect of a field of KubeletConfiguration in this agent.
 type fieldUse struct {
 	state useState
-	// tests name the tests of an honoured field's effect, as package.Test. If there is none, TestHonouredFieldsReachTheAgent
-	// must see that the field changes how the agent is built.
+	// tests are the names of the tests that check the effect of an honoured field, as package.Test. If there are none,
+	// TestHonouredFieldsReachTheAgent has to see that the field changes how the agent is built.
 	tests []string
 	// why is the reason, with the remedy, for a field that is not honoured or meaningless. Fields with the same reason share one notice.
 	why string
-	// inert are the values (as %v prints them) besides the default that have no effect in upstream's kubelet either.
+	// inert are values, in addition to the default, that have no effect in upstream's kubelet either. They are written as %v prints them.
 	inert []string
-	// defaultActs: the default has an effect in upstream's kubelet.
+	// defaultActs is set if the default has an effect in upstream's kubelet.
 	defaultActs bool
 }
 
-// honoured returns the entry of a field that works. It names the tests of its effect if the way the agent is built does not
-// show it.
+// honoured returns the table entry of a field that works. tests are needed if the effect of the field does not show in how the agent is
+// built.
 func honoured(tests ...string) fieldUse { return fieldUse{tests: tests} }
 
-// meaningless returns the entry of a field that has nothing to change in this agent.
+// meaningless returns the table entry of a field that has no meaning in this agent, for the reason why.
 func meaningless(why string) fieldUse { return fieldUse{state: stateMeaningless, why: why} }
 
-// notHonoured returns the entry of a field whose effect is missing. A notice names the field if its value would have the
+// notHonoured returns the table entry of a field whose effect this agent lacks. A notice names the field if its value would have that
 // effect.
 func notHonoured(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateNotHonoured, why: why, inert: inert}
 }
 
-// refused returns the entry of a field whose effect is missing and would make the node safer. A value that would have the
+// refused returns the table entry of a field whose effect this agent lacks and would make the node safer. A value that would have that
 // effect is an error.
 func refused(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateRefused, why: why, inert: inert}
 }
 
-// byDefault returns u for a field whose default, too, would have the missing effect.
+// byDefault changes the table entry u for a field whose default, too, would have the effect that this agent lacks.
 func (u fieldUse) byDefault() fieldUse {
 	u.defaultActs = true
 	return u
@@ -205,7 +205,7 @@ var fields = map[string]fieldUse{
 	"logging.options.json.infoBufferSize": meaningless(unbuffered),
 }
 
-// Honoured returns the fields of KubeletConfiguration that work, each with the tests of its effect that the table names.
+// Honoured returns the fields of KubeletConfiguration that work. The value for a field is the list of tests of its effect.
 func Honoured() map[string][]string {
 	works := map[string][]string{}
 	for path, use := range fields {

@@ -27,9 +27,9 @@ var pathFields = [][]string{
 	{"resolvConf"}, {"volumePluginDir"}, {"podLogsDir"},
 }
 
-// readFile reads one configuration file, YAML or JSON, as a map that can be merged. It checks the file against
-// KubeletConfiguration: the error names every unknown or repeated field and every value of a wrong type, with its path and line. The
-// file may have no more than most bytes; size is how many it has.
+// readFile reads one configuration file, YAML or JSON, as a map that can be merged. It checks the file against KubeletConfiguration: the
+// error names every unknown or repeated field and every value of a wrong type, with its path and line. It is an error if the file has
+// more than most bytes; size is the number of its bytes.
 func readFile(name string, most int64) (m map[string]any, from origin, size int, err error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {

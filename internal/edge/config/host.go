@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostFacts are the facts about a machine that the configuration may refuse.
+// HostFacts are the facts about a machine because of which the configuration may refuse to run on it.
 type HostFacts struct {
 	CgroupV2 bool
 	// Swap are the devices and files that are in use as swap.

@@ -84,7 +84,7 @@ func linesOf(data []byte) map[string]int {
 	return out
 }
 
-// keyOf returns the key that a line begins with, and how far it is indented; "": the line begins with none.
+// keyOf returns the key at the beginning of a line, and how far it is indented; "": the line does not begin with a key.
 func keyOf(line string) (key string, indent int) {
 	rest := strings.TrimLeft(line, " \t-")
 	indent = len(line) - len(rest)

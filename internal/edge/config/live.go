@@ -115,7 +115,7 @@ func LiveFields() (paths []string) {
 	return paths
 }
 
-// Difference contains what a new configuration changes.
+// Difference says which fields a new configuration changes.
 type Difference struct {
 	// Live are the fields that differ from the configuration in effect and can change without a restart.
 	Live []string

@@ -48,7 +48,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		delete(usual, why)
 	}
 	slices.SortFunc(notices, func(a, b Notice) int { return strings.Compare(a.Subject, b.Subject) })
-	if len(usual) == 0 || c.Simulated != nil { // a simulated machine lacks nothing that the defaults ask for
+	if len(usual) == 0 || c.Simulated != nil { // on a simulated machine it does not matter that a default has no effect
 		return notices
 	}
 	var lines []string

@@ -101,8 +101,8 @@ var cadvisorFlags = []string{
 	"storage-driver-host", "storage-driver-db", "storage-driver-table", "storage-driver-secure", "storage-driver-buffer-duration",
 }
 
-// restricting has the removed flags that forbade something to pods, each with the value that forbids nothing. Any other value
-// is an error: a node that ignored it would run pods that its owner wants to exclude.
+// restricting has the removed flags that excluded some pods, each with the value that excludes none. Any other value is an error, because
+// a node that ignored it would run pods that its owner wants to exclude.
 var restricting = map[string]string{"allow-privileged": "true", "host-network-sources": "*", "host-pid-sources": "*", "host-ipc-sources": "*"}
 
 // removedErrors returns errors for the removed flags that the agent must not ignore.

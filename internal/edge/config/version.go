@@ -13,8 +13,8 @@ const (
 	WherryVersion     = "0.1.0"
 )
 
-// KubeletVersion is the version that the node reports in nodeInfo.kubeletVersion: that of Kubernetes, with Wherry's as semver
-// build metadata. So checks of version skew compare the Kubernetes version.
+// KubeletVersion is the version that the node reports in nodeInfo.kubeletVersion: the version of Kubernetes, followed by Wherry's version
+// as semver build metadata. So checks of version skew compare the version of Kubernetes.
 const KubeletVersion = KubernetesVersion + "+wherry." + WherryVersion
 
 // Build describes how this binary was built.

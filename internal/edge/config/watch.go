@@ -50,7 +50,7 @@ type Watch struct {
 // Watches reports whether there is a file to watch.
 func (f *Files) Watches() bool { return f.Config != "" || f.DropIns != "" || f.Wherry != "" }
 
-// Run looks at the files until ctx ends. It begins with a look, so that it finds a change since Load.
+// Run watches the files until ctx ends. It looks at them once at the beginning, so that it finds a change since Load.
 func (w *Watch) Run(ctx context.Context) error {
 	s := &watching{Watch: w, taken: "none"}
 	if !w.Poll {
@@ -169,8 +169,8 @@ func (s *watching) state() (text string, dirs []string) {
 // maxWatchedDirs bounds the directories that the kernel watches. Changes in others are found within watchPeriod.
 const maxWatchedDirs = 64
 
-// addFile adds the properties that change with a file's content. They include the time of the last status change, because nobody
-// can set it back.
+// addFile adds the properties of a file that change when its content changes. One is the time of the last status change (ctime), because
+// no program can set it back.
 func addFile(h hash.Hash, name string) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 
 // heard records the calls of a Watch.
 type heard struct {
-	mu   sync.Mutex
-	told []string
+	mu       sync.Mutex
+	reported []string
 }
 
 func (h *heard) add(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.told = append(h.told, fmt.Sprintf(format, args...))
+	h.reported = append(h.reported, fmt.Sprintf(format, args...))
 }
 
 // next returns the calls since the last next.
 func (h *heard) next() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	text := strings.Join(h.told, "\n")
-	h.told = nil
+	text := strings.Join(h.reported, "\n")
+	h.reported = nil
 	return text
 }
 
@@ -142,7 +142,7 @@ func TestWatchWaitsForTheWriter(t *testing.T) {
 			minutes()
 			got := h.next()
 			if !strings.HasSuffix(got, "maxPods 11, podsPerCore 0") {
-				t.Errorf("told %q", got)
+				t.Errorf("reported %q", got)
 			}
 		})
 	})
@@ -163,7 +163,7 @@ func TestWatchIsBounded(t *testing.T) {
 				t.Helper()
 				minutes()
 				if got := h.next(); !strings.Contains(got, want) {
-					t.Errorf("%s: told %q, want %q in it", when, got, want)
+					t.Errorf("%s: reported %q, want %q in it", when, got, want)
 				}
 			}
 			expect("a thousand drop-ins", "maxPods 10, podsPerCore 999")
@@ -208,7 +208,7 @@ func TestWatchNoticesChanges(t *testing.T) {
 					return
 				}
 				if got != "" || time.Now().After(deadline) {
-					t.Fatalf("told %q, want %q", got, want)
+					t.Fatalf("reported %q, want %q", got, want)
 				}
 				<-time.After(10 * time.Millisecond)
 			}

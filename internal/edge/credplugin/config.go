@@ -23,7 +23,8 @@ import (
 // maxConfig bounds a configuration file, in bytes.
 const maxConfig = 1 << 20
 
-// These are the API versions of configuration files and of plugins. The versions are equal except that v1 has tokenAttributes.
+// These are the API versions of configuration files and of plugins. The versions have the same fields, except that only v1 has
+// tokenAttributes.
 var (
 	configVersions = []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}
 	pluginVersions = []string{"credentialprovider.kubelet.k8s.io/v1", "credentialprovider.kubelet.k8s.io/v1beta1", "credentialprovider.kubelet.k8s.io/v1alpha1"}

@@ -120,12 +120,12 @@ func Load(cfg Config) (*Plugins, error) {
 // Close kills the plugins that run and waits for their end. Credentials returns errors from then on.
 func (p *Plugins) Close() {
 	p.mu.Lock()
-	p.close() // from here on begin returns false
+	p.close() // from now on begin returns false
 	p.mu.Unlock()
 	p.runs.Wait()
 }
 
-// begin counts a run. After Close it returns false.
+// begin adds a run to the group for which Close waits. After Close it returns false, and the caller must not run the plugin.
 func (p *Plugins) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +229,7 @@ func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity
 	return got, nil
 }
 
-// identity is the service account and token with which a plugin is asked.
+// identity is the service account, with its token, that a plugin receives in its request.
 type identity struct {
 	// key distinguishes identities in the cache. It is empty if the plugin gets no token.
 	key     string
@@ -239,8 +239,8 @@ type identity struct {
 	annotations map[string]string
 }
 
-// identify returns the identity with which the plugin is asked for a pod. It returns nil if the plugin needs a service account
-// and the pod has none.
+// identify returns the identity for the plugin's request about a pod. It returns nil if the plugin needs a service account and the pod
+// has none.
 func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*identity, error) {
 	attributes := one.TokenAttributes
 	if attributes == nil {

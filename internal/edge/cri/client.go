@@ -102,13 +102,13 @@ func IsNotFound(err error) bool {
 	if status.Code(unwrapStatus(err)) == codes.NotFound {
 		return true
 	}
-	// containerd 1.x returns the sandbox store's error without a code in some calls, and that error ends with the words "not
-	// found". In other errors these words stand elsewhere: then something else is missing, for example a CNI plugin.
+	// containerd 1.x returns the sandbox store's error without a code in some calls, and that error ends with the words "not found". In
+	// errors about something else that is missing, for example a CNI plugin, these words are not at the end.
 	msg := err.Error()
 	return status.Code(unwrapStatus(err)) == codes.Unknown && (strings.HasSuffix(msg, ": not found") || strings.HasSuffix(msg, "ID does not exist"))
 }
 
-// IsUnknown reports whether the call may or may not have had its effect, because a deadline passed or the connection was lost.
+// IsUnknown reports whether it is unknown if the call had its effect, because a deadline passed or the connection was lost.
 func IsUnknown(err error) bool {
 	if err == nil {
 		return false

@@ -43,8 +43,8 @@ func metered[Q, S any](ctx context.Context, m *callMeter, method string, call fu
 	return out, err
 }
 
-// These types name every call and do not embed the interface. So when a newer CRI adds a call, they do not compile until they
-// have it.
+// These types have a method for every call and do not embed the interface. So if a newer CRI has another call, they do not compile until
+// somebody adds a method for it.
 type (
 	meteredRuntime struct {
 		to    runtimeapi.RuntimeServiceClient

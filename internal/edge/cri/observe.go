@@ -44,7 +44,7 @@ func (c *Client) list(ctx context.Context, selector map[string]string) ([]pod.Ob
 func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []pod.Observed {
 	index := make(map[types.UID]int, len(sandboxes))
 	seen := make(map[string]bool, len(sandboxes)+len(containers))
-	fresh := func(id string) bool { // every action names an ID: a container that is listed twice would be stopped or started twice
+	fresh := func(id string) bool { // a container that is listed twice would be stopped or started twice
 		ok := id != "" && !seen[id]
 		seen[id] = true
 		return ok
@@ -241,7 +241,8 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 	return r
 }
 
-// shared returns one copy of a string that many containers of the node have. Each message of the runtime holds its own copy.
+// shared returns one copy of a string that occurs in many containers of the node, to save memory: each message of the runtime has its own
+// copy.
 func shared(s string) string { return unique.Make(s).Value() }
 
 // cutShort reports whether the runtime gave up the start of a container because its caller was gone: the agent was killed, or
@@ -266,7 +267,7 @@ func stopSignal(s runtimeapi.Signal) string {
 	}
 	name := s.String()
 	if !strings.HasPrefix(name, "SIGRT") {
-		return name // one shared string, where a strings.Replacer would make a copy per container
+		return name // a constant string, because a strings.Replacer would make a copy for each container
 	}
 	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(name)
 }
@@ -313,7 +314,7 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hin
 		h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
 		switch e.GetContainerEventType() {
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-			continue // the start event follows, or the outcome of the create action, so no inspection is needed now
+			continue // no inspection is needed now, because the event of the start, or the outcome of the action, follows
 		case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
 			h.Reached = pod.ReachedRunning
 		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:

@@ -33,7 +33,8 @@ func (o *owned) label(labels map[string]string) map[string]string {
 	return out
 }
 
-// others returns a function that reports whether an object belongs to another owner. Some runtimes ignore some filters.
+// others returns a function that reports whether an object belongs to another owner. It is needed because some runtimes ignore some
+// filters.
 func others[T interface{ GetLabels() map[string]string }](owner string) func(T) bool {
 	return func(obj T) bool { return obj.GetLabels()[labelOwner] != owner }
 }

@@ -13,15 +13,15 @@ import (
 // could make the agent use gigabytes.
 const receiving = 2
 
-// receipts bounds the memory that outputs of commands take. It bounds neither the number of running commands nor the size of an
-// output: a smaller message limit would lose the exit code, and a command that hangs would block the others if it held a place
-// while it runs. So a call waits for the answer's header without a place, and then for a place. Meanwhile the answer stays in
-// the runtime, except for the 64 KiB of the stream's window.
+// receipts bounds the memory that outputs of commands take. It bounds neither the number of running commands nor the size of an output: a
+// smaller message limit would lose the exit code, and a command that hangs would block the others if it had a slot while it runs. So a
+// call waits for the header of the answer without a slot, and then for a slot. Meanwhile the answer stays in the runtime, except for the
+// 64 KiB of the stream's window.
 type receipts struct{ places chan struct{} }
 
 func newReceipts() receipts { return receipts{make(chan struct{}, receiving)} }
 
-// intercept returns the grpc.UnaryClientInterceptor that holds a place while an output is received.
+// intercept returns the grpc.UnaryClientInterceptor that takes a slot while it receives an output.
 func (r receipts) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method != runtimeapi.RuntimeService_ExecSync_FullMethodName {
 		return invoke(ctx, method, req, reply, conn, opts...)

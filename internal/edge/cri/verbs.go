@@ -169,8 +169,8 @@ func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi
 	return nil
 }
 
-// UpdateSandboxResources informs the runtime of the resources of a whole pod. A runtime that keeps pods in virtual machines
-// resizes the machine. A runtime without this call needs no such information.
+// UpdateSandboxResources informs the runtime of the resources of a whole pod. A runtime that keeps pods in virtual machines resizes the
+// machine. An error that means that the runtime does not have this call is ignored.
 func (c *Client) UpdateSandboxResources(ctx context.Context, id string, resources, overhead *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()

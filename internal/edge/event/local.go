@@ -30,7 +30,7 @@ type Local struct {
 	mu     sync.Mutex
 	events []v1.Event // by time of the last occurrence; resourceVersion counts all changes
 	seq    int
-	news   chan struct{} // closed with the next event
+	news   chan struct{} // closed when the next event is stored
 }
 
 var _ API = (*Local)(nil)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Limits: the tries to send an event and the time between them, the events that may wait, and the requests at a time.
+// These constants limit the tries to send an event and the time between them, the events that may wait, and the requests at a time.
 const (
 	tries   = 12
 	between = 10 * time.Second
@@ -163,7 +163,7 @@ func (r *Recorder) next(ctx context.Context, l *lane) (t recorded, w written, ok
 // verbosity is the least -v with which the log shows events.
 const verbosity = 2
 
-// log writes the line of an event. Events that are dropped because they are too many get no line.
+// log writes a log line about an event. There is no line for events that are dropped because there are too many.
 func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
 	args := []any{"type", t.eventType, "reason", t.reason, "message", t.message}
 	if _, name, ok := strings.Cut(t.ref.FieldPath, "{"); ok { // spec.containers{NAME}
@@ -178,7 +178,7 @@ func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
 	r.cfg.Log.Log(ctx, slog.Level(-verbosity), "event", args...)
 }
 
-// one sends one event, and tries again after errors that may pass.
+// one sends one event, and tries again after temporary errors.
 func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 	ev := r.event(t, w)
 	for try := 1; ; try++ {

@@ -34,7 +34,7 @@ type seen struct {
 	events  *recent[*sameEvent]
 	reasons *recent[*sameReason]
 	objects *recent[*rate.Limiter]
-	last    int64 // the number at the end of the newest event's name, which makes names unique
+	last    int64 // the number at the end of the name of the newest event; it makes names unique
 }
 
 type sameEvent struct {

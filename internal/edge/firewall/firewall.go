@@ -22,7 +22,7 @@ type Runner func(ctx context.Context, stdin string, argv ...string) (string, err
 
 // Config configures a Firewall.
 type Config struct {
-	// Run runs programs. It is Exec; in tests it runs them in another network namespace.
+	// Run runs programs. It is Exec outside of tests; in tests it runs them in another network namespace.
 	Run Runner
 	Log *slog.Logger
 }
@@ -95,7 +95,7 @@ const (
 	canaryChain   = "KUBE-KUBELET-CANARY"
 )
 
-// dropRule is the same rule that kube-proxy adds, so that there is only one.
+// dropRule is equal to the rule that kube-proxy adds, so that the chain contains the rule only once.
 var dropRule = []string{
 	"-m", "comment", "--comment", "block incoming localnet connections", "-d", "127.0.0.0/8", "!", "-s", "127.0.0.0/8",
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",

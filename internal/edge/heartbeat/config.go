@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// The timings of upstream's kubelet.
+// These are the timings of upstream's kubelet.
 const (
 	DefaultStatusFrequency = 10 * time.Second
 	DefaultReportFrequency = 5 * time.Minute

@@ -12,9 +12,9 @@
 // the status does not delay it. k8s.io/component-helpers has such a loop, too; it needs a clientset of all of
 // Kubernetes, which the agent does not contain.
 //
-// Contract: New starts nothing. Run blocks, uses two goroutines in all (one with a Leases of the caller's), and joins
-// them before it returns. The status goes out as one strategic merge PATCH of the status subresource, never as GET and
-// PUT. An event is recorded after the change that it reports is in the API, not before.
+// Contract: New starts nothing. Run blocks, uses two goroutines in all (one if Config.Leases is set), and joins them before it returns.
+// The status goes out as one strategic merge PATCH of the status subresource, never as GET and PUT. An event is recorded after the change
+// that it reports is in the API, not before.
 //
 // Invariants:
 //   - The agent patches only what it owns. It adopts an existing Node and never replaces it.

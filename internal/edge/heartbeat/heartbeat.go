@@ -20,7 +20,8 @@ type Heartbeat struct {
 	wake chan struct{}
 	node atomic.Pointer[v1.Node] // the API's newest answer
 	seen chan struct{}           // closed with the first answer
-	// asked is when the newest successful read of the Node from etcd began. Reads from a cache and the watch do not count.
+	// asked is when the newest successful read of the Node from etcd began. It does not include reads from a cache, and updates by the
+	// watch.
 	asked atomic.Pointer[time.Time]
 	// fresh makes the next round read the Node from etcd.
 	fresh atomic.Bool
@@ -56,9 +57,8 @@ func (h *Heartbeat) Now() {
 // Node returns the API's newest answer; nil before the first. The caller must not change it.
 func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
 
-// NodeSince reports whether Node is at least as new as t: the heartbeat has asked the API server after t, past its
-// cache and the watch of the Node, and has the answer. If not, NodeSince makes the heartbeat ask now, and returns true
-// a moment later. It never blocks.
+// NodeSince reports whether Node is at least as new as t: after t the heartbeat has read the Node from etcd, not from a cache or the
+// watch. If not, NodeSince makes the heartbeat read it now and returns false; a moment later NodeSince returns true. It never blocks.
 func (h *Heartbeat) NodeSince(t time.Time) bool {
 	if asked := h.asked.Load(); asked != nil && asked.After(t) {
 		return true
@@ -147,7 +147,7 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 		return
 	}
 	if err := h.send(ctx, base, res); err != nil {
-		h.round(ctx) // the base was probably old
+		h.round(ctx) // the stored Node was probably out of date
 	}
 }
 

@@ -397,7 +397,7 @@ func TestCordonIsReported(t *testing.T) {
 			}
 			time.Sleep(21 * time.Second)
 			if got := b.take("Schedulable", "NotSchedulable"); strings.Count(got, want) != 1 {
-				t.Errorf("told %q, want one %s", got, want)
+				t.Errorf("recorded %q, want one %s", got, want)
 			}
 		}
 		b.stop()

@@ -34,7 +34,7 @@ type Lease struct {
 	last *coordinationv1.Lease // the newest answer of the API; nil: there is none
 }
 
-// errNoOwner says that there is no Node to own a new lease.
+// errNoOwner says that a new lease cannot have an owner, because the Node does not exist yet.
 var errNoOwner = errors.New("the Node does not exist yet")
 
 // Renew writes the time into the lease. If the lease is not known, or if another component changed or deleted it, Renew

@@ -89,7 +89,7 @@ func TestAdoption(t *testing.T) {
 			t.Error(diff)
 		}
 		if events := b.take("event Rebooted"); strings.Count(events, "\n") != 0 || events == "" {
-			t.Errorf("Rebooted should be told once: %q", events)
+			t.Errorf("Rebooted should be recorded once: %q", events)
 		}
 		b.stop()
 	})

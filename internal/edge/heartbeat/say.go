@@ -30,7 +30,7 @@ func (s *sayer) warn(message string, args ...any) {
 	s.log.Warn(message, args...)
 }
 
-// well forgets the old messages after a success, so that the same failure is logged again if it returns later.
+// well forgets the logged messages after a success, so that the same failure is logged at once if it occurs again.
 func (s *sayer) well() {
 	for message, at := range s.said {
 		if time.Since(at) >= repeatLogged {

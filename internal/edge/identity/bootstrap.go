@@ -48,11 +48,11 @@ type BootstrapConfig struct {
 	Patience time.Duration
 }
 
-// Bootstrap returns when Kubeconfig holds a usable identity: either it already did, or the API server has signed one that was
+// Bootstrap returns when Kubeconfig holds a usable identity: either it held one before, or the API server has signed one that was
 // requested with the bootstrap token ("TLS bootstrapping",
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/). It tries until ctx ends. It returns an
-// error only for problems of this machine that waiting does not solve: a bootstrap kubeconfig that does not exist at the start,
-// or a disk to which the files cannot be written.
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/). It tries until ctx ends. It returns an error only
+// for problems of this machine that waiting does not solve: a bootstrap kubeconfig that does not exist at the start, or a disk to which
+// the files cannot be written.
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
 	if err != nil {

@@ -2,7 +2,8 @@ package identity
 
 import "sync"
 
-// failure stores the error by which this machine prevents a part's work while the part tries again. A nil failure stores nothing.
+// failure stores the error of this machine (a full or broken disk) that prevents the work of a part, while the part tries again. A nil
+// failure stores nothing.
 type failure struct {
 	mu  sync.Mutex
 	err error

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// renewalTime returns when to request the next certificate: at a random time after 70 to 90 % of the life of this one,
-// so that nodes that joined together do not renew together. Its life begins when we got it, because signers date
-// certificates back (by 5 minutes in Kubernetes): a short-lived certificate would look old from the start and be
-// renewed endlessly.
+// renewalTime returns when to request the next certificate: at a random time after 70 to 90 % of the life of this one, so that nodes that
+// joined together do not renew together. Its life begins when the node received it, not at its NotBefore: signers date certificates back
+// (by 5 minutes in Kubernetes), so a short-lived certificate would be due for renewal from the start, and would be renewed endlessly.
 func renewalTime(cert *x509.Certificate, got time.Time) time.Time {
 	from := cert.NotBefore
 	if got.After(from) && got.Before(cert.NotAfter) {

@@ -44,8 +44,8 @@ type request struct {
 	log      *slog.Logger
 	patience time.Duration // between two messages
 	once     bool          // log only once that the node waits, because it can run without the certificate
-	// final makes an error of this machine end run. Without final, run records such an error in failing and tries again, as after
-	// any other error, because the certificate in use is still valid and somebody may free or repair the disk.
+	// final makes run return after an error of this machine. Without final, run records such an error in failing and tries again, as
+	// after any other error, because the certificate in use is still valid and somebody may free or repair the disk.
 	final   bool
 	failing *failure
 	failed  func() // called after each failed try; may be nil
@@ -54,7 +54,7 @@ type request struct {
 	client func() (c CSRs, done func(), server, file string, err error)
 }
 
-// errAnew says that the request must be made again.
+// errAnew says that the certificate request must be made again.
 var errAnew = errors.New("the certificate request is gone")
 
 // run tries until there is a certificate, and saves it. It returns early only if ctx ends or, with final, after an

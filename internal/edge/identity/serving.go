@@ -181,7 +181,7 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if pair := s.current(); pair != nil && pair != of {
 			of = pair
-			got, _ := stampOf(s.store.current()) // if the file's time is not known, the certificate's dates count
+			got, _ := stampOf(s.store.current()) // if the time of the file is not known, the dates in the certificate are used
 			renewal = renewalTime(pair.Leaf, got.changed)
 		}
 		wish := s.wish()

@@ -16,8 +16,8 @@ import (
 // maxNodeConfig bounds a docker configuration file of the node, in bytes.
 const maxNodeConfig = 1 << 20
 
-// credentials are the credentials for one request. They come from the pod's secrets, the node's files and its plugins. They are
-// read when first needed.
+// credentials are the credentials for one request. They come from the pod's secrets and from the node's files and plugins, and are read
+// when they are first needed.
 type credentials struct {
 	images *Images
 	req    *Request

@@ -1,8 +1,8 @@
 // Package image makes the images of containers present. It asks the runtime for an image, and pulls it if the pull policy
 // requires that, with the credentials of the pod's imagePullSecrets and of the node.
 //
-// Contract: Ensure blocks until the image is present, its context ends or the pull fails. It records no event and keeps no
-// back-off. It returns facts and the reason that Kubernetes uses (ErrImagePull, ErrImageNeverPull, InvalidImageName,
+// Contract: Ensure blocks until the image is present, its context ends or the pull fails. It records no event and keeps no back-off. It
+// returns a Result, or an Error with the reason that Kubernetes uses (ErrImagePull, ErrImageNeverPull, InvalidImageName,
 // ImageInspectError, RegistryUnavailable, SignatureValidationFailed).
 //
 // Invariants:
@@ -12,9 +12,9 @@
 //   - At most MaxParallel pulls run at a time, first come first served.
 //   - CRI reports no progress of a pull, neither bytes nor layers. The node shows only that a pull is in flight and for how
 //     long; its size and times come with the Result.
-//   - Credentials are read again for every pull, so a changed secret counts at once.
-//   - A pod may use a present image only if Config.Access exempts it, or if Records show that the pod's credentials have pulled
-//     it. A pod that may not use an image does not learn that it is present. A note is written before a pull, and removed after
-//     the pull was recorded.
+//   - Credentials are read again for every pull, so a changed secret takes effect at once.
+//   - A pod may use a present image only if Config.Access exempts it, or if Records show that the pod's credentials have pulled it. A pod
+//     that may not use an image does not learn that it is present. Before a pull, Images stores that the pull has begun (Records.Begin),
+//     and after it who has pulled the image, so that an image whose pull was interrupted does not look like one that was always there.
 //   - A present image that needs no verification costs one call of the runtime, and no secret is read for it.
 package image

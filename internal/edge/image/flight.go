@@ -89,7 +89,7 @@ func (m *Images) noteOwn(o order, f *flight) {
 	}
 }
 
-// board returns the flight for this pull with one more waiter.
+// board returns the flight for this pull, and counts the caller as one of its waiters.
 func (m *Images) board(by context.Context, o order) *flight {
 	key := o.key()
 	m.mu.Lock()
@@ -98,7 +98,7 @@ func (m *Images) board(by context.Context, o order) *flight {
 		f.waiters++
 		return f
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull outlives the context by, but belongs to the same trace
+	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull outlives by, and belongs to its trace
 	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
 	m.flights[key] = f
 	go func() {
@@ -136,8 +136,8 @@ func (m *Images) await(ctx context.Context, key string, f *flight) error {
 	return ctx.Err()
 }
 
-// fly pulls the image and stores the result in the flight. It writes a note before the pull and removes the note only after it
-// has recorded who pulled the image, so that a pulled image never looks like one that was present before the pull.
+// fly pulls the image and stores the result in the flight. It calls Records.Begin before the pull, and Records.End only after it has
+// recorded who pulled the image. So if the agent ends in between, the image does not look like one that was present before the pull.
 func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	var ref string
 	noted := false
@@ -169,7 +169,7 @@ func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	}
 }
 
-// note writes the note before a pull. If the access policy does not use notes, a failure is only logged.
+// note stores that a pull has begun. If the access policy does not depend on this, a failure is only logged.
 func (m *Images) note(image string) error {
 	if m.cfg.Records == nil {
 		return nil

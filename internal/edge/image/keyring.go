@@ -18,7 +18,7 @@ import (
 // keyring holds registry credentials by the registry and path that they are for.
 type keyring struct{ keys []key }
 
-// key is one credential and the place that it is for.
+// key is one credential, with the pattern of the repositories that it is for.
 type key struct {
 	place pullaccess.Place
 	credential
@@ -160,8 +160,8 @@ func decodeAuth(s string) (user, password string, err error) {
 	return user, strings.TrimRight(password, "\x00"), nil
 }
 
-// lookup returns the credentials for a repository (host/path), those of a more specific place first, and within one place in the
-// order in which they were added.
+// lookup returns the credentials for a repository (host/path), those with a more specific pattern first, and for one pattern in the order
+// in which they were added.
 func (k *keyring) lookup(repo string) []credential {
 	var found []key
 	for _, c := range k.keys {

@@ -6,16 +6,15 @@ import (
 	"sync"
 )
 
-// places bounds how many pulls run at the same time. Each pull takes a place. Waiting pulls get free places in the order of their
-// arrival.
+// slots bounds how many pulls run at the same time. Each pull takes a slot. Waiting pulls get free slots in the order of their arrival.
 type places struct {
 	mu    sync.Mutex
 	most  int // 0 or less: no bound
 	taken int
-	queue []chan struct{} // a channel is closed when its waiter has got a place
+	queue []chan struct{} // a channel is closed when its waiter has a slot
 }
 
-// take waits for a place until ctx ends. leave gives it back.
+// take waits for a slot until ctx ends. leave gives the slot back.
 func (p *places) take(ctx context.Context) error {
 	p.mu.Lock()
 	if p.free() && len(p.queue) == 0 {
@@ -35,14 +34,14 @@ func (p *places) take(ctx context.Context) error {
 	defer p.mu.Unlock()
 	if i := slices.Index(p.queue, mine); i >= 0 {
 		p.queue = slices.Delete(p.queue, i, i+1)
-	} else { // the place was given just as ctx ended
+	} else { // the waiter got the slot just as ctx ended
 		p.taken--
 		p.admit()
 	}
 	return ctx.Err()
 }
 
-// leave gives a place back.
+// leave gives a slot back.
 func (p *places) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +49,7 @@ func (p *places) leave() {
 	p.admit()
 }
 
-// bound replaces the number of places.
+// bound replaces the number of slots.
 func (p *places) bound(most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,14 +31,14 @@ const openBound = 10 * time.Second
 
 // Bus is a connection to the bus on which logind answers.
 type Bus struct {
-	conn *dbus.Conn
-	ear  *ear
+	conn    *dbus.Conn
+	signals *signals
 }
 
 // Open connects to the bus at an address of D-Bus and asks for logind's signals.
 func Open(ctx context.Context, address string) (*Bus, error) {
-	e := &ear{hints: make(chan struct{}, 1)}
-	conn, err := dbus.Dial(address, dbus.WithSignalHandler(e))
+	s := &signals{hints: make(chan struct{}, 1)}
+	conn, err := dbus.Dial(address, dbus.WithSignalHandler(s))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the system bus: %w", err)
 	}
@@ -52,17 +52,17 @@ func Open(ctx context.Context, address string) (*Bus, error) {
 		err = conn.Hello()
 	}
 	if err == nil {
-		err = e.follow(ctx, conn)
+		err = s.follow(ctx, conn)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the system bus: %w", err), conn.Close())
 	}
-	return &Bus{conn: conn, ear: e}, nil
+	return &Bus{conn: conn, signals: s}, nil
 }
 
 // Shutdowns sends a hint when logind says that a shutdown begins or is cancelled; Preparing then says which. Hints that nobody
 // has received yet are merged into one. The channel is closed when the connection has ended.
-func (b *Bus) Shutdowns() <-chan struct{} { return b.ear.hints }
+func (b *Bus) Shutdowns() <-chan struct{} { return b.signals.hints }
 
 // Preparing reports whether a shutdown has begun.
 func (b *Bus) Preparing(ctx context.Context) (bool, error) {

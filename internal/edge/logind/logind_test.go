@@ -246,7 +246,7 @@ func TestShutdownsAreNoticed(t *testing.T) {
 			t.Error("a connection that ended says something")
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the end of the connection is not told of")
+		t.Error("the end of the connection is not reported")
 	}
 }
 

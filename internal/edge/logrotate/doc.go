@@ -11,7 +11,7 @@
 // container, and works on Workers logs at a time. The next round starts one interval after it. Run returns when all its work has
 // ended. The names of files are the ones that log collectors know from Kubernetes.
 //
-// A later round repairs the result of a crash at any step. If a log was renamed and not reopened, it is missing, so the runtime
-// must reopen it. An interrupted compression leaves a ".tmp" file, and starts again. No line is lost: a file is removed only
-// when there are newer files in the allowed number.
+// A later round repairs the result of a crash at any step. If a log was renamed and the runtime has not reopened it, the current file is
+// missing, so the next round makes the runtime reopen it. An interrupted compression leaves a ".tmp" file, and starts again. No line is
+// lost: a file is removed only when there are newer files in the allowed number.
 package logrotate

@@ -60,13 +60,13 @@ func TestRotateBehindALink(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &runtime{t: t, path: filepath.Join(root, "ns_web_u1/main/0.log"), err: errors.New("must not be asked")}
-		var told bytes.Buffer
-		r.rotator(func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&told, nil)) }).Round(t.Context())
+		var logged bytes.Buffer
+		r.rotator(func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&logged, nil)) }).Round(t.Context())
 		if entries, err := os.ReadDir(filepath.Dir(other)); err != nil || len(entries) != 1 || entries[0].Name() != "0.log" {
 			t.Errorf("%s: another pod's logs are now %v, %v", c.at, entries, err)
 		}
-		if !strings.Contains(told.String(), "symbolic link") {
-			t.Errorf("%s: the log lacks the reason: %s", c.at, told.String())
+		if !strings.Contains(logged.String(), "symbolic link") {
+			t.Errorf("%s: the log lacks the reason: %s", c.at, logged.String())
 		}
 	}
 }

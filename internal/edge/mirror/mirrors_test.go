@@ -110,11 +110,11 @@ func TestAMirrorIsRemovedAfterItsLastStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shown{}
 		s.mirror = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns", UID: "m", Annotations: map[string]string{pod.AnnotationMirror: "h"}}}
-		told := time.Now().Add(5 * time.Second)
+		reported := time.Now().Add(5 * time.Second)
 		m := New(Config{
 			API: func(string) API { return s }, Pods: s, Log: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return nil },
-			Ends: func(string, types.UID) bool { return time.Until(told) > 2*time.Second },
-			Owes: func(uid types.UID) bool { return uid == "m" && time.Now().Before(told) }, Gone: func(types.UID) {},
+			Ends: func(string, types.UID) bool { return time.Until(reported) > 2*time.Second },
+			Owes: func(uid types.UID) bool { return uid == "m" && time.Now().Before(reported) }, Gone: func(types.UID) {},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -122,7 +122,7 @@ func TestAMirrorIsRemovedAfterItsLastStatus(t *testing.T) {
 		time.Sleep(time.Minute)
 		cancel()
 		wg.Wait()
-		if late := s.deleted.Sub(told); late < 0 || late > 2*time.Second {
+		if late := s.deleted.Sub(reported); late < 0 || late > 2*time.Second {
 			t.Errorf("the mirror was deleted %s after its last status", late)
 		}
 	})

@@ -12,6 +12,6 @@
 //     does not hold. A pod that looks different, or whose last inspection failed, is inspected first.
 //   - The event loop only marks keys and never blocks.
 //   - A pod whose inspection hangs holds one goroutine and delays no other pod: pods whose last inspection failed or hung have
-//     a pool of their own, and a pod that hangs for the first time holds its place for one second. Hung, OnHung and Trouble
+//     a pool of their own, and a pod that hangs for the first time holds its slot for one second. Hung, OnHung and Trouble
 //     name it. A listing that hangs makes Healthy fail.
 package pleg

@@ -37,19 +37,19 @@ func TestFirstInspectionNotifiesWhateverItFinds(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			v := &vanishing{world: &world{}, failsFirst: fails}
-			told := make(chan types.UID, 100)
+			notified := make(chan types.UID, 100)
 			v.pods, v.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
 			v.set("a", false, pod.StateExited)
-			g := New(Config{Runtime: v, Log: slog.New(slog.DiscardHandler), Notify: func(uid types.UID) { told <- uid }})
+			g := New(Config{Runtime: v, Log: slog.New(slog.DiscardHandler), Notify: func(uid types.UID) { notified <- uid }})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- g.Run(ctx) }()
 			time.Sleep(10 * time.Second)
 			cancel()
 			<-done
-			close(told)
+			close(notified)
 			var all []types.UID
-			for uid := range told {
+			for uid := range notified {
 				all = append(all, uid)
 			}
 			if !slices.Contains(all, "a") {

@@ -18,11 +18,11 @@ func TestAHundredHungPodsDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
 		var mu sync.Mutex
-		var told [][]pod.Ref
+		var notified [][]pod.Ref
 		h := start(t, &world{hung: func(refs []pod.Ref) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, refs)
+			notified = append(notified, refs)
 		}})
 		uids := []types.UID{}
 		for i := range pods {
@@ -67,7 +67,7 @@ func TestAHundredHungPodsDelayNoOther(t *testing.T) {
 			t.Errorf("pods that hang make the node unhealthy: %v", err)
 		}
 		mu.Lock()
-		if n := len(told); n == 0 || n > pods/16+1 || len(told[n-1]) != pods {
+		if n := len(notified); n == 0 || n > pods/16+1 || len(notified[n-1]) != pods {
 			t.Errorf("OnHung was called %d times, and the last call did not have all %d pods", n, pods)
 		}
 		mu.Unlock()
@@ -82,8 +82,8 @@ func TestAHundredHungPodsDelayNoOther(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told[len(told)-1]) != 0 || h.Trouble("bad-000") != (Trouble{}) || len(h.places.healthy.calls)+len(h.places.suspect.calls) != 0 {
-			t.Errorf("all pods answer again, but OnHung has %v, trouble %+v", told[len(told)-1], h.Trouble("bad-000"))
+		if len(notified[len(notified)-1]) != 0 || h.Trouble("bad-000") != (Trouble{}) || len(h.slots.healthy.calls)+len(h.slots.suspect.calls) != 0 {
+			t.Errorf("all pods answer again, but OnHung has %v, trouble %+v", notified[len(notified)-1], h.Trouble("bad-000"))
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()

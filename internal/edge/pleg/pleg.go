@@ -57,7 +57,7 @@ type Config struct {
 	// OnHung, when set, is called with the pods whose inspection hangs (Hung) when this set changes, also when it becomes
 	// empty. The calls come from one goroutine, at most one per relist.
 	OnHung func(hung []pod.Ref)
-	// Parallel is the number of places for inspections of healthy pods (16).
+	// Parallel is the number of slots for inspections of healthy pods (16).
 	Parallel int
 	Log      *slog.Logger
 }
@@ -76,7 +76,7 @@ type Generator struct {
 	events   bool          // a subscription to events is open
 	marked   map[types.UID]mark
 	asked    time.Time // the time that Inspect returned last
-	places   places
+	slots    slots
 	listing  call      // the relist under way
 	hung     []pod.Ref // the pods that OnHung got last; only the relist goroutine uses this field
 
@@ -139,7 +139,7 @@ func New(cfg Config) *Generator {
 		cfg.Parallel = 16
 	}
 	return &Generator{
-		cfg: cfg, places: places{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
+		cfg: cfg, slots: slots{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
 		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1), pulse: pulse.New("pod cache"),
 	}
 }
@@ -327,7 +327,7 @@ func (g *Generator) wake() {
 	}
 }
 
-// dispatch starts an inspection for each marked pod that has none in flight, while its pool has free places.
+// dispatch starts an inspection for each marked pod that has none in flight, while its pool has free slots.
 func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -337,8 +337,8 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 		if e.inspection != nil {
 			continue // dispatch runs again when that inspection ends
 		}
-		if !g.places.free(e.suspect(), now) {
-			g.places.wakeAt(e.suspect(), now, g.wake) // an inspection that ends wakes dispatch too
+		if !g.slots.free(e.suspect(), now) {
+			g.slots.wakeAt(e.suspect(), now, g.wake) // an inspection that ends wakes dispatch too
 			continue
 		}
 		delete(g.marked, uid)
@@ -351,7 +351,7 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 		prev := e.obs
 		under, cancel := context.WithCancel(ctx)
 		e.inspection = &call{began: now, cancel: cancel, asked: m.asked}
-		g.places.take(e.suspect(), e.inspection)
+		g.slots.take(e.suspect(), e.inspection)
 		wg.Go(func() {
 			defer cancel()
 			g.inspect(ctx, under, uid, prev)
@@ -381,7 +381,7 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 	asked, first := e.inspection.asked, e.stamp.IsZero() // if the pod has no stamp, nobody has seen it in the cache before
 	took := time.Since(e.inspection.began)
 	e.slow, e.hung = took > hangs, took > HungFor && err != nil
-	g.places.leave(e.inspection)
+	g.slots.leave(e.inspection)
 	e.inspection = nil
 	old, changed := e.obs, false
 	if err != nil {

@@ -109,17 +109,17 @@ func (w *world) set(uid types.UID, ready bool, st pod.ContainerState) {
 
 type harness struct {
 	*Generator
-	w      *world
-	mu     sync.Mutex
-	told   []types.UID
-	events []string
+	w        *world
+	mu       sync.Mutex
+	notified []types.UID
+	events   []string
 }
 
 // seen returns the pods for which Notify was called, and the events so far.
-func (h *harness) seen() (told []types.UID, events []string) {
+func (h *harness) seen() (notified []types.UID, events []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.told), slices.Clone(h.events)
+	return slices.Clone(h.notified), slices.Clone(h.events)
 }
 
 // setEnd changes the container of a pod to c, and keeps its ID and name.
@@ -144,7 +144,7 @@ func startWith(t *testing.T, w *world, before func(*world), log *slog.Logger) *h
 	h := &harness{w: w}
 	h.Generator = New(Config{Runtime: w, OnHung: w.hung, Log: log, Expected: w.expected,
 		Unsupported: func(err error) bool { return errors.Is(err, errNoEvents) },
-		Notify:      func(uid types.UID) { h.mu.Lock(); h.told = append(h.told, uid); h.mu.Unlock() },
+		Notify:      func(uid types.UID) { h.mu.Lock(); h.notified = append(h.notified, uid); h.mu.Unlock() },
 		OnEvent:     func(e Event) { h.mu.Lock(); h.events = append(h.events, e.String()); h.mu.Unlock() }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -203,9 +203,9 @@ func TestAskingAdvancesTheStamp(t *testing.T) {
 		if _, stamp := h.Get("nobody"); !stamp.After(asked) {
 			t.Errorf("stamp %v is not after %v", stamp, asked)
 		}
-		told, _ := h.seen()
-		if d := cmp.Diff([]types.UID{"", "nobody"}, told); d != "" {
-			t.Errorf("told (-want +got):\n%s", d)
+		notified, _ := h.seen()
+		if d := cmp.Diff([]types.UID{"", "nobody"}, notified); d != "" {
+			t.Errorf("notified (-want +got):\n%s", d)
 		}
 	})
 }
@@ -252,16 +252,16 @@ func TestAskingIsAnsweredAfterAFailure(t *testing.T) {
 		h.Inspect("nobody")
 		time.Sleep(500 * time.Millisecond)
 		h.mu.Lock()
-		h.told = nil
+		h.notified = nil
 		h.mu.Unlock()
 		h.w.mu.Lock()
 		h.w.inspectErr = nil
 		h.w.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		told, _ := h.seen()
-		slices.Sort(told)
-		if d := cmp.Diff([]types.UID{"a", "nobody"}, told); d != "" {
-			t.Errorf("told (-want +got):\n%s", d)
+		notified, _ := h.seen()
+		slices.Sort(notified)
+		if d := cmp.Diff([]types.UID{"a", "nobody"}, notified); d != "" {
+			t.Errorf("notified (-want +got):\n%s", d)
 		}
 	})
 }
@@ -323,15 +323,15 @@ func TestAPodThatVanishesIsNotified(t *testing.T) {
 		delete(h.w.pods, "a")
 		h.w.mu.Unlock()
 		h.mu.Lock()
-		h.told = nil
+		h.notified = nil
 		h.mu.Unlock()
 		time.Sleep(time.Second)
-		told, _ := h.seen()
+		notified, _ := h.seen()
 		if o, _ := h.Get("a"); !o.Empty() {
 			t.Errorf("still cached: %+v", o)
 		}
-		if d := cmp.Diff([]types.UID{"a"}, told); d != "" {
-			t.Errorf("told (-want +got):\n%s", d)
+		if d := cmp.Diff([]types.UID{"a"}, notified); d != "" {
+			t.Errorf("notified (-want +got):\n%s", d)
 		}
 	})
 }

@@ -18,8 +18,8 @@ func object(uid, name string, annotations map[string]string) *v1.Pod {
 
 func TestReadyWaitsForEverySource(t *testing.T) {
 	t.Parallel()
-	var told []types.UID
-	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
+	var notified []types.UID
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { notified = append(notified, uid) })
 	s.Replace(pod.SourceAPI, nil)
 	if s.Ready() {
 		t.Error("ready before the file source has answered")
@@ -28,8 +28,8 @@ func TestReadyWaitsForEverySource(t *testing.T) {
 	if !s.Ready() {
 		t.Error("not ready though all have answered")
 	}
-	if d := cmp.Diff([]types.UID{""}, told); d != "" {
-		t.Errorf("told (-want +got):\n%s", d)
+	if d := cmp.Diff([]types.UID{""}, notified); d != "" {
+		t.Errorf("notified (-want +got):\n%s", d)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestLastGrace(t *testing.T) {
 		{"it is back again", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
 		{"its deletion is forced again", func() { s.Delete(pod.SourceAPI, going) }, true},
 		{"nothing is left of it", func() { s.Forget("a") }, false},
-		{"who was never there is told to be gone", func() { s.Delete(pod.SourceAPI, going) }, false},
+		{"who was never there is reported as gone", func() { s.Delete(pod.SourceAPI, going) }, false},
 	} {
 		if c.do(); (s.LastGrace("a") != nil) != c.want {
 			t.Errorf("%s: a grace period is known: %v, want %v", c.name, !c.want, c.want)
@@ -103,11 +103,11 @@ func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
 
 func TestReplaceIsTheWholeStateOfOneSource(t *testing.T) {
 	t.Parallel()
-	var told []types.UID
-	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
+	var notified []types.UID
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { notified = append(notified, uid) })
 	s.Upsert(pod.SourceFile, object("f", "static", map[string]string{pod.AnnotationSource: "file"}))
 	s.Replace(pod.SourceAPI, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
-	told = nil
+	notified = nil
 	s.Replace(pod.SourceAPI, []*v1.Pod{object("b", "b", nil)})
 	if p, _ := s.Get("a"); p != nil {
 		t.Error("a is still wanted")
@@ -115,19 +115,19 @@ func TestReplaceIsTheWholeStateOfOneSource(t *testing.T) {
 	if p, src := s.Get("f"); p == nil || src != pod.SourceFile {
 		t.Error("another source's pod is gone")
 	}
-	if d := cmp.Diff([]types.UID{"b", "a"}, told); d != "" {
-		t.Errorf("told (-want +got):\n%s", d)
+	if d := cmp.Diff([]types.UID{"b", "a"}, notified); d != "" {
+		t.Errorf("notified (-want +got):\n%s", d)
 	}
 }
 
 func TestAMirrorIsNeverWanted(t *testing.T) {
 	t.Parallel()
-	var told []types.UID
-	s := New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { told = append(told, uid) })
+	var notified []types.UID
+	s := New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { notified = append(notified, uid) })
 	static := object("f", "static", map[string]string{pod.AnnotationSource: "file", pod.AnnotationHash: "x"})
 	s.Upsert(pod.SourceFile, static)
 	mirror := object("m", "static", map[string]string{pod.AnnotationMirror: "x"})
-	told = nil
+	notified = nil
 	s.Upsert(pod.SourceAPI, mirror)
 	if p, _ := s.Get("m"); p != nil {
 		t.Error("the mirror is wanted as a pod")
@@ -139,8 +139,8 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 	if s.Mirror(static) != nil {
 		t.Error("a deleted mirror is still there")
 	}
-	if d := cmp.Diff([]types.UID{"f", "f"}, told); d != "" {
-		t.Errorf("the static pod is told of its mirror (-want +got):\n%s", d)
+	if d := cmp.Diff([]types.UID{"f", "f"}, notified); d != "" {
+		t.Errorf("the change of its mirror notifies the static pod (-want +got):\n%s", d)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestAStaticPodIsNotifiedOfItsMirrorsStatus(t *testing.T) {
 	s.Replace(pod.SourceFile, nil)
 	full := "static_ns"
 	if d := cmp.Diff([]string{full, full, full, full, "", full}, named); d != "" {
-		t.Errorf("names told (-want +got):\n%s", d)
+		t.Errorf("names notified (-want +got):\n%s", d)
 	}
 	if p, m := s.Static(full); p != nil || m != nil || len(s.StaticNames()) != 0 {
 		t.Errorf("left: %v %v", p, m)
@@ -227,8 +227,8 @@ func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
 // A manifest that the source cannot read may belong to a pod that an earlier agent started, so that pod is not unwanted.
 func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
-	told := 0
-	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) { told++ })
+	notified := 0
+	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) { notified++ })
 	s.Doubt(pod.SourceFile, true)
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("c2", "c", nil)})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("c2", "c", nil)})
@@ -243,10 +243,10 @@ func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
 		}
 	}
 	want(false)
-	before := told
+	before := notified
 	s.Doubt(pod.SourceFile, false)
-	if told == before {
-		t.Error("nobody was told")
+	if notified == before {
+		t.Error("nobody was notified")
 	}
 	want(true)
 }

@@ -98,8 +98,8 @@ func FuzzForgedMirror(f *testing.F) {
 		}
 		a, _ := without.Get(static.UID)
 		b, _ := with.Get(static.UID)
-		x, y := judge(t, a), judge(t, b)
-		for _, j := range []*judged{&x, &y} { // for containers that are gone, the mirror may keep its old statuses
+		x, y := decisionsAbout(t, a), decisionsAbout(t, b)
+		for _, j := range []*decisions{&x, &y} { // for containers that are gone, the mirror may keep its old statuses
 			j.Status.ContainerStatuses, j.Status.InitContainerStatuses = nil, nil
 		}
 		if d := cmp.Diff(x, y, protocmp.Transform()); d != "" {
@@ -141,11 +141,11 @@ type seen struct {
 	Preempts          []types.UID
 	Source            pod.Source
 	Static, Unwanted  bool
-	Pod               judged
+	Pod               decisions
 }
 
-// judged holds the decisions about one pod.
-type judged struct {
+// decisions holds the decisions about one pod.
+type decisions struct {
 	Class, SpecClass v1.PodQOSClass
 	Critical         bool
 	Plan             string
@@ -168,7 +168,7 @@ func look(t *testing.T, p, neighbour *v1.Pod, node *v1.Node) seen {
 	}
 	other, _ := set.Get(neighbour.UID)
 	in := admit.Input{Pod: got, Others: []*v1.Pod{other}, Node: node, AppArmor: true, Pressure: []v1.NodeConditionType{v1.NodeMemoryPressure}}
-	out := seen{Source: src, Static: pod.IsStatic(got), Unwanted: set.Unwanted(pod.RefOf(p)), Pod: judge(t, got)}
+	out := seen{Source: src, Static: pod.IsStatic(got), Unwanted: set.Unwanted(pod.RefOf(p)), Pod: decisionsAbout(t, got)}
 	for range 2 {
 		r := admit.Admit(in)
 		out.Admitted += fmt.Sprintf("%v %s %s; ", r.OK, r.Reason, r.Message)
@@ -192,16 +192,16 @@ func look(t *testing.T, p, neighbour *v1.Pod, node *v1.Node) seen {
 // now is later than all times of fuzzfill.
 var now = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func judge(t *testing.T, p *v1.Pod) judged {
+func decisionsAbout(t *testing.T, p *v1.Pod) decisions {
 	t.Helper()
 	policy := decide.DefaultPolicy()
 	memory := decide.Memory{Grant: decide.Grant{Admitted: true, StartTime: now.Add(-time.Minute)}, PodTries: decide.PodTries{SetUp: true}}
 	plan := decide.Decide(&decide.Input{
 		Pod: p, Observed: &pod.Observed{Ref: pod.RefOf(p), Began: now}, Memory: &memory, Node: decide.Node{NetworkReady: true, SourcesReady: true}, Policy: &policy, Now: now,
 	})
-	out := judged{
+	out := decisions{
 		Class: crispec.QOS(p), SpecClass: crispec.SpecQOS(p), Critical: crispec.IsCritical(p), Plan: fmt.Sprintf("%v %v %v", plan.Do, plan.Phase, plan.Ended),
-		Allocated: pod.AllocationTold(p),
+		Allocated: pod.AllocationFromStatus(p),
 	}
 	st := podstatus.Derive(podstatus.Input{Pod: p, Observed: &pod.Observed{}, Memory: &memory, Plan: &plan, Now: now})
 	out.Status = v1.PodStatus{Phase: st.Phase, Reason: st.Reason, Message: st.Message, QOSClass: st.QOSClass, ContainerStatuses: st.ContainerStatuses, InitContainerStatuses: st.InitContainerStatuses}

@@ -398,9 +398,9 @@ func TestExecExpandsLiteralEnv(t *testing.T) {
 // A metric forgets a pod after Probes does. So Observe is called under the lock that Forget takes, and never after Forget.
 func TestNoRunIsObservedAfterForget(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
-		told := 0
+		notified := 0
 		r.cfg.Observe = func(Measurement) {
-			told++
+			notified++
 			if r.Probes.mu.TryLock() {
 				r.Probes.mu.Unlock()
 				t.Error("Observe is called without the lock: the pod may already be forgotten")
@@ -408,7 +408,7 @@ func TestNoRunIsObservedAfterForget(t *testing.T) {
 		}
 		r.Set(ref, []Target{{ContainerID: "c1", StartedAt: r.began, Spec: &v1.Container{LivenessProbe: execProbe("x", 1, 0, 2)}}})
 		pass(10 * time.Second)
-		if told == 0 {
+		if notified == 0 {
 			t.Error("Observe was never called")
 		}
 	})

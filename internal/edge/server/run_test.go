@@ -113,10 +113,10 @@ func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
 			close(begun)
 			<-stuck
 		})
-		var told strings.Builder
+		var logged strings.Builder
 		done := make(chan error, 1)
 		go func() {
-			done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.NewTextHandler(&told, nil))})
+			done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 		}()
 		c := &http.Client{Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
@@ -133,8 +133,8 @@ func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
 		if took := time.Since(at); took != 4*time.Second {
 			t.Errorf("Serve returned after %v, want 4s", took)
 		}
-		if !contains(told.String(), "requests=1") {
-			t.Errorf("the log does not tell of the handler: %s", told.String())
+		if !contains(logged.String(), "requests=1") {
+			t.Errorf("the log does not tell of the handler: %s", logged.String())
 		}
 		close(stuck)
 		c.CloseIdleConnections()

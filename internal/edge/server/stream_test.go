@@ -377,7 +377,7 @@ func TestBadStreamingServer(t *testing.T) {
 				t.Errorf("%v: %d, want %d", upgrade.Get("Upgrade"), resp.StatusCode, c.status)
 			}
 			if l := resp.Header.Get("Location"); l != "" {
-				t.Errorf("the client is told of %s", l)
+				t.Errorf("the client receives %s", l)
 			}
 		}
 	}

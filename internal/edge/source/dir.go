@@ -39,13 +39,13 @@ type Dir struct {
 	Period time.Duration
 	// Watch makes the kernel report changes (inotify).
 	Watch bool
-	// Places, if set, gives Dir another place while it runs. Dir changes to the new place when a file or directory exists there.
-	// Until then it continues with the old place. The pods of the old place stay until the files of the new place are read.
-	Places <-chan Place
+	// Locations, if set, gives Dir another location while it runs. Dir changes to the new location when a file or directory exists there.
+	// Until then it continues with the old location. The pods of the old location stay until the files of the new location are read.
+	Locations <-chan Location
 }
 
-// Place is the path that a Dir reads, and how often.
-type Place struct {
+// Location is the path that a Dir reads, and how often.
+type Location struct {
 	Path   string
 	Period time.Duration
 }
@@ -76,7 +76,7 @@ func (d *Dir) Run(ctx context.Context) error {
 			}
 		case <-r.w.Errors(): // events were lost
 			r.hurry()
-		case p := <-d.Places:
+		case p := <-d.Locations:
 			r.send(p)
 		case <-r.timer.C:
 			r.read()
@@ -84,7 +84,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// at returns a scan of a place that was not read before.
+// at returns a scan of a location that was not read before.
 func (d *Dir) at(path string, period time.Duration) *scan {
 	here := *d
 	here.Path, here.Period = path, period
@@ -108,8 +108,8 @@ func (r *reading) hurry() {
 	}
 }
 
-// send receives another place.
-func (r *reading) send(p Place) {
+// send receives another location.
+func (r *reading) send(p Location) {
 	r.scan.Period, r.next = p.Period, p.Path
 	if p.Path == r.scan.Path {
 		r.next = ""

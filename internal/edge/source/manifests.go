@@ -140,7 +140,7 @@ func (m *manifests) publish(whole bool) {
 		}
 		m.cfg.Objects.Replace(m.source, configMaps, secrets)
 	}
-	pods, doubt := m.judge()
+	pods, doubt := m.collect()
 	m.whole = m.whole || whole
 	if m.cfg.Doubt != nil {
 		m.cfg.Doubt(m.source, doubt)
@@ -158,8 +158,8 @@ func (m *manifests) publish(whole bool) {
 	}
 }
 
-// judge returns the pods that count, reports the errors, and returns whether a part with errors has never been read correctly.
-func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
+// collect returns the pods that count, reports the errors, and returns whether a part with errors has never been read correctly.
+func (m *manifests) collect() (pods []*v1.Pod, doubt bool) {
 	wrongs := map[string]bool{}
 	names, uids := map[string]string{}, map[string]string{}
 	m.misses = nil

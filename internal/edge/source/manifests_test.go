@@ -161,7 +161,7 @@ func TestDirFollowsItsFiles(t *testing.T) {
 		before := w.replaces
 		nextLook()
 		if w.replaces != before {
-			t.Error("told again though nothing has changed")
+			t.Error("reported again though nothing has changed")
 		}
 		write(t, filepath.Join(dir, "a.yaml"), podText("a", "i:2"))
 		write(t, filepath.Join(dir, "c.json"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"c"},"spec":{"containers":[{"name":"c","image":"i:1"}]}}`)
@@ -199,13 +199,13 @@ func TestDirKeepsWhatItCannotRead(t *testing.T) {
 				t.Errorf("objects (-want +got):\n%s", d)
 			}
 		}
-		told := len(w.wrongs)
+		reported := len(w.wrongs)
 		nextLook()
-		if len(w.wrongs) != told || told != 5 {
-			t.Errorf("told %q", w.wrongs)
+		if len(w.wrongs) != reported || reported != 5 {
+			t.Errorf("reported %q", w.wrongs)
 		}
-		if last := w.wrongs[told-1]; !strings.HasPrefix(last, a+":2: document 1: kind: apps/v1 Deployment") {
-			t.Errorf("told %q", last)
+		if last := w.wrongs[reported-1]; !strings.HasPrefix(last, a+":2: document 1: kind: apps/v1 Deployment") {
+			t.Errorf("reported %q", last)
 		}
 		write(t, a, podText("a", "i:2")+"---\nkind: Pod\n")
 		nextLook()
@@ -276,7 +276,7 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 	inDir(t, dir, func(w *wanted) {
 		w.expect(t, "the first counts", "a-n i:1")
 		if len(w.wrongs) != 1 || !strings.Contains(w.wrongs[0], b) || !strings.Contains(w.wrongs[0], a) {
-			t.Errorf("told %q", w.wrongs)
+			t.Errorf("reported %q", w.wrongs)
 		}
 		if err := os.Remove(a); err != nil {
 			t.Fatal(err)
@@ -442,13 +442,13 @@ func TestURL(t *testing.T) {
 		n := w.replaces
 		nextLook()
 		if last := asked[len(asked)-1]; w.replaces != n || last != fmt.Sprintf("k %q", fmt.Sprint(len(body))) {
-			t.Errorf("told again, or not asked by its tag: %q", last)
+			t.Errorf("reported again, or not asked by its tag: %q", last)
 		}
 		next(func() { body = "apiVersion: v1\nkind: PodList\nitems: []\n" })
 		w.expect(t, "no pods")
 		for _, e := range w.wrongs {
 			if strings.Contains(e, "secret") {
-				t.Errorf("a secret is told: %s", e)
+				t.Errorf("an error shows a secret: %s", e)
 			}
 		}
 	})

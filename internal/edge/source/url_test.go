@@ -48,7 +48,7 @@ func TestURLSendsItsHeadersToNoOtherHost(t *testing.T) {
 			}
 			for name, values := range got[1].Header {
 				if !c.secrets && (strings.Contains(strings.Join(values, " "), "secret") || name == "Authorization") {
-					t.Errorf("%s: the other server is told %s: %v", c.name, name, values)
+					t.Errorf("%s: the other server receives %s: %v", c.name, name, values)
 				}
 			}
 		})

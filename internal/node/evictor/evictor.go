@@ -29,7 +29,7 @@ const (
 
 // Pods are the pods of the node.
 type Pods interface {
-	// Settled reports whether the pods of the node are known, and also what earlier agents did for them.
+	// Settled reports whether the agent knows the pods of the node and has read their checkpoints.
 	Settled() bool
 	// Holders returns the pods that use resources of the node.
 	Holders() []syncloop.Holder
@@ -41,8 +41,8 @@ type Pods interface {
 	RemoveDead(ctx context.Context) int
 }
 
-// Config configures an Evictor. All functions may be called concurrently, except Signals and Usage, which one round at a time
-// calls.
+// Config configures an Evictor. All functions may be called concurrently, except Signals and Usage, which are called by one round at a
+// time.
 type Config struct {
 	// Policy is the first policy; SetPolicy replaces it.
 	Policy evict.Policy
@@ -75,7 +75,7 @@ type Evictor struct {
 	result pressure.Result // the newest result
 	known  bool            // result has been set
 
-	// Only a round uses these fields, except done.
+	// Only the rounds use these fields, except done.
 	state  evict.State
 	tried  *evict.Tried
 	doing  string // the subject of the last plan; "": nothing was short

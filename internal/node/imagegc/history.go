@@ -66,8 +66,8 @@ func (h *history) keep(list []*runtimeapi.Image) {
 	}
 }
 
-// load reads the file. An image that was in use when the file was written counts as used until now. If the file cannot be read,
-// every image counts as first seen now.
+// load reads the file. For an image that was in use when the file was written, load sets LastUsed to now. If the file cannot be read,
+// Detected of every image is now.
 func (c *Collector) load(now time.Time) *history {
 	h := &history{images: map[string]*record{}}
 	if c.cfg.File == "" {

@@ -102,7 +102,7 @@ func primaryV4(name string) netip.Addr {
 	return a
 }
 
-// anyV4 returns the first global IPv4 address of an interface. It serves interfaces whose first address is not global.
+// anyV4 returns the first global IPv4 address of an interface. It is used if the first address of the interface is not global.
 func anyV4(name string) netip.Addr {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Fixed is a simulated machine with a given size. Its signals are the size minus the usage of its simulated pods.
+// Fixed is a simulated machine with a given size. Its eviction signals (memory.available, nodefs.available) are the size minus the usage
+// of its simulated pods.
 type Fixed struct {
 	Machine nodestatus.Machine
 	Storage int64 // bytes
@@ -37,7 +38,7 @@ func (f *Fixed) Network() nodestatus.Network {
 	return n
 }
 
-// Signals returns capacity minus usage.
+// Signals returns the eviction signals: capacity minus usage.
 func (f *Fixed) Signals(context.Context) pressure.Signals {
 	var memory, storage, pids int64
 	if f.Used != nil {

@@ -20,11 +20,11 @@ type Real struct {
 	// RootDir is where pods write. ImageDir returns where the runtime keeps images, or "" while that is unknown.
 	RootDir  string
 	ImageDir func() string
-	// LayerDir returns where the runtime keeps the writable layers of containers, or "" while that is unknown. Nil: no threshold is
-	// set for that file system.
+	// LayerDir returns where the runtime keeps the writable layers of containers, or "" while that is unknown. Nil: no threshold depends
+	// on that file system.
 	LayerDir func() string
-	// Pods returns the memory that all pods together use, in bytes, without page cache; nil: the signal is not measured. If the
-	// result is not above enough, it may include page cache, because then it does not matter.
+	// Pods returns the memory that all pods together use, in bytes, without page cache; nil: the signal is not measured. If the result
+	// with page cache is not above the argument enough, Pods may return it without subtracting the page cache.
 	Pods func(enough uint64) (used uint64, ok bool)
 	// PodsMemory returns how much memory all pods together may use, in bytes.
 	PodsMemory func() int64

@@ -13,8 +13,8 @@ import (
 
 // Resolver reads the node's resolver configuration (resolvConf). Its methods may be called concurrently.
 type Resolver struct {
-	// Path is the file; "": there is none. ClusterDomain comes first in the search list of pods, and counts against its limits.
-	// Set may change both at any time.
+	// Path is the file; "": there is none. ClusterDomain comes first in the search list of pods, and takes up a part of its limits. Set
+	// may change both at any time.
 	Path, ClusterDomain string
 	// Event records an event on the node.
 	Event func(eventType, reason, message string)

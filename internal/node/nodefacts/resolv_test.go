@@ -39,10 +39,10 @@ func TestResolverRecordsANodeEvent(t *testing.T) {
 		}
 		events = nil
 		c := r.Read()
-		told := strings.Join(events, "\n")
-		if n := len(c.GetSearches()); n != step.searches || (told == "") != (step.want == "") ||
-			told != "" && (!strings.HasPrefix(told, "Warning CheckLimitsForResolvConf ") || !strings.HasSuffix(told, step.want)) {
-			t.Errorf("%s: %d search paths, events %q", step.name, n, told)
+		recorded := strings.Join(events, "\n")
+		if n := len(c.GetSearches()); n != step.searches || (recorded == "") != (step.want == "") ||
+			recorded != "" && (!strings.HasPrefix(recorded, "Warning CheckLimitsForResolvConf ") || !strings.HasSuffix(recorded, step.want)) {
+			t.Errorf("%s: %d search paths, events %q", step.name, n, recorded)
 		}
 	}
 	if c := (&Resolver{}).Read(); c != nil {

@@ -51,7 +51,7 @@ type Source struct {
 	building chan struct{} // closed when the current build of the Node has ended; nil: no build runs
 }
 
-// builtFor is how long a Node that was built without the API stays valid.
+// builtFor is how long Refresh uses a Node that was built without the API before it builds a new one.
 const builtFor = 10 * time.Second
 
 // New returns a Source; it does no IO.
@@ -110,7 +110,7 @@ func (s *Source) Refresh(ctx context.Context) {
 	close(building)
 }
 
-// Node returns the Node that was last built without the API. It serves standalone nodes, and admission before registration. It
+// Node returns the Node that was last built without the API. Standalone nodes use it, and admission does until the node is registered. It
 // is nil until Refresh or Initial has returned. Node does no IO. Callers must not modify the result.
 func (s *Source) Node() *v1.Node {
 	s.mu.Lock()

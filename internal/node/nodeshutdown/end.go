@@ -35,7 +35,7 @@ func (w *Watch) end(ctx context.Context) {
 		left := await(ctx, g.Wait, all[len(all)-len(g.Pods):], w.cfg.Pods.Ended)
 		w.cfg.Log.Info("the group's time is over, or its pods have ended", "priority", g.Priority, "took", time.Since(began), "left", len(left))
 	}
-	if left := await(ctx, min(max(time.Until(over), leastForStatuses), mostForStatuses), all, w.cfg.Pods.Told); len(left) > 0 && ctx.Err() == nil {
+	if left := await(ctx, min(max(time.Until(over), leastForStatuses), mostForStatuses), all, w.cfg.Pods.Reported); len(left) > 0 && ctx.Err() == nil {
 		w.cfg.Log.Warn("the API server does not have the last status of every pod", "pods", len(left), "uids", left[:min(len(left), 10)])
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// session is what outlives a connection to logind. It belongs to the goroutine of Run.
+// session is the state that is kept when a connection to logind breaks. Only the goroutine of Run uses it.
 //
 //	hold != nil: the next shutdown waits        ending != nil: pods end, and their goroutine has what delays the machine
 //	      ──── logind says that it begins ────►
@@ -24,7 +24,8 @@ type session struct {
 // ending is the goroutine that ends the pods.
 type ending struct {
 	stop context.CancelFunc
-	// done receives the Closer that still delays the machine once the goroutine has ended: nil unless it was stopped.
+	// done receives a value when the goroutine has ended: the Closer that still delays the machine if the goroutine was stopped,
+	// otherwise nil.
 	done chan io.Closer
 }
 
@@ -119,7 +120,8 @@ func (s *session) follow(ctx context.Context, bus Bus) error {
 	return s.inhibit(bounded, bus)
 }
 
-// inhibit delays the next shutdown. Only then does it release the delay that an earlier connection got.
+// inhibit delays the next shutdown, and then releases the delay of the earlier connection. In this order the shutdown is delayed all the
+// time.
 func (s *session) inhibit(ctx context.Context, bus Bus) error {
 	hold, err := bus.Inhibit(ctx)
 	if err != nil {
@@ -184,8 +186,8 @@ func (w *Watch) release(hold io.Closer) {
 	}
 }
 
-// These constants bound how long the last statuses of pods are waited for, within what is left of the policy's time. The shortest
-// wait is enough for an API server that answers; the longest is for one that is down.
+// These constants bound how long the shutdown waits for the last statuses of pods. Between them, it waits for what is left of the
+// policy's time. The shortest wait is enough for an API server that answers, and the longest limits the wait for one that is down.
 const (
 	leastForStatuses = time.Second
 	mostForStatuses  = 10 * time.Second

@@ -16,7 +16,7 @@ import (
 
 // Bus is a connection to logind. Calls may be concurrent. After an error the Watch closes it and opens another one.
 type Bus interface {
-	// Shutdowns hints that a shutdown has begun or was cancelled: Preparing says which. It is closed when the connection ends.
+	// Shutdowns receives a hint when a shutdown has begun or was cancelled; Preparing says which. It is closed when the connection ends.
 	Shutdowns() <-chan struct{}
 	// Preparing reports whether a shutdown is under way.
 	Preparing(ctx context.Context) (bool, error)
@@ -38,8 +38,8 @@ type Pods interface {
 	End(uid types.UID, why *decide.Stop)
 	// Ended reports whether the pod has ended: nothing of it runs, and nothing of it is mounted.
 	Ended(uid types.UID) bool
-	// Told reports whether the API server has the pod's last status.
-	Told(uid types.UID) bool
+	// Reported reports whether the API server has the pod's last status.
+	Reported(uid types.UID) bool
 }
 
 // Config configures a Watch.

@@ -22,18 +22,18 @@ import (
 
 // world is a logind and the node's pods. It records what happens, with the second in which it happens.
 type world struct {
-	mu        sync.Mutex
-	began     time.Time
-	lines     []string
-	signals   chan struct{}
-	unknown   bool // not every source has answered
-	longest   time.Duration
-	preparing bool
-	openFails int
-	pods      []*v1.Pod
-	takes     map[types.UID]time.Duration // how long a pod takes to end; absent: it never ends
-	ends      map[types.UID]time.Time
-	toldAfter time.Duration // how long after a pod's end the API server has its status
+	mu            sync.Mutex
+	began         time.Time
+	lines         []string
+	signals       chan struct{}
+	unknown       bool // not every source has answered
+	longest       time.Duration
+	preparing     bool
+	openFails     int
+	pods          []*v1.Pod
+	takes         map[types.UID]time.Duration // how long a pod takes to end; absent: it never ends
+	ends          map[types.UID]time.Time
+	reportedAfter time.Duration // how long after a pod's end the API server has its status
 }
 
 func newWorld() *world {
@@ -104,8 +104,8 @@ func (o *world) End(uid types.UID, why *decide.Stop) {
 	}
 }
 
-func (o *world) Ended(uid types.UID) bool { return o.since(uid, 0) }
-func (o *world) Told(uid types.UID) bool  { return o.since(uid, o.toldAfter) }
+func (o *world) Ended(uid types.UID) bool    { return o.since(uid, 0) }
+func (o *world) Reported(uid types.UID) bool { return o.since(uid, o.reportedAfter) }
 
 func (o *world) since(uid types.UID, d time.Duration) bool {
 	o.mu.Lock()
@@ -173,7 +173,7 @@ func TestGroupsEndOneAfterTheOther(t *testing.T) {
 		o.pod("web", 0, 30, 3*s)
 		o.pod("dns", 2_000_000_000, 30, s)
 		o.pod("job", 0, 5, 2*s)
-		o.toldAfter = 2 * s
+		o.reportedAfter = 2 * s
 		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
 			time.Sleep(10 * s)
 			o.logind(true)

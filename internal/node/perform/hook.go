@@ -22,8 +22,8 @@ type HTTPDoer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// postStart runs a container's postStart hook. "If either a PostStart or PreStop hook fails, it kills the Container": the next
-// decision does that. postStart only returns the outcome.
+// postStart runs a container's postStart hook. "If either a PostStart or PreStop hook fails, it kills the Container." postStart only
+// returns the outcome; the next decision kills the container.
 func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -74,7 +74,7 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// remembered returns the part of a container's spec that its annotations hold. It serves pods whose object is gone.
+// remembered returns the part of a container's spec that is in the annotations of the container. It is for pods whose object is gone.
 func (x *Performer) remembered(ctx context.Context, a pod.Action) (*v1.Container, error) {
 	st, err := x.cfg.CRI.ContainerStatus(ctx, a.ID)
 	if err != nil {

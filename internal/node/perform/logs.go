@@ -17,9 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// LogDirs keeps the directories and links of container logs in the places that node agents use. The runtime writes the log
-// files. The paths Root and LinkDir are trusted. Their content is not, since a pod may mount /var/log as a volume: LogDirs
-// follows no link and never holds a whole listing in memory.
+// LogDirs keeps the directories and links of container logs under the paths that Kubernetes uses.
 type LogDirs struct {
 	Root string // for example /var/log/pods
 	// LinkDir gets one link per container log, with the name that log collectors expect. "": no links are made.
@@ -70,9 +68,9 @@ func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
 	return d.removeLinks(ref, func(target string) bool { return target == log })
 }
 
-// removeLogs removes the log files of one attempt. If dir is not a real directory, for example a link, there is nothing to
-// remove: whoever replaced it has removed the logs. A directory with the name of a log file stays until the pod's log directory
-// is removed.
+// removeLogs removes the log files of one attempt. If dir is not a real directory, for example a link, there is nothing to remove:
+// whoever replaced the directory has removed the logs. A directory with the name of a log file stays until the pod's log directory is
+// removed.
 func removeLogs(dir string, attempt uint32) error {
 	logs, err := hostfs.OpenUntrustedDir(dir, crispec.LogDepth-1)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, hostfs.ErrNotRegular) {
@@ -109,7 +107,8 @@ func (d *LogDirs) RemovePod(ref pod.Ref) error {
 	return d.removeLinks(ref, func(target string) bool { return strings.HasPrefix(target, dir) })
 }
 
-// Orphans returns the pods that left logs and that known does not report. It also removes links to logs of no pod.
+// Orphans returns the pods that have left logs and for which known returns false. It also removes links to the logs of pods that are
+// gone.
 func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	if err := d.sweepLinks(); err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ type Images interface {
 	Ensure(ctx context.Context, r image.Request) (image.Result, *image.Error)
 }
 
-// Recorder records events on pods and on the node. container is the name of the container of the event, or "". It must not
+// Recorder records events on pods and on the node. container is the name of the container that the event is about, or "". A call must not
 // block.
 type Recorder interface {
 	NodeEvent(eventType, reason, message string)

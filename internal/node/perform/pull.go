@@ -69,7 +69,7 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 	return pod.Outcome{ID: res.Ref, Message: brought(r.Image, &res)}
 }
 
-// brought describes for the timeline what a pull transferred, and how long it waited and ran.
+// brought returns a text for the timeline: how much a pull transferred, how long it waited, and how long it took.
 func brought(name string, res *image.Result) string {
 	if !res.Pulled {
 		return fmt.Sprintf("%s is present, nothing was pulled", name)

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// sandboxConfig returns the sandbox configuration, which the runtime gets with the sandbox and again with each container in it.
+// sandboxConfig returns the sandbox configuration, which is sent to the runtime with RunPodSandbox and again with each CreateContainer.
 // It depends on the pod and on facts that do not change while the agent runs.
 func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()

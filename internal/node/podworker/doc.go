@@ -11,6 +11,6 @@
 //   - After an outcome that touched the runtime the worker asks for an inspection, and until the cache entry is newer
 //     than that outcome nothing is started (Stale).
 //   - Only the worker's turn writes Memory. It writes the checkpoint when a kept field has changed.
-//   - Starts are paced: a pod starts things only while it holds a place at the Gate, so that pods finish one after
+//   - Starts are paced: a pod starts sandboxes and containers only while it has a slot of the Gate, so that pods finish one after
 //     another.
 package podworker

@@ -12,12 +12,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// paced reports whether an action may begin only while the pod has a place at the start gate. An image pull needs a place to
-// begin, because usually the image is present and the start follows at once. While it runs it does not keep the place, because a
-// real pull waits for the network, not for this machine.
+// paced reports whether an action may begin only while the pod has a slot of the Gate. An image pull needs a slot to begin, because
+// usually the image is present and the start follows at once. A pull that is running needs none, because it waits for the network, not
+// for this machine.
 func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
 
-// keeps reports whether a pod keeps its place at the gate while the action is in flight.
+// keeps reports whether a pod keeps its slot while the action is in flight.
 func keeps(a pod.Action) bool {
 	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
@@ -33,8 +33,8 @@ func loops(obs *pod.Observed, plan *decide.Plan) bool {
 // must not block the start of other pods, because it may be waiting for one of them.
 const placeFor = 20 * time.Second
 
-// pace removes the starting actions from the plan of a pod that has no place at the gate. The pod leaves the gate, or its queue,
-// when nothing is left to start or when placeFor is over.
+// pace removes the actions that start something from the plan of a pod that has no slot of the Gate. The pod gives up its slot, or leaves
+// the queue for one, when nothing is left to start or when slotFor is over.
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	wants := slices.ContainsFunc(plan.Do, paced)
 	busy := slices.ContainsFunc(in.InFlight, keeps)
@@ -42,7 +42,7 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	case over && w.gated && w.work.started:
 		w.cfg.Gate.Finish(w.ref.UID)
 		w.leaveGate()
-	case over && w.queued, w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor:
+	case over && w.queued, w.gated && in.Now.Sub(w.work.gatedAt) >= slotFor:
 		w.leaveGate()
 	}
 	if wants && !w.gated {
@@ -52,12 +52,12 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 			plan.Why = "waits for other pods to start first"
 		}
 	}
-	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // the turn only begins a pull, which needs no place while it runs
+	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // the turn only begins a pull, which needs no slot while it runs
 		w.leaveGate()
 	}
 	if w.gated {
 		w.work.started = w.work.started || slices.ContainsFunc(plan.Do, keeps)
-		plan.WakeAt = earliest(plan.WakeAt, w.work.gatedAt.Add(placeFor))
+		plan.WakeAt = earliest(plan.WakeAt, w.work.gatedAt.Add(slotFor))
 	}
 }
 

@@ -16,15 +16,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-func paceOf(t *testing.T, places int) (w *Worker, g *Gate) {
+func paceOf(t *testing.T, slots int) (w *Worker, g *Gate) {
 	t.Helper()
-	g = NewGate(places, places, func(types.UID) {})
+	g = NewGate(slots, slots, func(types.UID) {})
 	return &Worker{cfg: &Config{Gate: g}, work: &work{}, ref: pod.Ref{UID: "me"}}, g
 }
 
 func starting() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}}} }
 
-// A pod that waited for a place at the gate and now has nothing to start must not keep the place: ten such pods would block the
+// A pod that waited for a slot at the gate and now has nothing to start must not keep the slot: ten such pods would block the
 // start of all other pods on the node.
 func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	t.Parallel()
@@ -34,9 +34,9 @@ func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	plan := starting()
 	w.pace(&decide.Input{Now: now}, plan)
 	if len(plan.Do) != 0 {
-		t.Fatal("started without a place")
+		t.Fatal("started without a slot")
 	}
-	g.Leave("other") // "me" gets the place, and its worker is woken
+	g.Leave("other") // "me" gets the slot, and its worker is woken
 	w.pace(&decide.Input{Now: now}, &decide.Plan{})
 	if !g.Enter("third", false) {
 		t.Error("the place is lost: held by a pod that has nothing to start")
@@ -67,7 +67,7 @@ func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 	}
 }
 
-// A pull begins in the pod's turn, because usually the image is present. It keeps no place at the gate, because a real pull waits
+// A pull begins in the pod's turn, because usually the image is present. It keeps no slot at the gate, because a real pull waits
 // for the network, not for this machine.
 func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	t.Parallel()

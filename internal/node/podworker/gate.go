@@ -36,10 +36,9 @@ type stay struct {
 	among int
 }
 
-// NewGate returns a Gate with between least and most places. It calls wake, without a lock held, for a pod that gets a place
-// after a wait.
+// NewGate returns a Gate with between least and most slots. It calls wake, without a lock held, for a pod that gets a slot after a wait.
 func NewGate(least, most int, wake func(types.UID)) *Gate {
-	return &Gate{places: basework.NewPlaces(least, most, time.Now()), wake: wake, inside: map[types.UID]stay{}}
+	return &Gate{slots: basework.NewSlots(least, most, time.Now()), wake: wake, inside: map[types.UID]stay{}}
 }
 
 // Enter reports whether the pod has a place; otherwise it is queued and woken later. loops says that the pod only restarts
@@ -87,7 +86,7 @@ func (g *Gate) admit(uid types.UID) {
 	g.inside[uid] = stay{since: time.Now(), among: len(g.inside) + 1}
 }
 
-// Finish is Leave for a pod that has been started. The Gate adapts the number of places to how long the start took.
+// Finish gives up the slot of a pod that has been started. The Gate adapts the number of slots to how long the start took.
 func (g *Gate) Finish(uid types.UID) {
 	g.mu.Lock()
 	if s, ok := g.inside[uid]; ok {
@@ -97,7 +96,7 @@ func (g *Gate) Finish(uid types.UID) {
 	g.Leave(uid)
 }
 
-// Leave gives up the pod's place, or removes it from the queue. Leave is idempotent.
+// Leave gives up the pod's slot, or removes the pod from the queue. Leave is idempotent.
 func (g *Gate) Leave(uid types.UID) {
 	g.mu.Lock()
 	for _, line := range []*[]types.UID{&g.starts, &g.loops} {

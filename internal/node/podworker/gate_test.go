@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// through sends pods through a gate of 2 to 16 places. Each pod keeps its place for a second. It returns how long all pods
+// through sends pods through a gate of 2 to 16 slots. Each pod keeps its slot for a second. It returns how long all pods
 // together took.
 func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Duration) {
 	t.Helper()

@@ -32,7 +32,7 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 	w.cfg.Log.Log(context.Background(), level, "action", args...)
 }
 
-// record adds a turn to the timeline, unless its only decision was to wait on.
+// record adds a turn to the timeline, unless its only decision was to continue to wait.
 func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
 	text := string(plan.Why)
 	if w.turned && plan.Phase == w.lastPhase && text == w.lastText && len(plan.Do) == 0 && len(plan.Cancel) == 0 {

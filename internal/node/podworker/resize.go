@@ -23,7 +23,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 	}
 	switch {
 	case m.Allocated == nil: // an agent of an older version admitted the pod, or the checkpoint is lost
-		m.Allocated = pod.AllocationTold(p)
+		m.Allocated = pod.AllocationFromStatus(p)
 		w.checkpoint()
 	case p.DeletionTimestamp != nil || m.Stop != nil || m.Finished || !m.StopBegan.IsZero():
 	case m.Allocated.Covers(p):

@@ -10,9 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// resting is the compact form of a worker's memory of a pod that runs and has nothing to do. Most fields of a Memory are about
-// failures and are empty then. A memory that has more in it than the compact form can hold is kept as it is, so that nothing is
-// lost.
+// resting is the compact form of a worker's memory of a pod that runs and has nothing to do. Most fields of a Memory are about failures
+// and are empty then. A Memory that does not fit into the compact form is kept as it is, so that nothing is lost.
 type resting struct {
 	started     time.Time
 	lastOutcome time.Time
@@ -130,7 +129,7 @@ func (r *resting) memory() (*decide.Memory, decide.ProbeResults) {
 	return m, probed
 }
 
-// settle frees the state that a pod at rest does not need. A later turn computes the fields of work again.
+// settle frees the state that a pod at rest does not need. If a later turn needs the fields of work, it computes them again.
 func (w *Worker) settle() {
 	probed := w.work.probed
 	w.work = nil

@@ -30,8 +30,8 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.rouse()
 	w.load(desired)
 	if stamp.IsZero() {
-		// The runtime has never been listed, so it is not known whether anything of the pod runs. The first relist makes every
-		// worker look again.
+		// The agent has not listed the runtime's pods yet, so it does not know whether anything of this pod runs. The first relist makes
+		// every worker look again.
 		w.postpone(look)
 		return false
 	}
@@ -44,7 +44,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	if learnt {
 		w.checkpoint()
 	}
-	if w.retold(desired) || look.refresh {
+	if w.downwardChanged(desired) || look.refresh {
 		w.owed = true
 	}
 	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
@@ -95,7 +95,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	return plan.Phase == decide.PhaseGone
 }
 
-// postpone keeps the input of this turn for the next one.
+// postpone stores the input of this turn for the next turn.
 func (w *Worker) postpone(look glance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,13 +104,13 @@ func (w *Worker) postpone(look glance) {
 	w.refresh = w.refresh || look.refresh
 }
 
-// retold reports whether the labels, annotations or spec that a downward API volume shows have changed since the last turn.
-func (w *Worker) retold(p *v1.Pod) bool {
-	before := w.told
+// downwardChanged reports whether the labels, annotations or spec that a downward API volume shows have changed since the last turn.
+func (w *Worker) downwardChanged(p *v1.Pod) bool {
+	before := w.lastPod
 	if p == before || p == nil {
 		return false
 	}
-	w.told = p
+	w.lastPod = p
 	return before != nil && tellsOfPod(p) && (!maps.Equal(p.Labels, before.Labels) || !maps.Equal(p.Annotations, before.Annotations) ||
 		p.Generation != before.Generation)
 }
@@ -153,8 +153,8 @@ func (w *Worker) learnRef(desired *v1.Pod, obs *pod.Observed) {
 	}
 }
 
-// load reads the checkpoint in the first turn. If it cannot be read, the pod loses the fields that only a checkpoint keeps, such
-// as its back-off and admission; the rest comes from the runtime and the API status.
+// load reads the checkpoint in the first turn. If it cannot be read, the fields that only a checkpoint keeps, such as back-off and
+// admission, are lost; the others come from the runtime and the API status.
 func (w *Worker) load(desired *v1.Pod) {
 	if w.loaded {
 		return
@@ -201,7 +201,7 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	if m.Admitted = refused == nil; m.Admitted {
 		m.Allocated = pod.AllocationOf(p)
 		if !obs.Empty() { // an earlier agent admitted the pod, and the checkpoint is lost
-			m.Allocated = pod.AllocationTold(p)
+			m.Allocated = pod.AllocationFromStatus(p)
 		}
 	}
 	w.checkpoint()

@@ -72,7 +72,7 @@ func TestProbesHearOfAnEndInTheTurnThatBeginsIt(t *testing.T) {
 }
 
 // The volumes are set up again if a field of the pod that a downward API volume shows has changed, and only then.
-func TestRetold(t *testing.T) {
+func TestDownwardChanged(t *testing.T) {
 	t.Parallel()
 	downward := v1.Volume{VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}}
 	projected := v1.Volume{VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
@@ -94,11 +94,11 @@ func TestRetold(t *testing.T) {
 		"no such volume":   {made(1, "x", "y", "", secret), made(2, "z", "z", "", secret), false},
 		"no source has it": {made(1, "x", "y", "", downward), nil, false},
 	} {
-		w := &Worker{told: c.before}
-		if got := w.retold(c.after); got != c.want {
+		w := &Worker{lastPod: c.before}
+		if got := w.downwardChanged(c.after); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-		if w.retold(c.after) {
+		if w.downwardChanged(c.after) {
 			t.Errorf("%s: told twice", name)
 		}
 	}

@@ -44,33 +44,33 @@ type Reporter interface {
 	Turn(t *Turn)
 }
 
-// Host is the node, as far as a turn needs it. All calls must return at once, except Admit and Resize, which may measure the node
-// first and then wait for the admission of another pod, but never for another pod's IO.
+// Host is the node as a worker sees it. All calls must return at once, except Admit and Resize, which may measure the node first and then
+// wait for the admission of another pod, but never for another pod's IO.
 type Host interface {
 	// Loaded is called once, when the worker has read its checkpoint, before any other call. allocated has the resources that an
 	// earlier agent allocated to the pod; nil: unknown.
 	Loaded(uid types.UID, allocated *pod.Allocation)
 	// Node returns the state of the node that the decision about this pod needs.
 	Node(ref pod.Ref) decide.Node
-	// Admit decides whether the node takes a pod that it has never run. refused is nil if it does. wait: the node has not decided
-	// yet, for example because other pods have to make room first; the worker looks again later.
+	// Admit decides whether the node takes a pod that it has never run. refused is nil if the node takes it. wait is true if the node
+	// cannot decide yet, for example because other pods have to end first; the worker asks again later.
 	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
-	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod. If ok is
-	// false, ask again after a while. The node decides about a deferred resize again when other pods end.
+	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod. If ok is false,
+	// the node cannot decide yet, and the worker asks again later. The node decides about a deferred resize again when other pods end.
 	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
 	// Probe starts and stops probes so that they match the running containers, and sets results to their present results. It
 	// reads m.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 }
 
-// Checkpoints keep the kept fields of a pod's Memory across agents.
+// Checkpoints stores the part of a pod's Memory that the next agent needs (Memory.Kept).
 type Checkpoints interface {
 	// Load returns nil when there is none.
 	Load(uid types.UID) (*decide.Memory, error)
 	Save(uid types.UID, m *decide.Memory) error
 }
 
-// Config is what every worker of an agent shares.
+// Config is shared by all workers of an agent.
 type Config struct {
 	Context     context.Context // the agent's context; its end cancels every action
 	Group       *sync.WaitGroup // the agent's group, which counts every goroutine of a worker
@@ -135,21 +135,21 @@ type Worker struct {
 	work       *work
 	rest       *resting
 	loaded     bool
-	queued     bool // the pod is at the gate, inside or waiting
-	gated      bool // the pod has a place at the gate
+	queued     bool // the pod has a slot of the Gate or waits for one
+	gated      bool // the pod has a slot of the Gate
 	forgetting bool // the action OpForget is in flight or done: no file may be written
 	owed       bool // the volumes have to be set up again
 	turned     bool
 	lastPhase  decide.Phase
 	lastText   string  // the text of the last decision in the timeline
-	told       *v1.Pod // the pod's object at the last turn, to detect changes that downward API volumes show
+	lastPod    *v1.Pod // the pod's object at the last turn, to detect changes that downward API volumes show
 	wanted     *v1.Pod // the object of the source at the last turn
 	accepted   *v1.Pod // the same object with the resources that the node has accepted
 
 	ring timeline.Ring
 }
 
-// busy is the state of a worker that has actions in flight or news for the next turn.
+// busy is the state of a worker that has actions in flight, or outcomes and causes for the next turn.
 type busy struct {
 	cause    string
 	flights  []flight
@@ -158,8 +158,8 @@ type busy struct {
 
 // work is derived state that turns need while the pod is not at rest.
 type work struct {
-	gatedAt   time.Time // when the pod came to the gate
-	started   bool      // the pod has begun to start something since it got its place
+	gatedAt   time.Time // when the pod asked the Gate for a slot
+	started   bool      // the pod has begun to start something since it got its slot
 	hashedPod *v1.Pod   // the object that hashes and sizes belong to
 	hashes    map[string]string
 	sizes     []pod.NamedSize
@@ -271,8 +271,7 @@ func (w *Worker) Refresh(cause string) {
 	w.Look(cause)
 }
 
-// Stop ends the pod for a reason of the node, such as preemption. The first reason counts; a later one can only shorten the grace
-// period.
+// Stop ends the pod for a reason of the node, such as preemption. The first reason stays; a later one can only shorten the grace period.
 func (w *Worker) Stop(s *decide.Stop) {
 	w.mu.Lock()
 	if w.stop == nil {

@@ -83,8 +83,9 @@ func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, lo
 // isLocal reports whether the pod's objects come from manifests.
 func (r *Referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
 
-// Missing returns a function that names the objects that a static pod refers to and that no manifest has. It returns nil if
-// static pods may look in the API, or if there is no API server; in both cases such a pod waits for its objects.
+// Missing returns a function. The function returns the names of the objects that a static pod refers to and that no manifest contains.
+// Missing returns nil if static pods may use objects of the API, or if there is no API server; in both cases such a pod waits for its
+// objects.
 func (r *Referents) Missing() func(p *v1.Pod) []string {
 	if r.api == nil || r.apiForStatic {
 		return nil

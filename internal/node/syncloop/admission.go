@@ -119,7 +119,7 @@ func (l *Loop) makeRoom(victims []*v1.Pod, resource string) {
 	}
 }
 
-// holdsChanged makes the loop call Holds, because other pods hold resources of the node now.
+// holdsChanged makes the loop call Config.Holds, because the set of pods that hold resources of the node has changed.
 func (l *Loop) holdsChanged() {
 	if l.cfg.Holds != nil {
 		l.holding.ask()
@@ -128,15 +128,15 @@ func (l *Loop) holdsChanged() {
 
 func (l *Loop) callHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
-// admitted returns the pods that hold resources of the node: those that this agent admitted, or that an earlier agent gave a
-// start time in the status.
+// admitted returns the pods that hold resources of the node: pods that this agent admitted, and pods whose status has a start time
+// because an earlier agent admitted them.
 func (l *Loop) admitted(but types.UID) []*v1.Pod {
 	pods, _ := l.holders(but)
 	return pods
 }
 
-// holders returns the pods of admitted with the resources that count: those allocated to each pod, or granted to it since. unread
-// reports that a checkpoint with the allocation of one of them has not been read yet.
+// holders returns the pods that admitted returns, each with the resources that are allocated to it, or that a resize has granted it
+// since. unread reports that the checkpoint of one of them, which has its allocation, has not been read yet.
 func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
 	pods = l.cfg.Pods.List()
 	l.mu.Lock()
@@ -165,8 +165,8 @@ func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
 	return pods, unread
 }
 
-// readWithin is how long admission waits for the checkpoint of a pod. After that the pod counts with the resources in its spec: a
-// disk that hangs for one pod must not block the admission of others.
+// readWithin is how long admission waits for the checkpoint of a pod. After that, admission uses the resources in the spec of that pod,
+// because a disk that hangs for one pod must not block the admission of others.
 const readWithin = 10 * time.Second
 
 // awaited reports whether admission should wait for the checkpoint of the pod. It is called with the lock held.

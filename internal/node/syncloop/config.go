@@ -54,7 +54,7 @@ type Recorder interface {
 type Meter interface {
 	// WorkerStarted is called with the time that a new pod waited for its worker's first turn.
 	WorkerStarted(waited time.Duration)
-	// Turn is called after each turn; operation is create (the first turn), sync, kill (the pod ends) or terminated.
+	// Turn is called after each turn; operation is "create" (the first turn), "sync", "kill" (the pod ends) or "terminated".
 	Turn(operation string, took time.Duration)
 	Rejected(reason string)
 	// Evicted is called when the node evicts a pod, with the eviction signal.
@@ -153,12 +153,13 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
-	// StartPlaces is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number
-	// adapts to how many starts the machine can do at once. A MostStarts below StartPlaces counts as StartPlaces.
-	StartPlaces, MostStarts int
+	// StartSlots is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number adapts
+	// to how many starts the machine can do at once. If MostStarts is below StartSlots, the number is always StartSlots.
+	StartSlots, MostStarts int
 	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
-	// PodFiles measures and bounds the files that the agent makes for a pod's containers; nil: there are none.
+	// PodFiles measures the files that the agent makes for a pod's containers, and truncates them where they are too long; nil: there are
+	// none.
 	PodFiles func(uid types.UID) (volume.FilesUsage, error)
 	// EvictedEvent records the event of an evicted pod with annotations; nil: Recorder records it without them. It must not block.
 	EvictedEvent func(p *v1.Pod, message string, annotations map[string]string)

@@ -26,8 +26,8 @@ func (l *Loop) limitDead() {
 	}
 }
 
-// excessDead returns the dead containers beyond limit, oldest first, by pod. The newest attempt of a container does not count:
-// it shows whether the container has to run again.
+// excessDead returns the dead containers that exceed limit, by pod, the oldest of the node first. It neither counts nor returns the
+// newest attempt of a container, because its exit code decides whether the container has to run again.
 func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 	type dead struct {
 		uid   types.UID
@@ -57,9 +57,9 @@ func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 const (
 	// removeStep is how often RemoveDead checks whether the containers are gone.
 	removeStep = 100 * time.Millisecond
-	// tellWithin is how long the containers of a pod that the node has ended wait for the API server to learn the pod's end.
-	// After that they are removed, and the agent keeps the pod's last status in memory.
-	tellWithin = 2 * time.Second
+	// reportWithin is how long RemoveDead keeps the containers of a pod that the node has ended because the API server does not have the
+	// pod's last status yet. After that it removes them, and the agent keeps the status in memory.
+	reportWithin = 2 * time.Second
 )
 
 // RemoveDead removes dead containers that are kept for their logs: all attempts but the newest of each container, and all
@@ -95,7 +95,7 @@ func (l *Loop) RemoveDead(ctx context.Context) int {
 	}
 }
 
-// dead returns the containers that RemoveDead removes, by pod. waits says that more containers will follow within tellWithin.
+// dead returns the containers that RemoveDead removes, by pod. waits says that more containers will follow within reportWithin.
 func (l *Loop) dead(now time.Time) (out map[types.UID][]string, waits bool) {
 	all := l.cfg.Cache.List()
 	if out = excessDead(all, 0); out == nil {
@@ -106,8 +106,8 @@ func (l *Loop) dead(now time.Time) (out map[types.UID][]string, waits bool) {
 		if p == nil {
 			continue
 		}
-		told := decide.Told(p)
-		if !told && (pod.IsStatic(p) || !l.stopped(o.Ref.UID)) {
+		reported := decide.EndReported(p)
+		if !reported && (pod.IsStatic(p) || !l.stopped(o.Ref.UID)) {
 			continue
 		}
 		for i := range o.Containers {
@@ -115,7 +115,7 @@ func (l *Loop) dead(now time.Time) (out map[types.UID][]string, waits bool) {
 			if c.State != pod.StateExited || o.Newest(c.Name) != c {
 				continue
 			}
-			if since := now.Sub(c.FinishedAt); !told && since >= 0 && since < tellWithin {
+			if since := now.Sub(c.FinishedAt); !reported && since >= 0 && since < reportWithin {
 				waits = true
 				continue
 			}

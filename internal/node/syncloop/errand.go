@@ -2,8 +2,8 @@ package syncloop
 
 import "sync"
 
-// errand does one kind of housekeeping in a goroutine of its own, one run at a time. If it is asked for during a run, one more
-// run follows. The caller never waits, because the files that an errand reads may hang.
+// errand runs one kind of housekeeping in a goroutine of its own, one run at a time. A call of ask during a run causes one more run. The
+// caller never waits, because reading the files may hang.
 type errand struct {
 	do    func()
 	group *sync.WaitGroup

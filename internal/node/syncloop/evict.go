@@ -67,7 +67,8 @@ type Eviction struct {
 	// Annotations are added to the event; nil: none.
 	Annotations map[string]string
 	Grace       time.Duration
-	// Own: the pod exceeds a limit of its own, so it is not disrupted for the sake of others.
+	// Own is set if the pod exceeds a limit of its own. Its status then has no condition DisruptionTarget, because the pod does not end
+	// for the sake of other pods.
 	Own bool
 	// Why is the reason for the timeline; "": the message is enough.
 	Why string

@@ -23,7 +23,7 @@ type lastLife[T any] struct {
 	at   time.Time
 }
 
-// keep stores the state that a life left. It stores at most a fixed number of lives.
+// keep stores the state of a life that has ended. The number of lives is bounded.
 func (l *lastLives[T]) keep(uid types.UID, left T, now time.Time) {
 	maps.DeleteFunc(l.of, func(_ types.UID, e lastLife[T]) bool { return now.Sub(e.at) > lastLifeFor })
 	if l.of == nil {
@@ -34,7 +34,7 @@ func (l *lastLives[T]) keep(uid types.UID, left T, now time.Time) {
 	}
 }
 
-// take returns and deletes the state that the last life left.
+// take returns and deletes the state of the last life.
 func (l *lastLives[T]) take(uid types.UID, now time.Time) (left T, ok bool) {
 	e, ok := l.of[uid]
 	if !ok {

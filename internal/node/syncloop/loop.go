@@ -86,7 +86,7 @@ func New(cfg Config) *Loop {
 	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, pulse: pulse.New("pods")}
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.callHolds, group: &l.wg}
-	l.gate = podworker.NewGate(cfg.StartPlaces, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
+	l.gate = podworker.NewGate(cfg.StartSlots, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
 		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
 		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Sizes: crispec.Sizes, Gone: l.gone, Log: cfg.Log,
@@ -383,8 +383,8 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	}
 }
 
-// see reports whether this turn is the first that knows where the pod comes from. containers is the number of containers in its
-// spec; 0: no source has the pod, and the node removes what the runtime has of it.
+// see reports whether this is the first turn in which the source of the pod is known. containers is the number of containers in its spec;
+// 0: no source has the pod, and the node removes it from the runtime.
 func (m *member) see(t *podworker.Turn) (containers int, first bool) {
 	orphan := !m.sourced && t.Plan.Ending && !t.Observed.Empty()
 	if m.seen || t.Desired == nil && !orphan {

@@ -108,7 +108,7 @@ func runLoop(t *testing.T, b *bare, f func(l *Loop, set *podset.Set)) {
 		set := podset.New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
 		l = New(Config{
 			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: func() *decide.Policy { return &policy },
-			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),
+			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartSlots: 10, Log: slog.New(slog.DiscardHandler),
 			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeSince: b.since,
 			Holds: b.onHolds, Leftovers: b.left, Refresh: b.fresh, Resize: b.grows, PodFiles: b.files, Storage: b.disk,
 		})

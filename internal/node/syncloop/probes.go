@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 )
 
-// Probes tells package probe which containers run, and passes on the results of their probes.
+// Probes passes the running containers to package probe, and the results of their probes to the workers.
 type Probes struct {
 	Probes *probe.Probes
 	// HostIPs returns the addresses at which host-network pods are probed.

@@ -93,8 +93,8 @@ func (l *Loop) retryResizes(trigger string) {
 	}
 }
 
-// grant decides about the waiting resizes in the order of inOrder. A granted resize counts at once as allocated, and its worker
-// picks it up in its next turn. Workers whose result has changed look again, except that of the pod asks, which is calling Resize
+// grant decides about the waiting resizes in the order of inOrder. The resources of a granted resize are allocated at once, and the pod's
+// worker applies them in its next turn. Workers whose result has changed look again, except that of the pod asks, which is calling Resize
 // now. trigger is the cause of the new decision, for the metrics. The caller holds the admission lock.
 func (l *Loop) grant(asks types.UID, trigger string) {
 	type waiter struct {
@@ -127,7 +127,7 @@ func (l *Loop) grant(asks types.UID, trigger string) {
 		}
 		l.makeRoom(result.Preempt, result.Detail)
 		if changed && r.pod.UID != asks {
-			m.Look("what it asks for was judged again")
+			m.Look("what it asks for was evaluated again")
 		}
 	}
 }

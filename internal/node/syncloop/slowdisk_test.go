@@ -44,11 +44,11 @@ func TestAdmissionWaitsForTheCheckpointsOfOthers(t *testing.T) {
 		return &decide.Memory{Grant: decide.Grant{Admitted: true, Allocated: pod.AllocationOf(running("", "1"))}}, nil
 	}
 	b.grows = func(_, _ *v1.Pod, _ []*v1.Pod) admit.ResizeResult { return admit.ResizeResult{Reason: "Deferred"} }
-	var judged []string
+	var compared []string
 	b.fits = func(p *v1.Pod, others []*v1.Pod) admit.Result {
 		for _, o := range others {
 			mu.Lock()
-			judged = append(judged, o.Name+" "+o.Spec.Containers[0].Resources.Requests.Cpu().String())
+			compared = append(compared, o.Name+" "+o.Spec.Containers[0].Resources.Requests.Cpu().String())
 			mu.Unlock()
 		}
 		return admit.Result{OK: true}
@@ -58,8 +58,8 @@ func TestAdmissionWaitsForTheCheckpointsOfOthers(t *testing.T) {
 		time.Sleep(5*time.Second + time.Millisecond)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(judged) != 2 || judged[0] != "a 1" || judged[1] != "b 1" {
-			t.Errorf("judged against %q, want what the checkpoints say", judged)
+		if len(compared) != 2 || compared[0] != "a 1" || compared[1] != "b 1" {
+			t.Errorf("compared against %q, want what the checkpoints say", compared)
 		}
 		if b.count(&b.done, "set-up new") != 1 {
 			t.Errorf("the new pod waits on: done %q", b.done)

@@ -20,11 +20,10 @@ import (
 const (
 	// storageEvery is how often pods with a storage limit are checked. The Storage function may use an older measurement.
 	storageEvery = 10 * time.Second
-	// filesEvery is in how many rounds pods without a limit are checked once. Only the files that the agent made for them are
-	// measured.
+	// Pods without a limit are checked once in filesEvery rounds, and only the files that the agent made for them are measured.
 	filesEvery = 3
-	// storageWithin bounds the measurement of one pod, because the other pods wait meanwhile. If the time is over, the part that
-	// was measured counts.
+	// storageWithin bounds the measurement of one pod, because the other pods wait meanwhile. If the time is over, the part that was
+	// measured is used.
 	storageWithin = time.Minute
 )
 
@@ -136,9 +135,9 @@ const (
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// overLimit returns which limit the pod exceeds, in upstream's words; "": none. "if a Pod is using more ephemeral
-// storage than you allow it to, the kubelet sets an eviction signal that triggers Pod eviction". A volume's limit goes
-// first, then that of the pod, then that of a container.
+// overLimit returns which limit the pod exceeds, in upstream's words; "": none. "if a Pod is using more ephemeral storage than you allow
+// it to, the kubelet sets an eviction signal that triggers Pod eviction". It checks the limits of volumes first, then that of the pod,
+// then those of containers.
 func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 	if why := volumeOverLimit(p, use.Volumes); why != "" {
 		return signalVolume, why

@@ -2,12 +2,12 @@ package agenttest
 
 // Armed counts how often the Witness applied a rule, and how often it made an exception, by the reason for the exception.
 type Armed struct {
-	Judged  int
+	Applied int
 	Excused map[string]int
 }
 
 func (a *Armed) cases() int {
-	n := a.Judged
+	n := a.Applied
 	for _, excused := range a.Excused {
 		n += excused
 	}
@@ -18,7 +18,7 @@ func (a *Armed) add(o Armed) {
 	if a.Excused == nil {
 		a.Excused = map[string]int{}
 	}
-	a.Judged += o.Judged
+	a.Applied += o.Applied
 	for why, n := range o.Excused {
 		a.Excused[why] += n
 	}
@@ -37,15 +37,15 @@ func (w *Witness) Armed() map[Rule]Armed {
 	return out
 }
 
-// judged counts a case in which a rule is applied or, if there is an excuse, not applied. It is called with the lock held.
-func (w *Witness) judged(rule Rule, excuse string) {
+// count counts a case in which a rule is applied or, if there is an excuse, not applied. It is called with the lock held.
+func (w *Witness) count(rule Rule, excuse string) {
 	a := w.tallies[rule]
 	if a == nil {
 		a = &Armed{Excused: map[string]int{}}
 		w.tallies[rule] = a
 	}
 	if excuse == "" {
-		a.Judged++
+		a.Applied++
 	} else {
 		a.Excused[excuse]++
 	}
@@ -56,6 +56,6 @@ func (w *Witness) compared(pods int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range pods {
-		w.judged(RuleConverges, "")
+		w.count(RuleConverges, "")
 	}
 }

@@ -41,7 +41,7 @@ func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, t
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
-			c.Processors, c.StartPlaces, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
+			c.Processors, c.StartSlots, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
 			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without it the node records an event for each pod, which is not the subject of this test
 		}})
 		defer func() {
@@ -158,7 +158,7 @@ func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: runtime, Agent: func(c *agent.Config) {
-			c.Processors, c.StartPlaces, c.Kubelet.ClusterDNS = 2, places, []string{"10.96.0.10"}
+			c.Processors, c.StartSlots, c.Kubelet.ClusterDNS = 2, places, []string{"10.96.0.10"}
 		}})
 		defer w.close()
 		w.StartAgent()

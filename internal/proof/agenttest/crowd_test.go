@@ -69,7 +69,7 @@ func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 		kubelet := agent.DefaultConfiguration()
 		kubelet.EnableServer = new(false)
 		kubelet.StaticPodPath, kubelet.FileCheckFrequency.Duration = dir, time.Second
-		c.agent, err = agent.New(agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10}, agent.Deps{
+		c.agent, err = agent.New(agent.Config{NodeName: NodeName, Kubelet: kubelet, StartSlots: 10}, agent.Deps{
 			Client: c.kube.RESTConfig(agentName), Runtime: c.cri, Images: c.images, Dialer: c.runtime, Control: timerless{listener},
 			Machine: agent.SimulatedMachine(agent.Shape{Disk: disk, PullRecords: records, PollManifests: true}), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})

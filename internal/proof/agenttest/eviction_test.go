@@ -256,7 +256,7 @@ func TestEvictionForDiskWithoutAnAPIServer(t *testing.T) {
 		w.SetOutage(false)
 		w.Await("the writer is evicted", time.Minute, func() bool { return w.evicted("writer") })
 		if end := w.Kube.Pod(Namespace, "writer").Status.ContainerStatuses[0].State.Terminated; end == nil || end.ContainerID == "" || end.Reason != "Completed" {
-			t.Errorf("the end of the writer's container is told as %+v", end)
+			t.Errorf("the end of the writer's container is reported as %+v", end)
 		}
 		time.Sleep(5 * time.Minute)
 		if w.evicted("modest") || w.runs("modest") != 1 {

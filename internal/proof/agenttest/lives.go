@@ -19,7 +19,7 @@ func (w *World) StartAgent() {
 	}
 	kubelet := agent.DefaultConfiguration()
 	kubelet.EnableServer = new(false)
-	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10} // fixed, because the default depends on the machine
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartSlots: 10} // fixed, because the default depends on the machine
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}

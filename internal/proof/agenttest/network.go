@@ -106,12 +106,12 @@ func (w *Witness) probed(address string, ok bool) {
 			continue
 		}
 		s.failures++
-		w.judgeProbe(key, s.failures)
+		w.checkProbe(key, s.failures)
 	}
 }
 
-// judgeProbe records the consequences of a probe's failures.
-func (w *Witness) judgeProbe(key probeKey, failures int32) {
+// checkProbe records the consequences of a probe's failures.
+func (w *Witness) checkProbe(key probeKey, failures int32) {
 	spec := w.specOf(key.uid)
 	if spec == nil {
 		return

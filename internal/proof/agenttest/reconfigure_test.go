@@ -71,8 +71,8 @@ func (c *configured) set(t testing.TB, body string) {
 	}
 }
 
-// told returns the newest text of the node's events that have a reason.
-func (c *configured) told(reason string) string {
+// eventText returns the newest text of the node's events that have a reason.
+func (c *configured) eventText(reason string) string {
 	text, at := "", time.Time{}
 	for _, e := range c.Kube.Events("", NodeName) {
 		if e.Reason == reason && !e.LastTimestamp.Time.Before(at) {
@@ -112,7 +112,7 @@ func TestReconfigureEviction(t *testing.T) {
 		c.Await("the node's resources follow", time.Minute, func() bool {
 			return c.allocatable(v1.ResourceMemory) == "3Gi" && c.allocatable(v1.ResourcePods) == "20"
 		})
-		if got := c.told("ConfigurationChanged"); got != "These fields have new values now: evictionHard, maxPods" {
+		if got := c.eventText("ConfigurationChanged"); got != "These fields have new values now: evictionHard, maxPods" {
 			t.Errorf("the event says %q", got)
 		}
 		c.awaitCondition(v1.NodeMemoryPressure, v1.ConditionFalse, 3*time.Minute)
@@ -131,15 +131,15 @@ func TestReconfigureSaysWhatItCannot(t *testing.T) {
 	t.Parallel()
 	runConfigured(t, Config{Seed: 1}, "maxPods: 110\n", func(c *configured) {
 		c.set(t, "maxPods: 20\nport: 10999\nkubeAPIQPS: 7\n")
-		c.Await("it is said", 3*time.Minute, func() bool { return c.told("ConfigurationNeedsRestart") != "" })
-		if got := c.told("ConfigurationNeedsRestart"); !strings.HasPrefix(got, "These fields keep their values until the agent is restarted: kubeAPIQPS (") || !strings.Contains(got, "; port (") {
+		c.Await("it is said", 3*time.Minute, func() bool { return c.eventText("ConfigurationNeedsRestart") != "" })
+		if got := c.eventText("ConfigurationNeedsRestart"); !strings.HasPrefix(got, "These fields keep their values until the agent is restarted: kubeAPIQPS (") || !strings.Contains(got, "; port (") {
 			t.Errorf("the event says %q", got)
 		}
 		c.Await("the rest has changed", 3*time.Minute, func() bool { return c.allocatable(v1.ResourcePods) == "20" })
 
 		c.set(t, "maxPods: 30\nimageGCHighThresholdPercent: 200\n")
-		c.Await("the bad file is told", 3*time.Minute, func() bool { return c.told("InvalidConfiguration") != "" })
-		if got := c.told("InvalidConfiguration"); !strings.Contains(got, "config.yaml line 4: imageGCHighThresholdPercent (--image-gc-high-threshold): 200: ") {
+		c.Await("the bad file is reported", 3*time.Minute, func() bool { return c.eventText("InvalidConfiguration") != "" })
+		if got := c.eventText("InvalidConfiguration"); !strings.Contains(got, "config.yaml line 4: imageGCHighThresholdPercent (--image-gc-high-threshold): 200: ") {
 			t.Errorf("the event says %q", got)
 		}
 		if err := os.Remove(c.file); err != nil {
@@ -236,8 +236,8 @@ func TestReconfigureManyTimes(t *testing.T) {
 		c.set(t, "maxPods: 33\n")
 		c.Await("the last file counts", 3*time.Minute, func() bool { return c.allocatable(v1.ResourcePods) == "33" })
 		c.WaitConverged(5 * time.Minute)
-		if c.told("ConfigurationChanged") == "" {
-			t.Error("nothing was told")
+		if c.eventText("ConfigurationChanged") == "" {
+			t.Error("no event")
 		}
 	})
 }

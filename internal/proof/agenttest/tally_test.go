@@ -65,9 +65,9 @@ func (t *tally) unarmed() (out []string) {
 	}
 	for rule, least := range leastArmed() {
 		a := t.rules[rule]
-		if all := a.cases(); all < t.seeds || a.Judged*1000 < least*all {
+		if all := a.cases(); all < t.seeds || a.Applied*1000 < least*all {
 			out = append(out, fmt.Sprintf("rule %q was applied in %d of %d cases in %d seeds; it has to be in %.1f of 100; excused: %v",
-				rule, a.Judged, all, t.seeds, float64(least)/10, a.Excused))
+				rule, a.Applied, all, t.seeds, float64(least)/10, a.Excused))
 		}
 	}
 	slices.Sort(out)
@@ -86,7 +86,7 @@ func (t *tally) String() string {
 	}
 	for _, rule := range slices.Sorted(maps.Keys(t.rules)) {
 		a := t.rules[rule]
-		fmt.Fprintf(&b, "\n  %6d of %d cases judged: %s", a.Judged, a.cases(), rule)
+		fmt.Fprintf(&b, "\n  %6d of %d cases checked: %s", a.Applied, a.cases(), rule)
 		for _, why := range slices.Sorted(maps.Keys(a.Excused)) {
 			fmt.Fprintf(&b, "\n  %6d excused: %s", a.Excused[why], why)
 		}

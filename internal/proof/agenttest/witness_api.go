@@ -62,8 +62,8 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	}) {
 		s.resizes = append(s.resizes, time.Now())
 	}
-	w.judgeStatus(was, p)
-	w.judgeReadiness(s, was, p)
+	w.checkStatus(was, p)
+	w.checkReadiness(s, was, p)
 }
 
 // sends records when an agent first sends a status, because by then the agent knew the content of the status. A repetition of the
@@ -86,15 +86,15 @@ func (w *Witness) sends(r *http.Request) {
 	}
 }
 
-// judgeReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a
+// checkReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a
 // container or sandbox ended, a probe failed, or the pod ends. An agent that ends a pod itself reports that the pod is going to
 // fail: from then on the pod is never ready, and it does not succeed.
-func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
+func (w *Witness) checkReadiness(s *podSeen, was, is *v1.Pod) {
 	if s.fails && (Ready(is) || is.Status.Phase == v1.PodSucceeded) {
 		if is.Spec.ActiveDeadlineSeconds != nil && w.moved {
 			// An agent whose checkpoint cannot be read asks the clock again, and the deadline may lie ahead once more.
 			s.fails = false
-			w.judged(RuleReadiness, "it has a deadline and the clock was moved")
+			w.count(RuleReadiness, "it has a deadline and the clock was moved")
 			return
 		}
 		w.broken(RuleReadiness, "pod %s was reported to fail and is ready, or has succeeded", is.Name)
@@ -103,7 +103,7 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionFalse && c.Reason == podstatus.ReasonPodFailed
 	}) {
 		s.fails = true
-		w.judged(RuleReadiness, "")
+		w.count(RuleReadiness, "")
 		return
 	}
 	if Ready(is) {
@@ -123,10 +123,10 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 	case is.DeletionTimestamp != nil:
 		return // a pod that is being deleted becomes not ready
 	case len(is.Spec.ReadinessGates) > 0:
-		w.judged(RuleReadiness, "the pod has readiness gates")
+		w.count(RuleReadiness, "the pod has readiness gates")
 		return
 	case w.statics[uid] == nil && w.pods[uid] == nil:
-		w.judged(RuleReadiness, "a pod that the test does not register")
+		w.count(RuleReadiness, "a pod that the test does not register")
 		return
 	}
 	since := w.troubleAt[uid]
@@ -139,14 +139,14 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 		since = st.overAt
 	}
 	if d := is.Spec.ActiveDeadlineSeconds; d != nil && (w.moved || !time.Now().Before(s.startTime().Add(time.Duration(*d)*time.Second-rounding))) {
-		w.judged(RuleReadiness, "")
+		w.count(RuleReadiness, "")
 		return
 	}
 	if since.Before(s.readyAt) && w.heldUp(uid, since) {
-		w.judged(RuleReadiness, "the disk delayed the turn that reported ready")
+		w.count(RuleReadiness, "the disk delayed the turn that reported ready")
 		return
 	}
-	w.judged(RuleReadiness, "")
+	w.count(RuleReadiness, "")
 	if since.Before(s.readyAt) {
 		w.broken(RuleReadiness, "pod %s stopped being ready; the agent reported it ready at %s and learned of no reason since; the last reason was at %s",
 			is.Name, s.readyAt.Format("15:04:05.000"), since.Format("15:04:05.000"))
@@ -203,7 +203,7 @@ func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
 	return in == nil || int64(s.RestartCount) <= int64(in.Attempt)+1
 }
 
-func (w *Witness) judgeStatus(was, is *v1.Pod) {
+func (w *Witness) checkStatus(was, is *v1.Pod) {
 	if (was.Status.Phase == v1.PodFailed || was.Status.Phase == v1.PodSucceeded) && is.Status.Phase != was.Status.Phase {
 		w.broken(RuleTerminal, "pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
 	}

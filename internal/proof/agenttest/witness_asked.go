@@ -75,7 +75,7 @@ func (w *Witness) startingIn(t *learned, uid types.UID, name, what string) func(
 	if st := w.statics[uid]; st != nil {
 		known = w.manifestKnown(st)
 	}
-	w.judged(RuleEnding, "")
+	w.count(RuleEnding, "")
 	if !t.begin(uid, known) {
 		w.broken(RuleEnding, "pod %s: %s is requested %s after the agent learned that the pod ends", name, what, time.Since(known))
 	}
@@ -109,7 +109,7 @@ func (w *Witness) killing(in *Instance, how string) {
 	if in == nil {
 		return
 	}
-	w.judged(RuleTerm, "")
+	w.count(RuleTerm, "")
 	if !in.Running {
 		return
 	}
@@ -141,7 +141,7 @@ func (w *Witness) mayKill(in *Instance, at time.Time) {
 	var why cause
 	for i, c := range causes {
 		if c.grace < 0 {
-			w.judged(RuleGrace, c.why)
+			w.count(RuleGrace, c.why)
 			return
 		}
 		// When several causes end the whole pod, the grace period runs from the earliest of them, and the shortest grace
@@ -158,7 +158,7 @@ func (w *Witness) mayKill(in *Instance, at time.Time) {
 			soonest, why = by, c
 		}
 	}
-	w.judged(RuleGrace, "")
+	w.count(RuleGrace, "")
 	if early := soonest.Sub(at); early > rounding {
 		w.broken(RuleGrace, "pod %s: container %s is to be killed %s before its grace period is over (%s since %s, and it has %s)",
 			in.Pod, in.Name, early, why.why, why.since.Format(time.TimeOnly), why.grace)
@@ -171,10 +171,10 @@ const rounding = 1500 * time.Millisecond
 // mayStop checks that an agent stops a running container only when there is a cause.
 func (w *Witness) mayStop(in *Instance) {
 	if w.specOf(in.UID) == nil {
-		w.judged(RuleUncalled, "a pod that the test does not register")
+		w.count(RuleUncalled, "a pod that the test does not register")
 		return
 	}
-	w.judged(RuleUncalled, "")
+	w.count(RuleUncalled, "")
 	if _, again := w.termed[in.ID]; again || len(w.causes(in)) > 0 {
 		return
 	}
@@ -201,7 +201,7 @@ func (w *Witness) mayStopSandbox(id string) {
 	}
 	in := &Instance{UID: s.uid, Sandbox: id, Created: s.since, Started: s.since}
 	in.Namespace, in.Pod, _ = strings.Cut(s.name, "/")
-	w.judged(RuleUncalled, "")
+	w.count(RuleUncalled, "")
 	if len(w.causes(in)) == 0 {
 		w.broken(RuleUncalled, "pod %s: its sandbox is stopped, and the agent knows no reason", in.Pod)
 	}

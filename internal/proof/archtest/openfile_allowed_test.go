@@ -15,7 +15,7 @@ const (
 var openAllowed = map[opening]string{
 	{"agent/facts.go:Agent.maskedPaths", "path/filepath.Glob"}:                       kernelText,
 	{"internal/edge/logind/logind.go:Bus.Raise", "os.WriteFile"}:                     adminFile,
-	{"agent/ground.go:readFile", "os.ReadFile"}:                                      adminFile,
+	{"agent/platform.go:readFile", "os.ReadFile"}:                                    adminFile,
 	{"internal/node/nodefacts/resolv.go:Resolver.Read", "os.ReadFile"}:               adminFile,
 	{"cmd/wherry/csr.go:csrFlags.given", "os.ReadFile"}:                              userCommand,
 	{"internal/cli/podctl/manifests.go:manifestFiles", "os.ReadDir"}:                 userCommand,

@@ -96,8 +96,8 @@ func declName(d ast.Decl) string {
 	return exprName(t) + "." + fn.Name.Name
 }
 
-// judge compares the uses with the exceptions and returns the problems. An exception without a use is a problem too.
-func judge(found []opening, allowed map[opening]string) (problems []string) {
+// check compares the uses with the exceptions and returns the problems. An exception without a use is a problem too.
+func check(found []opening, allowed map[opening]string) (problems []string) {
 	used := map[opening]bool{}
 	for _, o := range found {
 		used[o] = true
@@ -139,7 +139,7 @@ func TestFilesOfContainersAreOpenedByTheHelper(t *testing.T) {
 	if files < 200 {
 		t.Errorf("only %d files were checked: the list of packages is wrong", files)
 	}
-	for _, problem := range judge(found, openAllowed) {
+	for _, problem := range check(found, openAllowed) {
 		t.Error(problem)
 	}
 }
@@ -188,7 +188,7 @@ func bodies(r *http.Request, w http.ResponseWriter) {
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%v, want\n%v", got, want)
 	}
-	if problems := judge(got, nil); len(problems) != len(want) {
+	if problems := check(got, nil); len(problems) != len(want) {
 		t.Errorf("%d problems, want %d: %q", len(problems), len(want), problems)
 	}
 	allowed := map[opening]string{}
@@ -197,7 +197,7 @@ func bodies(r *http.Request, w http.ResponseWriter) {
 	}
 	allowed[opening{at("gone"), "os.Open"}] = "a reason"
 	allowed[want[1]] = ""
-	problems := judge(got, allowed)
+	problems := check(got, allowed)
 	if len(problems) != 3 || !strings.Contains(problems[0], "planted.go:var uses os.ReadFile") ||
 		!strings.Contains(problems[1], "Volumes.direct uses os.Open") || !strings.Contains(problems[2], "gone does not use os.Open") {
 		t.Errorf("problems %q", problems)

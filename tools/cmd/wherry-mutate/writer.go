@@ -245,7 +245,7 @@ func (w *writer) fields(n *ast.CompositeLit) {
 		}
 		for f := range s.Fields() {
 			if f.Name() == kv.Key.(*ast.Ident).Name && w.writable(f.Type()) {
-				w.wrap(kv.Value, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(f.Type()), w.mutant("nought for "+f.Name(), kv)), ")")
+				w.wrap(kv.Value, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(f.Type()), w.mutant("zero for "+f.Name(), kv)), ")")
 			}
 		}
 	}
@@ -296,8 +296,8 @@ func (w *writer) row(n *ast.CompositeLit) {
 			for _, other := range others {
 				w.wrap(e, fmt.Sprintf("mutPick[%s](%d, ", w.typeName(f.Type()), w.mutant(f.Name()+" "+other+" in", n)), ", "+other+")")
 			}
-		} else if !w.nought(e) {
-			w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(f.Type()), w.mutant("nought for "+f.Name()+" in", n)), ")")
+		} else if !w.isZero(e) {
+			w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(f.Type()), w.mutant("zero for "+f.Name()+" in", n)), ")")
 		}
 	}
 }
@@ -324,19 +324,19 @@ func (w *writer) returned(n *ast.ReturnStmt) {
 	}
 	for i, e := range n.Results {
 		t := w.results.At(i).Type()
-		if w.nought(e) || !w.writable(t) {
+		if w.isZero(e) || !w.writable(t) {
 			continue
 		}
 		if b, ok := t.Underlying().(*types.Basic); ok && b.Kind() == types.Bool {
 			w.wrap(e, fmt.Sprintf("(mut(%d) != (", w.mutant("return not", e)), "))")
 			continue
 		}
-		w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(t), w.mutant("return nought for", e)), ")")
+		w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(t), w.mutant("return zero for", e)), ")")
 	}
 }
 
-// nought reports whether an expression is the zero value: nil, "", 0, a constant that is zero, T{}.
-func (w *writer) nought(e ast.Expr) bool {
+// isZero reports whether an expression is the zero value: nil, "", 0, a constant that is zero, T{}.
+func (w *writer) isZero(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
 		if e.Name == "nil" {

@@ -166,7 +166,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	took := time.Since(began)
 	fmt.Fprintf(o.Progress, "tested for %.0f s\n", took.Seconds())
 	o.Progress = &last // until everything has ended
-	return o.judge(ctx, ran, testErr, took)
+	return o.report(ctx, ran, testErr, took)
 }
 
 // again runs the failed tests once more, one at a time, and returns the remaining error.
@@ -317,8 +317,8 @@ func (o Options) focusOf(path string) (string, error) {
 	return o.focusOn(names...), nil
 }
 
-// judge prints the table and returns an error if the run is worse than the stored results.
-func (o Options) judge(ctx context.Context, ran Results, testErr error, took time.Duration) error {
+// report prints the table and returns an error if the run is worse than the stored results.
+func (o Options) report(ctx context.Context, ran Results, testErr error, took time.Duration) error {
 	upstream := o.runs("upstream.txt")
 	reference, err := ReadReference(upstream)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

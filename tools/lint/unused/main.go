@@ -59,7 +59,7 @@ func run(dirs, support []string) ([]finding, error) {
 		for _, p := range pkgs {
 			s.use(p)
 			if i == 0 && !supports(support, p.PkgPath) {
-				s.judge(p)
+				s.declarations(p)
 			}
 		}
 	}
@@ -125,17 +125,17 @@ type place struct {
 
 // search has the state of the search.
 type search struct {
-	judged  map[place]string // the declarations to check, with their descriptions
-	methods map[place]bool   // which of these declarations are methods
-	used    map[place]bool
-	asked   map[string]bool // names of the methods that interfaces require
-	checked map[*types.Package]bool
+	declared map[place]string // the declarations to check, with their descriptions
+	methods  map[place]bool   // which of these declarations are methods
+	used     map[place]bool
+	asked    map[string]bool // names of the methods that interfaces require
+	checked  map[*types.Package]bool
 }
 
 func newSearch() *search {
 	// The functions of package errors require these methods by interfaces in their bodies.
 	asked := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "As": true}
-	return &search{judged: map[place]string{}, methods: map[place]bool{}, used: map[place]bool{}, asked: asked, checked: map[*types.Package]bool{}}
+	return &search{declared: map[place]string{}, methods: map[place]bool{}, used: map[place]bool{}, asked: asked, checked: map[*types.Package]bool{}}
 }
 
 func placeOf(fset *token.FileSet, o types.Object) place {
@@ -150,7 +150,7 @@ func (s *search) report(dir string) []finding {
 		root = dir
 	}
 	var at []place
-	for p := range s.judged {
+	for p := range s.declared {
 		if !s.used[p] && !(s.methods[p] && s.asked[p.name]) {
 			at = append(at, p)
 		}
@@ -164,7 +164,7 @@ func (s *search) report(dir string) []finding {
 		if err != nil {
 			file = p.file
 		}
-		out[i] = finding{file, p.line, s.judged[p]}
+		out[i] = finding{file, p.line, s.declared[p]}
 	}
 	return out
 }

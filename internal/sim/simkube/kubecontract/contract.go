@@ -54,7 +54,7 @@ func Cases() []Case {
 		{"of an init container and an ephemeral one, too", finalInitEnds},
 		{"where a rule may restart all containers every end may be left", endsOfRestartAll},
 		{"a status whose class, addresses, users or generations cannot be is invalid", invalidStatus},
-		{"an observed generation that is not told stays", generationsStay},
+		{"an observed generation that a status leaves out stays", generationsStay},
 		{"a restart count may fall, and a phase be left", unchecked},
 		{"of a pod's spec only the image, the deadline and tolerations change", immutableSpec},
 	}

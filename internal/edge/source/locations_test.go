@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Dir that gets another place changes to it when something exists there. The pods of the old place stay until then, and end if
-// the new place does not contain them.
+// A Dir that gets another location changes to it when something exists there. The pods of the old location stay until then, and end if
+// the new location does not contain them.
 func TestDirGoesToAnotherPlace(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -23,9 +23,9 @@ func TestDirGoesToAnotherPlace(t *testing.T) {
 		w := &wanted{}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		places := make(chan Place, 1)
+		locations := make(chan Location, 1)
 		go func() {
-			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Places: places}).Run(ctx)
+			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Locations: locations}).Run(ctx)
 		}()
 		defer func() {
 			cancel()
@@ -36,12 +36,12 @@ func TestDirGoesToAnotherPlace(t *testing.T) {
 		nextLook()
 		w.expect(t, "at first", "a-n i:1")
 
-		places <- Place{after, 20 * time.Second}
+		locations <- Location{after, 20 * time.Second}
 		nextLook()
-		w.expect(t, "while the new place does not exist", "a-n i:1")
+		w.expect(t, "while the new location does not exist", "a-n i:1")
 		write(t, filepath.Join(before, "b.yaml"), podText("b", "i:1"))
 		nextLook()
-		w.expect(t, "after a change in the old place", "a-n i:1", "b-n i:1")
+		w.expect(t, "after a change in the old location", "a-n i:1", "b-n i:1")
 
 		if err := os.Mkdir(after, 0o700); err != nil {
 			t.Fatal(err)
@@ -49,17 +49,17 @@ func TestDirGoesToAnotherPlace(t *testing.T) {
 		write(t, filepath.Join(after, "c.yaml"), podText("c", "i:1"))
 		empties := w.emptied()
 		nextLook()
-		w.expect(t, "in the new place", "c-n i:1")
+		w.expect(t, "in the new location", "c-n i:1")
 		if w.emptied() != empties {
 			t.Error("for a moment there was no pod at all")
 		}
 		write(t, filepath.Join(before, "b.yaml"), podText("b", "i:2"))
 		nextLook()
-		w.expect(t, "after another change in the old place", "c-n i:1")
+		w.expect(t, "after another change in the old location", "c-n i:1")
 
-		// The same place with another period keeps the pods that were read.
+		// The same location with another period keeps the pods that were read.
 		replaces := w.replaced()
-		places <- Place{after, time.Hour}
+		locations <- Location{after, time.Hour}
 		nextLook()
 		write(t, filepath.Join(after, "c.yaml"), podText("c", "i:2"))
 		nextLook()
@@ -73,7 +73,7 @@ func TestDirGoesToAnotherPlace(t *testing.T) {
 	})
 }
 
-// If the old place is given again before the new one exists, nothing changes.
+// If the old location is given again before the new one exists, nothing changes.
 func TestDirStaysWhenTheOrderIsTakenBack(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -86,20 +86,20 @@ func TestDirStaysWhenTheOrderIsTakenBack(t *testing.T) {
 		w := &wanted{}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		places := make(chan Place, 1)
+		locations := make(chan Location, 1)
 		go func() {
-			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Places: places}).Run(ctx)
+			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Locations: locations}).Run(ctx)
 		}()
 		nextLook()
-		places <- Place{after, 20 * time.Second}
+		locations <- Location{after, 20 * time.Second}
 		nextLook()
-		places <- Place{before, 20 * time.Second}
+		locations <- Location{before, 20 * time.Second}
 		nextLook()
 		if err := os.Mkdir(after, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		nextLook()
-		w.expect(t, "when the other place comes too late", "a-n i:1")
+		w.expect(t, "when the other location comes too late", "a-n i:1")
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -37,9 +37,9 @@ import (
 	"github.com/wherry-node/wherry/internal/node/referents"
 )
 
-// ground is the part of the node that differs between real and simulated machines: directories, mounts and cgroups. A simulated
+// platform is the part of the node that differs between real and simulated machines: directories, mounts and cgroups. A simulated
 // machine has none of them.
-type ground struct {
+type platform struct {
 	machine     nodefacts.Machine
 	signals     func(ctx context.Context) pressure.Signals
 	volumes     volumes
@@ -83,8 +83,8 @@ type referrer interface {
 	Run(ctx context.Context) error
 }
 
-// buildGround builds what the agent needs of its machine, real or simulated: directories, mounts, cgroups, images, API objects.
-func (a *Agent) buildGround() error {
+// buildPlatform builds what the agent needs of its machine, real or simulated: directories, mounts, cgroups, images, API objects.
+func (a *Agent) buildPlatform() error {
 	refresh := func(uid types.UID) { a.loop.Refresh(uid) }  // the loop is built later
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked by New
 	named := referents.Config{
@@ -98,8 +98,8 @@ func (a *Agent) buildGround() error {
 		})
 	}
 	refs := referents.New(named)
-	g := &ground{objects: refs, local: named.Local, missing: refs.Missing(), hasLocal: refs.Has}
-	a.ground = g
+	g := &platform{objects: refs, local: named.Local, missing: refs.Missing(), hasLocal: refs.Has}
+	a.platform = g
 	g.images = a.images(g)
 	g.dialer = a.deps.Dialer
 	if g.dialer == nil {
@@ -108,7 +108,7 @@ func (a *Agent) buildGround() error {
 	g.http = hookClient(g.dialer)
 	g.ids = userns.New(a.userIDs())
 	if a.deps.Machine.real {
-		return a.buildRealGround(g, refresh)
+		return a.buildRealPlatform(g, refresh)
 	}
 	fixed := a.deps.Machine.fixed(a.cfg.NodeName)
 	g.signals = fixed.Signals
@@ -124,7 +124,7 @@ func (a *Agent) buildGround() error {
 	return nil
 }
 
-func (a *Agent) buildRealGround(g *ground, refresh func(types.UID)) error {
+func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	k, host := &a.cfg.Kubelet, hostfs.Host{}
 	kube, system, err := nodestatus.ParseReserved(k.KubeReserved, k.SystemReserved, k.ReservedSystemCPUs)
 	if err != nil {
@@ -230,12 +230,12 @@ func (a *Agent) logDirs(links string) *perform.LogDirs {
 // prepareCgroups creates the cgroups above pods. If limits cannot be set, it records an event and continues. If cgroups cannot
 // be created, it fails.
 func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) error {
-	m, err := a.ground.machine.Facts()
+	m, err := a.platform.machine.Facts()
 	if err != nil {
 		return err
 	}
 	a.chooseDriver(ctx, groups)
-	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.ground.machine.EphemeralStorage()}
+	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.platform.machine.EphemeralStorage()}
 	err = groups.SetUpNode(ctx, nodestatus.Capacity(&a.settings, &f))
 	switch {
 	case errors.Is(err, cgroup.ErrNotEnforced):
@@ -273,8 +273,8 @@ func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
 	groups.UseDriver(driver)
 }
 
-// failing describes the parts of the ground that do not work.
-func (g *ground) failing() []string {
+// failing describes the parts of the platform that do not work.
+func (g *platform) failing() []string {
 	if err := g.ids.Failing(); err != nil {
 		return []string{"pods with hostUsers: false cannot start: " + err.Error()}
 	}
@@ -282,7 +282,7 @@ func (g *ground) failing() []string {
 }
 
 // leftovers returns the pods that left directories, cgroups or logs.
-func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
+func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	dirs, err := g.volumes.Orphans(known)
 	groups, err2 := g.cgroups.PodCgroups()
 	for _, uid := range groups {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Places is the number of jobs of one kind that may run at once. It is for jobs that the Scheduler does not queue, which are
-// starts of pods. Like the Scheduler's limit, it adapts to how long the jobs take. The jobs are much alike, so Places compares
-// rounds of jobs. A round has as many places as the one before, or twice as many (half as many if twice exceeds the maximum). If
-// jobs took no longer with twice as many places, the additional places are useful and stay. If they took twice as long, the jobs
-// only took time from each other.
+// Slots is the number of jobs of one kind that may run at once. It is for jobs that the Scheduler does not queue: starts of pods and
+// stops of sandboxes. Like the Scheduler's limit, it adapts to how long the jobs take. The jobs of one kind are much alike, so Slots
+// compares rounds of jobs. A round has as many slots as the round before, or twice as many (half as many if twice exceeds the maximum).
+// If jobs take no longer with twice as many slots, the additional slots are useful and stay. If jobs take twice as long, they only take
+// time from each other.
 //
-// It is not safe for concurrent use. The zero value has no places.
-type Places struct {
+// It is not safe for concurrent use. The zero value has no slots.
+type Slots struct {
 	least, most, now int
-	trying           bool // the round has another number of places, to measure its effect
+	trying           bool // the round has another number of slots, to measure the effect
 	round            int  // counts rounds, modulo rest
 
 	began       time.Time // when the round began
@@ -27,8 +27,8 @@ type Places struct {
 	xx, xy float64 // sums of x*x and x*y over the rounds; see next
 }
 
-// rest and doubt say in every how many rounds Places tries another number after more places were of no use: rest if it has the
-// minimum, doubt if it has more.
+// After more slots were of no use, Slots tries another number only once in rest rounds if it has the minimum, and once in doubt rounds if
+// it has more.
 const (
 	rest  = 8
 	doubt = 2
@@ -36,17 +36,17 @@ const (
 
 const (
 	roundMemory = 0.7 // weight that earlier rounds keep
-	roundEnough = 0.3 // minimum sum of squares to trust the slope: twice as many places add 0.48
+	roundEnough = 0.3 // minimum sum of squares to trust the slope: twice as many slots add 0.48
 )
 
-// NewPlaces returns Places that begin with least and never exceed most.
-func NewPlaces(least, most int, now time.Time) Places {
+// NewSlots returns Slots that begin with least and never exceed most.
+func NewSlots(least, most int, now time.Time) Slots {
 	least = max(1, least)
-	return Places{least: least, most: max(least, most), now: least, began: now}
+	return Slots{least: least, most: max(least, most), now: least, began: now}
 }
 
-// Now returns the current number of places.
-func (p *Places) Now() int {
+// Now returns the current number of slots.
+func (p *Slots) Now() int {
 	switch {
 	case !p.trying:
 		return p.now
@@ -56,9 +56,9 @@ func (p *Places) Now() int {
 	return max(p.least, p.now/2)
 }
 
-// Ended updates the measurements after a job that began at a time and ends now, with among jobs in flight. full says that other
-// jobs wait for places; without that, the job shows nothing about the number of places.
-func (p *Places) Ended(began, now time.Time, among float64, full bool) {
+// Ended updates the measurements when a job has ended. among is the number of jobs that were in flight with it. full says that other jobs
+// wait for slots. If none wait, the number of slots has no effect, and the measurements of the round are dropped.
+func (p *Slots) Ended(began, now time.Time, among float64, full bool) {
 	if p.least == p.most {
 		return
 	}
@@ -75,17 +75,17 @@ func (p *Places) Ended(began, now time.Time, among float64, full bool) {
 }
 
 // forget drops the measurements of the round, because they cannot be compared with another one.
-func (p *Places) forget(now time.Time) {
+func (p *Slots) forget(now time.Time) {
 	p.trying, p.last.known = false, false
 	p.begin(now)
 }
 
-func (p *Places) begin(now time.Time) {
+func (p *Slots) begin(now time.Time) {
 	p.began, p.jobs, p.took, p.among = now, 0, 0, 0
 }
 
 // next compares the round with the one before, and begins another.
-func (p *Places) next(now time.Time) {
+func (p *Slots) next(now time.Time) {
 	took, among := p.took/float64(p.jobs), p.among/float64(p.jobs)
 	if p.last.known {
 		x, y := among-p.last.among, took-p.last.took
@@ -98,7 +98,7 @@ func (p *Places) next(now time.Time) {
 	switch slope := p.xy / max(p.xx, 1e-9); {
 	case known && slope < useful:
 		p.now = max(p.now, p.Now())
-		p.xx, p.xy = 0, 0 // the sums belong to earlier numbers of places
+		p.xx, p.xy = 0, 0 // the sums belong to earlier numbers of slots
 		p.trying = true
 	case known && slope > useless && p.now > p.least:
 		p.now = max(p.least, p.now/2)

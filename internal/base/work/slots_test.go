@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// started lets pods start as a Gate does, and returns the number of places after each pod. took returns how long a start takes
+// started lets pods start as a Gate does, and returns the number of slots after each pod. took returns how long a start takes
 // among n.
-func started(pods, least, most int, took func(n int) time.Duration) (places []int, all time.Duration) {
+func started(pods, least, most int, took func(n int) time.Duration) (slots []int, all time.Duration) {
 	type pod struct {
 		began, ends time.Time
 		among       int
 	}
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := begin
-	p := NewPlaces(least, most, now)
+	p := NewSlots(least, most, now)
 	var inside []pod
 	for waiting := pods; waiting > 0 || len(inside) > 0; {
 		for waiting > 0 && len(inside) < p.Now() {
@@ -33,9 +33,9 @@ func started(pods, least, most int, took func(n int) time.Duration) (places []in
 		now = done.ends
 		p.Ended(done.began, now, float64(done.among+len(inside))/2, waiting > 0)
 		inside = append(inside[:first], inside[first+1:]...)
-		places = append(places, p.Now())
+		slots = append(slots, p.Now())
 	}
-	return places, now.Sub(begin)
+	return slots, now.Sub(begin)
 }
 
 // computes is the duration of a start that only computes, when n starts share two processors.
@@ -49,8 +49,8 @@ func noisy(took func(int) time.Duration) func(int) time.Duration {
 	return func(n int) time.Duration { return time.Duration(float64(took(n)) * (0.7 + 0.6*r.Float64())) }
 }
 
-func over(places []int, n int) (count int) {
-	for _, p := range places {
+func over(slots []int, n int) (count int) {
+	for _, p := range slots {
 		if p > n {
 			count++
 		}
@@ -58,54 +58,54 @@ func over(places []int, n int) (count int) {
 	return count
 }
 
-// If starts wait for a network, more of them at once take no longer, so the number of places grows.
-func TestPlacesGrowWhereStartsWait(t *testing.T) {
+// If starts wait for a network, more of them at once take no longer, so the number of slots grows.
+func TestSlotsGrowWhereStartsWait(t *testing.T) {
 	t.Parallel()
 	for name, took := range map[string]func(int) time.Duration{"alike": waits, "noisy": noisy(waits)} {
 		const pods = 100
-		places, all := started(pods, 6, 64, took)
+		slots, all := started(pods, 6, 64, took)
 		_, constant := started(pods, 6, 6, took)
 		if all > constant/2 {
-			t.Errorf("%s: %d starts took %v, with a constant number of places %v: %v", name, pods, all, constant, places)
+			t.Errorf("%s: %d starts took %v, with a constant number of slots %v: %v", name, pods, all, constant, slots)
 		}
 	}
 }
 
-// If starts compute, more of them at once only take time from each other, so the number of places stays near the minimum.
-func TestPlacesStayWhereStartsCompute(t *testing.T) {
+// If starts compute, more of them at once only take time from each other, so the number of slots stays near the minimum.
+func TestSlotsStayWhereStartsCompute(t *testing.T) {
 	t.Parallel()
 	for name, took := range map[string]func(int) time.Duration{"alike": computes, "noisy": noisy(computes)} {
 		const pods = 1000
-		places, _ := started(pods, 6, 64, took)
-		if n := over(places, 6); n > pods/3 {
-			t.Errorf("%s: at %d of %d starts there were more than 6 places: %v", name, n, pods, places)
+		slots, _ := started(pods, 6, 64, took)
+		if n := over(slots, 6); n > pods/3 {
+			t.Errorf("%s: at %d of %d starts there were more than 6 slots: %v", name, n, pods, slots)
 		}
-		if n := over(places, 12); n > pods/50 {
-			t.Errorf("%s: at %d of %d starts there were more than 12 places: %v", name, n, pods, places)
+		if n := over(slots, 12); n > pods/50 {
+			t.Errorf("%s: at %d of %d starts there were more than 12 slots: %v", name, n, pods, slots)
 		}
 	}
 }
 
-// The number of places shrinks again when the starts no longer wait for something but use the CPU.
-func TestPlacesShrink(t *testing.T) {
+// The number of slots shrinks again when the starts no longer wait for something but use the CPU.
+func TestSlotsShrink(t *testing.T) {
 	t.Parallel()
 	n := 0
-	places, _ := started(1500, 6, 64, func(among int) time.Duration {
+	slots, _ := started(1500, 6, 64, func(among int) time.Duration {
 		if n++; n <= 300 {
 			return waits(among)
 		}
 		return computes(among)
 	})
-	if before := places[200:300]; over(before, 40) == 0 {
-		t.Errorf("few places after 300 starts that wait: %v", before)
+	if before := slots[200:300]; over(before, 40) == 0 {
+		t.Errorf("few slots after 300 starts that wait: %v", before)
 	}
-	if last := places[len(places)-100:]; over(last, 12) > 0 {
-		t.Errorf("places stay: %v", last)
+	if last := slots[len(slots)-100:]; over(last, 12) > 0 {
+		t.Errorf("slots stay: %v", last)
 	}
 }
 
-// If minimum and maximum are equal, the number of places stays, and in no case does it leave its bounds.
-func TestPlacesKeepTheirBounds(t *testing.T) {
+// If minimum and maximum are equal, the number of slots stays, and in no case does it leave its bounds.
+func TestSlotsKeepTheirBounds(t *testing.T) {
 	t.Parallel()
 	constant, _ := started(200, 5, 5, waits)
 	bounded, _ := started(400, 6, 20, noisy(waits))

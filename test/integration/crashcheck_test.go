@@ -23,7 +23,7 @@ func (e *eyes) podSeen(old, p *v1.Pod) {
 	uid := string(p.UID)
 	s := e.pods[uid]
 	if s == nil {
-		s = &podStory{kind: p.Labels["kind"], judged: map[string]bool{}}
+		s = &podStory{kind: p.Labels["kind"], failed: map[string]bool{}}
 		e.pods[uid] = s
 	}
 	s.pod = p
@@ -99,8 +99,8 @@ func (e *eyes) podGone(p *v1.Pod) {
 	}
 }
 
-// judge checks the started instances of one container, in the order of their starts.
-func (e *eyes) judge(s *podStory, uid, name string) {
+// check checks the started instances of one container, in the order of their starts.
+func (e *eyes) check(s *podStory, uid, name string) {
 	var all []*instance
 	for _, i := range e.containers {
 		if i.uid == uid && i.name == name && !i.started.IsZero() {
@@ -110,8 +110,8 @@ func (e *eyes) judge(s *podStory, uid, name string) {
 	slices.SortFunc(all, func(a, b *instance) int { return a.started.Compare(b.started) })
 	spec := crashKinds[s.kind]
 	bad := func(i *instance, format string, args ...any) {
-		if !s.judged[i.id] {
-			s.judged[i.id] = true
+		if !s.failed[i.id] {
+			s.failed[i.id] = true
 			e.findingLocked(uid, "pod %s: "+format, append([]any{s.pod.Name}, args...)...)
 		}
 	}
@@ -208,12 +208,12 @@ func asExpected(p *v1.Pod, running map[string]*runtimeapi.Container) error {
 	if p.Status.Phase != expect {
 		return errorf("it is %s, want %s: %s", p.Status.Phase, expect, summary(p))
 	}
-	told := 0
+	reported := 0
 	for _, c := range statuses(p) {
 		if c.State.Running == nil {
 			continue
 		}
-		told++
+		reported++
 		_, id, _ := strings.Cut(c.ContainerID, "://")
 		r := running[id]
 		if r == nil {
@@ -223,8 +223,8 @@ func asExpected(p *v1.Pod, running map[string]*runtimeapi.Container) error {
 			return errorf("%s is attempt %d and has restart count %d", c.Name, r.Metadata.Attempt, c.RestartCount)
 		}
 	}
-	if told != len(running) {
-		return errorf("%d containers run, %d by the API", len(running), told)
+	if reported != len(running) {
+		return errorf("%d containers run, %d by the API", len(running), reported)
 	}
 	if expect == v1.PodRunning && !isTrue(p, v1.PodReady) {
 		return errorf("it is not Ready: %s", summary(p))

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// judge records the declarations of a package: the fields of its structs, and the names of an internal package that others can
+// declarations records the declarations of a package: the fields of its structs, and the names of an internal package that others can
 // use.
-func (s *search) judge(p *packages.Package) {
+func (s *search) declarations(p *packages.Package) {
 	internal := strings.Contains(p.PkgPath+"/", "/internal/")
 	for _, o := range p.TypesInfo.Defs {
 		if o == nil || o.Name() == "_" {
@@ -19,10 +19,10 @@ func (s *search) judge(p *packages.Package) {
 		switch {
 		case isVar && v.IsField():
 		case internal && o.Exported() && o.Parent() == p.Types.Scope():
-			s.judged[placeOf(p.Fset, o)] = "only tests use " + o.Name()
+			s.declared[placeOf(p.Fset, o)] = "only tests use " + o.Name()
 		case internal && o.Exported() && isMethod(o):
 			at := placeOf(p.Fset, o)
-			s.judged[at], s.methods[at] = "only tests use method "+o.Name(), true
+			s.declared[at], s.methods[at] = "only tests use method "+o.Name(), true
 		}
 	}
 	for _, tv := range p.TypesInfo.Types {
@@ -35,7 +35,7 @@ func (s *search) judge(p *packages.Package) {
 			if f.Embedded() || f.Name() == "_" || st.Tag(i) != "" || f.Exported() && !internal {
 				continue
 			}
-			s.judged[placeOf(p.Fset, f)] = "nobody reads field " + f.Name()
+			s.declared[placeOf(p.Fset, f)] = "nobody reads field " + f.Name()
 		}
 	}
 }

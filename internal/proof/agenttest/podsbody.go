@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ear is the body of an answer about pods, as the agent reads it. When the agent has read the last byte about a pod, it records
+// podsBody is the body of an answer about pods, as the agent reads it. When the agent has read the last byte about a pod, it records
 // that the agent knows that state.
-type ear struct {
+type podsBody struct {
 	io.ReadCloser
 	w     *Witness
 	known *learned
@@ -39,7 +39,7 @@ func (w *Witness) hear(t *learned, r *http.Request, resp *http.Response) {
 		return
 	}
 	q := r.URL.Query()
-	resp.Body = &ear{ReadCloser: resp.Body, w: w, known: t, watch: q.Get("watch") == "true" || q.Get("watch") == "1", first: q.Get("sendInitialEvents") == "true"}
+	resp.Body = &podsBody{ReadCloser: resp.Body, w: w, known: t, watch: q.Get("watch") == "true" || q.Get("watch") == "1", first: q.Get("sendInitialEvents") == "true"}
 }
 
 // listsPods reports whether a request lists or watches the pods of the node.
@@ -48,7 +48,7 @@ func listsPods(r *http.Request) bool {
 }
 
 // Read reads from the answer, and records each complete line.
-func (e *ear) Read(p []byte) (int, error) {
+func (e *podsBody) Read(p []byte) (int, error) {
 	n, err := e.ReadCloser.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
 		i := bytes.IndexByte(rest, '\n')
@@ -67,7 +67,7 @@ func (e *ear) Read(p []byte) (int, error) {
 }
 
 // end records a complete line.
-func (e *ear) end() {
+func (e *podsBody) end() {
 	line := e.line
 	e.line = e.line[:0]
 	if len(line) == 0 {

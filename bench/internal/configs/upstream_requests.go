@@ -19,8 +19,8 @@ import (
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
 )
 
-// Told contains the requests that a runtime received for a pod.
-type Told struct {
+// Requests contains the requests that a runtime received for a pod.
+type Requests struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	Handler string
 	// Containers contains the containers' configurations by name. Sandbox is the sandbox's configuration that came with the first
@@ -30,8 +30,8 @@ type Told struct {
 	Failed map[string]string
 }
 
-func newTold() *Told {
-	return &Told{Containers: map[string]*runtimeapi.ContainerConfig{}, Failed: map[string]string{}}
+func newRequests() *Requests {
+	return &Requests{Containers: map[string]*runtimeapi.ContainerConfig{}, Failed: map[string]string{}}
 }
 
 // errKept is the answer to each start of a container, because no container runs. The states of containers are set by hand.
@@ -40,13 +40,13 @@ var errKept = errors.New("kept, not started")
 // listener is a runtime that records its requests.
 type listener struct {
 	*critest.FakeRuntimeService
-	told *Told
+	requests *Requests
 }
 
-func newListener() *listener { return &listener{critest.NewFakeRuntimeService(), newTold()} }
+func newListener() *listener { return &listener{critest.NewFakeRuntimeService(), newRequests()} }
 
 func (l *listener) forget() {
-	l.told = newTold()
+	l.requests = newRequests()
 	l.Called = nil
 	l.SetFakeSandboxes(nil)
 	l.SetFakeContainers(nil)
@@ -54,7 +54,7 @@ func (l *listener) forget() {
 
 // RunPodSandbox keeps the configuration.
 func (l *listener) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	l.told.Sandbox, l.told.Handler = config, handler
+	l.requests.Sandbox, l.requests.Handler = config, handler
 	id, err := l.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
 	if err == nil {
 		l.Sandboxes[id].Network.Ip = podIP
@@ -68,7 +68,7 @@ func (l *listener) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSand
 
 // CreateContainer keeps the configuration.
 func (l *listener) CreateContainer(ctx context.Context, sandbox string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
-	l.told.Containers[config.Metadata.Name] = config
+	l.requests.Containers[config.Metadata.Name] = config
 	return l.FakeRuntimeService.CreateContainer(ctx, sandbox, config, sandboxConfig)
 }
 
@@ -124,8 +124,8 @@ func (v *volumes) mount(p *v1.Pod) error {
 	return nil
 }
 
-// Tell lets upstream's code create the pod's sandbox and all of its containers, and returns the requests.
-func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
+// Requests lets upstream's code create the pod's sandbox and all of its containers, and returns the requests.
+func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 	defer u.runtime.forget()
 	u.mounter.MountPoints = nil
 	u.mounter.ResetLog()
@@ -155,11 +155,11 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 		}
 		result := u.manager.SyncPod(ctx, p, status, nil, backOff, false)
 		if result.SyncError != nil {
-			u.runtime.told.Failed[""] = result.SyncError.Error()
+			u.runtime.requests.Failed[""] = result.SyncError.Error()
 		}
 		for _, r := range result.SyncResults {
 			if name, ok := r.Target.(string); ok && r.Error != nil && r.Message != errKept.Error() {
-				u.runtime.told.Failed[name] = r.Error.Error() + ": " + r.Message
+				u.runtime.requests.Failed[name] = r.Error.Error() + ": " + r.Message
 			}
 		}
 		if err := u.goOn(ctx, p); err != nil {
@@ -169,10 +169,10 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 	if err := u.sizes.RemovePod(p.UID); err != nil {
 		return nil, err
 	}
-	for name := range u.runtime.told.Containers {
-		delete(u.runtime.told.Failed, name) // a later round created it, when its target existed
+	for name := range u.runtime.requests.Containers {
+		delete(u.runtime.requests.Failed, name) // a later round created it, when its target existed
 	}
-	return u.runtime.told, nil
+	return u.runtime.requests, nil
 }
 
 func (u *Upstream) made() int { return len(u.runtime.FakeRuntimeService.Containers) }
@@ -193,7 +193,7 @@ func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, er
 func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	for i := range p.Spec.InitContainers {
 		name := p.Spec.InitContainers[i].Name
-		if u.runtime.told.Failed[name] != "" && u.runtime.told.Containers[name] == nil {
+		if u.runtime.requests.Failed[name] != "" && u.runtime.requests.Containers[name] == nil {
 			if err := u.pretend(ctx, p, name); err != nil {
 				return err
 			}
@@ -223,7 +223,7 @@ func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
 			Labels: map[string]string{"io.kubernetes.container.name": name, "io.kubernetes.pod.name": p.Name,
 				"io.kubernetes.pod.namespace": p.Namespace, "io.kubernetes.pod.uid": string(p.UID)},
 			Annotations: map[string]string{"io.kubernetes.container.hash": "0", "io.kubernetes.container.restartCount": "0"},
-		}, u.runtime.told.Sandbox)
+		}, u.runtime.requests.Sandbox)
 		return err
 	}
 	return nil

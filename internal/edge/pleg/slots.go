@@ -6,7 +6,7 @@ import (
 )
 
 // Inspections run in two pools: healthy pods, and suspects, whose last inspection failed or hung. A suspect becomes healthy again
-// with its first inspection that succeeds. A call that takes long loses its place before it ends, because it is not known in
+// with its first inspection that succeeds. A call that takes long loses its slot before it ends, because it is not known in
 // advance which pods will hang, and a hundred hanging pods must not delay the others. The call itself continues; each pod has at
 // most one.
 const (
@@ -18,38 +18,38 @@ const (
 // suspect reports whether the pod belongs to the pool of suspects. It is called with the lock held.
 func (e *entry) suspect() bool { return e.failed != nil || e.slow }
 
-// places are the two pools. The generator's lock guards them.
-type places struct{ healthy, suspect pool }
+// slots are the two pools. The generator's lock guards them.
+type slots struct{ healthy, suspect pool }
 
-// pool is a number of places. A call holds a place until it ends, but not longer than the duration hold.
+// pool is a number of slots. A call holds a slot until it ends, but not longer than the duration hold.
 type pool struct {
 	size  int
 	hold  time.Duration
 	calls []*call     // in flight, oldest first
-	timer *time.Timer // fires when the next call has held its place long enough; nil: nobody waits
+	timer *time.Timer // fires when the next call has held its slot long enough; nil: nobody waits
 }
 
-func (p *places) of(suspect bool) *pool {
+func (p *slots) of(suspect bool) *pool {
 	if suspect {
 		return &p.suspect
 	}
 	return &p.healthy
 }
 
-// free reports whether the pool has a free place now.
-func (p *places) free(suspect bool, now time.Time) bool {
+// free reports whether the pool has a free slot now.
+func (p *slots) free(suspect bool, now time.Time) bool {
 	pool := p.of(suspect)
 	n := len(pool.calls)
 	return n < pool.size || now.Sub(pool.calls[n-pool.size].began) >= pool.hold
 }
 
-func (p *places) take(suspect bool, c *call) {
+func (p *slots) take(suspect bool, c *call) {
 	pool := p.of(suspect)
 	pool.calls = append(pool.calls, c)
 }
 
-// leave gives back the place of a call that has ended.
-func (p *places) leave(c *call) {
+// leave gives back the slot of a call that has ended.
+func (p *slots) leave(c *call) {
 	for _, pool := range []*pool{&p.healthy, &p.suspect} {
 		if i := slices.Index(pool.calls, c); i >= 0 {
 			pool.calls = slices.Delete(pool.calls, i, i+1)
@@ -58,8 +58,8 @@ func (p *places) leave(c *call) {
 	}
 }
 
-// wakeAt calls wake when the next call that is still in flight loses its place.
-func (p *places) wakeAt(suspect bool, now time.Time, wake func()) {
+// wakeAt calls wake when the next call that is still in flight loses its slot.
+func (p *slots) wakeAt(suspect bool, now time.Time, wake func()) {
 	pool := p.of(suspect)
 	next := pool.calls[len(pool.calls)-pool.size].began.Add(pool.hold)
 	if pool.timer == nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// theBus is the name of the bus itself. No other connection can send signals under this name.
+// theBus is the name of the bus daemon. No other connection can send signals under this name.
 const theBus = "org.freedesktop.DBus"
 
-// ear receives the signals of a connection. Every local process may send a signal that looks like logind's, so only signals from
-// the connection that has logind's name count. ear never blocks the connection, and stores nothing of a signal.
-type ear struct {
+// signals receives the signals of a connection. Every local process may send a signal that looks like logind's, so only signals from
+// the connection that has logind's name count. It never blocks the connection, and keeps no signal.
+type signals struct {
 	hints chan struct{}
 
 	mu     sync.Mutex
@@ -22,7 +22,7 @@ type ear struct {
 }
 
 // follow subscribes to the signals that DeliverSignal handles, and finds out which connection is logind's.
-func (e *ear) follow(ctx context.Context, conn *dbus.Conn) error {
+func (s *signals) follow(ctx context.Context, conn *dbus.Conn) error {
 	err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(service), dbus.WithMatchInterface(manager), dbus.WithMatchMember(signal), dbus.WithMatchObjectPath(path))
 	if err != nil {
 		return err
@@ -36,38 +36,38 @@ func (e *ear) follow(ctx context.Context, conn *dbus.Conn) error {
 	if named := (dbus.Error{}); err != nil && !errors.As(err, &named) { // a D-Bus error has a name and means that logind does not run yet
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.owner == "" { // otherwise the owner has changed since the call
-		e.owner = owner
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owner == "" { // otherwise the owner has changed since the call
+		s.owner = owner
 	}
 	return nil
 }
 
 // DeliverSignal is called by package dbus with each signal of the connection, one at a time.
-func (e *ear) DeliverSignal(_, _ string, s *dbus.Signal) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *signals) DeliverSignal(_, _ string, sig *dbus.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case e.closed:
+	case s.closed:
 		return
-	case s.Sender == theBus && s.Name == theBus+".NameOwnerChanged" && len(s.Body) == 3 && s.Body[0] == service:
-		e.owner, _ = s.Body[2].(string) // what the earlier owner has said no longer counts
-	case s.Sender == "" || s.Sender != e.owner || s.Name != manager+"."+signal || s.Path != path:
+	case sig.Sender == theBus && sig.Name == theBus+".NameOwnerChanged" && len(sig.Body) == 3 && sig.Body[0] == service:
+		s.owner, _ = sig.Body[2].(string) // a signal of the earlier owner is ignored from now on
+	case sig.Sender == "" || sig.Sender != s.owner || sig.Name != manager+"."+signal || sig.Path != path:
 		return
 	}
 	select {
-	case e.hints <- struct{}{}:
+	case s.hints <- struct{}{}:
 	default:
 	}
 }
 
 // Terminate is called by package dbus when the connection ends.
-func (e *ear) Terminate() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.closed = true
-		close(e.hints)
+func (s *signals) Terminate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.hints)
 	}
 }
