@@ -7,9 +7,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// Alive asks each of the node's loops whether it still turns, and waits for the answers until ctx ends. It returns nil if all do.
-// It is for a watchdog that restarts the agent, so it does not check the runtime or the API server: a restart of the agent mends
-// neither. It may be called by several goroutines at once, from the call of Deps.Started on.
+// Alive checks that none of the node's loops is stuck: each must answer before ctx ends. It returns nil if all do. It is for a watchdog
+// that restarts the agent, so it does not check the runtime or the API server: a restart of the agent repairs neither. It may be called
+// by several goroutines at once, but not before Deps.Started was called.
 func (a *Agent) Alive(ctx context.Context) error {
 	for _, turns := range []func(context.Context) error{a.pleg.Turns, a.loop.Turns} {
 		if err := turns(ctx); err != nil {
@@ -19,8 +19,8 @@ func (a *Agent) Alive(ctx context.Context) error {
 	return nil
 }
 
-// Summary returns the node in one line for people: its name, whether it is ready, and how many pods are bound to it. It may be
-// called from the call of Deps.Started on.
+// Summary returns the node in one line for people: its name, whether it is ready, and how many pods are bound to it. It must not be
+// called before Deps.Started was called.
 func (a *Agent) Summary() string {
 	ready := "" // a standalone node reports no readiness
 	if a.heartbeat != nil {

@@ -33,8 +33,8 @@ type Config struct {
 	// RootDir holds the state of pods. Required on a real machine.
 	RootDir string
 
-	// Run opens the following itself, unless Deps has it. Without Deps.Runtime, Run also dials Kubelet.ContainerRuntimeEndpoint
-	// and ImageServiceEndpoint.
+	// The fields below describe what Run opens itself, unless Deps has it. Without Deps.Runtime, Run also dials
+	// Kubelet.ContainerRuntimeEndpoint and ImageServiceEndpoint.
 
 	// Kubeconfig, BootstrapKubeconfig and CertDir are like the flags of these names. Run obtains the node's identity (TLS
 	// bootstrap) and renews its client certificate (Kubelet.RotateCertificates). Without Kubeconfig, BootstrapKubeconfig and
@@ -77,8 +77,8 @@ type Config struct {
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartSlots bounds how many pods start at the same time. 0: the agent finds the number by measuring, between two more than
-	// twice the number of CPUs and 64 (or the former, if that is more).
+	// StartSlots bounds how many pods start at the same time. 0: the agent adapts the number to its measurements, between twice the
+	// number of CPUs plus two and 64 (or always the first, if that is more than 64).
 	StartSlots int
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts, stops.
 	// The agent finds a larger number by measuring. 0: the number of CPUs.

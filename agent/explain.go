@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// explanation is the answer of /explain: why a pod is where it is.
+// explanation is the answer of /explain, which says why a pod is in its state.
 type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`

@@ -262,9 +262,9 @@ func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 // nodeKnownWithin is how long admission waits for the Node from the API.
 const nodeKnownWithin = 30 * time.Second
 
-// nodeKnown reports whether admission may decide. A new agent must not refuse a pod because of labels of the Node that it has not
-// read yet. If there is no Node, the one that would be registered counts. The manifests must have been read too, so that no other
-// pod gets the resources that a static pod needs.
+// nodeKnown reports whether admission may decide. A new agent must not refuse a pod because of labels of the Node that it has not read
+// yet. If there is no Node in the API, admission uses the Node that would be registered. nodeKnown also waits until the manifests have
+// been read, so that no other pod gets the resources that a static pod needs.
 func (a *Agent) nodeKnown() bool {
 	known := a.heartbeat == nil || a.heartbeat.Node() != nil
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin

@@ -66,8 +66,8 @@ type endingPods struct {
 	a *Agent
 }
 
-// Reported reports whether the API server has the pod's terminal status: the watch shows it, or the pod is gone. On a standalone node
-// it is always true.
+// Reported reports whether the API server has the pod's terminal status: the watch shows that status, or the pod is gone. On a standalone
+// node it is always true.
 func (e endingPods) Reported(uid types.UID) bool {
 	if e.a.writer == nil {
 		return true

@@ -58,10 +58,10 @@ func (a *Agent) processors() int {
 // mostStarts bounds how many pods start at the same time, whatever the measurements show.
 const mostStarts = 64
 
-// startPlaces bounds how many pods start at the same time. The minimum is enough to keep a runtime busy if a start takes about a
-// tenth of a second of CPU time and waits as long, and small enough that pods finish one after another. If starts wait longer,
-// for a network or a disk, the agent measures that more places help and raises the number.
-func (a *Agent) startPlaces() (least, most int) {
+// startSlots bounds how many pods start at the same time. The minimum is enough to keep a runtime busy if a start takes about a tenth of
+// a second of CPU time and waits as long, and small enough that pods finish one after another. If starts wait longer, for a network or a
+// disk, the agent measures that more slots help and raises the number.
+func (a *Agent) startSlots() (least, most int) {
 	if n := a.cfg.StartSlots; n > 0 {
 		return n, n
 	}
@@ -108,12 +108,12 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 			return pod.Outcome{Err: err, Reason: "Canceled"}
 		}
 		defer turn.Done()
-	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // they wait for the network, or cost little, so they take no place
+	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // they wait for the network, or cost little, so they are not counted
 	}
 	return s.to.Do(ctx, job)
 }
 
-// peoplesRuntime counts the runtime's work for users.
+// peoplesRuntime records the commands and streams of users as jobs of the scheduler.
 type peoplesRuntime struct {
 	server.CRI
 	work *work.Scheduler

@@ -106,8 +106,8 @@ func (n *Node) Deps() agent.Deps {
 	return d
 }
 
-// ServeStreams serves exec, attach and port-forward into containers on l, until ctx ends; it closes l. The agent's API sends its
-// clients' streams there. Without it they fail.
+// ServeStreams serves exec, attach and port-forward into containers on l, until ctx ends; it closes l. The agent's API sends the streams
+// of its clients to it. Without ServeStreams these streams fail.
 func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
 	return n.runtime.ServeStreams(ctx, l, "")
 }

@@ -200,7 +200,7 @@ func (r *report) alone(ctx context.Context) error {
 	return nil
 }
 
-// wholeRun is the number of pods from which on every decided class must occur.
+// wholeRun is the number of pods of a whole run. In a run with at least as many, every decided class of differences must occur.
 const wholeRun = 9000
 
 func (r *report) finish() error {

@@ -51,8 +51,8 @@ func (r *records) add(c *differ.Case, p *differ.Pair) error {
 // Close ends the file.
 func (r *records) Close() error { return errors.Join(r.zip.Close(), r.file.Close()) }
 
-// replay compares the recorded traces. A case that was run again has more than one record. A difference counts only if all of its
-// records show it; with -again 0, one record is enough.
+// replay compares the recorded traces. A case that was run again has more than one record. A difference is reported only if all records
+// of its case show it; with -again 0, one record is enough.
 func replay(o options) error {
 	f, err := os.Open(o.replay)
 	if err != nil {

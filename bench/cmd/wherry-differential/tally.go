@@ -17,7 +17,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// wholeRun is the number of cases from which on it is an error if a decision in the table has no hit.
+// wholeRun is the number of cases of a whole run. In a run with at least as many, each decided difference (differ.Decisions) must occur
+// at least once; otherwise the run fails.
 const wholeRun = 2500
 
 // mostSlow is how many of a hundred cases a run may leave out because the machine is too slow.
@@ -126,7 +127,7 @@ func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
 	t.unsteady += v.Again(again)
 }
 
-// settle counts the differences of a case after its last run.
+// settle adds the differences of a case to the tally, after the last run of the case.
 func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
 	v.Settle()
 	if v.Crossing != nil {
@@ -256,7 +257,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // shrinkAll makes the first case of each class as small as possible while it still shows the difference.
 func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
-	slow := maps.Clone(t.slow) // so that slow smaller cases do not count
+	slow := maps.Clone(t.slow) // so that smaller cases that are slow do not count as slow cases of the run
 	defer func() { t.slow = slow }()
 	var wg sync.WaitGroup
 	for _, h := range t.hits {

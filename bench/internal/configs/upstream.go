@@ -138,7 +138,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	u.started = *unexported[results.Manager](k, "startupManager")
 	handlers := *unexported[*runtimeclass.Manager](k, "runtimeClassManager")
 	go handlers.Start(ctx.Done())
-	go func() { // the results of startup probes have no other reader
+	go func() { // the channel must be read, and nothing else reads the results of startup probes
 		for {
 			select {
 			case <-u.started.Updates():

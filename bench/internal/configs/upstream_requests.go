@@ -23,8 +23,8 @@ import (
 type Requests struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	Handler string
-	// Containers contains the containers' configurations by name. Sandbox is the sandbox's configuration that came with the first
-	// of them.
+	// Containers contains the containers' configurations by name. Sandbox is the configuration of the sandbox in the request for the
+	// first of them.
 	Containers map[string]*runtimeapi.ContainerConfig
 	// Failed contains, by container name, the reason why a container was not created; "" is the sandbox.
 	Failed map[string]string
@@ -75,7 +75,7 @@ func (l *listener) CreateContainer(ctx context.Context, sandbox string, config *
 // StartContainer starts nothing.
 func (l *listener) StartContainer(context.Context, string) error { return errKept }
 
-// pictures is an image service that has every image.
+// pictures is upstream's view of an image service that has every image.
 type pictures struct{ *critest.FakeImageService }
 
 func (pictures) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {

@@ -196,14 +196,14 @@ func (e *recorder) StartContainer(context.Context, *runtimeapi.StartContainerReq
 	return nil, errKept
 }
 
-// album is an image service that has every image.
+// album is Wherry's view of an image service that has every image.
 type album struct{ runtimeapi.ImageServiceClient }
 
 func (album) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
 	return &runtimeapi.ImageStatusResponse{Image: imageOf(r.Image.Image)}, nil
 }
 
-// paper is this machine without mounts: it mounts nothing.
+// paper is this machine as the host of volumes, but it mounts nothing.
 type paper struct {
 	hostfs.Host
 	mu      sync.Mutex
@@ -236,7 +236,7 @@ func (h *paper) Unmount(target string) error {
 	return nil
 }
 
-// names returns the names of cgroups and creates none.
+// names returns the names that cgroups would have, and creates no cgroups.
 type names struct{ *cgroup.Cgroups }
 
 func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, error) {
@@ -245,7 +245,7 @@ func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, erro
 
 func (names) RemovePod(context.Context, types.UID) error { return nil }
 
-// things contains the objects that pods refer to.
+// things contains the API objects that pods refer to.
 type things struct{}
 
 func (things) ConfigMap(_ context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {

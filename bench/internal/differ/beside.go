@@ -8,10 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file excuses differences in the API between two things that happen at about the same time.
+// This file excuses differences in the API that come from two events at about the same time, which the two agents may see in a different
+// order.
 
-// ofAMoment returns the excuse for one field of a last status of a container (or of the pod if name is ""), if its value depends
-// on the timing.
+// ofAMoment returns the excuse for one field of the last status of a container (or of the pod if name is "") if the value of the field
+// depends on the timing.
 func (d *differ) ofAMoment(name, field, u, w string) string {
 	pulls := func(v string) bool { return v == "waiting ErrImagePull" || v == "waiting ImagePullBackOff" }
 	switch {
@@ -49,7 +50,7 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra removes the spans of a container, or of the pod, that began after an instance that only one side started.
+// withoutExtra removes the spans of a container, or of the pod, that began after the start of an instance that only one side started.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -85,7 +86,7 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 	return slices.DeleteFunc(u, ends), slices.DeleteFunc(w, ends)
 }
 
-// These are the classes of what one side reports later, or never.
+// These are the classes of differences in which one side reports something later than the other, or never.
 const (
 	classToldAfterHook  = "the API hears of a container when the postStart hook of another one has ended: only upstream"
 	classToldAfterStop  = "the API hears of a container when another one that is stopped has ended: only upstream"
@@ -141,7 +142,7 @@ func notIn(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
 }
 
-// stood reports whether the API had each of these values for a while, at a time for which such is true.
+// stood reports whether the API had each of these values for a while, at a time for which the function such returns true.
 func stood(spans []span, values []string, such func(span) bool) bool {
 	return all(values, func(v string) bool {
 		return slices.ContainsFunc(spans, func(s span) bool { return s.value == v && s.lasts >= settled+sends && such(s) })
@@ -244,7 +245,7 @@ func (t *Trace) stopsLate(name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool { return c.Container == name && c.Late })
 }
 
-// hurries reports whether an instance of a container was asked to end in its first second.
+// hurries reports whether an instance of a container was asked to end within a second of its start.
 func (t *Trace) hurries(name string) bool {
 	for _, in := range t.instances(name) {
 		if in.hurried() {
@@ -301,8 +302,8 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether the differing values say only that a container is not ready, and its readiness probe asks over the
-// network. Such values appear while the pod ends.
+// hearsNobody reports whether the values that differ only say that a container is not ready, and its readiness probe uses the network.
+// Such values appear while the pod ends.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	if len(w) > 0 || !strings.HasPrefix(aspect, "readiness") || slices.ContainsFunc(u, func(v string) bool { return !strings.Contains(v, " ready=false ") }) {
 		return false

@@ -137,7 +137,7 @@ func (c *Case) playsOf(b *strings.Builder, name string) {
 	}
 }
 
-// traits describes everything of a container except its name and command.
+// traits describes a container without its name and command.
 func traits(x v1.Container) string {
 	var b strings.Builder
 	if x.Image != image {

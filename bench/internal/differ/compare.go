@@ -121,7 +121,7 @@ func (d *differ) calls() {
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
 }
 
-// later compares what the API saw. If something is late by decision, everything after it is late too and is not compared.
+// later compares what the API saw. If a decided difference makes one side late, everything after it is late too and is not compared.
 func (d *differ) later() {
 	calls := len(d.found)
 	d.statuses()

@@ -34,8 +34,8 @@ func (t *Trace) beforeRemoval(spans []span) (out []span) {
 	return out
 }
 
-// inTheEnd compares two sequences that may differ after the pod's end began. only is true if they do not differ before that. u
-// and w are the values that only one side had after that.
+// inTheEnd compares two sequences that may differ once the pod's end has begun. only is true if all differences come after that moment. u
+// and w are the values after it that only one side had.
 func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	uBefore, uAfter := d.part(d.upstream, upstream)
 	wBefore, wAfter := d.part(d.wherry, wherry)
@@ -143,7 +143,7 @@ func (d *differ) resizedInItsEnd() bool {
 // removedStatic reports whether the case is a static pod whose manifest was removed.
 func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 
-// after reports whether such an act came after upstream's kubelet had reported the pod's end, or shortly before that.
+// after reports whether an act of the given kind came after upstream's kubelet had reported the pod's end, or shortly before that.
 func (d *differ) after(such func(Act) bool) bool {
 	for _, s := range d.upstream.Statuses {
 		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
@@ -175,8 +175,8 @@ func (d *differ) reportedBefore(name, state string) bool {
 	})
 }
 
-// endIsTaken reports whether the only difference is an end that upstream's kubelet had reported and later removes from the
-// status. The comparison of the last status reports that.
+// endIsTaken reports whether the only difference is the end of a container that upstream's kubelet had reported and later removes from
+// the status. That difference is reported by the comparison of the last status.
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
 	unknown := func(v string) bool {
@@ -185,8 +185,8 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.reportedBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
 
-// withoutWaits removes from upstream's values those about a failed start or end that it shows while it already waits: those of an
-// attempt that Wherry shows as waiting.
+// withoutWaits removes values of upstream's kubelet about a failed start, or an end, of an attempt for whose back-off it already waits;
+// Wherry shows that attempt as waiting.
 func (d *differ) withoutWaits(u, wherry []string) []string {
 	return slices.DeleteFunc(u, func(v string) bool {
 		fields := strings.Fields(v)
@@ -202,8 +202,8 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 // unknownEnd is the reason of an end that the kubelet did not see.
 const unknownEnd = "ContainerStatusUnknown"
 
-// withoutUnknown removes from upstream's values an end that upstream's kubelet has forgotten although it had reported it. It
-// removes the same end from Wherry's values. The comparison of the last status reports that.
+// withoutUnknown removes the end of a container from the values of both sides if upstream's kubelet had reported that end and then lost
+// it. That difference is reported by the comparison of the last status.
 func (d *differ) withoutUnknown(name string, u, w []string) ([]string, []string) {
 	reported := func(v string) bool {
 		fields := strings.Fields(v)

@@ -88,7 +88,7 @@ func (d *differ) noEvent(k string, u, w Event) string {
 	return d.hangsOnAMoment(k, u, w)
 }
 
-// ofWhat distinguishes some events from other events of the same reason.
+// ofWhat returns a text that distinguishes some events from others with the same reason.
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
@@ -117,7 +117,7 @@ func (d *differ) sharesMissing() bool {
 // chance decides which events are lost.
 const burst = 25
 
-// talks reports whether there were so many events of a key's type that some were lost.
+// talks reports whether the client dropped some events because there were too many of the type in this key.
 func (t *Trace) talks(k string) bool {
 	kind, all := strings.Fields(k)[0], 0
 	for other, e := range t.Events {

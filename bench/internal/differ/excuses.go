@@ -130,14 +130,14 @@ func hasClass(found []Difference, class string) bool {
 	return slices.ContainsFunc(found, func(d Difference) bool { return d.Class == class })
 }
 
-// excuse records that lines differ without being a difference.
+// excuse records how many lines differ for a reason that excuses them, so that they are not reported.
 func (d *differ) excuse(name string, lines int) {
 	if lines > 0 {
 		d.excused[name] += lines
 	}
 }
 
-// undecidedOf counts the differences that no table decides.
+// undecidedOf counts the differences that are not in a table of decided differences.
 func undecidedOf(found []Difference) (n int) {
 	for _, f := range found {
 		if !Decided(f.Class) {

@@ -32,7 +32,7 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	return out
 }
 
-// passesBack reports whether a series contains the value between two equal values around.
+// passesBack reports whether a series leaves another value for this one and then returns to it.
 func passesBack(spans []span, around, value string) bool {
 	for i := 1; i+1 < len(spans); i++ {
 		if spans[i].value == value && spans[i-1].value == around && spans[i+1].value == around {

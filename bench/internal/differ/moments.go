@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What depends on the timing is not compared, because an agent that is a second later than the other sees a different state.
+// This file finds values that depend on the timing. They are not compared, because an agent that looks a second later than the other sees
+// a different state.
 
 // endsItself reports whether an instance was asked to end at about the time when its play ends. Whether it is asked to end then
 // depends on the timing.
@@ -47,9 +48,9 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment returns the excuse for an event that depends on the timing: an event of the end of a container that ended by
-// itself at about that time, of a container that had just been started when the pod ended, or of a command that the end of its
-// container cut short.
+// hangsOnAMoment returns the excuse for an event that depends on the timing. Such events are about the end of a container that ended by
+// itself at about the time when it was asked to end, about a container that had just been started when the pod ended, or about a command
+// that the end of its container cut short.
 func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
 		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")

@@ -35,7 +35,7 @@ func portOf(container, probe string) int32 {
 // probeNames lists the probes that a container may have.
 var probeNames = []string{"startup", "liveness", "readiness"}
 
-// asking returns a probe's handler that asks over the network.
+// asking returns a handler for a probe that uses the network.
 func asking(how, container, probe string) v1.ProbeHandler {
 	port := portOf(container, probe)
 	switch how {

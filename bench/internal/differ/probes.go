@@ -39,8 +39,7 @@ type interval struct{ first, last time.Duration }
 
 func (a interval) meets(b interval) bool { return a.first <= b.last && b.first <= a.last }
 
-// asked returns when a probe is run for the first time: after its delay, and after the success of the startup probe if there is
-// one.
+// asked returns when a probe runs for the first time: after its delay, and after the success of the startup probe if there is one.
 func (c *Case) asked(name, probe string, p Play) interval {
 	delay := time.Duration(c.probe(name, probe).InitialDelaySeconds) * time.Second
 	first := interval{delay, delay + probed}
@@ -107,8 +106,7 @@ func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	return at, at.last >= until
 }
 
-// tells reports whether a side may have seen a probe of a container fail while the container ran, and whether it must have seen
-// that.
+// tells returns whether a side may have seen a probe of a container fail while the container ran, and whether the side must have seen it.
 func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 	for attempt, in := range t.instances(name) {
 		p := d.c.play(name, attempt%lifeAttempts)
@@ -169,8 +167,8 @@ func (t *Trace) ended(c *Case, name string) bool {
 	return false
 }
 
-// askedInTheEnd reports whether upstream's kubelet alone reports a failure of a sidecar's liveness or startup probe, which failed
-// only after the pod's end had begun.
+// askedInTheEnd reports whether only upstream's kubelet reports that a liveness or startup probe of a sidecar failed, and the probe
+// failed only after the pod's end had begun.
 func (d *differ) askedInTheEnd(name, probe string, u, w Event) bool {
 	if u.Count == 0 || w.Count > 0 || probe == "readiness" || d.c.kind(name) != "sidecar" {
 		return false

@@ -31,7 +31,7 @@ const (
 	lastEvents = 10 * time.Second
 )
 
-// unlimited removes the limits that many pods at once would reach, because these would only delay things.
+// unlimited removes the limits that many pods at once would reach, because these would only delay the cases.
 const unlimited = `kubeAPIQPS: 2000
 kubeAPIBurst: 4000
 eventRecordQPS: 2000
@@ -189,7 +189,7 @@ func (run *Runner) Restart(kill bool) error {
 	return errors.Join(errs...)
 }
 
-// during returns the downs that overlap a life.
+// during returns the times without an agent that overlap a life.
 func (t *Trace) during(downs []Down) (out []Down) {
 	for _, d := range downs {
 		if d.To.After(t.Created) && d.From.Before(t.Ended) {

@@ -205,7 +205,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 		return &runtimeapi.UpdateRuntimeConfigResponse{}, nil // pods keep their loopback addresses, whatever the node's pod range is
 	}
 	call := Call{At: time.Now(), Verb: path.Base(info.FullMethod)}
-	pod := r.place(req, &call)
+	pod := r.podOf(req, &call)
 	call.Late = pod != "" && r.late(ctx, req, &call)
 	index := -1
 	if pod != "" {
@@ -271,8 +271,9 @@ func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
-// place returns the pod that a request is for, and fills in the call. It returns "" for a request that is not compared.
-func (r *Runtime) place(req any, call *Call) (pod string) {
+// podOf returns the name of the pod that a request is for, and sets the fields of the call. It returns "" for a request that is not
+// compared.
+func (r *Runtime) podOf(req any, call *Call) (pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := func(id string) string {

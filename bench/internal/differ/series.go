@@ -111,7 +111,8 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is added to settled when values are compared, because Wherry sends some changes together with those of the next two seconds.
+// sends is added to settled when values of the API are compared, because Wherry sends some changes up to two seconds later, together with
+// other changes.
 const sends = 300 * time.Millisecond
 
 // lasting returns the values that the API had for a while. A value that began shortly before the deletion is left out, because

@@ -12,7 +12,7 @@ import (
 // machine and not the behaviour of the agents. Such a case is not compared.
 var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 
-// tellsWithin is how soon after its start an agent on a fast enough machine reports a container to the API.
+// tellsWithin is the time after the start of a container within which an agent on a fast enough machine reports it to the API.
 const tellsWithin = 6 * time.Second
 
 // slow returns the name of a container that ran long enough and that was reported to the API late or never. A postStart hook

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// delay is a start or a stop that one side makes later than the other.
+// delay describes a start or a stop that comes later on one side than on the other.
 type delay struct {
 	d                *differ
 	what             string // such as "StartContainer of main-0#2"
@@ -193,7 +193,7 @@ func (d *differ) allowance(l *delay) time.Duration {
 	return all + d.lag(l.name, last)
 }
 
-// draw returns how long after the instance before it an instance was started.
+// draw returns the time between the starts of an instance and of the instance before it.
 func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	all := t.instances(name)
 	if attempt%lifeAttempts == 0 || all[attempt] == nil || all[attempt-1] == nil {

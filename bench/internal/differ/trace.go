@@ -180,7 +180,7 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 	})
 }
 
-// over is the value of something that no longer exists.
+// over is the value that stands for "does not exist any more".
 const over = "over"
 
 // spans returns the values that something in the API had, one after the other. An empty value is skipped.

@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Upstream's kubelet does everything for a pod in one routine, and writes the pod's status when that routine begins again. While
-// the routine waits for a postStart hook, or for the end of a container, it does nothing else and writes no status.
+// Upstream's kubelet does everything for a pod in one routine, and writes the pod's status when that routine begins again. While that
+// routine waits for a postStart hook, or for the end of a container, it does nothing else for the pod and writes no status.
 
 // wait is a time during which upstream's kubelet does nothing else for the pod.
 type wait struct {

@@ -223,7 +223,7 @@ func controllers() []string {
 	return dirs
 }
 
-// makeCgroup makes the agent's cgroup root in every hierarchy: because a kubelet requires that it exists.
+// makeCgroup makes the agent's cgroup root in every hierarchy, because a kubelet requires that it exists.
 func makeCgroup(path string) error {
 	for _, c := range controllers() {
 		if err := os.MkdirAll(c+path, 0o755); err != nil {

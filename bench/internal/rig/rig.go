@@ -189,7 +189,7 @@ func subnet() string { return fmt.Sprintf("10.%d.%d.0/22", 100+os.Getpid()%50, o
 var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "fs/inotify/max_user_instances"}
 
-// crowdedInstances is how many inotify instances a crowded node may need: because on cgroup v2 each container's shim has one.
+// crowdedInstances is how many inotify instances a crowded node may need, because on cgroup v2 each container's shim has one.
 const crowdedInstances = 4096
 
 func (r *Rig) recordSysctls() {

@@ -88,7 +88,7 @@ type Row struct {
 	Sample   string
 	Unit     Unit
 	Quantile float64 // 0: the median
-	// maximum of the ratio to upstream's value; 0: none
+	// Target is the maximum of the ratio to upstream's value; 0: none.
 	Target float64
 	// Limit is the maximum of our own value, whatever upstream's is; 0: none.
 	Limit float64

@@ -41,7 +41,7 @@ func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 // Session is one agent's run of a block.
 type Session struct {
 	Rig     *rig.Rig
-	Agent   *rig.Agent // nil: the run is that of a Limit
+	Agent   *rig.Agent // nil: the run uses limit instead
 	Node    string
 	Plan    Plan
 	Samples Samples
@@ -177,7 +177,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 	return errors.Join(errs...)
 }
 
-// RunLimit is Run for a Limit, for the steps that a Limit can do.
+// RunLimit does the same as Run with a Limit in place of an agent, for the steps that a Limit can do.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
 	if len(todo) == 0 {

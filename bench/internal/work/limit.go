@@ -154,7 +154,7 @@ func (l *Limit) note(err error) {
 	l.keep(err)
 }
 
-// keep is note with the lock held.
+// keep does the same as note. The caller holds the lock.
 func (l *Limit) keep(err error) {
 	if err != nil && l.err == nil && !errors.Is(err, context.Canceled) {
 		l.err = err

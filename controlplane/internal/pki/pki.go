@@ -24,7 +24,7 @@ type Store struct {
 	Now func() time.Time
 	// AuthorityLife and LeafLife are the lifetimes of new authorities and leaves.
 	AuthorityLife, LeafLife time.Duration
-	// Margin: a certificate that expires within this time counts as expired.
+	// Margin is how long a certificate must still be valid; otherwise it is replaced.
 	Margin time.Duration
 }
 

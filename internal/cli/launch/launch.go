@@ -22,9 +22,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
-// settleAfter is how long after its start a node is at rest. Kubelet then collects the garbage of the start (certificates, lists,
-// the first status), because Go collects a heap as small as a quiet node's only every two minutes, and returns its memory to the
-// kernel even later.
+// settleAfter is how long after its start a node is at rest. Kubelet then collects the garbage of the start (certificates, lists, the
+// first status). Go by itself would collect so small a heap only every two minutes, and return its memory to the kernel even later.
 const settleAfter = 20 * time.Second
 
 // Kubelet builds a node from its configuration and runs it until ctx ends. level is the level of log that clients may change

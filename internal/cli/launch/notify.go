@@ -17,7 +17,7 @@ const (
 	reportEvery = 10 * time.Second
 )
 
-// service has what the service manager gets to know about the node.
+// service has the functions from which the reports to the service manager are made.
 type service struct {
 	started <-chan struct{} // closed when the node is at work; alive and summary are not called before that
 	alive   func(context.Context) error
@@ -46,7 +46,7 @@ type notifier struct {
 	log     *slog.Logger
 	status  string // the last status line
 	still   bool   // the loops did not answer when last asked
-	deaf    bool   // the manager did not take the last report
+	deaf    bool   // the manager did not receive the last report
 }
 
 func (n *notifier) run(ctx context.Context) {
@@ -118,7 +118,7 @@ func (n *notifier) sign() {
 	}
 }
 
-// note logs once that the service manager takes no reports, and again only after it has taken one.
+// note logs once that the service manager receives no reports, and again only after it has received one.
 func (n *notifier) note(err error) {
 	if err != nil && !n.deaf {
 		n.log.Warn("the service manager takes no reports of the agent", "err", err)

@@ -25,7 +25,7 @@ func restartable(p *v1.Pod, name string) bool {
 	return false
 }
 
-// serving returns the containers that count for READY: main containers and sidecars.
+// serving returns the containers that the READY column counts: main containers and sidecars.
 func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	total = len(p.Spec.Containers)
 	for _, s := range p.Status.InitContainerStatuses {

@@ -17,7 +17,7 @@ func plain(s string) string { return escaped(s, "") }
 // SayError prints why a command failed. The text may come from the agent, the runtime or a container.
 func SayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plainLines(err.Error())) }
 
-// plainLines is plain for texts of several lines.
+// plainLines does the same as plain, but keeps newlines and tabs.
 func plainLines(s string) string { return escaped(s, "\n\t") }
 
 // plainJSON escapes, in JSON's notation, control characters that JSON does not escape.

@@ -64,11 +64,11 @@ func Add(r *kubelet.ImagePulledRecord, repository string, c kubelet.ImagePullCre
 	next := kubelet.ImagePullCredentials{NodePodsAccessible: true}
 	if !c.NodePodsAccessible {
 		next = kubelet.ImagePullCredentials{
-			KubernetesSecrets: union(old.KubernetesSecrets, c.KubernetesSecrets, func(s kubelet.ImagePullSecret) place {
-				return place{s.Namespace, s.Name, s.UID}
+			KubernetesSecrets: union(old.KubernetesSecrets, c.KubernetesSecrets, func(s kubelet.ImagePullSecret) object {
+				return object{s.Namespace, s.Name, s.UID}
 			}),
-			KubernetesServiceAccounts: union(old.KubernetesServiceAccounts, c.KubernetesServiceAccounts, func(s kubelet.ImagePullServiceAccount) place {
-				return place{s.Namespace, s.Name, s.UID}
+			KubernetesServiceAccounts: union(old.KubernetesServiceAccounts, c.KubernetesServiceAccounts, func(s kubelet.ImagePullServiceAccount) object {
+				return object{s.Namespace, s.Name, s.UID}
 			}),
 		}
 		if slices.Equal(next.KubernetesSecrets, old.KubernetesSecrets) && slices.Equal(next.KubernetesServiceAccounts, old.KubernetesServiceAccounts) {
@@ -82,25 +82,25 @@ func Add(r *kubelet.ImagePulledRecord, repository string, c kubelet.ImagePullCre
 	return true
 }
 
-// place identifies an object, in the order in which a record lists them.
-type place struct{ namespace, name, uid string }
+// object identifies an object, in the order in which a record lists them.
+type object struct{ namespace, name, uid string }
 
-func comparePlaces(a, b place) int {
+func compareObjects(a, b object) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
 }
 
-// union returns a and b, sorted by place. Of two entries for one place, b's counts.
-func union[T any](a, b []T, at func(T) place) []T {
-	byPlace := make(map[place]T, len(a)+len(b))
+// union returns a and b, sorted by object. Of two entries for one object, b's counts.
+func union[T any](a, b []T, at func(T) object) []T {
+	byObject := make(map[object]T, len(a)+len(b))
 	for _, list := range [][]T{a, b} {
 		for _, v := range list {
-			byPlace[at(v)] = v
+			byObject[at(v)] = v
 		}
 	}
 	var out []T
-	for _, v := range byPlace {
+	for _, v := range byObject {
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(x, y T) int { return comparePlaces(at(x), at(y)) })
+	slices.SortFunc(out, func(x, y T) int { return compareObjects(at(x), at(y)) })
 	return out
 }

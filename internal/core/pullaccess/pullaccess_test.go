@@ -216,7 +216,7 @@ func TestSameImage(t *testing.T) {
 	}
 }
 
-// A place may have wildcards in its labels, an exact port, and a prefix of the path.
+// A pattern may have wildcards in its labels, an exact port, and a prefix of the path.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	for text, cases := range map[string]map[string]bool{
@@ -226,18 +226,18 @@ func TestPlaces(t *testing.T) {
 		"https://index.docker.io/v1/": {"index.docker.io/library/x": true},
 		"[::1]:5000":                  {"[::1]:5000/x": true, "[::1]/x": false},
 	} {
-		place, err := ParsePlace(text)
+		pattern, err := ParsePattern(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for repository, want := range cases {
-			if got := place.Matches(repository); got != want {
+			if got := pattern.Matches(repository); got != want {
 				t.Errorf("%s matches %s: %t, want %t", text, repository, got, want)
 			}
 		}
 	}
 	for _, text := range []string{"", "https://", "/path", "%zz"} {
-		if got, err := ParsePlace(text); err == nil {
+		if got, err := ParsePattern(text); err == nil {
 			t.Errorf("%q was taken as %v", text, got)
 		}
 	}

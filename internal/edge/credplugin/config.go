@@ -146,7 +146,7 @@ func (v *validator) provider(p *kubeletv1.CredentialProvider) {
 		v.bad("matchImages", "it is required: name the registries that the plugin has credentials for")
 	}
 	for i, m := range p.MatchImages {
-		if _, err := pullaccess.ParsePlace(m); err != nil {
+		if _, err := pullaccess.ParsePattern(m); err != nil {
 			v.bad(fmt.Sprintf("matchImages[%d]", i), "%q: %v", m, err)
 		}
 	}

@@ -142,7 +142,7 @@ func TestAnswersAreKeptByTheirKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := []pullaccess.PluginCredential{{Place: pullaccess.Place{Host: "*.example.com"}, Username: "u", Password: "secret"}}
+			want := []pullaccess.PluginCredential{{Pattern: pullaccess.Pattern{Host: "*.example.com"}, Username: "u", Password: "secret"}}
 			if strings.Count(strings.SplitN(image, "/", 2)[0], ".") == 1 {
 				want = nil
 			}

@@ -77,8 +77,8 @@ type Plugins struct {
 // plugin is one configured program.
 type plugin struct {
 	kubeletv1.CredentialProvider
-	path   string
-	places []pullaccess.Place
+	path     string
+	patterns []pullaccess.Pattern
 }
 
 // answer is the cached answer of a plugin, with the time until which it may be used.
@@ -105,11 +105,11 @@ func Load(cfg Config) (*Plugins, error) {
 			return nil, fmt.Errorf("credential provider plugin %q: %s is not a program that can be run: install it there, or remove the provider from %s", provider.Name, one.path, cfg.File)
 		}
 		for _, m := range provider.MatchImages {
-			place, err := pullaccess.ParsePlace(m)
+			pattern, err := pullaccess.ParsePattern(m)
 			if err != nil {
 				return nil, err
 			}
-			one.places = append(one.places, place)
+			one.patterns = append(one.patterns, pattern)
 		}
 		p.plugins = append(p.plugins, one)
 	}
@@ -142,7 +142,7 @@ func (p *Plugins) Credentials(ctx context.Context, of *v1.Pod, repository string
 	var failed []error
 	for i := range p.plugins {
 		one := &p.plugins[i]
-		if !slices.ContainsFunc(one.places, func(at pullaccess.Place) bool { return at.Matches(repository) }) {
+		if !slices.ContainsFunc(one.patterns, func(at pullaccess.Pattern) bool { return at.Matches(repository) }) {
 			continue
 		}
 		got, err := p.ask(ctx, one, of, repository)
@@ -211,21 +211,21 @@ func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identit
 	return got, nil
 }
 
-// credentialsOf returns the credentials in an answer, in the order of pullaccess.Place.Compare, so that the same answer always
+// credentialsOf returns the credentials in an answer, in the order of pullaccess.Pattern.Compare, so that the same answer always
 // gives the same list.
 func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity, one *plugin) ([]pullaccess.PluginCredential, error) {
 	var got []pullaccess.PluginCredential
-	for place, auth := range response.Auth {
-		at, err := pullaccess.ParsePlace(place)
+	for pattern, auth := range response.Auth {
+		at, err := pullaccess.ParsePattern(pattern)
 		if err != nil {
-			return nil, fmt.Errorf("it returned credentials for %q: %w", place, err)
+			return nil, fmt.Errorf("it returned credentials for %q: %w", pattern, err)
 		}
 		if who.token != "" && auth.Password == who.token && one.TokenAttributes.CacheType != kubeletv1.TokenServiceAccountTokenCacheType {
 			return nil, errors.New("it returned the service account's token as the password: that needs tokenAttributes.cacheType: Token")
 		}
-		got = append(got, pullaccess.PluginCredential{Place: at, Username: auth.Username, Password: auth.Password, Account: who.account})
+		got = append(got, pullaccess.PluginCredential{Pattern: at, Username: auth.Username, Password: auth.Password, Account: who.account})
 	}
-	slices.SortFunc(got, func(a, b pullaccess.PluginCredential) int { return a.Place.Compare(b.Place) })
+	slices.SortFunc(got, func(a, b pullaccess.PluginCredential) int { return a.Pattern.Compare(b.Pattern) })
 	return got, nil
 }
 

@@ -17,7 +17,7 @@ const receiving = 2
 // smaller message limit would lose the exit code, and a command that hangs would block the others if it had a slot while it runs. So a
 // call waits for the header of the answer without a slot, and then for a slot. Meanwhile the answer stays in the runtime, except for the
 // 64 KiB of the stream's window.
-type receipts struct{ places chan struct{} }
+type receipts struct{ slots chan struct{} }
 
 func newReceipts() receipts { return receipts{make(chan struct{}, receiving)} }
 
@@ -38,8 +38,8 @@ func (r receipts) intercept(ctx context.Context, method string, req, reply any, 
 	// When the header arrives, the command has ended. Without a header the call failed, and RecvMsg returns the error.
 	if header, _ := stream.Header(); header != nil {
 		select {
-		case r.places <- struct{}{}:
-			defer func() { <-r.places }()
+		case r.slots <- struct{}{}:
+			defer func() { <-r.slots }()
 		case <-ctx.Done():
 			return fmt.Errorf("receive the output of a command: %w", context.Cause(ctx))
 		}

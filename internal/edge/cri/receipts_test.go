@@ -37,7 +37,7 @@ func (s *shouter) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (
 	return &runtimeapi.ExecSyncResponse{Stderr: bytes.Repeat([]byte("x"), 15<<20), ExitCode: 7}, nil
 }
 
-// The agent receives two outputs of 15 MiB at a time. Commands that hang take no place, and no other call waits.
+// The agent receives two outputs of 15 MiB at a time. Commands that hang take no slot, and no other call waits.
 func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -67,8 +67,8 @@ func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 		t.Errorf("%d bytes, code %d, %v; want the first %d and the code", len(stderr), code, err, execOutput)
 	}
 	<-rt.ended
-	for range receiving { // fill both places
-		held.places <- struct{}{}
+	for range receiving { // fill both slots
+		held.slots <- struct{}{}
 	}
 	done := make(chan error, 1)
 	go func() { _, _, _, err := c.ExecSync(ctx, "c", []string{"shout"}, 0); done <- err }()
@@ -77,14 +77,14 @@ func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 		t.Errorf("another call waits: %v", err)
 	}
 	if _, _, _, err := c.ExecSync(ctx, "c", []string{"fail"}, 0); status.Code(errors.Unwrap(err)) != codes.NotFound {
-		t.Errorf("an error waited for a place, or lost its code: %v", err)
+		t.Errorf("an error waited for a slot, or lost its code: %v", err)
 	}
 	select {
 	case err := <-done:
-		t.Errorf("the output was received without a place: %v", err)
+		t.Errorf("the output was received without a slot: %v", err)
 	default:
 	}
-	<-held.places
+	<-held.slots
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

@@ -147,7 +147,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Images makes sure that images are present. All methods may be called concurrently.
 type Images struct {
 	cfg    Config
-	places places
+	slots  slots
 	access atomic.Pointer[pullaccess.Policy] // never changed; a new policy replaces it
 
 	mu       sync.Mutex
@@ -167,7 +167,7 @@ func New(cfg Config) *Images {
 		cfg.Meter = noMeter{}
 	}
 	m := &Images{cfg: cfg, flights: map[string]*flight{}}
-	m.places.most = cfg.MaxParallel
+	m.slots.most = cfg.MaxParallel
 	m.access.Store(&cfg.Access)
 	return m
 }
@@ -176,7 +176,7 @@ func New(cfg Config) *Images {
 func (m *Images) SetAccess(p pullaccess.Policy) { m.access.Store(&p) }
 
 // SetMaxParallel replaces MaxParallel. Running pulls continue, even if there are more of them than the new bound.
-func (m *Images) SetMaxParallel(most int) { m.places.bound(most) }
+func (m *Images) SetMaxParallel(most int) { m.slots.bound(most) }
 
 // Ensure blocks until the image is present and the pod may use it, or until that has failed.
 func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {

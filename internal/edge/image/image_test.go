@@ -297,9 +297,9 @@ func TestCredentialsAreTriedInOrder(t *testing.T) {
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
-		places string // the registries of docker configurations, as user = registry
-		image  string
-		want   []string
+		registries string // the registries of docker configurations, as user = registry
+		image      string
+		want       []string
 	}{
 		{"quay.io", "quay.io/a/b", []string{"quay.io"}},
 		{"quay.io quay.io/a quay.io/a/b", "quay.io/a/b:1", []string{"quay.io/a/b", "quay.io/a", "quay.io"}},
@@ -316,10 +316,10 @@ func TestLookup(t *testing.T) {
 		{"localhost:5000", "localhost:5000/a@sha256:" + strings.Repeat("b", 64), []string{"localhost:5000"}},
 	}
 	for _, c := range cases {
-		t.Run(c.places+" "+c.image, func(t *testing.T) {
+		t.Run(c.registries+" "+c.image, func(t *testing.T) {
 			t.Parallel()
 			var k keyring
-			for p := range strings.FieldsSeq(c.places) {
+			for p := range strings.FieldsSeq(c.registries) {
 				if err := k.addConfig([]byte(fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":"x"}}}`, p, p)), nil); err != nil {
 					t.Fatal(err)
 				}

@@ -20,7 +20,7 @@ type keyring struct{ keys []key }
 
 // key is one credential, with the pattern of the repositories that it is for.
 type key struct {
-	place pullaccess.Place
+	pattern pullaccess.Pattern
 	credential
 }
 
@@ -115,16 +115,16 @@ func hideContent(err error) error {
 }
 
 func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) error {
-	for place, e := range auths {
+	for pattern, e := range auths {
 		auth := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password}
 		if e.Auth != "" {
 			user, password, err := decodeAuth(e.Auth)
 			if err != nil {
-				return fmt.Errorf("registry %q: %w", place, err)
+				return fmt.Errorf("registry %q: %w", pattern, err)
 			}
 			auth.Username, auth.Password = user, password
 		}
-		at, err := pullaccess.ParsePlace(place)
+		at, err := pullaccess.ParsePattern(pattern)
 		if err != nil {
 			continue // an unusable entry does not affect the others
 		}
@@ -134,7 +134,7 @@ func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) err
 			secret.CredentialHash = pullaccess.Fingerprint(auth.Username, auth.Password, e.Email)
 			c.from.secret = &secret
 		}
-		k.keys = append(k.keys, key{place: at, credential: c})
+		k.keys = append(k.keys, key{pattern: at, credential: c})
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) err
 func (k *keyring) addPlugins(all []pullaccess.PluginCredential) {
 	for _, c := range all {
 		auth := &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password}
-		k.keys = append(k.keys, key{place: c.Place, credential: credential{auth: auth, from: owner{account: c.Account}}})
+		k.keys = append(k.keys, key{pattern: c.Pattern, credential: credential{auth: auth, from: owner{account: c.Account}}})
 	}
 }
 
@@ -165,18 +165,18 @@ func decodeAuth(s string) (user, password string, err error) {
 func (k *keyring) lookup(repo string) []credential {
 	var found []key
 	for _, c := range k.keys {
-		if c.place.Matches(repo) {
+		if c.pattern.Matches(repo) {
 			found = append(found, c)
 		}
 	}
 	if len(found) == 0 && strings.HasPrefix(repo, "docker.io/") {
 		for _, c := range k.keys {
-			if c.place.Host == dockerHub && c.place.Path == "" {
+			if c.pattern.Host == dockerHub && c.pattern.Path == "" {
 				found = append(found, c)
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b key) int { return b.place.Compare(a.place) })
+	slices.SortStableFunc(found, func(a, b key) int { return b.pattern.Compare(a.pattern) })
 	var out []credential
 	for _, c := range found {
 		out = append(out, c.credential)

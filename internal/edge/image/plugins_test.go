@@ -22,7 +22,7 @@ type plugins struct {
 
 // Credentials returns them.
 func (p plugins) Credentials(_ context.Context, of *v1.Pod, _ string) ([]pullaccess.PluginCredential, error) {
-	c := pullaccess.PluginCredential{Place: pullaccess.Place{Host: "*.example.com"}, Username: "good"}
+	c := pullaccess.PluginCredential{Pattern: pullaccess.Pattern{Host: "*.example.com"}, Username: "good"}
 	if !p.node {
 		if of.Spec.ServiceAccountName == "" {
 			return nil, p.err

@@ -8,8 +8,8 @@
 // Invariants:
 //   - A mirror is created only while its owner, the Node, is known, and after every other pod of the same name has ended
 //     here.
-//   - A mirror that somebody deletes is removed at once, and created again 2 s after that. Clients that wait for
-//     its end by its name must see a time without it. A mirror of another manifest is replaced in the same way.
+//   - A mirror that somebody deletes is removed at once, and created again 2 s after that. In these 2 s, a client that waits for the end
+//     of the mirror by its name sees that there is no such pod. A mirror of another manifest is replaced in the same way.
 //   - A mirror without a static pod is removed once its source, or every source, has shown that there is no such pod,
 //     and nothing of the pod runs.
 //   - Only mirrors are deleted, each by its UID.

@@ -45,7 +45,7 @@ type Config struct {
 	Local func(kind, namespace, name string) bool
 	// Ends reports whether something is left on the node of a pod that has this full name and another UID than but.
 	Ends func(fullName string, but types.UID) bool
-	// Owes reports whether the final status of a mirror has yet to be written to the API.
+	// Owes reports whether the final status of a mirror is not in the API yet.
 	Owes func(mirror types.UID) bool
 	// Gone is called with the UID of every mirror that existed and is gone.
 	Gone func(mirror types.UID)
@@ -64,9 +64,9 @@ const (
 // remakes is the minimum time between two replacements of a mirror whose status the API server refuses.
 const remakes = time.Minute
 
-// absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by its name
-// (kubectl delete) learns of the end from a watch. If its watch breaks at that time, the client lists again after 0.8 s to 1.6 s.
-// If a new object of the same name exists by then, the client takes it for the old one and waits on.
+// absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by its name (kubectl
+// delete) learns of the end from a watch. If its watch breaks at that time, the client lists again after 0.8 s to 1.6 s. If a new object
+// of the same name exists by then, the client takes it for the old one and continues to wait.
 const absence = 2 * time.Second
 
 // Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not

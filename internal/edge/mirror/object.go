@@ -11,9 +11,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// AnnotationOmits names the ConfigMaps and Secrets, "configmap/app,secret/key", that a mirror leaves out: its static
-// pod refers to them, and the node has them among its manifests. The API server refuses mirrors that refer to such
-// objects, because it takes them for its own.
+// AnnotationOmits names the ConfigMaps and Secrets, "configmap/app,secret/key", that a mirror leaves out: its static pod refers to them,
+// and the node has them among its manifests. The API server refuses mirrors that refer to such objects, because it looks for them among
+// its own objects.
 const AnnotationOmits = "wherry.dev/mirror-omits"
 
 // The kinds of objects, as AnnotationOmits names them.

@@ -131,7 +131,7 @@ func (k key) notFound() error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: k.kind.String() + "s"}, k.name)
 }
 
-// one returns opts restricted to this object, because the Node authorizer allows a node no more.
+// one restricts opts to this object, because the Node authorizer does not let a node list or watch more.
 func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
 	opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.key.name).String()
 	return opts

@@ -144,7 +144,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Unlock()
 	o.remind(ctx)
 	<-ctx.Done()
-	// After this lock was held once, no Track adds to the group while Wait runs, because start checks the context under the lock.
+	// start checks the context under this lock. So once Run has held the lock, no call of Track adds to the group while Wait runs.
 	o.mu.Lock()
 	//lint:ignore SA2001 a barrier, not a critical section
 	o.mu.Unlock()

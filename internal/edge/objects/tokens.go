@@ -120,7 +120,7 @@ func (h *heldToken) of(k tokenKey) *heldToken {
 	return h
 }
 
-// has returns the stored token, or the zero value. The lock is held.
+// has returns the stored token for a request, or the zero value. The lock is held.
 func (t *tokens) has(uid types.UID, k tokenKey) token {
 	if h := t.pods[uid].of(k); h != nil {
 		return h.token

@@ -7,7 +7,7 @@ import (
 
 // Kill is a process that the kernel killed.
 type Kill struct {
-	// System: the machine ran out of memory. If it is false, a control group reached its limit.
+	// System is true if the machine ran out of memory, and false if a control group reached its limit.
 	System bool
 	PID    int
 	// Name is the name that the process has given itself, at most nameMost bytes of valid UTF-8.

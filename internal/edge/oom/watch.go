@@ -25,7 +25,8 @@ const (
 	tryAgain   = 5 * time.Minute // time between two attempts to read a log that cannot be read
 )
 
-// Run reads the kernel's log until ctx ends. A log that cannot be read is logged once and tried again; it is no error of the node.
+// Run reads the kernel's log until ctx ends. If the log cannot be read, Run writes one line to the agent's log and tries again; the node
+// stays healthy.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Open == nil {
 		cfg.Open = openKmsg

@@ -18,8 +18,8 @@ const (
 	ContainerRemoved EventType = "ContainerRemoved"
 )
 
-// Event is one change of one container or sandbox, implied by two successive inspections. It informs people and
-// tools; decisions are made from the inspections themselves.
+// Event is one change of one container or sandbox, implied by two successive inspections. It is information for people and tools;
+// decisions use the inspections themselves.
 type Event struct {
 	ID   types.UID // the pod
 	Type EventType

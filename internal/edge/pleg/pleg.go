@@ -32,7 +32,7 @@ type Runtime interface {
 // Config configures a Generator. Zero durations take the defaults of New.
 type Config struct {
 	Runtime Runtime
-	// Unsupported reports whether an error of Watch is permanent: the runtime has no events.
+	// Unsupported reports whether an error of Watch means that the runtime has no events, so that it is permanent.
 	Unsupported func(error) bool
 	// Notify is called after an inspection that Inspect asked for, that found a change, or that is the pod's first, and with
 	// "" after the first relist. It must not block.
@@ -54,10 +54,10 @@ type Config struct {
 	Period, EventPeriod time.Duration
 	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
 	Threshold time.Duration
-	// OnHung, when set, is called with the pods whose inspection hangs (Hung) when this set changes, also when it becomes
-	// empty. The calls come from one goroutine, at most one per relist.
+	// OnHung, when set, is called when the set of pods whose inspection hangs changes, also when the set becomes empty. Its argument is
+	// what Hung returns. The calls come from one goroutine, at most one per relist.
 	OnHung func(hung []pod.Ref)
-	// Parallel is the number of slots for inspections of healthy pods (16).
+	// Parallel is how many inspections of healthy pods run at the same time (16).
 	Parallel int
 	Log      *slog.Logger
 }
@@ -114,7 +114,7 @@ const whyKept = 1 << 10
 // mark says that a pod has to be inspected, and why.
 type mark struct {
 	asked time.Time // when Inspect was last called; zero: nobody waits
-	// hints are the only reason unless must is set: once the cache shows all that they announce, no inspection is needed.
+	// If must is false, hints are the only reason: once the cache shows all that they announce, no inspection is needed.
 	hints []pod.Hint
 	must  bool
 }

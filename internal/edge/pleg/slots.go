@@ -21,7 +21,7 @@ func (e *entry) suspect() bool { return e.failed != nil || e.slow }
 // slots are the two pools. The generator's lock guards them.
 type slots struct{ healthy, suspect pool }
 
-// pool is a number of slots. A call holds a slot until it ends, but not longer than the duration hold.
+// pool limits how many calls run at once: each has a slot. A call keeps its slot until it ends, but not longer than the duration hold.
 type pool struct {
 	size  int
 	hold  time.Duration

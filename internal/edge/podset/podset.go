@@ -228,7 +228,7 @@ func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// readiness copies from the statuses with a container ID only whether the container had started and was ready.
+// readiness copies the container statuses that have a container ID, and of each only whether the container had started and was ready.
 func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in {
@@ -299,7 +299,7 @@ func (s *Set) wasRemoved(uid types.UID) bool {
 // mirrored returns the UID of the static pod that a mirror shows.
 func mirrored(mirror *v1.Pod) types.UID { return types.UID(mirror.Annotations[pod.AnnotationMirror]) }
 
-// Mirror returns the mirror of a static pod in the API, or nil. A mirror that belongs to an earlier manifest does not count.
+// Mirror returns the mirror of a static pod in the API, or nil. It ignores a mirror that belongs to an earlier manifest.
 func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -9,7 +9,7 @@
 //   - All probes share one heap of times. A goroutine exists only while a probe runs, and at most MaxParallel probes run.
 //   - Liveness and readiness probes do not run before the startup probe has succeeded.
 //   - A container is not ready until its readiness probe succeeds, and healthy until a probe fails. After a restart of the agent, the
-//     state that the API has of the same container counts until a probe has a result.
+//     state of the same container in the API is used until a probe has a result.
 //   - After a liveness or startup probe has failed failureThreshold times, neither of them runs again in this container, which the agent
 //     will stop. Its readiness probe continues until the container has ended.
 //   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted. Readiness
@@ -17,7 +17,7 @@
 //   - A command waits for its turn while the node is overloaded (package work). Its timeout starts when it begins: a late probe is not
 //     a failed one, but its lateness is reported.
 //   - Equal probes of one container that are due at the same time are one run.
-//   - A probe that could not be run (the runtime did not answer, or no port has the name) causes an event and has no result.
+//   - If a probe could not be run (the runtime did not answer, or no port has the name), there is an event and no result.
 //
 // Before the first regular probe of a container that is not started, or not ready, there are quick ones: "While a
 // container is not Ready, the ReadinessProbe may be executed at times other than the configured periodSeconds

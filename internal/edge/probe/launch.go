@@ -9,9 +9,9 @@ import (
 	"github.com/wherry-node/wherry/internal/base/work"
 )
 
-// execsPerPod bounds the commands that run, or wait for their turn, at once for the probes of one pod: each is a process in the
-// pod's containers and a call of the runtime, and a pod with a hundred containers must not take the places of all others. A
-// command beyond the bound is tried again after execAgain.
+// execsPerPod bounds the commands that run, or wait for their turn, at once for the probes of one pod: each is a process in the pod's
+// containers and a call of the runtime, and a pod with a hundred containers must not delay the probes of all other pods. A command beyond
+// the bound is tried again after execAgain.
 const (
 	execsPerPod = 8
 	execAgain   = 100 * time.Millisecond
@@ -62,7 +62,7 @@ func class(r *runner) work.Class {
 	return work.Periodic
 }
 
-// failing reports whether the probe has failed as often in a row as it takes to count.
+// failing reports whether the probe has failed failureThreshold times in a row.
 func (r *runner) failing() bool {
 	_, failure := thresholds(r.spec)
 	return r.last == Failure && r.times >= failure
@@ -103,7 +103,7 @@ func identical(a, b *runner) bool {
 	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
 }
 
-// leaves takes a probe that is due out of the heap, or out of the wait for its turn.
+// leaves removes a probe that is due from the heap, or ends its wait for its turn.
 func (p *Probes) leaves(r *runner, now time.Time) bool {
 	switch {
 	case r.Waits() && !r.At().After(now):

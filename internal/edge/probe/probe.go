@@ -85,8 +85,8 @@ type Config struct {
 	Dialer Dialer
 	// Notify is called when the state of one of the pod's containers has changed. It is called without locks, concurrently.
 	Notify func(types.UID)
-	// Event is called with events for users, without locks and concurrently. Observe is called for every run, with the lock
-	// that Forget takes, so that no call for a pod comes after Forget. Observe must not block or call back.
+	// Event is called with events for users, without locks and concurrently. Observe is called for every run, with the lock held that
+	// Forget takes, so that there is no call for a pod after Forget. Observe must not block or call back.
 	Event   func(Event)
 	Observe func(Measurement)
 	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a
@@ -116,8 +116,8 @@ type Target struct {
 	Host string
 	// StartedAt is when the container started. Initial delays count from here.
 	StartedAt time.Time
-	// Initial is the state that the API has of exactly this container, if the agent has just started; otherwise nil. It may
-	// become known later, and then it counts until a probe has a result.
+	// Initial is the state of exactly this container in the API, if the agent has just started; otherwise nil. It may become known later.
+	// It is used until a probe has a result.
 	Initial *Initial
 	// Terminating ends liveness and startup probes, because the pod ends anyway.
 	Terminating bool

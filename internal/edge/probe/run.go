@@ -61,14 +61,14 @@ func (p *Probes) run(ctx context.Context, b batch) {
 			news = append(news, p.takes(one, &b, outcome, output, now))
 		}
 	}
-	p.nudge() // because a place is free for another probe now
+	p.nudge() // because another probe may run now
 	p.mu.Unlock()
 	for i := range news {
 		p.announce(&news[i], b.target.Spec.Name, output)
 	}
 }
 
-// report holds the calls to make for a result after the lock is released.
+// report holds the callbacks for a result, which are called after the lock is released.
 type report struct {
 	r       *runner
 	was     State // before the result
@@ -167,7 +167,7 @@ func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 		o = Success
 	}
 	if o == Failure && !counted {
-		r.times = 0 // a quick probe that fails ends a row of successes, but does not count as a failure
+		r.times = 0 // a quick probe that fails ends a series of successes, but is not counted as a failure
 		return
 	}
 	if o != r.last || r.times == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// quickFirst and the like are the waits before quick probes. The first quick probe runs as soon as the container runs; each
-// next wait is twice as long. An exec probe costs more than a connection, so it waits longer.
+// These constants are the waits before quick probes. The first quick probe runs as soon as the container runs; each next wait is twice as
+// long. An exec probe costs more than a connection, so it waits longer.
 const (
 	quickNetwork = 100 * time.Millisecond
 	quickExec    = 500 * time.Millisecond

@@ -15,8 +15,8 @@
 //
 //   - At any moment an image that this agent pulled has a record or an intent, even after a crash between any two steps. A changed
 //     record is on disk (fsync) before its intent is removed.
-//   - A file that cannot be read counts as a pull with unknown credentials: a damaged file denies access to an image and never gives
-//     access. It is logged, and the next successful pull replaces it.
+//   - A record that cannot be read is treated as a pull with unknown credentials, so a damaged file denies access to an image and never
+//     gives access. It is logged, and the next successful pull replaces it.
 //   - Files are read when they are needed, at most 1 MiB, and are not kept in memory. A read takes about ten microseconds. Only the open
 //     intents are in memory.
 //   - No file is read or written under a lock that another image waits for.

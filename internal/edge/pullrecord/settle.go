@@ -13,9 +13,9 @@ import (
 // forgetAfter is how long a pull that the agent no longer waits for may still add its image.
 const forgetAfter = 10 * time.Minute
 
-// Settle compares intents and records with the images of the runtime. The request for the list was sent at began. An intent
-// whose image is present becomes a record without credentials. An intent whose image has not come is removed after forgetAfter.
-// The record of an image that is gone is removed. An empty list changes nothing, because it may be an error of the runtime.
+// Settle compares intents and records with the images of the runtime. began is when the request for the list was sent. An intent whose
+// image is present becomes a record without credentials. An intent whose image has not come is removed after forgetAfter. The record of
+// an image that is gone is removed. An empty list changes nothing, because it may be an error of the runtime.
 func (s *Store) Settle(began time.Time, images []*runtimeapi.Image) error {
 	if len(images) == 0 {
 		return nil

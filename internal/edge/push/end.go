@@ -40,7 +40,7 @@ func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, 
 		g = *s
 	}
 	if grace != nil && (n.DeletionTimestamp == nil || *grace < g) {
-		g = *grace // once the pod is ending, only a shorter grace period counts
+		g = *grace // once the pod is ending, the grace period can only become shorter
 	}
 	if n.DeletionTimestamp == nil {
 		at := metav1.NewTime(time.Now().Add(time.Duration(g) * time.Second).Truncate(time.Second))

@@ -54,7 +54,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Source is the source of pods that clients send over HTTP, with the ConfigMaps and Secrets that they refer to.
+// Source is the source of the pods that clients push over HTTP, with the ConfigMaps and Secrets to which the pods refer.
 //
 //	            POST (edited)
 //	           ┌────────────┐ a new pod; the old one ends before it begins
@@ -207,8 +207,8 @@ func (p *Source) forget(uid types.UID) {
 	delete(p.ended, uid)
 }
 
-// takeOut drops the pods that were leaving and have ended. It also forgets the ends of pods that are not here, because
-// a turn that began before its pod was dropped reports the end once more.
+// takeOut drops the pods that were being removed and have ended. It also forgets the ends of pods that the source no longer has: a turn
+// that began before its pod was dropped reports the end once more.
 func (p *Source) takeOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +222,7 @@ func (p *Source) takeOut() {
 	}
 }
 
-// forgetOthers forgets the ends of pods that are not here. The lock is held.
+// forgetOthers forgets the ends of pods that the source does not have. The lock is held.
 func (p *Source) forgetOthers() {
 	here := make(map[types.UID]bool, len(p.records))
 	for _, r := range p.records {
@@ -331,8 +331,8 @@ type errMissing struct{ text string }
 
 func (e errMissing) Error() string { return e.text }
 
-// put stores the objects of a manifest, ConfigMaps and Secrets before pods, and returns the result of each. It stops at
-// the first object that it cannot keep; it has stored those that are in the results.
+// put stores the objects of a manifest, ConfigMaps and Secrets before pods, and returns the result of each. It stops at the first object
+// that it cannot store. The objects in the results are stored.
 func (p *Source) put(m *manifest.Manifest, finished func(types.UID) bool) ([]Pushed, error) {
 	now := time.Now()
 	pods := make([]*v1.Pod, len(m.Pods))

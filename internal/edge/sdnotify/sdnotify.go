@@ -40,7 +40,7 @@ func Open(getenv func(string) string) (*Manager, error) {
 	return &Manager{conn: conn, watchdog: watchdog}, nil
 }
 
-// watchdogOf returns how long the manager waits for a sign of life; zero: for ever. A limit for another process does not count.
+// watchdogOf returns how long the manager waits for a sign of life; zero: for ever. It ignores a limit that is for another process.
 func watchdogOf(getenv func(string) string) (time.Duration, error) {
 	limit := getenv("WATCHDOG_USEC")
 	if limit == "" {
@@ -56,7 +56,7 @@ func watchdogOf(getenv func(string) string) (time.Duration, error) {
 	return time.Duration(usec) * time.Microsecond, nil
 }
 
-// Watchdog returns how long the manager waits for Alive before it kills the process; zero: it does not.
+// Watchdog returns how long the manager waits for Alive before it kills the process; zero: the manager does not wait for it.
 func (m *Manager) Watchdog() time.Duration {
 	if m == nil {
 		return 0

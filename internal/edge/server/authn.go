@@ -40,7 +40,7 @@ type AuthnConfig struct {
 	Anonymous bool
 }
 
-// The bounds of the cache of tokens, and of one review.
+// These constants bound the cache of tokens, and one review.
 const (
 	rememberTokens = 4096
 	rememberDenied = 10 * time.Second // short, because the token may become valid soon

@@ -157,7 +157,7 @@ func retry(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// passing reports whether the next call to the API server may succeed after this error.
+// passing reports whether an error is temporary, so that the next call to the API server may succeed.
 func passing(err error) bool {
 	_, delay := apierrors.SuggestsClientDelay(err)
 	return delay || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || apierrors.IsInternalError(err) ||

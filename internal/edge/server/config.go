@@ -19,7 +19,7 @@ import (
 // Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. An endpoint whose source
 // is nil answers 404, or that it is disabled.
 type Config struct {
-	// NodeName is the name of the node about which the Authorizer is asked.
+	// NodeName is the name of the Node in the questions to the Authorizer.
 	NodeName string
 	// Authenticator and Authorizer guard every request of Handler.
 	Authenticator Authenticator

@@ -40,7 +40,7 @@ func TestUnknownConnectionsAreSharedFairly(t *testing.T) {
 		t.Error(err)
 	}
 	if _, over = open("e"); over != nil {
-		t.Errorf("a closed connection holds a place: %+v", over)
+		t.Errorf("a closed connection holds a slot: %+v", over)
 	}
 	for i := range 1000 {
 		c, _ := open(fmt.Sprint(i))

@@ -34,8 +34,8 @@ type Attributes struct {
 	Subresource string
 }
 
-// guard passes only authorised requests on to next. It knows paths, not handlers: it guards a path that nothing serves
-// like any other ("nodes/proxy").
+// guard passes only authorised requests on to next. It decides by the path of a request, so a path without a handler is guarded too
+// ("nodes/proxy").
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(withPeer(r.Context(), r.RemoteAddr))

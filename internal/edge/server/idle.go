@@ -59,7 +59,7 @@ type meter struct {
 	follow uint64
 }
 
-// carries reports whether the next bytes of the stream belong to more than pings.
+// carries reports whether the next bytes of the stream belong to a frame that is not a ping.
 func (m *meter) carries(b []byte) (counts bool) {
 	for len(b) > 0 {
 		if m.follow > 0 {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// lasting is a listener that tries again after a passing error. net/http does so only if file descriptors are short, and gives up
-// after other errors (no memory for a socket, a refusal of a packet filter). Then one failed port would end the whole agent.
+// lasting is a listener that tries again after a temporary error.
 type lasting struct {
 	net.Listener
 	ctx context.Context

@@ -14,9 +14,9 @@ const DefaultWaitingReviews = 64
 // errBusy is the error for a request that would have to wait for a review while too many wait already.
 var errBusy = errors.New("too many requests wait for the API server to say who they are or what they may do")
 
-// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Without a bound, anybody could cause any
-// number of requests to the API server by sending tokens. A request beyond the bound is refused at once. One address gets at most
-// half of the free places, so an address that floods leaves places for others. Methods may be called concurrently.
+// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Without a bound, anybody could cause any number of
+// requests to the API server by sending tokens. A request beyond the bound is refused at once. One address gets at most half of the free
+// slots, so an address that floods leaves slots for others. Methods may be called concurrently.
 type Reviews struct {
 	max int
 
@@ -25,7 +25,7 @@ type Reviews struct {
 	waiting map[string]int // by peer; an entry is above 0
 }
 
-// NewReviews returns Reviews with a bound of that many requests; 0: DefaultWaitingReviews.
+// NewReviews returns Reviews that let at most this many requests wait; 0: DefaultWaitingReviews.
 func NewReviews(limit int) *Reviews {
 	if limit <= 0 {
 		limit = DefaultWaitingReviews
@@ -33,7 +33,7 @@ func NewReviews(limit int) *Reviews {
 	return &Reviews{max: limit, waiting: map[string]int{}}
 }
 
-// enter takes a place for the client of a request, or returns errBusy. leave gives the place back.
+// enter takes a slot for the client of a request, or returns errBusy. leave gives the slot back.
 func (v *Reviews) enter(ctx context.Context) (leave func(), err error) {
 	peer := peerOf(ctx)
 	v.mu.Lock()

@@ -181,7 +181,7 @@ func (h *hungTokens) Create(ctx context.Context, _ *authnv1.TokenReview, _ metav
 }
 
 // The number of requests with unknown tokens that wait for a review is bounded. A request over the bound gets
-// Retry-After, and an address that floods leaves places for others.
+// Retry-After, and an address that floods leaves slots for others.
 func TestWaitingReviewsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestWaitingReviewsAreBounded(t *testing.T) {
 		wg.Wait() // reviews end after their timeout
 		ask("10.0.0.3:1", 1)
 		if refused["10.0.0.3:1"] != 0 {
-			t.Error("no place came back")
+			t.Error("no slot came back")
 		}
 		wg.Wait()
 	})

@@ -53,7 +53,7 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *po
 func streamsOf(q url.Values) (Streams, error) {
 	s := Streams{Stdin: q.Get("input") == "1", Stdout: q.Get("output") == "1", Stderr: q.Get("error") == "1", TTY: q.Get("tty") == "1"}
 	if s.TTY {
-		s.Stderr = false // a terminal has one output
+		s.Stderr = false // with a terminal, stdout and stderr are one stream
 	}
 	if !s.Stdin && !s.Stdout && !s.Stderr {
 		return s, errors.New("you must specify at least 1 of stdin, stdout, stderr (query: input, output, error)")

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlListener is the control socket. A lock on a file beside it ends with its process. So the lock tells whether an agent
-// listens on the socket or whether a killed agent left it.
+// controlListener is the control socket. A lock on a file beside it ends with its process. So whoever can take the lock knows that the
+// socket was left by an agent that was killed.
 type controlListener struct {
 	net.Listener
 	lock *os.File
@@ -51,8 +51,8 @@ func Listen(path, private string) (net.Listener, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("remove the control socket that an earlier agent left: %w", err)
 	}
-	// Set the mode before the socket exists: a process that could open it for a moment could keep it open. The socket's file
-	// gets the mode of its descriptor. A umask would change the whole process.
+	// The mode is set before the socket's file exists, because a process that could open it for a moment could keep it open. The file
+	// gets the mode of the descriptor. A umask would do the same, but for the whole process.
 	own := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var refused error
 		err := conn.Control(func(fd uintptr) { refused = unix.Fchmod(int(fd), 0o600) })

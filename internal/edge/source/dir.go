@@ -20,8 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// settle is how long the content of a file must stay the same before it counts, because a file that is being written or
-// replaced changes a moment later.
+// settle is how long the content of a file must stay the same before Dir uses it, because a file that is being written or replaced
+// changes a moment later.
 const settle = 200 * time.Millisecond
 
 // gather is how long Dir collects events before it reads the files.
@@ -39,7 +39,7 @@ type Dir struct {
 	Period time.Duration
 	// Watch makes the kernel report changes (inotify).
 	Watch bool
-	// Locations, if set, gives Dir another location while it runs. Dir changes to the new location when a file or directory exists there.
+	// Locations, if set, delivers a new location while Dir runs. Dir changes to the new location when a file or directory exists there.
 	// Until then it continues with the old location. The pods of the old location stay until the files of the new location are read.
 	Locations <-chan Location
 }
@@ -148,7 +148,7 @@ type text struct {
 	sum   [sha256.Size]byte
 }
 
-// sighting is content that does not count yet, with the time when it was first read.
+// sighting is content that Dir does not use yet, with the time when it was first read.
 type sighting struct {
 	text
 	since time.Time
@@ -158,7 +158,7 @@ type sighting struct {
 type scan struct {
 	*Dir
 	held     *manifests
-	taken    map[string]text // the content that counts
+	taken    map[string]text // the content that is in use
 	coming   map[string]sighting
 	removed  map[string]bool // the file was removed; a file with the same content would be a new one
 	passed   map[string]bool // existing files whose names are not a manifest's, already logged
@@ -248,7 +248,7 @@ func (s *scan) take(name string, now text, data []byte) {
 	s.held.put(name, data)
 }
 
-// list returns the files that count. A path that does not exist has none.
+// list returns the paths of the manifest files. If Path does not exist, there are none.
 func (s *scan) list() ([]string, error) {
 	st, err := os.Stat(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -96,7 +96,7 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to now the objects of before whose names are not in now.
+// missing appends to the objects in now those in before whose names are not in now.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string
@@ -158,7 +158,8 @@ func (m *manifests) publish(whole bool) {
 	}
 }
 
-// collect returns the pods that count, reports the errors, and returns whether a part with errors has never been read correctly.
+// collect returns the pods to publish, without those whose name or UID another pod has and those with missing objects. It reports the
+// errors, and returns whether a part with errors has never been read correctly.
 func (m *manifests) collect() (pods []*v1.Pod, doubt bool) {
 	wrongs := map[string]bool{}
 	names, uids := map[string]string{}, map[string]string{}

@@ -80,8 +80,8 @@ func (a *APICalls) Repeated(method, host string, status int) {
 	a.retries.WithLabelValues(statusLabel(status), method, host).Inc()
 }
 
-// Read records that the answer of a request was read to its end: the time since the request was sent, and the sizes of both
-// bodies; -1: not known.
+// Read records that the answer to a request was read to its end: the time since the request was sent, and the sizes of both bodies; -1:
+// not known.
 func (a *APICalls) Read(method, host string, took time.Duration, sent, received int64) {
 	a.took.WithLabelValues(method, host).Observe(took.Seconds())
 	if sent >= 0 {

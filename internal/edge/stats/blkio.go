@@ -80,7 +80,7 @@ func (r *reader) io() []ioUsage {
 	return out
 }
 
-// blkio calls row for each line such as "8:0 Read 4096". It skips the line with the sum over all devices.
+// blkio calls the function row for each line such as "8:0 Read 4096". It skips the line with the sum over all devices.
 func (r *reader) blkio(file string, row func(number, operation string, n uint64)) {
 	text, _ := r.text("blkio", file)
 	for line := range strings.Lines(text) {

@@ -73,9 +73,9 @@ func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished t
 			func(_, finished time.Time) time.Time { return finished }))
 }
 
-// PodReady records how long it took from the creation of a pod until all its containers ran. Waits is the part of total that
-// image pulls and init containers took. stateful: the pod has volumes that outlive it, so the goal for the start of pods does not
-// include it. network: the pod has a network of its own.
+// PodReady records how long it took from the creation of a pod until all its containers ran. Waits is the part of total that image pulls
+// and init containers took. stateful: the pod has volumes that outlive it, so the service level objective for the start of pods does not
+// apply to it. network: the pod has a network of its own.
 func (m *Metrics) PodReady(total, waits time.Duration, stateful, network bool) {
 	if m == nil {
 		return

@@ -19,7 +19,7 @@ type PodUse struct {
 	// Memory is in bytes. It excludes page cache, because the kernel frees that before memory runs short.
 	Memory, Processes uint64
 	Containers        []ContainerUse // by name
-	// Unknown: something of the pod runs, and it could not be measured. The other fields are empty.
+	// Unknown is set if something of the pod runs but could not be measured. The other fields are empty then.
 	Unknown bool
 }
 
@@ -29,7 +29,7 @@ type ContainerUse struct {
 	Memory uint64
 }
 
-// noGroupsWithin is the timeout of the runtime's answer to PodUses.
+// noGroupsWithin is how long PodUses waits for the runtime on a node without control groups.
 const noGroupsWithin = time.Second
 
 // PodUses measures the memory and the processes of all running pods. It reads a few files of the kernel for each pod. In a
@@ -93,8 +93,8 @@ func (m *memoryUsage) used() uint64 {
 	return 0
 }
 
-// PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. If the pods use
-// no more than enough even with page cache, it reads only one short file and returns the usage with page cache.
+// PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. If the usage with page
+// cache is not above the argument enough, it reads only one short file and returns that usage.
 func (s *Stats) PodsUsed(enough uint64) (bytes uint64, ok bool) {
 	if s.cfg.PodsGroup == "" {
 		return 0, false
@@ -121,7 +121,7 @@ type Space struct{ Bytes, Inodes uint64 }
 type PodDisk struct {
 	// Layers are the writable layers of all its containers, Logs the logs of all their attempts that still exist.
 	Layers, Logs Space
-	// NoLayers: the runtime did not answer, so Layers says nothing.
+	// NoLayers is set if the runtime did not answer, so that Layers is not known.
 	NoLayers   bool
 	Containers []ContainerDisk // of the running containers
 }

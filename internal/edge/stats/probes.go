@@ -18,7 +18,7 @@ import (
 type Probed struct {
 	registry *prometheus.Registry
 	total    *prometheus.CounterVec
-	took     *prometheus.HistogramVec // without the UID, as everybody's dashboards have it
+	took     *prometheus.HistogramVec // without the label pod_uid, as dashboards expect it
 
 	mu    sync.Mutex
 	names map[types.UID]pod.Ref // of the pods with series in took

@@ -49,7 +49,7 @@ func (r *reader) text(controller, name string) (string, bool) {
 	return slurp(r.tree.dir(controller, r.group) + "/" + name)
 }
 
-// slurp reads a file of the kernel. Such files are short and never block, so it reads them without the poller that
+// slurp reads a file of /proc or of a control group. Such files are short and never block, so it reads them without the poller that
 // os.Open sets up.
 func slurp(path string) (string, bool) {
 	fd, err := open(path)

@@ -1,8 +1,8 @@
 // Package status writes pod status to the API server.
 //
-// Contract: the caller passes the wanted status of a pod (Set), as often as it likes and without waiting, and each object that
-// the watch delivers (Observe). The Writer writes the status to the API, and deletes the pod once the API has acknowledged its
-// final status. Only the newest status of a pod counts. An older status that was not sent yet is dropped.
+// Contract: the caller passes the wanted status of a pod (Set), as often as it likes and without waiting, and each object that the watch
+// delivers (Observe). The Writer writes the status to the API, and deletes the pod once the API has acknowledged its final status. Only
+// the newest status of a pod is sent; an older status that was not sent yet is dropped.
 //
 // Invariants:
 //

@@ -8,22 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These are the timings of a first status for which a caller of First waits.
+// These are the timings of First.
 const (
-	firstWithin  = 50 * time.Millisecond  // how soon the status is sent; a failure that has just happened is in it by then
-	firstUnknown = 100 * time.Millisecond // how long First waits for a pod without a status: its first turn may be about to end
+	firstWithin  = 50 * time.Millisecond  // how soon the status is sent: late enough to contain a failure that has just happened
+	firstUnknown = 100 * time.Millisecond // how long First waits for a pod whose worker has not derived a status yet
 	firstWait    = time.Second            // how long First waits for the API's answer
 )
 
 // first is a pod whose first status a caller of First waits for.
 type first struct {
-	at      time.Time     // when to send it, even if more news may follow soon
+	at      time.Time     // when to send it, even if another change may follow soon
 	known   chan struct{} // closed when the API has a status
 	waiting int
 }
 
-// First makes the Writer send the first status of a pod soon, without waiting for more news to send with it. It returns when the
-// API has a status of the pod, or after little more than a second, because the API server may be down.
+// First makes the Writer send the first status of a pod soon, without waiting for further changes. It returns when the API has a status
+// of the pod, or after little more than a second, because the API server may be down.
 func (w *Writer) First(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	e := w.pods[uid]
@@ -80,7 +80,7 @@ func (e *entry) known() bool {
 	return s.StartTime != nil || len(s.ContainerStatuses) > 0 || s.Phase != "" && s.Phase != v1.PodPending
 }
 
-// tellFirst ends the waits of First for a pod once the API has a status of it. The lock is held.
+// tellFirst makes the calls of First for a pod return once the API has a status of the pod. The lock is held.
 func (w *Writer) tellFirst(uid types.UID, e *entry) {
 	if f := w.firsts[uid]; f != nil && e.known() {
 		close(f.known)

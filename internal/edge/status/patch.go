@@ -40,8 +40,8 @@ func owner(t v1.PodConditionType) ownership {
 // success, and will not be restarted".
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// merge returns want, with the fields that other components own, and those that the API never lets change back, taken from base.
-// Neither argument is changed; the result shares memory with both.
+// merge returns a copy of want in which two kinds of fields come from base: those that other components own, and those that the API never
+// lets change back. It changes neither argument; the result shares memory with both.
 func merge(base, want *v1.PodStatus) v1.PodStatus {
 	out := *want
 	if terminal(base.Phase) && out.Phase != base.Phase {
@@ -238,7 +238,7 @@ func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// within reports whether a patch contains all of another patch.
+// within reports whether one patch contains everything that is in another.
 func within(part, whole []byte) bool {
 	var p, w any
 	if json.Unmarshal(part, &p) != nil || json.Unmarshal(whole, &w) != nil {
@@ -247,7 +247,7 @@ func within(part, whole []byte) bool {
 	return contains(w, p)
 }
 
-// contains reports whether whole has every member and every element of part.
+// contains reports whether every member and every element of part is in whole.
 func contains(whole, part any) bool {
 	switch p := part.(type) {
 	case map[string]any:

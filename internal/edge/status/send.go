@@ -118,7 +118,7 @@ func uidConflict(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
 }
 
-// finish records the answer of a turn and schedules the next turn. Callbacks run without the lock.
+// finish records the answer of a turn and schedules the next turn. It calls the callbacks without the lock.
 func (w *Writer) finish(e *entry, j job, a answer) {
 	now := time.Now()
 	var synced time.Duration = -1
@@ -224,7 +224,7 @@ func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 	w.schedule(e, time.Now())
 }
 
-// recovered ends the back-off of all pods that wait for the API server, which answers again.
+// recovered is called when the API server answers again. It ends the back-off of all pods that wait for it.
 func (w *Writer) recovered(now time.Time) {
 	if !w.outage {
 		return

@@ -22,10 +22,10 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // the same for a pod that waits at the start gate, and for a pod that ends
+	lateWithin   = 10 * time.Second       // the same for a pod that waits for others to start, and for one that ends
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
-	rejectMax    = 5 * time.Minute // the same after the API refused the content
+	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
 	mostFailures = 21              // after this number of failures the back-off no longer grows
 )
 
@@ -100,7 +100,7 @@ type entry struct {
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place    // nil: in no queue
-	since time.Time // when want was Set while everything older was acknowledged; or later, when the pod left the start gate
+	since time.Time // when want was Set while everything older was acknowledged; or when the pod no longer waits for others to start
 	wrote time.Time // when the last request ended
 
 	version  uint32   // counts the Set calls that changed want

@@ -14,9 +14,9 @@ import (
 // owner is the user whose subordinate IDs the pods get.
 const owner = "kubelet"
 
-// Subordinate returns the subordinate IDs of user kubelet, as getsubids prints them. If there is no such user or no getsubids,
-// it returns the empty Pool, which means the default. A user without IDs is an error: getsubids may use a service that is not
-// reachable, and the default could then overlap with IDs of other users.
+// Subordinate returns the subordinate IDs of user kubelet, as getsubids prints them. If there is no such user or no getsubids, it returns
+// the empty Pool, which means the default. A user without IDs is an error: getsubids may use a service that is not reachable, and the
+// default range could then overlap with IDs of other users.
 func Subordinate() (Pool, error) {
 	if _, err := user.Lookup(owner); err != nil {
 		var unknown user.UnknownUserError

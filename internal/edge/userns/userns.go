@@ -82,7 +82,7 @@ func (r *Ranges) Failing() error {
 	return nil
 }
 
-// load is Load with the lock held, so that no range is given while it runs.
+// load does the work of Load. The lock is held, so that no range is given while it runs.
 func (r *Ranges) load() error {
 	pool, err := r.findPool()
 	found, bad, lerr := r.find()

@@ -40,7 +40,7 @@ type writer struct {
 	dir    string
 	group  int // fsGroup, or negative
 	remove func(path string) error
-	// crash is for tests: it ends the write before the named step, as a crash would.
+	// crash, which only tests set, ends the write before the named step, as a crash would.
 	crash func(step string) error
 }
 
@@ -182,7 +182,7 @@ func (w *writer) mode(mode fs.FileMode) fs.FileMode {
 	return mode
 }
 
-// shows reports whether the data directory has exactly these files, with owners and modes.
+// shows reports whether the data directory contains exactly these files, with their owners and modes.
 func (w *writer) shows(data string, files map[string]file, dirs []string) bool {
 	root := filepath.Join(w.dir, data)
 	seen := 0

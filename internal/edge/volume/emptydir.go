@@ -95,7 +95,7 @@ func (v *Volumes) setUpHugePages(dir string, p *v1.Pod, medium v1.StorageMedium,
 	return nil
 }
 
-// pageSize finds the one page size that a HugePages medium stands for.
+// pageSize returns the page size for a HugePages medium: the one in its name, or the only one that the containers ask for.
 func pageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	requested := map[string]resource.Quantity{}
 	add := func(list v1.ResourceList) error {

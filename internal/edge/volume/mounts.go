@@ -188,12 +188,12 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 		var missing []string
 		sub = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
 			value := ""
-			for _, v := range env { // if several have the same name, the last one counts
+			for _, v := range env { // if several have the same name, the last one applies
 				if v.Name == name {
 					value = v.Value
 				}
 			}
-			if value == "" { // an empty value counts as missing: with it, the container would get the whole volume
+			if value == "" { // an empty value is an error, because with it the container would get the whole volume
 				missing = append(missing, name)
 			}
 			return value, value != ""

@@ -26,9 +26,9 @@ type Usage struct {
 	Name string
 	// Memory says that the volume is in memory. Its usage counts against the pod's memory, not against its ephemeral storage.
 	Memory bool
-	// These four describe the file system of the volume; a memory-backed volume has one of its own.
+	// These four fields describe the file system of the volume. A memory-backed volume is a file system of its own.
 	CapacityBytes, AvailableBytes, Inodes, InodesFree uint64
-	// These two describe the volume itself.
+	// These two fields describe the volume itself.
 	UsedBytes, InodesUsed uint64
 	// Time is when UsedBytes and InodesUsed were measured.
 	Time time.Time

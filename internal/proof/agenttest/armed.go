@@ -37,7 +37,8 @@ func (w *Witness) Armed() map[Rule]Armed {
 	return out
 }
 
-// count counts a case in which a rule is applied or, if there is an excuse, not applied. It is called with the lock held.
+// count counts one case in which the Witness applied a rule or, if excuse is not empty, made an exception. It is called with the lock
+// held.
 func (w *Witness) count(rule Rule, excuse string) {
 	a := w.tallies[rule]
 	if a == nil {

@@ -89,8 +89,8 @@ func (s *podSeen) startTime() time.Time {
 	return s.added
 }
 
-// resized returns when the spec first requested other resources than those the container was created with; zero: it requests
-// the same. The first change counts, because a stop that it caused continues when another change follows.
+// resized returns when the spec first requested other resources than those the container was created with; zero: it requests the same. It
+// returns the time of the first change, because a stop that this change caused continues when another change follows.
 func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	n := len(s.resizes)
 	if n == 0 {

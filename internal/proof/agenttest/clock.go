@@ -14,12 +14,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// clock is the difference between the machine's wall clock and the API server's. The clock of a bubble cannot be changed.
-// Instead, the line between the agent and the world shifts the times in all messages, in the opposite direction. Durations that
-// Go measures between two readings are not affected, as on a real machine.
+// clock is the difference between the machine's wall clock and the API server's. The clock of a bubble cannot be changed. Instead, the
+// type line, which stands between the agent and its surroundings, shifts the times in all messages in the opposite direction. Durations
+// that Go measures between two readings are not affected, as on a real machine.
 //
-//   - The runtime is on the same machine: times that it recorded before a jump look older by the jump, later times do not.
-//   - The API server is on another machine: after a jump all its times look older, and the times that it gets from the agent contain the jump.
+//   - The runtime is on the same machine. Times that it recorded before the clock was changed look older by the change; later times do
+//     not.
+//   - The API server is on another machine. After a change of the clock all its times look older, and the times that it gets from the
+//     agent contain the change.
 //   - Times on the disk were written with the clock as it was then.
 type clock struct {
 	stamps *regexp.Regexp

@@ -118,8 +118,7 @@ func (d disk) Volumes(uid types.UID) error {
 	return nil
 }
 
-// diskBegins records that the disk blocks the turn of a pod. The turn's decision, after the disk's answer, uses knowledge from
-// before that.
+// diskBegins records that the disk blocks the turn of a pod. When the disk answers, the turn decides with what the agent knew before.
 func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

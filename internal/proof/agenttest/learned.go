@@ -11,8 +11,8 @@ import (
 
 // learned is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
 //
-// Virtual time stands still while any goroutine of the bubble runs. So if an agent acts at a later instant than that at which it
-// learned a fact, it knows the fact, unless it continues a piece of work that was in flight at that time.
+// Virtual time stands still while any goroutine of the bubble runs. So an agent that acts at a later instant than the one at which it
+// learned a fact knows the fact, unless it continues work that was in flight when it learned the fact.
 type learned struct {
 	known  map[types.UID]bool      // pods that the agent received from the API
 	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
@@ -103,7 +103,7 @@ type ends struct {
 	grace time.Duration // the shortest grace period that was given
 }
 
-// note adds a start and a grace period; the earliest start and the shortest grace period count.
+// note adds a start and a grace period; ends keeps the earliest start and the shortest grace period.
 func (e *ends) note(began time.Time, grace time.Duration) {
 	first := e.began.IsZero()
 	if first || began.Before(e.began) {

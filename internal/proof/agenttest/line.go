@@ -31,7 +31,7 @@ type line struct {
 	fuse   int  // number of actions from now until the line is cut; 0: it is not cut
 	after  bool // cut after the action, before the agent gets its result
 	goesOn bool // actions that are in flight when the line is cut complete in the runtime
-	lit    int  // counts the calls of light: an action cuts the line only if light was not called again since the action began
+	lit    int  // counts the calls of light: an action cuts the line only if light was not called again after the action began
 	begin  func()
 
 	known *learned // guarded by the lock of the Witness
@@ -63,7 +63,7 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light sets the fuse: the line is cut at the n-th action from now.
+// light makes the line be cut at the n-th action from now.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,8 +77,7 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action and shortens the fuse. It reports whether the line has to be cut before or after this action, and the
-// value of lit.
+// burn counts an action. It reports whether the line has to be cut before or after this action, and returns the value of lit.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,7 +279,7 @@ type Bug struct {
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
 	// API is called in place of a request to the API server. do performs the request.
 	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
-	// Hears changes the answers about pods that the agent receives.
+	// Hears changes the API server's answers about pods before the agent receives them.
 	Hears func(w *World, body io.ReadCloser) io.ReadCloser
 	// KeepsCheckpoints makes the disk silently keep removed checkpoints.
 	KeepsCheckpoints bool

@@ -18,7 +18,7 @@ type podsBody struct {
 	w     *Witness
 	known *learned
 	watch bool
-	first bool // the existing pods come first; they count when the agent has received all of them
+	first bool // the existing pods come first; they are recorded when the agent has received all of them
 	line  []byte
 	pods  []podMeta
 }

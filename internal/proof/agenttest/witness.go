@@ -12,7 +12,7 @@ import (
 // Rule is an invariant that the Witness checks.
 type Rule string
 
-// The rules, in the order of the design.
+// These are the rules.
 const (
 	RuleOneInstance  Rule = "a container never has two live instances"
 	RuleEnding       Rule = "nothing starts while a pod ends"
@@ -206,8 +206,8 @@ func (w *Witness) clockMoved() {
 	w.moved = true
 }
 
-// loaded records when a pod's end began according to the checkpoint that an agent reads. If the clock has been moved since, that
-// time is wrong, but the agent cannot know this, so the time counts.
+// loaded records when a pod's end began according to the checkpoint that an agent reads. If the clock has been moved since, that time is
+// wrong, but the agent cannot know this, so the time is used.
 func (w *Witness) loaded(uid types.UID, began time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -86,13 +86,14 @@ func (w *Witness) sends(r *http.Request) {
 	}
 }
 
-// checkReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a
-// container or sandbox ended, a probe failed, or the pod ends. An agent that ends a pod itself reports that the pod is going to
-// fail: from then on the pod is never ready, and it does not succeed.
+// checkReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a container or
+// sandbox ended, a probe failed, or the pod ends. If the node itself ends a pod (an eviction, a deadline), the agent reports the pod as
+// not ready at once. From then on the pod must never be ready again, and must not succeed.
 func (w *Witness) checkReadiness(s *podSeen, was, is *v1.Pod) {
 	if s.fails && (Ready(is) || is.Status.Phase == v1.PodSucceeded) {
 		if is.Spec.ActiveDeadlineSeconds != nil && w.moved {
-			// An agent whose checkpoint cannot be read asks the clock again, and the deadline may lie ahead once more.
+			// An agent that cannot read the checkpoint computes the deadline anew. With a clock that was moved, the deadline may be in
+			// the future again.
 			s.fails = false
 			w.count(RuleReadiness, "it has a deadline and the clock was moved")
 			return

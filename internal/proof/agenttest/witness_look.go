@@ -62,7 +62,7 @@ func (w *Witness) Newest(uid types.UID, name string) *Instance {
 	return w.newest(uid, name)
 }
 
-// newest is Newest with the lock held.
+// newest does the same as Newest. The caller holds the lock.
 func (w *Witness) newest(uid types.UID, name string) *Instance {
 	var found *Instance
 	for _, c := range w.containers {

@@ -98,7 +98,8 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 // givenUp is the panic value with which a World with a planted bug ends. Without a planted bug, the World fails the test instead.
 type givenUp struct{}
 
-// runPlanted is Run with a bug. It returns the violations that the Witness found and does not fail the test.
+// runPlanted does the same as Run with a planted bug. It returns the violations that the Witness found, and does not fail the test for
+// them.
 func runPlanted(t *testing.T, cfg Config, f func(w *World)) (found []Violation) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // this container and takes precedence over the one without a name.
 const (
 	AnnotationRunFor       = "wherry.dev/sim-run-for"       // exit by itself after this duration ("10s")
-	AnnotationExitCode     = "wherry.dev/sim-exit-code"     // with this code (alone: at once)
+	AnnotationExitCode     = "wherry.dev/sim-exit-code"     // exit with this code; without sim-run-for: at once
 	AnnotationExitReason   = "wherry.dev/sim-exit-reason"   // the reason of the end, for example OOMKilled
 	AnnotationMessage      = "wherry.dev/sim-message"       // the termination message
 	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit like this; later ones run until they are stopped
@@ -36,7 +36,7 @@ type ContainerInfo struct {
 	Running time.Duration
 }
 
-// Behavior is the behaviour of a container. The zero value: its command decides.
+// Behavior is the behaviour of a container. With the zero value, its command decides.
 type Behavior struct {
 	// Exits makes the container exit after RunFor with ExitCode, Reason and Message.
 	Exits           bool

@@ -21,7 +21,7 @@ const (
 	// Lost performs the call, and then returns Err after Delay; a negative Delay waits for the end of the caller's context. The
 	// caller cannot know whether the call was performed.
 	Lost
-	// KeepName is Refuse for creations that leave the name reserved for Delay (negative: for ever), like a runtime that is
+	// KeepName makes a creation fail like Refuse, and keeps the name reserved for Delay (negative: for ever), like a runtime that is
 	// still cleaning up.
 	KeepName
 )

@@ -101,7 +101,7 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi
 	return leave(ctx, f, &runtimeapi.UpdatePodSandboxResourcesResponse{})
 }
 
-// amount returns the value of an annotation that is a number, or the value of without if the pod has no such annotation.
+// amount returns the value of an annotation that is a number, or the argument without if the pod has no such annotation.
 func (c *container) amount(name string, without uint64) uint64 {
 	if v, ok := c.note(name); ok {
 		if n, err := strconv.ParseUint(v, 10, 64); err == nil {

@@ -25,7 +25,7 @@ type Config struct {
 	Seed uint64
 	// PodCIDRs are the ranges of pod addresses, one per family. Default: 10.88.0.0/16. UpdateRuntimeConfig replaces them.
 	PodCIDRs []netip.Prefix
-	// Latency is the latency of a method by its name ("RunPodSandbox"). "" is the latency of the others.
+	// Latency is the latency of a method by its name ("RunPodSandbox"). The entry "" is for methods without an entry of their own.
 	Latency map[string]Latency
 	// Processors is the number of CPUs that the work of the runtime shares; 0: unlimited. CPU is the work of each method.
 	Processors int

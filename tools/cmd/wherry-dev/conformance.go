@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/dev"
 )
 
-// toEnd is how long a run may take to clean up after it is told to stop.
+// toEnd is how long a run may take to clean up after the signal to stop.
 const toEnd = 3 * time.Minute
 
 func conformanceCommand() *cobra.Command {

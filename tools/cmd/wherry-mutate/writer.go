@@ -19,7 +19,7 @@ type writer struct {
 	file    string
 	fn      string
 	results *types.Tuple
-	last    ast.Stmt // the last statement of the function: a return here must stay
+	last    ast.Stmt // the last statement of the function: a return statement here must stay
 	seen    map[string]int
 	imports map[string]string
 	inserts []insert
@@ -317,7 +317,7 @@ func (w *writer) others(t types.Type, v constant.Value) []string {
 	return out
 }
 
-// returned replaces returned values by zero values. It negates booleans.
+// returned replaces returned values by zero values, and negates booleans.
 func (w *writer) returned(n *ast.ReturnStmt) {
 	if len(n.Results) != w.results.Len() {
 		return

@@ -22,7 +22,7 @@ type Target struct {
 	Module string   // directory of the module, relative to the checkout
 	Args   []string // arguments of go, with {bin} for the output directory
 	Env    []string
-	// Makes are the resulting files below bin/.
+	// Makes are the files below bin/ that the build writes.
 	Makes []string
 	// Wants are the Debian packages that the build needs.
 	Wants []string

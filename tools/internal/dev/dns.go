@@ -24,7 +24,8 @@ var dnsText string
 // dnsObjects are the objects of the cluster's DNS server.
 var dnsObjects = template.Must(template.New("dns").Parse(dnsText))
 
-// dns reports whether the cluster has a DNS server: the DNS server is a pod behind a Service, so it needs real containers.
+// dns reports whether the cluster has a DNS server. Without real containers it has none, because the DNS server is a pod behind a
+// Service.
 func (e *Env) dns(s *state) bool {
 	return !e.Bare && !e.SkipDNS && s.Runtime != runtimeSimulated
 }

@@ -68,7 +68,7 @@ type Options struct {
 type Env struct {
 	Options
 	began time.Time
-	// fallback is set if the user did not choose a runtime, so that the simulated one may be used instead.
+	// fallback is set if the user did not choose a runtime. If no other runtime can run, the simulated one is used then.
 	fallback bool
 }
 

@@ -16,7 +16,7 @@ import (
 // mostAgain bounds how many failed tests are run again.
 const mostAgain = 3
 
-// toEnd is how long a test program may take to clean up after it is told to stop.
+// toEnd is how long a test program may take to clean up after the signal to stop.
 const toEnd = 2 * time.Minute
 
 // failedTests is the exit code of a Go test program if only tests failed. A panic gives 2.

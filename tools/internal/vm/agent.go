@@ -44,8 +44,8 @@ func (a *Agent) call(ctx context.Context, execute string, arguments, out any) er
 	return err
 }
 
-// connect opens a connection and synchronises it. Answers to requests of an earlier connection may still arrive, so connect sends
-// a new number and skips everything until the agent returns that number.
+// connect opens a connection and synchronises it. Answers to requests of an earlier connection may still arrive, so connect sends a new
+// number and skips all answers until the agent returns that number.
 func (a *Agent) connect(ctx context.Context) error {
 	if a.ch != nil {
 		return nil

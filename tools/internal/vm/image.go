@@ -77,7 +77,7 @@ func (r *Recipe) Key() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], err
 }
 
-// each calls do with every file.
+// each calls the function do with every file.
 func (r *Recipe) each(do func(path string, mode fs.FileMode, data []byte) error) error {
 	return fs.WalkDir(r.Files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -116,7 +116,7 @@ type finding struct {
 // String returns the finding in the format that editors recognise.
 func (f finding) String() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.what) }
 
-// place identifies an object even if its package is loaded several times, by its position and its name.
+// place identifies an object by its position and name, because its package may be loaded several times.
 type place struct {
 	file string
 	line int

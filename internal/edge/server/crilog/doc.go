@@ -9,10 +9,10 @@
 //   - Read blocks until it has written all requested lines, its context ends, or, if it follows, the container has
 //     ended and its log is read to the end. It starts no goroutine and keeps no state.
 //   - It uses constant memory, whatever the size of the file, the length of its lines or the number of requested lines.
-//   - Following survives rotation by rename and by truncation. All that is written to the old file until its last writer
-//     has closed it is read first. So no line is lost or out of order, although the runtime creates the new file earlier.
-//     A file that is never closed is given up after 5 s. If a reader is blocked (its client reads nothing) during two
-//     rotations, it continues with the newest file and loses the one between.
+//   - Following survives rotation by rename and by truncation. Read continues with the old file until its last writer has closed it, and
+//     only then begins with the new one. So no line is lost or out of order, although the runtime creates the new file before it closes
+//     the old one. A file that is never closed is given up after 5 s. If a reader is blocked (its client reads nothing) during two
+//     rotations, it continues with the newest file and loses the file between them.
 //   - Following polls (20 ms after activity, up to 500 ms at rest). An inotify instance for each reader would soon
 //     reach the limit of 128 instances that a user has by default.
 //   - If the log is not a regular file, Read returns an error at once. It does so too if the file is a link, or one of the

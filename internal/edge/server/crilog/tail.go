@@ -60,7 +60,7 @@ type tail struct {
 	opts  *Options
 	left  int64 // number of complete lines still wanted
 	start int64 // where the earliest wanted piece begins
-	begun bool  // a piece was seen; the last piece of a file ends a line whatever its tag
+	begun bool  // a piece was seen; the last piece of a file ends a line, whatever its tag is
 }
 
 // take examines one line of the file, which begins at the offset begin. It returns true if this line ends one more than the

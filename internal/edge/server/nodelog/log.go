@@ -25,20 +25,20 @@ var ErrBusy = errors.New("too many log queries at a time: try again later")
 type Log struct {
 	journalctl string // "": this machine has no journal
 	files      fs.FS
-	places     chan struct{}
+	slots      chan struct{}
 }
 
 // New returns a Log of a log directory, which must be safe to read (hostfs.UntrustedFS), and of the journal that the command
 // journalctl reads; "": there is no journal.
 func New(journalctl string, files fs.FS) *Log {
-	return &Log{journalctl: journalctl, files: files, places: make(chan struct{}, atOnce)}
+	return &Log{journalctl: journalctl, files: files, slots: make(chan struct{}, atOnce)}
 }
 
-// Enter takes one of the places for queries that are answered at the same time, or returns ErrBusy. leave returns the place.
+// Enter takes a slot for one query, or returns ErrBusy if all slots are taken. leave gives the slot back.
 func (l *Log) Enter() (leave func(), err error) {
 	select {
-	case l.places <- struct{}{}:
-		return func() { <-l.places }, nil
+	case l.slots <- struct{}{}:
+		return func() { <-l.slots }, nil
 	default:
 		return nil, ErrBusy
 	}

@@ -191,7 +191,7 @@ func TestEnter(t *testing.T) {
 	}
 	leaves[0]()
 	if _, err := l.Enter(); err != nil {
-		t.Error("a place that was given back is not free")
+		t.Error("a slot that was given back is not free")
 	}
 }
 

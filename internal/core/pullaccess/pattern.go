@@ -10,22 +10,22 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Place says for which repositories a registry credential is meant: a host, whose labels may have wildcards ("*.example.com"), a
+// Pattern says for which repositories a registry credential is meant: a host, whose labels may have wildcards ("*.example.com"), a
 // port, and a prefix of the path.
-type Place struct{ Host, Port, Path string }
+type Pattern struct{ Host, Port, Path string }
 
-// ParsePlace reads a place from the key of a docker configuration or from a pattern of a credential provider plugin:
+// ParsePattern reads a pattern from the key of a docker configuration or from the configuration of a credential provider plugin:
 // "registry.example.com:5000/team", with or without a scheme. The paths /v1/ and /v2/ mean the whole host.
-func ParsePlace(text string) (Place, error) {
+func ParsePattern(text string) (Pattern, error) {
 	if !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
 		text = "https://" + text
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return Place{}, fmt.Errorf("it is not a registry with an optional port and path: %w", err)
+		return Pattern{}, fmt.Errorf("it is not a registry with an optional port and path: %w", err)
 	}
 	if u.Hostname() == "" {
-		return Place{}, errors.New("it names no registry")
+		return Pattern{}, errors.New("it names no registry")
 	}
 	p := u.Path
 	for _, version := range []string{"/v1/", "/v2/"} {
@@ -36,12 +36,12 @@ func ParsePlace(text string) (Place, error) {
 	if p == "/" {
 		p = ""
 	}
-	return Place{Host: u.Hostname(), Port: u.Port(), Path: p}, nil
+	return Pattern{Host: u.Hostname(), Port: u.Port(), Path: p}, nil
 }
 
-// Matches reports whether a repository (host/path) is in the place. "Each glob can only match a single subdomain segment, so *.io
+// Matches reports whether a repository (host/path) matches the pattern. "Each glob can only match a single subdomain segment, so *.io
 // does not match *.k8s.io." Ports must be equal.
-func (p Place) Matches(repository string) bool {
+func (p Pattern) Matches(repository string) bool {
 	registry, rest, _ := strings.Cut(repository, "/")
 	u := url.URL{Host: registry}
 	host, port := u.Hostname(), u.Port()
@@ -60,14 +60,14 @@ func (p Place) Matches(repository string) bool {
 	return true
 }
 
-// Compare orders places so that the less specific one comes first: by host, then port, then path.
-func (p Place) Compare(o Place) int {
+// Compare orders patterns so that the less specific one comes first: by host, then port, then path.
+func (p Pattern) Compare(o Pattern) int {
 	return strings.Compare(p.Host+":"+p.Port+p.Path, o.Host+":"+o.Port+o.Path)
 }
 
 // PluginCredential is a registry credential that a credential provider plugin returned.
 type PluginCredential struct {
-	Place              Place
+	Pattern            Pattern
 	Username, Password string
 	// Account is the service account whose token the plugin got; nil: the plugin got none, so the credential is the node's and every
 	// pod may use what it pulls.
