@@ -48,7 +48,7 @@ func (h Host) setGroup(ctx context.Context, dir string, gid int) error {
 	defer d.close()
 	g := grouping{descent: d, gid: gid}
 	if err := g.walk(ctx); err != nil {
-		return fmt.Errorf("change group of %s: %w", g.place(dir), err)
+		return fmt.Errorf("change group of %s: %w", g.position(dir), err)
 	}
 	return nil
 }
