@@ -82,23 +82,23 @@ func securityPage() string {
 	var b strings.Builder
 	b.WriteString(`# What a container, a tenant or a stranger cannot do to this node
 
-This page is made from the tables in ` + "`internal/proof/archtest`" + ` (` + "`make golden`" + ` rewrites it). A test checks that each named test exists, so a row
-cannot outlive its proof. ` + "`package.TestName`" + ` is a test in a package of ` + "`internal`" + `; ` + "`integration.TestName`" + ` runs on a real API server and a real
-containerd. [SECURITY.md](../SECURITY.md) says how to report a hole, and what is promised.
+This page is generated from the tables in ` + "`internal/proof/archtest`" + ` (` + "`make golden`" + ` writes it). A test checks that each test that it names exists, so no
+row remains without its proof. ` + "`package.TestName`" + ` is a test in a package of ` + "`internal`" + `; ` + "`integration.TestName`" + ` runs on a real API server and a real
+containerd. [SECURITY.md](../SECURITY.md) says how to report a vulnerability, and what we promise.
 
 ## Who is trusted
 
-- **The node's administrator** is: flags, configuration files, manifests in the static pod directory, certificates.
-- **The API server** is trusted for what it is the authority of: which pods run here and what their specs say. Its objects are
-  written by tenants, so their contents are bounded like any other input.
-- **The container runtime** is trusted to do what it is asked. Its answers are bounded, because containers write parts of them.
-- **Containers** are not: they own their files, logs, volumes, exit messages and network answers.
-- **Tenants** are not: they own pod specs, annotations and labels. No annotation gives a pod of the API a right.
-- **Strangers** who reach the node's port are not: a request costs a bounded share of the node until they have said who they are.
+- **The node's administrator** is trusted, and so are the flags, configuration files, static pod manifests and certificates that the administrator writes.
+- **The API server** is trusted to say which pods run on this node and what their specs are. Tenants write its objects, so the
+  agent bounds their contents like any other input.
+- **The container runtime** is trusted to do what the agent requests. The agent bounds its answers, because containers write parts of them.
+- **Containers** are not trusted. They write their files, logs, volumes, termination messages and answers to probes.
+- **Tenants** are not trusted. They write pod specs, annotations and labels. No annotation gives a pod of the API a right.
+- **Strangers** who reach the node's port are not trusted. Until a client is authenticated, its requests cost a bounded amount of the node's resources.
 
 ## Classes
 
-What the code's reviews looked for. Each is closed as a class, by one mechanism.
+Reviews of the code looked for these classes of attacks. One mechanism stops each whole class.
 
 `)
 	table(&b, "class", classes)
