@@ -20,7 +20,7 @@ var liveFlips = map[string]struct{ from, to string }{
 }
 
 // seenElsewhere are live fields that change no part. TestFieldsThatAreReadLater sees the effect of the first five;
-// TestReconfigureStaticPodPath, TestDirGoesToAnotherPlace and TestReconfigureVerbosity see that of the others.
+// TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and TestReconfigureVerbosity see that of the others.
 var seenElsewhere = []string{
 	"allowedUnsafeSysctls", "clusterDNS", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
 	"staticPodPath", "fileCheckFrequency", "logging.verbosity",

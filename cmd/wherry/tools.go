@@ -199,7 +199,7 @@ func newLease() *cobra.Command {
 	fs.BoolVar(&l.Ready, "ready", false, "also write the conditions of a healthy node where they are not")
 	fs.BoolVar(&l.Once, "once", false, "renew once and end")
 	fs.DurationVar(&l.Interval, "interval", 10*time.Second, "time between two renewals")
-	fs.DurationVar(&l.Duration, "duration", 40*time.Second, "how long the lease says it is good")
+	fs.DurationVar(&l.Duration, "duration", 40*time.Second, "how long the lease is valid")
 	lease.AddCommand(renew)
 	return lease
 }

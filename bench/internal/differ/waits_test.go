@@ -24,6 +24,25 @@ func (l life) states(second float64, running map[string]bool) {
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
+// reportedLate returns a pod with two main containers and its lives on upstream's kubelet and on Wherry. Upstream's kubelet reports that
+// main-0 runs 5.4 s later than Wherry. With stopped, both agents have asked main-1 to end in that time.
+func reportedLate(stopped bool) (c *Case, u, w life) {
+	c = &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
+		Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}
+	u, w = newLife(), newLife()
+	for _, l := range []*life{&u, &w} {
+		l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
+		l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+		if stopped {
+			l.call(1.1, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
+		}
+	}
+	u.states(1, nil)
+	u.states(6.4, map[string]bool{"main-0": true})
+	w.states(1, map[string]bool{"main-0": true})
+	return c, u, w
+}
+
 // Upstream's kubelet reports a container only when another one, whose hook failed, has ended. Without that stop the delay is a
 // difference.
 func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
@@ -31,19 +50,7 @@ func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 		true:  classReportedAfterStop,
 		false: `states of main: only upstream has ["waiting ContainerCreating"]`,
 	} {
-		c := &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
-			Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}
-		u, w := newLife(), newLife()
-		for _, l := range []*life{&u, &w} {
-			l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
-			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
-			if stopped {
-				l.call(1.1, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
-			}
-		}
-		u.states(1, nil)
-		u.states(6.4, map[string]bool{"main-0": true})
-		w.states(1, map[string]bool{"main-0": true})
+		c, u, w := reportedLate(stopped)
 		want(t, Compare(c, u.Trace, w.Trace), class)
 	}
 }
@@ -197,19 +204,7 @@ func TestAFailedHookIsForgotten(t *testing.T) {
 // back-off hides no third one.
 func TestABackOffBesideAnotherDifference(t *testing.T) {
 	for stopped, shown := range map[bool][]string{true: nil, false: {`states of main: only upstream has ["waiting ContainerCreating"], only Wherry has ["running"]`}} {
-		c := &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
-			Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}
-		u, w := newLife(), newLife()
-		for _, l := range []*life{&u, &w} {
-			l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
-			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
-			if stopped {
-				l.call(1.1, Call{Verb: "StopContainer", Container: "main-1", Timeout: 5})
-			}
-		}
-		u.states(1, nil)
-		u.states(6.4, map[string]bool{"main-0": true})
-		w.states(1, map[string]bool{"main-0": true})
+		c, u, w := reportedLate(stopped)
 		w.states(10, nil)
 		w.Statuses[1].Pod.Status.ContainerStatuses[0].State.Waiting.Reason = "CrashLoopBackOff"
 		w.states(15, map[string]bool{"main-0": true})

@@ -85,7 +85,7 @@ func (m Machine) CPUs() (int, error) {
 		}
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("count CPUs: neither %s nor %s says", m.path("sys/devices/system/cpu/online"), m.path("proc/cpuinfo"))
+		return 0, fmt.Errorf("count CPUs: neither %s nor %s has the number", m.path("sys/devices/system/cpu/online"), m.path("proc/cpuinfo"))
 	}
 	return n, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
 // nonzero prints the nonzero fields of a struct, and times as seconds since the epoch.
@@ -84,7 +85,7 @@ func TestMemory(t *testing.T) {
 		}
 		nonzero(&b, "    ", reflect.ValueOf(m))
 	}
-	golden(t, "testdata/memory.txt", b.String())
+	script.Golden(t, "testdata/memory.txt", b.String(), *update)
 }
 
 type memoryCase struct {

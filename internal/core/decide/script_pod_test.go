@@ -15,7 +15,7 @@ import (
 )
 
 // define builds the pod: "pod restartPolicy=Never grace=30", "main app postStart preStop startup".
-func (s *script) define(f []string) {
+func (s *story) define(f []string) {
 	if f[0] == "pod" {
 		s.pod = &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"},
@@ -48,7 +48,7 @@ func (s *script) define(f []string) {
 	}
 }
 
-func (s *script) podOption(opt string) {
+func (s *story) podOption(opt string) {
 	key, val, _ := strings.Cut(opt, "=")
 	n, _ := strconv.ParseInt(val, 10, 64)
 	switch key {
@@ -69,11 +69,11 @@ func (s *script) podOption(opt string) {
 	case "notAdmitted":
 		s.mem.Admitted, s.saved.Admitted = false, false
 	default:
-		s.fail("unknown pod option %q", opt)
+		s.Fail("unknown pod option %q", opt)
 	}
 }
 
-func (s *script) containerOption(c *v1.Container, opt string) {
+func (s *story) containerOption(c *v1.Container, opt string) {
 	key, val, _ := strings.Cut(opt, "=")
 	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}
 	if c.Lifecycle == nil && (key == "postStart" || key == "preStop") {
@@ -119,7 +119,7 @@ func (s *script) containerOption(c *v1.Container, opt string) {
 	case "restartFor": // a resize of this resource
 		c.ResizePolicy = append(c.ResizePolicy, v1.ContainerResizePolicy{ResourceName: v1.ResourceName(val), RestartPolicy: v1.RestartContainer})
 	default:
-		s.fail("unknown container option %q", opt)
+		s.Fail("unknown container option %q", opt)
 	}
 }
 
@@ -143,7 +143,7 @@ func setResource(r *v1.ResourceRequirements, name v1.ResourceName, val string) {
 }
 
 // resize is what the node has accepted: "resize app cpu=2 memory=64/128".
-func (s *script) resize(f []string) {
+func (s *story) resize(f []string) {
 	p := s.pod.DeepCopy()
 	p.Generation++
 	s.pod = p
@@ -155,7 +155,7 @@ func (s *script) resize(f []string) {
 	s.mem.Resize = decide.Resize{InProgress: true, Generation: p.Generation, Since: s.now}
 }
 
-func (s *script) status(f []string) {
+func (s *story) status(f []string) {
 	st := v1.ContainerStatus{Name: f[1], ContainerID: "sim://" + f[1]}
 	switch f[2] {
 	case "waiting":

@@ -3,103 +3,47 @@ package decide_test
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
 
-// TestScripts runs testdata/decide/*.txt. A script is lines: a comment begins with #; a command starts at the beginning of a
-// line; its output follows, indented. `go test -update` rewrites the output.
+// TestScripts runs testdata/decide/*.txt: see package script. `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/decide/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &script{world: newWorld()}
-			s.noInspect = false
-			got := s.run(string(raw))
+	script.Run(t, "testdata/decide/*.txt", *update, func(t *testing.T, x *script.Text) func([]string) {
+		s := &story{world: newWorld(), Text: x}
+		s.noInspect = false
+		t.Cleanup(func() {
 			for _, b := range s.broken {
 				t.Errorf("invariant: %s: %s", b.inv, b.text)
 			}
-			for _, e := range s.errs {
-				t.Error(e)
-			}
-			golden(t, file, got)
 		})
-	}
+		return s.command
+	})
 }
 
-// golden fails if a text differs from the file; with -update it writes the text to the file.
-func golden(t *testing.T, file, now string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), now); diff != "" {
-		t.Errorf("%s differs (-file +now; rewrite with -update and read the diff):\n%s", file, diff)
-	}
-}
-
-type script struct {
+// story is a script about one pod.
+type story struct {
 	*world
-	was  *v1.Pod // the pod before its source lost it
-	errs []string
-	line int
-	out  strings.Builder
+	*script.Text
+	was *v1.Pod // the pod before its source lost it
 }
 
-func (s *script) run(text string) string {
-	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		s.line = i + 1
-		if strings.HasPrefix(line, " ") {
-			continue // output of an earlier run
-		}
-		s.out.WriteString(line + "\n")
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			s.command(strings.Fields(line))
-		}
-	}
-	return s.out.String()
-}
-
-func (s *script) print(format string, args ...any) {
-	fmt.Fprintf(&s.out, "    "+format+"\n", args...)
-}
-
-func (s *script) fail(format string, args ...any) {
-	s.errs = append(s.errs, fmt.Sprintf("line %d: ", s.line)+fmt.Sprintf(format, args...))
-}
-
-func (s *script) command(f []string) {
+func (s *story) command(f []string) {
 	if s.pod == nil && s.starts == 0 && !s.mem.Orphaned && f[0] != "pod" && f[0] != "found" && len(s.containers) == 0 && s.observed.Began.IsZero() {
-		s.fail("the first command is pod")
+		s.Fail("the first command is pod")
 		return
 	}
 	if d, err := time.ParseDuration(strings.TrimPrefix(f[0], "+")); err == nil && strings.HasPrefix(f[0], "+") {
@@ -122,29 +66,29 @@ func (s *script) command(f []string) {
 	}
 }
 
-func (s *script) printPlan(p decide.Plan) {
+func (s *story) printPlan(p decide.Plan) {
 	for _, a := range p.Do {
-		s.print("%s", a)
+		s.Print("%s", a)
 	}
 	for _, a := range p.Cancel {
-		s.print("cancel %s", a)
+		s.Print("cancel %s", a)
 	}
 	wake := ""
 	if !p.WakeAt.IsZero() {
 		wake = fmt.Sprintf("; wake +%s", p.WakeAt.Sub(s.now))
 	}
-	s.print("= %s: %s%s", p.Phase, p.Why, wake)
+	s.Print("= %s: %s%s", p.Phase, p.Why, wake)
 }
 
 // settle takes turns and lets every action in flight succeed (or fail as its fault says) until nothing changes.
-func (s *script) settle() {
+func (s *story) settle() {
 	for range 60 {
 		p := s.turn()
 		for _, a := range p.Do {
-			s.print("%s", a)
+			s.Print("%s", a)
 		}
 		for _, a := range p.Cancel {
-			s.print("cancel %s", a)
+			s.Print("cancel %s", a)
 		}
 		if !s.complete() && len(p.Do) == 0 && len(p.Cancel) == 0 {
 			p.Do = nil
@@ -152,11 +96,11 @@ func (s *script) settle() {
 			return
 		}
 	}
-	s.fail("does not settle")
+	s.Fail("does not settle")
 }
 
 // complete ends every action whose time has come.
-func (s *script) complete() bool {
+func (s *story) complete() bool {
 	any := false
 	for i := 0; i < len(s.flights); {
 		a := s.flights[i].action
@@ -166,7 +110,7 @@ func (s *script) complete() bool {
 		}
 		how := s.faults[strings.TrimSpace(a.Op.String()+" "+a.Container)]
 		if how != "" {
-			s.print("  failed: %s %s (%s)", a.Op, a.Container, how)
+			s.Print("  failed: %s %s (%s)", a.Op, a.Container, how)
 		}
 		s.finish(i, how)
 		any = true
@@ -175,14 +119,14 @@ func (s *script) complete() bool {
 }
 
 // advance moves the clock forward and stops at every time at which an action in flight ends.
-func (s *script) advance(d time.Duration) {
+func (s *story) advance(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.complete()
 	s.look()
 }
 
 // outcome ends one action: "done start-container app", "fail pull-image app ErrImagePull", "unknown run-sandbox".
-func (s *script) outcome(f []string) {
+func (s *story) outcome(f []string) {
 	name := ""
 	if len(f) > 2 {
 		name = f[2]
@@ -205,11 +149,11 @@ func (s *script) outcome(f []string) {
 		}
 		return
 	}
-	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
+	s.Fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
 // shows makes the runtime show the effect of an action in flight, before its outcome: "shows start-container app created".
-func (s *script) shows(f []string) {
+func (s *story) shows(f []string) {
 	name := strings.Join(f[2:min(3, len(f))], "")
 	for i := range s.flights {
 		fl := &s.flights[i]
@@ -223,12 +167,12 @@ func (s *script) shows(f []string) {
 		}
 		return
 	}
-	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
+	s.Fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
 // trouble reads "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app" (it ignores
 // SIGTERM) and "polite app" (it exits with 0 on SIGTERM).
-func (s *script) trouble(f []string) {
+func (s *story) trouble(f []string) {
 	switch f[0] {
 	case "fault":
 		s.faults[strings.Join(f[1:len(f)-1], " ")] = f[len(f)-1]
@@ -237,7 +181,7 @@ func (s *script) trouble(f []string) {
 	case "takes":
 		d, err := time.ParseDuration(f[len(f)-1])
 		if err != nil {
-			s.fail("%v", err)
+			s.Fail("%v", err)
 		}
 		s.takes[strings.Join(f[1:len(f)-1], " ")] = d
 	case "stubborn":
@@ -248,7 +192,7 @@ func (s *script) trouble(f []string) {
 }
 
 // event makes something happen to the pod from outside the agent.
-func (s *script) event(f []string) {
+func (s *story) event(f []string) {
 	arg := func(i int) string {
 		if i < len(f) {
 			return f[i]
@@ -305,7 +249,7 @@ func (s *script) event(f []string) {
 	case "resize":
 		s.resize(f)
 	case "progress": // prints what the status reports about a resize
-		s.print("in progress=%v error=%q", s.mem.Resize.InProgress, s.mem.Resize.Error)
+		s.Print("in progress=%v error=%q", s.mem.Resize.InProgress, s.mem.Resize.Error)
 	case "node":
 		s.onNode(arg(1))
 	case "crash":
@@ -326,22 +270,22 @@ func (s *script) event(f []string) {
 	case "shows":
 		s.shows(f)
 	default:
-		s.fail("unknown command %q", f[0])
+		s.Fail("unknown command %q", f[0])
 	}
 	s.look()
 }
 
-func (s *script) onContainer(name string, do func(*pod.Container)) {
+func (s *story) onContainer(name string, do func(*pod.Container)) {
 	c := s.newest(name)
 	if c == nil {
-		s.fail("no container %q", name)
+		s.Fail("no container %q", name)
 		return
 	}
 	do(c)
 }
 
 // exits ends a container, at a time that the runtime may not report.
-func (s *script) exits(c *pod.Container, f []string) {
+func (s *story) exits(c *pod.Container, f []string) {
 	n, _ := strconv.Atoi(f[2])
 	s.exit(c, int32(n))
 	for _, opt := range f[3:] {
@@ -350,7 +294,7 @@ func (s *script) exits(c *pod.Container, f []string) {
 		if val != "unknown" {
 			d, err := time.ParseDuration(val)
 			if err != nil {
-				s.fail("%v", err)
+				s.Fail("%v", err)
 			}
 			at = s.now.Add(d)
 		}
@@ -360,14 +304,14 @@ func (s *script) exits(c *pod.Container, f []string) {
 		case "started":
 			c.StartedAt = at
 		default:
-			s.fail("unknown option %q", opt)
+			s.Fail("unknown option %q", opt)
 		}
 	}
 }
 
-func (s *script) onSandbox(what string) {
+func (s *story) onSandbox(what string) {
 	if len(s.sandboxes) == 0 {
-		s.fail("no sandbox")
+		s.Fail("no sandbox")
 		return
 	}
 	sb := &s.sandboxes[0]
@@ -389,14 +333,14 @@ func (s *script) onSandbox(what string) {
 	case "twice":
 		s.sandboxes = append(s.sandboxes, pod.Sandbox{ID: "older", Ready: true, IPs: []string{"10.0.0.9"}})
 	default:
-		s.fail("unknown sandbox event %q", what)
+		s.Fail("unknown sandbox event %q", what)
 	}
 }
 
-func (s *script) probed(name, what string) {
+func (s *story) probed(name, what string) {
 	c := s.newest(name)
 	if c == nil {
-		s.fail("no container %q", name)
+		s.Fail("no container %q", name)
 		return
 	}
 	said := s.said.Of(c)
@@ -414,7 +358,7 @@ func (s *script) probed(name, what string) {
 }
 
 // ending reads "delete grace=30", "stop Evicted grace=0" and "reject OutOfcpu".
-func (s *script) ending(f []string) {
+func (s *story) ending(f []string) {
 	var grace *int64
 	reason := ""
 	for _, opt := range f[1:] {
@@ -439,7 +383,7 @@ func (s *script) ending(f []string) {
 	}
 }
 
-func (s *script) onNode(what string) {
+func (s *story) onNode(what string) {
 	switch what {
 	case "network-down":
 		s.node.NetworkReady = false
@@ -458,6 +402,6 @@ func (s *script) onNode(what string) {
 			s.node.Excess = append(s.node.Excess, id)
 			return
 		}
-		s.fail("unknown node event %q", what)
+		s.Fail("unknown node event %q", what)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
 // TestTurns compares single decisions with testdata/turns.txt. Their states would take a script many lines, or cannot be reached
@@ -28,7 +29,7 @@ func TestTurns(t *testing.T) {
 		fmt.Fprintf(&b, "# %s\n", tt.name)
 		writePlan(&b, &plan)
 	}
-	golden(t, "testdata/turns.txt", b.String())
+	script.Golden(t, "testdata/turns.txt", b.String(), *update)
 }
 
 // writePlan prints all fields of a plan.

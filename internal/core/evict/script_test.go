@@ -2,16 +2,12 @@ package evict_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,48 +15,20 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/evict"
 	"github.com/wherry-node/wherry/internal/core/pressure"
+	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
 
-// TestScripts runs testdata/evict/*.txt. A comment begins with #. A command starts at the beginning of a line. The command's
-// output follows it, indented. `go test -update` rewrites the output.
+// TestScripts runs testdata/evict/*.txt: see package script. `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/evict/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := newScript()
-			got := s.run(string(raw))
-			for _, e := range s.errs {
-				t.Error(e)
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s differs (-file +now; rewrite with -update and read the diff):\n%s", file, diff)
-			}
-		})
-	}
+	script.Run(t, "testdata/evict/*.txt", *update, func(_ *testing.T, x *script.Text) func([]string) { return newNode(x).command })
 }
 
-// script is a simulated node. look carries out each round of the agent at once.
-type script struct {
+// node is a simulated node. look carries out each round of the agent at once.
+type node struct {
+	*script.Text
 	config  pressure.ParseInput
 	policy  evict.Policy
 	layout  evict.Layout
@@ -72,56 +40,34 @@ type script struct {
 	more    int // how many reclaims after the next one free the same amount
 	state   evict.State
 	now     time.Time
-	errs    []string
-	line    int
-	out     strings.Builder
 }
 
-func newScript() *script {
-	return &script{
+func newNode(x *script.Text) *node {
+	return &node{
+		Text:   x,
 		config: pressure.ParseInput{Hard: map[string]string{}, Soft: map[string]string{}, SoftGracePeriod: map[string]string{}, MinimumReclaim: map[string]string{}},
 		policy: evict.Policy{TransitionPeriod: 5 * time.Minute}, signals: pressure.Signals{}, frees: map[pressure.Signal]int64{}, now: time.Unix(1_000_000, 0),
 	}
 }
 
-func (s *script) run(text string) string {
-	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		s.line = i + 1
-		if strings.HasPrefix(line, " ") {
-			continue // output of an earlier run
-		}
-		s.out.WriteString(line + "\n")
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			s.command(strings.Fields(line))
-		}
-	}
-	return s.out.String()
-}
-
-func (s *script) print(format string, args ...any) { fmt.Fprintf(&s.out, "    "+format+"\n", args...) }
-
-func (s *script) fail(format string, args ...any) {
-	s.errs = append(s.errs, fmt.Sprintf("line %d: ", s.line)+fmt.Sprintf(format, args...))
-}
-
 // bytes parses a quantity.
-func (s *script) bytes(text string) int64 {
+func (s *node) bytes(text string) int64 {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		s.fail("%q: %v", text, err)
+		s.Fail("%q: %v", text, err)
 	}
 	return q.Value()
 }
 
-func (s *script) duration(text string) time.Duration {
+func (s *node) duration(text string) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		s.fail("%v", err)
+		s.Fail("%v", err)
 	}
 	return d
 }
 
-func (s *script) command(f []string) {
+func (s *node) command(f []string) {
 	if d, ok := strings.CutPrefix(f[0], "+"); ok {
 		s.now = s.now.Add(s.duration(d))
 		s.look()
@@ -170,12 +116,12 @@ func (s *script) command(f []string) {
 	case "look":
 		s.look()
 	default:
-		s.fail("unknown command %s", f[0])
+		s.Fail("unknown command %s", f[0])
 	}
 }
 
 // configure reads "hard memory.available 100Mi", "soft memory.available 1Gi for 1m", "reclaim memory.available 200Mi".
-func (s *script) configure(f []string) {
+func (s *node) configure(f []string) {
 	switch f[0] {
 	case "hard":
 		s.config.Hard[f[1]] = f[2]
@@ -188,7 +134,7 @@ func (s *script) configure(f []string) {
 
 // addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
 // pids, grace (seconds), static, mirror, ending (time left), unmeasured, no-layers, pod-request (a request of the whole pod).
-func (s *script) addPod(f []string) {
+func (s *node) addPod(f []string) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
 	p.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(len(s.pods)) * time.Second))
 	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
@@ -231,7 +177,7 @@ func (s *script) addPod(f []string) {
 		case "unmeasured":
 			u = nil
 		default:
-			s.fail("unknown field %s of a pod", key)
+			s.Fail("unknown field %s of a pod", key)
 		}
 	}
 	if u != nil {
@@ -242,10 +188,10 @@ func (s *script) addPod(f []string) {
 }
 
 // look performs one round of the agent: it decides, removes or measures what the plan says, and decides again.
-func (s *script) look() {
+func (s *node) look() {
 	thresholds, err := pressure.Parse(s.config)
 	if err != nil {
-		s.fail("%v", err)
+		s.Fail("%v", err)
 		return
 	}
 	s.policy.Thresholds = thresholds
@@ -278,11 +224,11 @@ func (s *script) look() {
 			if !plan.WakeAt.IsZero() {
 				wait = min(wait, plan.WakeAt.Sub(s.now))
 			}
-			s.print("measure again in %s", wait)
+			s.Print("measure again in %s", wait)
 			return
 		}
 	}
-	s.fail("the decision does not come to an end")
+	s.Fail("the decision does not come to an end")
 }
 
 // gone reports whether an evicted pod is no longer among the pods.
@@ -291,7 +237,7 @@ func gone(pods []evict.Pod, victim types.UID) bool {
 }
 
 // reclaim removes what a "removing" command has listed.
-func (s *script) reclaim() {
+func (s *node) reclaim() {
 	s.tried = new(s.next).After(s.tried)
 	for signal, bytes := range s.frees {
 		o := s.signals[signal]
@@ -304,7 +250,7 @@ func (s *script) reclaim() {
 	}
 }
 
-func (s *script) printPlan(p *evict.Plan) {
+func (s *node) printPlan(p *evict.Plan) {
 	pr := p.Pressure
 	var on []string
 	for name, status := range map[string]pressure.Status{"memory": pr.Memory, "disk": pr.Disk, "pid": pr.PID} {
@@ -317,12 +263,12 @@ func (s *script) printPlan(p *evict.Plan) {
 	if len(on) > 0 {
 		conditions = "pressure: " + strings.Join(on, ", ")
 	}
-	s.print("%s", conditions)
+	s.Print("%s", conditions)
 	if p.Why != "" {
-		s.print("  %s", p.Why)
+		s.Print("  %s", p.Why)
 	}
 	if e := p.Evict; e != nil {
-		s.print("  evict %s within %s: %s", e.Pod.Name, e.Grace, strings.TrimSpace(e.Message))
+		s.Print("  evict %s within %s: %s", e.Pod.Name, e.Grace, strings.TrimSpace(e.Message))
 		for _, k := range slices.Sorted(func(yield func(string) bool) {
 			for k := range e.Annotations {
 				if !yield(k) {
@@ -330,7 +276,7 @@ func (s *script) printPlan(p *evict.Plan) {
 				}
 			}
 		}) {
-			s.print("    %s: %s", k, e.Annotations[k])
+			s.Print("    %s: %s", k, e.Annotations[k])
 		}
 	}
 }

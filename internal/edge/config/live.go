@@ -12,7 +12,7 @@ import (
 const (
 	atOnce        = "at once"
 	nextRound     = "from the next collection"
-	nextPull      = "for pulls that begin from then on; those that run go on"
+	nextPull      = "for pulls that begin from then on; running pulls continue"
 	newPods       = "for pods that start, or are resized, from then on"
 	newContainers = "for containers that start from then on"
 )
@@ -22,14 +22,14 @@ const (
 	listeners   = "ports, certificates and endpoints are opened at the start"
 	accessRules = "who may use the API is decided by parts that are built at the start"
 	connections = "the clients of the API server and the runtime are made at the start"
-	periods     = "the loops of the node's status and lease are started with it"
-	sourcesSet  = "what an absent pod means depends on which sources there are, so their set is fixed at the start"
-	nodeCgroups = "the cgroups above the pods, and what is reserved, are set up at the start"
-	podFiles    = "files and user IDs of the pods that run lie where it says"
+	periods     = "the loops of the node's status and lease get it when they start"
+	sourcesSet  = "a pod is unwanted only if no source has it, so the set of sources is fixed at the start"
+	nodeCgroups = "the cgroups above the pods, and the reserved resources, are set up at the start"
+	podFiles    = "the files or user IDs of running pods depend on it"
 	atRegister  = "it is part of the node's registration"
 	process     = "it is a setting of the process or the kernel, made at the start"
-	shutdowns   = "the machine's shutdown was promised a delay at the start"
-	gatesBuilt  = "parts are built with their gates at the start"
+	shutdowns   = "logind was asked at the start for how long it delays a shutdown"
+	gatesBuilt  = "the parts of the agent are built for the gates at the start"
 )
 
 // change says what a change of a field does while the agent runs.

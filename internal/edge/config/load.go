@@ -114,7 +114,7 @@ func dropComments(args []string) ([]string, []Notice) {
 		return kept, nil
 	}
 	return kept, []Notice{{NoticeChanged, "command line",
-		fmt.Sprintf("%q taken for a comment: systemd does not strip comments inside a quoted variable, move them to lines of their own", strings.Join(dropped, " "))}}
+		fmt.Sprintf("%q ignored as a comment: systemd does not strip comments inside a quoted variable, move them to lines of their own", strings.Join(dropped, " "))}}
 }
 
 // loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set, and the files. It needs the

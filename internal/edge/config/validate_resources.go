@@ -89,7 +89,7 @@ func (c *checker) checkLogs() {
 	if dir := kc.PodLogsDir; !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		c.bad("podLogsDir", fmt.Sprintf("%q", dir), "write an absolute path without . or .. or a slash at its end")
 	} else if strings.ContainsFunc(dir, func(r rune) bool { return r > unicode.MaxASCII }) {
-		c.bad("podLogsDir", fmt.Sprintf("%q", dir), "use ASCII characters only: the path stands in metrics")
+		c.bad("podLogsDir", fmt.Sprintf("%q", dir), "use ASCII characters only, because the path appears in metrics")
 	}
 	l := &kc.Logging
 	c.oneOf("logging.format", l.Format, "text", "json")
@@ -155,7 +155,7 @@ func (c *checker) checkEnforcement() {
 	seen := map[string]bool{}
 	for _, level := range kc.EnforceNodeAllocatable {
 		if seen[level] {
-			c.bad("enforceNodeAllocatable", level, "stands twice")
+			c.bad("enforceNodeAllocatable", level, "is listed twice")
 			continue
 		}
 		seen[level] = true

@@ -71,22 +71,22 @@ var wherryFields = []wherryField{
 	{"apiVersion", "", "`" + WherryAPIVersion + "`. Required."},
 	{"kind", "", "`" + WherryKind + "`. Required."},
 	{"server.streamingByGet", StreamingRequireCreate,
-		"What exec, attach, run and port-forward by GET (WebSocket) ask for. `" + StreamingRequireCreate + "`: the right to `create` nodes/proxy, as by POST, beside the right to `get` it. " +
-			"`" + StreamingAsUpstream + "`: the right to `get` nodes/proxy alone, as Kubernetes' kubelet does it; then whoever may read through nodes/proxy can run commands in every container of the node."},
+		"Which rights exec, attach, run and port-forward by GET (WebSocket) need. `" + StreamingRequireCreate + "`: the right to `create` nodes/proxy, as for POST, and the right to `get` it. " +
+			"`" + StreamingAsUpstream + "`: only the right to `get` nodes/proxy, as with Kubernetes' kubelet; then every client that may read through nodes/proxy can run commands in every container of the node."},
 	{"server.reviewQPS", "20",
-		"How many TokenReviews and SubjectAccessReviews a second the node sends to the API server. They have a client of their own: requesters that the node does not know cannot delay statuses, secrets and heartbeats."},
-	{"server.reviewBurst", "40", "How many reviews may be sent at once after a quiet time."},
+		"How many TokenReviews and SubjectAccessReviews a second the node sends to the API server. They have a client of their own, so requests of unknown clients cannot delay statuses, secrets and heartbeats."},
+	{"server.reviewBurst", "40", "How many reviews the node may send at once if it has sent none for a while."},
 	{"server.maxWaitingReviews", "64",
-		"How many requests may wait for a review at the same time. An address gets half of the places that are free; requests beyond get 429 with Retry-After."},
+		"How many requests may wait for a review at the same time. One address gets at most half of the free slots; further requests get 429 with Retry-After."},
 	{"server.maxUnknownConnections", "256",
-		"How many connections to the HTTPS API may be open whose client has not been authenticated yet. When there are more, the address that has most of them loses its oldest. Authenticated connections do not count."},
+		"How many connections to the HTTPS API may be open whose client has not been authenticated yet. If there are more, the node closes the oldest connection of the address that has the most. Authenticated connections do not count."},
 	{"controlSocket.enabled", "true for a standalone or simulated node, false for one that has joined a cluster",
-		"Whether the node serves its control socket, which `wherry ps`, `logs`, `exec` and the others use. Whoever can open it may do everything on the node. `--push-socket` overrides it."},
-	{"controlSocket.path", SystemSocket + "; with another --root-dir a name of its own beside it; of a simulated node: " + socketName + " in --root-dir",
-		"Where the control socket is. Choose a directory that no volume of a pod shows. `--push-socket` overrides it."},
+		"Whether the node has a control socket, which `wherry ps`, `logs`, `exec` and other commands use. Whoever can open it may do everything on the node. `--push-socket` overrides it."},
+	{"controlSocket.path", SystemSocket + "; with another --root-dir: another name in the same directory; for a simulated node: " + socketName + " in --root-dir",
+		"The path of the control socket. Choose a directory that no pod mounts as a volume. `--push-socket` overrides it."},
 	{"images.neverRemove", "none",
-		"Images that the node never removes, however long they are unused and however short of disk space it is: full names without tag or digest " +
-			"(`docker.io/library/busybox`), or all of a registry or a path (`registry.example.com/base/*`). Images that the runtime has pinned are never removed either."},
+		"Images that the node never removes, even if they are unused for long or the disk is full: full names without tag or digest " +
+			"(`docker.io/library/busybox`), or all images of a registry or a path (`registry.example.com/base/*`). Images that the runtime has pinned are never removed either."},
 }
 
 func defaultWherry() Wherry {
@@ -186,9 +186,9 @@ func WherryDoc() string {
 	var b strings.Builder
 	b.WriteString("# Wherry's own settings\n\n" +
 		"<!-- Made from the table in internal/edge/config/wherry.go: go test ./internal/edge/config -run TestWherryDoc -update -->\n\n" +
-		"Kubernetes' kubelet has its flags and its `KubeletConfiguration`; Wherry takes both. What Kubernetes has no field for\n" +
-		"stands in a file of its own, which `--wherry-config` names. What the file leaves out has its default; all of it, where there\n" +
-		"is no file. Unknown fields, repeated fields and bad values are errors. For example:\n\n" +
+		"Wherry takes the flags and the `KubeletConfiguration` of Kubernetes' kubelet. Settings for which Kubernetes has no field are in\n" +
+		"a file of their own, which `--wherry-config` names. A field that is not in the file has its default, and without a file all fields\n" +
+		"do. Unknown fields, repeated fields and bad values are errors. For example:\n\n" +
 		"```yaml\napiVersion: " + WherryAPIVersion + "\nkind: " + WherryKind + "\nserver:\n  reviewQPS: 50\n```\n\n" +
 		"| field | default | meaning |\n|---|---|---|\n")
 	for _, f := range wherryFields {

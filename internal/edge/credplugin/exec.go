@@ -49,7 +49,7 @@ func (p *plugin) exec(ctx context.Context, limit time.Duration, request pluginap
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("it did not answer within %s", limit)
 	case err != nil:
-		return nil, fmt.Errorf("run it: %w (run %s by hand for what it says)", err, p.path)
+		return nil, fmt.Errorf("run it: %w (run %s by hand to see its output)", err, p.path)
 	}
 	return p.decode(out.kept.Bytes())
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A Dir that gets another location changes to it when something exists there. The pods of the old location stay until then, and end if
-// the new location does not contain them.
-func TestDirGoesToAnotherPlace(t *testing.T) {
-	t.Parallel()
+// moving calls f while a Dir runs whose path is the directory before, which has one pod, a. It runs in a bubble. The directory after
+// does not exist.
+func moving(t *testing.T, f func(t *testing.T, w *wanted, locations chan<- Location, before, after string)) {
+	t.Helper()
 	top := t.TempDir()
 	before, after := filepath.Join(top, "before"), filepath.Join(top, "after")
 	if err := os.Mkdir(before, 0o700); err != nil {
@@ -33,6 +33,15 @@ func TestDirGoesToAnotherPlace(t *testing.T) {
 				t.Error(err)
 			}
 		}()
+		f(t, w, locations, before, after)
+	})
+}
+
+// A Dir that gets another location changes to it when something exists there. The pods of the old location stay until then, and end if
+// the new location does not contain them.
+func TestDirGoesToAnotherLocation(t *testing.T) {
+	t.Parallel()
+	moving(t, func(t *testing.T, w *wanted, locations chan<- Location, before, after string) {
 		nextLook()
 		w.expect(t, "at first", "a-n i:1")
 
@@ -74,22 +83,9 @@ func TestDirGoesToAnotherPlace(t *testing.T) {
 }
 
 // If the old location is given again before the new one exists, nothing changes.
-func TestDirStaysWhenTheOrderIsTakenBack(t *testing.T) {
+func TestDirStaysIfTheNewLocationIsWithdrawn(t *testing.T) {
 	t.Parallel()
-	top := t.TempDir()
-	before, after := filepath.Join(top, "before"), filepath.Join(top, "after")
-	if err := os.Mkdir(before, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(before, "a.yaml"), podText("a", "i:1"))
-	synctest.Test(t, func(t *testing.T) {
-		w := &wanted{}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		locations := make(chan Location, 1)
-		go func() {
-			ended <- (&Dir{Config: w.config(), Path: before, Period: 20 * time.Second, Locations: locations}).Run(ctx)
-		}()
+	moving(t, func(t *testing.T, w *wanted, locations chan<- Location, before, after string) {
 		nextLook()
 		locations <- Location{after, 20 * time.Second}
 		nextLook()
@@ -100,9 +96,5 @@ func TestDirStaysWhenTheOrderIsTakenBack(t *testing.T) {
 		}
 		nextLook()
 		w.expect(t, "when the other location comes too late", "a-n i:1")
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }

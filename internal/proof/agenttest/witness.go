@@ -26,7 +26,7 @@ const (
 	RuleConverges    Rule = "the API comes to say what the runtime does"
 	RuleNothingStays Rule = "nothing of a deleted pod stays"
 	RuleReadiness    Rule = "readiness does not flap"
-	RuleEvents       Rule = "an event tells of what has happened, once"
+	RuleEvents       Rule = "an event reports something that has happened, once"
 	RuleUncalled     Rule = "nothing is stopped without a reason"
 	RuleRuns         Rule = "what is to run runs again"
 	RuleStatic       Rule = "a static pod outlives its mirror, and follows its manifest"
