@@ -29,9 +29,9 @@ func loops(obs *pod.Observed, plan *decide.Plan) bool {
 	})
 }
 
-// placeFor is how long a pod may keep its place at the gate. A pod that takes longer (for example because its pod network hangs)
+// slotFor is how long a pod may keep its slot at the gate. A pod that takes longer (for example because its pod network hangs)
 // must not block the start of other pods, because it may be waiting for one of them.
-const placeFor = 20 * time.Second
+const slotFor = 20 * time.Second
 
 // pace removes the actions that start something from the plan of a pod that has no slot of the Gate. The pod gives up its slot, or leaves
 // the queue for one, when nothing is left to start or when slotFor is over.

@@ -39,7 +39,7 @@ func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 	g.Leave("other") // "me" gets the slot, and its worker is woken
 	w.pace(&decide.Input{Now: now}, &decide.Plan{})
 	if !g.Enter("third", false) {
-		t.Error("the place is lost: held by a pod that has nothing to start")
+		t.Error("the slot is lost: held by a pod that has nothing to start")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 		t.Fatalf("plan = %+v", plan)
 	}
 	if g.Enter("other", false) {
-		t.Fatal("two pods in one place")
+		t.Fatal("two pods in one slot")
 	}
 	w.pace(&decide.Input{Now: plan.WakeAt, InFlight: []pod.Action{{Op: pod.OpRunSandbox}}}, &decide.Plan{})
 	if !g.Enter("other", false) {
@@ -85,18 +85,18 @@ func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 		t.Fatalf("plan = %+v, want the pull", plan)
 	}
 	if w.queued || !g.Enter("third", false) {
-		t.Fatal("a pull keeps the place")
+		t.Fatal("a pull keeps the slot")
 	}
 	g.Leave("third")
 	plan = &decide.Plan{Do: []pod.Action{{Op: pod.OpSetUp}, {Op: pod.OpPullImage}}}
 	w.pace(&decide.Input{Now: now}, plan)
 	if len(plan.Do) != 2 || g.Enter("fourth", false) {
-		t.Fatal("the place is lost while something else is under way beside the pull")
+		t.Fatal("the slot is lost while something else is under way beside the pull")
 	}
 	g.Leave("fourth")
 	w.pace(&decide.Input{Now: now, InFlight: []pod.Action{{Op: pod.OpPullImage}}}, &decide.Plan{})
 	if !g.Enter("fifth", false) {
-		t.Error("the place is kept for a pull that is left")
+		t.Error("the slot is kept for a pull that is left")
 	}
 }
 

@@ -10,27 +10,27 @@ import (
 	basework "github.com/wherry-node/wherry/internal/base/work"
 )
 
-// Gate bounds how many pods are being started at once. A pod keeps its place from its first starting action until it has nothing
-// more to start, so that under load pods finish one after another rather than all at the end. Between two bounds, the number of
-// places adapts to how many starts the machine can do at once.
+// Gate bounds how many pods are being started at once. Each of them has a slot. A pod keeps its slot from its first action that starts
+// something until it has nothing more to start, so that under load pods finish one after another rather than all at the end. Between two
+// bounds, the number of slots adapts to how many starts the machine can do at once.
 //
 // Pods that wait are served first come, first served, in two queues. A person waits for a pod that starts, but nobody waits for a
-// container that crashes in a loop, so most free places go to the first queue.
+// container that crashes in a loop, so most free slots go to the first queue.
 type Gate struct {
 	wake func(types.UID)
 
 	mu     sync.Mutex
-	places basework.Places
+	slots  basework.Slots
 	inside map[types.UID]stay
 	starts []types.UID // pods that wait to start
 	loops  []types.UID // pods that wait to restart a container that was restarted before
-	passed int         // how many pods of starts got a place since a pod of loops did
+	passed int         // how many pods of starts got a slot since a pod of loops did
 }
 
-// startsPerLoop is how many waiting pods of the first queue get a place before the next pod of the second queue gets one.
+// startsPerLoop is how many waiting pods of the first queue get a slot before the next pod of the second queue gets one.
 const startsPerLoop = 4
 
-// stay is when a pod got its place, and how many pods had one then.
+// stay is when a pod got its slot, and how many pods had one then.
 type stay struct {
 	since time.Time
 	among int
@@ -41,15 +41,16 @@ func NewGate(least, most int, wake func(types.UID)) *Gate {
 	return &Gate{slots: basework.NewSlots(least, most, time.Now()), wake: wake, inside: map[types.UID]stay{}}
 }
 
-// Enter reports whether the pod has a place; otherwise it is queued and woken later. loops says that the pod only restarts
-// containers that were restarted before. Enter is idempotent: a pod that waits stays in its queue.
+// Enter gives the pod a slot and returns true, or queues the pod and returns false; in the second case wake is called when the pod gets a
+// slot. loops says that the pod only restarts containers that were restarted before. Enter is idempotent: a pod that waits stays in its
+// queue.
 func (g *Gate) Enter(uid types.UID, loops bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.inside[uid]; ok {
 		return true
 	}
-	if len(g.inside) < g.places.Now() && g.waiting() == 0 {
+	if len(g.inside) < g.slots.Now() && g.waiting() == 0 {
 		g.admit(uid)
 		return true
 	}
@@ -66,7 +67,7 @@ func (g *Gate) Enter(uid types.UID, loops bool) bool {
 // waiting returns the number of pods in both queues. It is called with the lock held.
 func (g *Gate) waiting() int { return len(g.starts) + len(g.loops) }
 
-// next removes the pod that gets the next free place from its queue. It is called with the lock held, and only while a pod waits.
+// next removes the pod that gets the next free slot from its queue. It is called with the lock held, and only while a pod waits.
 func (g *Gate) next() types.UID {
 	line := &g.starts
 	if len(g.starts) == 0 || len(g.loops) > 0 && g.passed >= startsPerLoop {
@@ -81,7 +82,7 @@ func (g *Gate) next() types.UID {
 	return uid
 }
 
-// admit gives a pod a place. It is called with the lock held.
+// admit gives a pod a slot. It is called with the lock held.
 func (g *Gate) admit(uid types.UID) {
 	g.inside[uid] = stay{since: time.Now(), among: len(g.inside) + 1}
 }
@@ -90,7 +91,7 @@ func (g *Gate) admit(uid types.UID) {
 func (g *Gate) Finish(uid types.UID) {
 	g.mu.Lock()
 	if s, ok := g.inside[uid]; ok {
-		g.places.Ended(s.since, time.Now(), float64(s.among+len(g.inside))/2, g.waiting() > 0)
+		g.slots.Ended(s.since, time.Now(), float64(s.among+len(g.inside))/2, g.waiting() > 0)
 	}
 	g.mu.Unlock()
 	g.Leave(uid)
@@ -106,7 +107,7 @@ func (g *Gate) Leave(uid types.UID) {
 	}
 	delete(g.inside, uid)
 	var next []types.UID
-	for g.waiting() > 0 && len(g.inside) < g.places.Now() {
+	for g.waiting() > 0 && len(g.inside) < g.slots.Now() {
 		uid := g.next()
 		next = append(next, uid)
 		g.admit(uid)

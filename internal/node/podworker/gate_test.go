@@ -31,7 +31,7 @@ func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Dura
 					<-turn
 				}
 				if !g.Enter(uid, false) {
-					t.Errorf("%s was woken without a place", uid)
+					t.Errorf("%s was woken without a slot", uid)
 				}
 				time.Sleep(time.Second)
 				end(g, uid)
