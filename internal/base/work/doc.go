@@ -10,11 +10,11 @@
 //   - Under load the waiting classes share the machine by their Shares, measured in the time that their jobs take; within a class
 //     the pods take turns. Each class with a share above 0 makes progress.
 //   - Starts, stops and commands of users never wait here. While one of them is in flight, a quarter of the limit is left for the
-//     other jobs. The Gate in package podworker bounds how many pods start at once. That number is a Places, which adapts by the
+//     other jobs. The Gate in package podworker bounds how many pods start at once. That number is a Slots, which adapts by the
 //     same rule.
 //   - While a job of Start or People is in flight, a removal waits for ten seconds, and then for one of as many turns as there are
 //     processors.
-//   - Stops of sandboxes have Turns, which are a Places with a queue. So while the networks of many deleted pods are removed, a pod
+//   - Stops of sandboxes have Turns, which are a Slots with a queue. So while the networks of many deleted pods are removed, a pod
 //     that starts shares the machine with a few of them, not with all.
 //   - The limit adapts to how long commands take: it grows while more jobs at once do not slow them down, and shrinks when more
 //     jobs slow each of them down in proportion. It has a lower and an upper bound.

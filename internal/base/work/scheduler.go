@@ -174,11 +174,11 @@ func (j *Job) end(cut bool) {
 // room reports whether one more job that can wait may begin. While somebody waits for other work, such jobs have a quarter of the
 // limit: with more of them a start would get only a small part of the machine. Otherwise they have all of it.
 func (s *Scheduler) room() bool {
-	places := s.limit.places()
+	slots := s.limit.current()
 	if s.awaited() {
-		return s.queued < max(1, places/4)
+		return s.queued < max(1, slots/4)
 	}
-	return len(s.flying) < places
+	return len(s.flying) < slots
 }
 
 // awaited reports whether somebody waits for a job in flight: a pod that starts or stops, or a command of a user.
