@@ -215,7 +215,7 @@ func (a *Agent) buildNode() error {
 		}
 	})
 	a.node = nodefacts.New(nodefacts.Config{
-		Settings: a.settings, Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.ground.inUse,
+		Settings: a.settings, Machine: a.platform.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing, VolumesInUse: a.platform.inUse,
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
 	})
 	k := &a.cfg.Kubelet
@@ -225,7 +225,7 @@ func (a *Agent) buildNode() error {
 	if a.deps.Client == nil {
 		return nil
 	}
-	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, a.ground.nodeChanged)
+	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, a.platform.nodeChanged)
 	var err error
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
 		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
@@ -326,8 +326,8 @@ func (a *Agent) parts() []part {
 		{"image collection", a.collector.Run},
 		{"objects", a.platform.objects.Run},
 	}...)
-	if a.ground.plugins != nil {
-		parts = append(parts, part{"plugins", a.ground.plugins.Run})
+	if a.platform.plugins != nil {
+		parts = append(parts, part{"plugins", a.platform.plugins.Run})
 	}
 	if a.server != nil {
 		parts = append(parts, part{"server", a.serve})

@@ -169,7 +169,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 }
 
 // buildRealVolumes builds the volumes of a real machine, and with an API server the CSI drivers.
-func (a *Agent) buildRealVolumes(g *ground, host hostfs.Host, refresh func(types.UID)) {
+func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(types.UID)) {
 	cfg := volume.Config{
 		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
 	}

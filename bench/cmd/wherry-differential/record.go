@@ -80,11 +80,11 @@ func replay(o options) error {
 		}
 		struck, before := false, false
 		if plant != nil {
-			crossing := differ.Judge(r.Case, r.Upstream, r.Wherry).Crossing
+			crossing := differ.CompareAll(r.Case, r.Upstream, r.Wherry).Crossing
 			before = crossing != nil && differ.PlantedBefore(plant, r.Case, r.Wherry, crossing.At)
 			struck = plant(r.Case, r.Wherry)
 		}
-		v := differ.Judge(r.Case, r.Upstream, r.Wherry)
+		v := differ.CompareAll(r.Case, r.Upstream, r.Wherry)
 		name := fmt.Sprint(r.Case.Kind, r.Case.Seed, r.Case.Kill)
 		c := byName[name]
 		if c == nil || o.again == 0 {

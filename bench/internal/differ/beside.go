@@ -88,15 +88,15 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 
 // These are the classes of differences in which one side reports something later than the other, or never.
 const (
-	classToldAfterHook  = "the API hears of a container when the postStart hook of another one has ended: only upstream"
-	classToldAfterStop  = "the API hears of a container when another one that is stopped has ended: only upstream"
-	classReadyOutOfTime = "a container of a pod that is out of time is ready again: only upstream"
-	classHearsNobody    = "a container that has ended is shown as running and not ready while its pod ends, since its probe over the network finds nobody: only upstream"
-	classOldVersionEnds = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
-	classAskedInTheEnd  = "a sidecar's liveness or startup probe fails while its pod ends: only upstream tells of it"
-	classWaitsForHook   = "a container that is started again is shown as waiting while its postStart hook runs: only Wherry"
-	classRunsByUnknown  = "a static pod that comes back is Running for a container that was never made: only upstream"
-	classHookFailsAgain = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
+	classReportedAfterHook = "the API hears of a container when the postStart hook of another one has ended: only upstream"
+	classReportedAfterStop = "the API hears of a container when another one that is stopped has ended: only upstream"
+	classReadyOutOfTime    = "a container of a pod that is out of time is ready again: only upstream"
+	classHearsNobody       = "a container that has ended is shown as running and not ready while its pod ends, since its probe over the network finds nobody: only upstream"
+	classOldVersionEnds    = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
+	classAskedInTheEnd     = "a sidecar's liveness or startup probe fails while its pod ends: only upstream tells of it"
+	classWaitsForHook      = "a container that is started again is shown as waiting while its postStart hook runs: only Wherry"
+	classRunsByUnknown     = "a static pod that comes back is Running for a container that was never made: only upstream"
+	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
 // reportedLater returns the class of values that only one side has in a series, if the traces contain the evidence for it; otherwise

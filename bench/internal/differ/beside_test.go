@@ -149,7 +149,7 @@ func TestABackOffThatBeginsInTheEnd(t *testing.T) {
 		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: runs}}}
 		u, w := newLife(), newLife()
 		w.Events["Warning BackOff spec.containers{main-0}"] = Event{Count: 1, Message: "Back-off restarting failed container"}
-		if v := Judge(c, u.Trace, w.Trace); (v.Excused[excuseSoon] > 0) != excused || (len(v.Found) == 0) != excused {
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Excused[excuseSoon] > 0) != excused || (len(v.Found) == 0) != excused {
 			t.Errorf("an exit after %s: %q, excused %v", runs, classes(v.Found), v.Excused)
 		}
 	}

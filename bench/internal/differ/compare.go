@@ -51,8 +51,8 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	return CompareAll(c, upstream, wherry).Found
 }
 
-// Judge compares what upstream's kubelet and Wherry did with a case, and returns also what was not compared.
-func Judge(c *Case, upstream, wherry *Trace) Verdict {
+// CompareAll compares what upstream's kubelet and Wherry did with a case, and returns also what was not compared.
+func CompareAll(c *Case, upstream, wherry *Trace) Verdict {
 	whole := newDiffer(c, upstream, wherry, never)
 	v := Verdict{Found: whole.judge(), Excused: whole.excused, Crossing: whole.crossing()}
 	v.Sure = v.Found
@@ -246,7 +246,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had reported, Wherry keeps that end", about+", "+k, u, w)
 			continue
 		}
-		if k == "lastState" && strings.HasPrefix(upstream["state"], "terminated "+unknownEnd+" ") && u == wherry["state"] && d.toldBefore(strings.TrimPrefix(about, "last status of "), u) {
+		if k == "lastState" && strings.HasPrefix(upstream["state"], "terminated "+unknownEnd+" ") && u == wherry["state"] && d.reportedBefore(strings.TrimPrefix(about, "last status of "), u) {
 			d.add(aspect+", lastState: upstream has the end there whose place ContainerStatusUnknown took", about+", "+k, u, w)
 			continue
 		}

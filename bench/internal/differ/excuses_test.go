@@ -16,7 +16,7 @@ func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 		c := oneContainer()
 		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}}} // the container exits in second 4.5
 		c.Acts = []Act{{At: at, Do: SetImage, Container: "main-0"}}
-		if v := Judge(c, newLife().Trace, newLife().Trace); (v.Crossing != nil) != crossed {
+		if v := CompareAll(c, newLife().Trace, newLife().Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("an exit in second 4.5, an act after %s: crossed %t, want %t", at, v.Crossing != nil, crossed)
 		}
 	}
@@ -97,7 +97,7 @@ func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 		u, w := newLife(), newLife()
 		u.call(again, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
 		w.call(4.6, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
-		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("started again in second %g: crossed %t, want %t", again, v.Crossing != nil, crossed)
 		}
 	}
@@ -113,7 +113,7 @@ func TestAStartThatFollowsFromAnAct(t *testing.T) {
 			l.call(5.1, Call{Verb: cause, Container: "main-0"})
 			l.call(5.2, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
 		}
-		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("a start after a %s: crossed %t, want %t", cause, v.Crossing != nil, crossed)
 		}
 	}
@@ -129,7 +129,7 @@ func TestAProbeThatMayFail(t *testing.T) {
 				l.call(12.2, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
 			}
 		}
-		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != try.crossed {
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != try.crossed {
 			t.Errorf("%+v: the crossing is %+v", try, v.Crossing)
 		}
 	}
@@ -297,7 +297,7 @@ func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 			start := metav1.NewTime(l.start)
 			l.Statuses[0].Pod.Status.StartTime = &start
 		}
-		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("a deadline after %d s, a deletion after 8: crossed %t, want %t", deadline, v.Crossing != nil, crossed)
 		}
 	}

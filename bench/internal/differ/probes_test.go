@@ -103,7 +103,7 @@ func TestARestartBesideAFailureIsCrossed(t *testing.T) {
 		for _, l := range []life{u, w} {
 			l.Downs = []Down{{l.at(at), l.at(at + 1)}}
 		}
-		if v := Judge(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("a restart in second %g: crossed %t, want %t", at, v.Crossing != nil, crossed)
 		}
 	}

@@ -46,7 +46,7 @@ func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
 		for second, found := range map[float64]bool{15: true, 27: false, 33: false} {
 			u, w := crossedLife(), crossedLife()
 			try.fault(w, second)
-			v := Judge(crossedCase(), u.Trace, w.Trace)
+			v := CompareAll(crossedCase(), u.Trace, w.Trace)
 			if v.Crossing == nil || v.Crossing.At != 31*time.Second {
 				t.Fatalf("the crossing is %+v, want one in second 31", v.Crossing)
 			}
@@ -71,14 +71,14 @@ func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 		l.ready(second, v1.ConditionFalse, "ContainersNotReady")
 		l.ready(second+3, v1.ConditionTrue, "")
 	}
-	v := Judge(crossedCase(), u.Trace, w.Trace)
+	v := CompareAll(crossedCase(), u.Trace, w.Trace)
 	v.Settle()
 	want(t, v.Found, "time of StopContainer of main#0: Wherry is later")
 	u, w = crossedLife(), crossedLife()
 	for l, second := range map[*life]float64{&u: 27, &w: 33} {
 		l.call(second, Call{Verb: "StopContainer", Container: "main-1", Timeout: 8})
 	}
-	v = Judge(crossedCase(), u.Trace, w.Trace)
+	v = CompareAll(crossedCase(), u.Trace, w.Trace)
 	v.Settle()
 	want(t, v.Found)
 }
@@ -87,7 +87,7 @@ func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 func TestACrossingExcusesNothingThatIsLeft(t *testing.T) {
 	u, w := crossedLife(), crossedLife()
 	w.Left, w.Gone = []string{"sandbox 0"}, false
-	v := Judge(crossedCase(), u.Trace, w.Trace)
+	v := CompareAll(crossedCase(), u.Trace, w.Trace)
 	v.Settle()
 	want(t, v.Found, `left: only Wherry has ["sandbox 0"]`, `gone: only upstream has ["true"], only Wherry has ["false"]`)
 }

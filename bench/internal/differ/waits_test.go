@@ -119,19 +119,19 @@ func TestAnEndThatIsShownTwice(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet says that nobody knows the container's end, and shows the end that it had told as the last state. Another end
+// Upstream's kubelet says that nobody knows the container's end, and shows the end that it had reported as the last state. Another end
 // there is a difference.
 func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
 	const class = "last status of main, lastState: upstream has the end there whose place ContainerStatusUnknown took"
-	for told, found := range map[int32]string{137: class, 3: `last status of main, lastState: upstream "terminated Error 3", Wherry "none"`} {
+	for reported, found := range map[int32]string{137: class, 3: `last status of main, lastState: upstream "terminated Error 3", Wherry "none"`} {
 		u, w := newLife(), newLife()
 		u.ended(8, 137, 3)
-		u.ended(9, 137, told)
+		u.ended(9, 137, reported)
 		w.ended(9, 137, 0)
 		u.Statuses[1].Pod.Status.ContainerStatuses[0].State.Terminated.Reason = unknownEnd
 		w.Statuses[0].Pod.Status.ContainerStatuses[0].LastTerminationState = v1.ContainerState{}
 		if got := Compare(oneContainer(), u.Trace, w.Trace); !hasClass(got, found) {
-			t.Errorf("an end with %d: %q, want %q", told, classes(got), found)
+			t.Errorf("an end with %d: %q, want %q", reported, classes(got), found)
 		}
 	}
 	if !Decided(class) {
