@@ -17,18 +17,18 @@ type Decision struct {
 var Decisions = []Decision{
 	{
 		Class:  `config of a container: annotations.wherry.dev/spec-hash: upstream "", Wherry "1-ID"`,
-		Why:    "By it an agent that has been restarted sees whether a container runs its pod's present spec; upstream's annotation io.kubernetes.container.hash is there too.",
-		Notice: "One annotation more in the output of crictl inspect.",
+		Why:    "The annotation shows an agent after a restart whether a container still matches the pod's spec. Wherry also writes upstream's annotation io.kubernetes.container.hash.",
+		Notice: "The output of crictl inspect has one more annotation.",
 	},
 	{
 		Class:  `config of a container: mounts[].selinuxRelabel: upstream "", Wherry "true"`,
-		Why:    "A runtime relabels a mount only where SELinux is on. Upstream's kubelet looks for SELinux itself and asks only then; Wherry leaves it to the runtime.",
+		Why:    "A runtime relabels a mount only where SELinux is on. Upstream's kubelet checks itself whether SELinux is on and requests relabelling only then; Wherry leaves the check to the runtime.",
 		Notice: "Nothing.",
 		Where:  "without SELinux",
 	},
 	{
 		Class:  `config of a container: linux.resources.hugepageLimits[].pageSize: upstream "2MB", Wherry ""`,
-		Why:    "Without the hugetlb controller a runtime cannot limit huge pages. Where there is one, both agents limit what is not asked for to zero.",
+		Why:    "Without the hugetlb controller a runtime cannot limit huge pages. With that controller, both agents set the limit of page sizes that the pod does not request to zero.",
 		Notice: "Nothing.",
 		Where:  "without the hugetlb controller",
 	},
@@ -40,12 +40,12 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  `config of a container of a static pod: linux.resources.oomScoreAdj: upstream "999", Wherry "-997"`,
-		Why:    `"Kubelet considers all static pods as critical" (kubernetes#80491): a static pod that names no priority class has system-node-critical here, and "the kubelet sets an oom_score_adj value of -997 for any containers in Pods that have system-node-critical Priority". Upstream says critical and leaves the class empty, so that the scheduler may preempt the mirror in vain (kubernetes#133535).`,
+		Why:    `"Kubelet considers all static pods as critical" (kubernetes#80491): a static pod that names no priority class has system-node-critical here, and "the kubelet sets an oom_score_adj value of -997 for any containers in Pods that have system-node-critical Priority". Upstream's kubelet treats the pod as critical but leaves the class empty, so the scheduler may try in vain to preempt the mirror (kubernetes#133535).`,
 		Notice: "A static pod without a class is among the last that the kernel kills when memory runs out. Its mirror has the class system-node-critical.",
 	},
 	{
 		Class:  `config of the sandbox of a pod with ports of a sidecar: portMappings in order: upstream "", Wherry "8080 53"`,
-		Why:    "A sidecar \"will start and remain running during the entire life of the Pod\", and its ports are ports of the pod: a hostPort of it is the node's. Upstream tells the runtime of the ports of main containers alone.",
+		Why:    "A sidecar \"will start and remain running during the entire life of the Pod\", so its ports are ports of the pod, and its hostPort must work. Upstream's kubelet sends only the ports of main containers to the runtime.",
 		Notice: "The hostPort of a sidecar works.",
 	},
 	{
@@ -75,7 +75,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  `message of event Warning FailedPreStopHook: Wherry says more`,
-		Why:    "Upstream's text stands first. What the hook said is kept from users by upstream's kubelet; here the first line of its error output, bounded, is in the event.",
+		Why:    "The message begins with upstream's text. Upstream's kubelet does not show the output of the hook to users; Wherry adds the first line of its error output, with a bounded length.",
 		Notice: "The event says why the hook failed.",
 	},
 	{
@@ -85,23 +85,23 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  `time of StartContainer of main#2 after an exit, which followed a stop: Wherry is later`,
-		Why:    `As after two stops: upstream's kubelet counts the first restart, which followed a stop, for nothing.`,
+		Why:    `As after two stops: upstream's kubelet does not count the first restart, because it followed a stop.`,
 		Notice: "A container that fails its liveness probe and then exits soon after its start waits 10 s before its second restart.",
 	},
 	{
 		Class:  `time of StartContainer of main#2 after a stop: Wherry is later`,
-		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet kills and starts a container that fails its liveness or startup probe in one step, before it knows of the end, so that the second restart does not wait.`,
-		Notice: "A container that fails its liveness probe soon after each start waits 10 s before its second restart, as one that exits does.",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet kills a container that fails its liveness or startup probe and starts it again in one step, before it knows that the container has ended, so the second restart does not wait.`,
+		Notice: "A container that fails its liveness probe soon after each start waits 10 s before its second restart, like a container that exits.",
 	},
 	{
 		Class:  `time of StartContainer of main after a failed start, whose definition is changed: upstream is later`,
-		Why:    `"The kubelet restarts containers with an exponential back-off delay": the first start of a changed definition is no restart of it. Upstream's kubelet counts it as one, so that the first restart waits 10 s already.`,
-		Notice: "After kubectl set image, or a resize, the first restart of the new image is made at once, as that of a new pod is.",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay": the first start with a changed definition is not a restart. Upstream's kubelet counts it as one, so the first real restart already waits 10 s.`,
+		Notice: "After kubectl set image, or a resize, the first restart comes at once, as in a new pod.",
 	},
 	{
 		Class:  `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(5)"], only Wherry has ["stop(3)"]`,
-		Why:    `"When both a pod- and probe-level terminationGracePeriodSeconds are set, the kubelet will use the probe-level value." Upstream's kubelet ends the whole pod where nothing is left to run after the failure, with the pod's value.`,
-		Notice: "The grace period of the probe holds for the last container of a pod, too.",
+		Why:    `"When both a pod- and probe-level terminationGracePeriodSeconds are set, the kubelet will use the probe-level value." If no container is left to run after the failure, upstream's kubelet ends the whole pod and uses the pod's value.`,
+		Notice: "The grace period of the probe also applies to the last container of a pod.",
 	},
 	{
 		Class:  `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`,
@@ -120,22 +120,22 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`,
-		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet waits for a postStart hook in the same routine, so that a deletion, a deadline or a failed probe of another container waits for the hook's end.`,
+		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet waits for a postStart hook in the pod's only routine, so a deletion, a deadline or a failed probe of another container has to wait until the hook has ended.`,
 		Notice: "A pod whose postStart hook hangs can be deleted: its containers get their grace period at once, and the hook is cut short.",
 	},
 	{
 		Class:  `states of init: only Wherry has ["waiting CrashLoopBackOff"]`,
-		Why:    `"CrashLoopBackOff indicates that the back-off delay mechanism is currently in effect for a given container." Upstream's kubelet decides to wait, says so with its next look at the pod, and looks again when the wait is over, so that a pod in which nothing else happens shows its init container as terminated all the while.`,
+		Why:    `"CrashLoopBackOff indicates that the back-off delay mechanism is currently in effect for a given container." Upstream's kubelet reports the wait only when it looks at the pod again, which may be when the wait is over. If nothing else happens in the pod, the init container is shown as terminated until then.`,
 		Notice: "kubectl get pods shows Init:CrashLoopBackOff as soon as the back-off begins.",
 	},
 	{
 		Class:  `states of main: only Wherry has ["waiting CrashLoopBackOff"]`,
-		Why:    "As for init containers: upstream's kubelet says so with its next look, which may come when the wait is over.",
+		Why:    "As for init containers: upstream's kubelet reports the wait only when it looks at the pod again.",
 		Notice: "kubectl get pods shows CrashLoopBackOff as soon as the back-off begins.",
 	},
 	{
 		Class:  `states of main: only Wherry has ["waiting ImagePullBackOff"]`,
-		Why:    `"The BackOff part indicates that Kubernetes will keep trying to pull the image, with an increasing back-off delay." Upstream's kubelet shows the failed pull (ErrImagePull) until it looks at the pod again, though it waits already.`,
+		Why:    `"The BackOff part indicates that Kubernetes will keep trying to pull the image, with an increasing back-off delay." Upstream's kubelet shows the failed pull (ErrImagePull) until it looks at the pod again, although the back-off has begun.`,
 		Notice: "kubectl get pods shows ImagePullBackOff as soon as the back-off begins.",
 	},
 	{
@@ -150,73 +150,73 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classWhileHook,
-		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": of that container, not of the pod. Upstream's kubelet runs the hook in the routine that does everything else for the pod, so that the end of a sandbox, a deadline, a resize or the restart of another container waits for the hook.`,
-		Notice: "A slow postStart hook holds up its own container and those that come after it, and nothing else.",
+		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": of that container, not of the pod. Upstream's kubelet runs the hook in the pod's only routine, so the end of a sandbox, a deadline, a resize or the restart of another container has to wait for the hook.`,
+		Notice: "A slow postStart hook delays only its own container and the containers after it.",
 	},
 	{
 		Class:  classWhileStop,
-		Why:    `No page says that a container that is restarted holds up the others. Upstream's kubelet waits in the pod's only routine until the container has ended, up to its whole grace period, and starts or stops no other meanwhile; its own test says that it is to change (KEP-4438).`,
+		Why:    `No documentation says that the restart of one container delays the others. Upstream's kubelet waits in the pod's only routine until the container has ended, up to its whole grace period, and meanwhile starts or stops no other container; a comment in its tests says that this is to change (KEP-4438).`,
 		Notice: "While one container takes its grace period to restart, the others are started, restarted and resized as usual.",
 	},
 	{
 		Class:  classEndedStatic,
 		Why:    `"The running kubelet periodically scans the configured directory for changes and adds/removes Pods as files appear/disappear in this directory." Upstream's kubelet takes the pod whose manifest comes back for the one that had ended, and does nothing.`,
-		Notice: "A manifest that is put back runs, whatever became of the pod before.",
+		Notice: "A manifest that is put back runs, however the pod before it ended.",
 	},
 	{
 		Class:  classOwnPolicy,
-		Why:    `A container's own restartPolicy takes the place of the pod's (KEP-5307). Upstream's kubelet asks the pod's policy alone whether a sandbox is to be made again, and leaves such a container dead when its sandbox is lost.`,
-		Notice: "A container with restartPolicy Always or OnFailure of its own runs again after its sandbox was lost.",
+		Why:    `A container's own restartPolicy takes the place of the pod's (KEP-5307). Upstream's kubelet considers only the pod's policy when it decides whether to create a new sandbox, so such a container does not run again when its sandbox is lost.`,
+		Notice: "A container whose own restartPolicy is Always or OnFailure runs again after its sandbox was lost.",
 	},
 	{
 		Class:  classStartsInTheEnd,
-		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet stops a container that failed its probe and starts it again in one step, also where the pod was deleted meanwhile.`,
+		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet stops a container that failed its probe and starts it again in one step, even if the pod was deleted in between.`,
 		Notice: "Nothing is started in a pod that is being deleted.",
 	},
 	{
 		Class:  classAttemptTwice,
-		Why:    `"RestartCount holds the number of times the container has been restarted. Kubelet makes an effort to always increment the value". Upstream's kubelet begins with 0 again for some containers of a pod that gets a new sandbox, and with the next number for others.`,
+		Why:    `"RestartCount holds the number of times the container has been restarted. Kubelet makes an effort to always increment the value". In a pod that gets a new sandbox, upstream's kubelet restarts the count at 0 for some containers and continues it for others.`,
 		Notice: "Restart counts only grow, and each attempt has a log of its own.",
 	},
 	{
 		Class:  classDeadlineAnew,
-		Why:    `activeDeadlineSeconds is "relative to StartTime", and a changed manifest is another pod (its UID is that of its content). Upstream's kubelet counts from the start of the pod before, and ends the new one at once.`,
+		Why:    `activeDeadlineSeconds is "relative to StartTime", and a changed manifest is another pod (its UID is that of its content). Upstream's kubelet counts from the start of the earlier pod, and ends the new pod at once.`,
 		Notice: "A static pod with a deadline can be changed after the deadline of its old version.",
 	},
 	{
 		Class:  classEndsWithOne,
-		Why:    `"Kubelet will delay sending the TERM signal to these sidecar containers until the last main container has fully terminated", and they have the pod's grace period. Upstream's kubelet ends the whole pod where nothing is left to run after a failed probe, and lets the time run from the failure.`,
-		Notice: "Sidecars have their whole grace period after a last container that ends slowly for a failed probe.",
+		Why:    `"Kubelet will delay sending the TERM signal to these sidecar containers until the last main container has fully terminated", and they have the pod's grace period. If no container is left to run after a failed probe, upstream's kubelet ends the whole pod, and the grace period of the sidecars starts with the failure.`,
+		Notice: "Sidecars have their whole grace period even if the last main container ends slowly after a failed probe.",
 	},
 	{
 		Class:  classReportedAfterHook,
-		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": of that container. Upstream's kubelet tells the API of the pod when the routine that runs the hook comes back.`,
+		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": the management of that container. Upstream's kubelet writes the pod's status only when the routine that runs the hook continues.`,
 		Notice: "kubectl get pods shows a container as running as soon as it runs, whatever the hook of another one does.",
 	},
 	{
 		Class:  `calls of main, resized while it restarts: only upstream has ["resize"]`,
-		Why:    "Upstream's kubelet starts the next instance with the size that was asked for when it began to stop the one before, and resizes it then.",
+		Why:    "Upstream's kubelet starts the next instance with the size that the pod requested when the kubelet began to stop the instance before, and then resizes it.",
 		Notice: "A container that is resized while it restarts starts with its new size.",
 	},
 	{
 		Class:  classDebugsInTheEnd,
-		Why:    "No page says that a pod takes no ephemeral container while its last container ends by itself or for a failed probe. Upstream's kubelet waits for that end in the pod's only routine, and then the pod is over.",
+		Why:    "No documentation says that an ephemeral container cannot start while the pod's last container ends. Upstream's kubelet waits for that end in the pod's only routine, and then the pod is over.",
 		Notice: "kubectl debug works until the pod is over.",
 	},
 	{
 		Class:  classReportedAfterStop,
-		Why:    "As for a postStart hook: upstream's kubelet tells the API of the pod when the routine that waits for the container's end comes back.",
+		Why:    "As for a postStart hook: upstream's kubelet writes the pod's status only when the routine that waits for the container's end continues.",
 		Notice: "kubectl get pods shows what the other containers do while one takes its grace period to end.",
 	},
 	{
 		Class:  classDeadProbed,
-		Why:    `"The kubelet restarts containers with an exponential back-off delay". Upstream's kubelet sees an end up to a second later, and a liveness probe that asks over the network meanwhile finds nobody: the container is asked to end, though it has, and its next restart counts as the first.`,
-		Notice: "A container that exits again and again waits longer each time, whatever its liveness probe meets.",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay". Upstream's kubelet sees the end of a container up to a second late. If a liveness probe over the network fails in that second, the kubelet stops the container, which has already ended, and counts its next restart as the first.`,
+		Notice: "A container that exits again and again waits longer each time, whatever the result of its liveness probe is.",
 	},
 	{
 		Class:  classHookForgotten,
-		Why:    `"If either a PostStart or PreStop hook fails, it kills the Container." Upstream's kubelet remembers in memory alone that the hook failed: after a restart in the midst of the stop it shows the container as running and ready.`,
-		Notice: "A container whose postStart hook failed ends, also where the agent is restarted meanwhile.",
+		Why:    `"If either a PostStart or PreStop hook fails, it kills the Container." Upstream's kubelet remembers only in memory that the hook failed: if it is restarted while it stops the container, it then shows the container as running and ready.`,
+		Notice: "A container whose postStart hook failed ends, even if the agent is restarted meanwhile.",
 	},
 	{
 		Class:  classResizedInHook,
@@ -245,18 +245,18 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  classWaitsForHook,
-		Why:    `"The container's status is not set to RUNNING until the postStart handler completes". Upstream's kubelet shows the instance before as running meanwhile, though it has ended.`,
+		Why:    `"The container's status is not set to RUNNING until the postStart handler completes". While the hook runs, upstream's kubelet shows the instance before as running, although it has ended.`,
 		Notice: "kubectl get pods does not count a container as ready whose hook is still running.",
 	},
 	{
 		Class:  classAskedInTheEnd,
-		Why:    "Nothing restarts a container of a pod that ends, so its liveness and startup probes have ended. Upstream's kubelet 1.36 forgets those of sidecars; its next version ends them, too (kubernetes#141766).",
-		Notice: "No event tells of a failed liveness probe in a pod that ends.",
+		Why:    "No container of a pod that ends is restarted, so Wherry stops its liveness and startup probes. Upstream's kubelet 1.36 does not stop those of sidecars; its next version does (kubernetes#141766).",
+		Notice: "There is no event about a failed liveness probe in a pod that ends.",
 	},
 	{
 		Class:  classHearsNobody,
-		Why:    `As for the condition ContainersReady while the pod ends: upstream's kubelet tells of the ends of an ending pod's containers when all have ended, and goes on asking them.`,
-		Notice: "A container that has ended is shown as that.",
+		Why:    `As for the condition ContainersReady while the pod ends: upstream's kubelet reports the ends of the containers only when all have ended, and continues to probe them.`,
+		Notice: "A container that has ended is shown as ended.",
 	},
 	{
 		Class:  classDeadlineInTheEnd,
@@ -340,8 +340,8 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "event Normal SandboxChanged, of a static pod whose manifest comes back: upstream one, Wherry none",
-		Why:    "The pod had ended and begins anew with a sandbox of its own: nothing changed the one that it had.",
-		Notice: "No event tells of a sandbox that is lost.",
+		Why:    "The pod had ended, and its next life begins with a new sandbox: no sandbox was lost or changed.",
+		Notice: "There is no event about a lost sandbox.",
 	},
 	{
 		Class:  `last status of init, lastState: upstream "terminated ContainerStatusUnknown 137 The container could not be located when the pod was terminated", Wherry "none"`,
@@ -355,7 +355,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "last status of main, state: upstream says ContainerStatusUnknown of an end that it had reported, Wherry keeps that end",
-		Why:    `What is known of an end is not taken back. Upstream's kubelet shows a container that waited for its back-off when the pod ended as one whose end nobody knows, though it had reported the end.`,
+		Why:    `A reported end must not get lost. If a container waited for its back-off when the pod ended, upstream's kubelet shows its end as unknown, although it had reported that end.`,
 		Notice: "The exit code of the last run stays in the status.",
 	},
 	{
@@ -370,18 +370,18 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
-		Why:    `"LastTerminationState holds the last termination state of the container": of the instance before the one whose end is the state. Upstream's kubelet shows a container that waited for its back-off when the pod ended with the same end twice, if it had removed the instance before.`,
+		Why:    `"LastTerminationState holds the last termination state of the container": it belongs to the instance before the one in the state. If a container waited for its back-off when the pod ended, and the instance before was removed, upstream's kubelet shows the same end twice.`,
 		Notice: "kubectl describe shows the last two ends.",
 	},
 	{
 		Class:  `phases while the pod ends: only Wherry has ["Running"]`,
-		Why:    `"Running: The Pod has been bound to a node, and all of the containers have been created." Upstream's kubelet tells of a container that it started shortly before the pod's deletion when all have ended.`,
+		Why:    `"Running: The Pod has been bound to a node, and all of the containers have been created." If upstream's kubelet started a container shortly before the pod's deletion, it reports that container only when all have ended.`,
 		Notice: "A pod whose container runs is not shown as Pending while it ends.",
 	},
 	{
 		Class:  "condition ContainersReady while the pod ends: only Wherry tells of each end at once",
-		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet tells of the containers of an ending pod when all have ended.`,
-		Notice: "A pod one of whose containers has ended in its shutdown is not shown as ready while the others take their time.",
+		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet reports the ends of the containers of an ending pod only when all have ended.`,
+		Notice: "While a pod ends, it is not shown as ready once one of its containers has ended.",
 	},
 	{
 		Class:  "states of main while the pod ends: only Wherry tells of each end at once",
@@ -400,7 +400,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "readiness of main while the pod ends: only Wherry tells of each end at once",
-		Why:    "As for ContainersReady: readiness probes go on while a pod ends, and upstream's kubelet tells of what they find when all containers have ended.",
+		Why:    "As for ContainersReady: readiness probes continue while a pod ends, and upstream's kubelet reports their results only when all containers have ended.",
 		Notice: "As above.",
 	},
 	{
@@ -410,7 +410,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  `last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Running"`,
-		Why:    "No document says which phase the mirror of a removed static pod has; upstream gives terminal phases to pods of the API alone (kubernetes#115331). Upstream's kubelet leaves the phase of before where no container ran, Wherry says that of a pod whose containers have ended and may run again.",
+		Why:    "No document says which phase the mirror of a removed static pod has; upstream gives terminal phases to pods of the API alone (kubernetes#115331). If no container ran, upstream's kubelet does not change the phase; Wherry reports the phase of a pod whose containers have ended and may run again.",
 		Notice: "Nothing: the mirror is deleted at once.",
 	},
 	{
@@ -420,33 +420,33 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "the mirror of a removed static pod shows how it ended: only Wherry's",
-		Why:    `"The kubelet automatically tries to create a mirror Pod on the Kubernetes API server for each static Pod", so that it is visible. Upstream's kubelet may delete the mirror before it has reported the end, so that the last that anybody sees is a running container.`,
+		Why:    `"The kubelet automatically tries to create a mirror Pod on the Kubernetes API server for each static Pod", so that it is visible. Upstream's kubelet may delete the mirror before it has reported the end, so the last visible status shows a running container.`,
 		Notice: "Whoever watches the mirror sees how the static pod ended.",
 	},
 	{
 		Class:  "last status of the pod, observedGeneration, changed after its end: only Wherry's is the new one",
-		Why:    `"If set, this represents the .metadata.generation that the pod status was set based upon." Upstream's kubelet does not look at a pod that has ended, and leaves the generation of before.`,
+		Why:    `"If set, this represents the .metadata.generation that the pod status was set based upon." Upstream's kubelet ignores changes of a pod that has ended, so the generation stays as it was.`,
 		Notice: "kubectl wait on observedGeneration returns for a pod that had ended when it was changed.",
 	},
 	{
 		Class:  "last status of main, image, changed after its pod's end: only Wherry's is the new one",
-		Why:    "Of a container that never ran the status has the image of the spec. Upstream's kubelet does not look at a pod that has ended.",
+		Why:    "The status of a container that never ran shows the image in the spec. Upstream's kubelet ignores changes of a pod that has ended.",
 		Notice: "As above.",
 	},
 	{
 		Class:  "last status of the pod, observedGeneration, deleted after its end: only upstream's is the new one",
-		Why:    "Nothing is left to do for the deletion of a pod that has ended: Wherry asks the API server to remove the object. Upstream's kubelet may write one more status before, which says what the one before said.",
+		Why:    "Nothing is left to do for the deletion of a pod that has ended: Wherry asks the API server to remove the object. Upstream's kubelet may write one more status before that, with the same content.",
 		Notice: "One request less for each pod that had ended before it was deleted.",
 	},
 	{
 		Class:  "event Normal DeadlineExceeded: upstream several, Wherry one",
-		Why:    "An event says that something has happened. Upstream's kubelet repeats it at each look until the pod has ended.",
+		Why:    "An event reports that something has happened. Upstream's kubelet repeats this event each time it looks at the pod, until the pod has ended.",
 		Notice: "One event for one deadline.",
 	},
 	{
 		Class:  "event Normal DeadlineExceeded: upstream several, Wherry none",
-		Why:    "A pod that ends because it was deleted does not end for its deadline. Upstream's kubelet says so of each pod that is there at that time.",
-		Notice: "No event tells of a deadline that changed nothing.",
+		Why:    "A pod that ends because it was deleted does not end because of its deadline. Upstream's kubelet records the event for every pod that still exists when its deadline passes.",
+		Notice: "There is no event about a deadline that changed nothing.",
 	},
 	{
 		Class:  "event Normal DeadlineExceeded: upstream one, Wherry none",
@@ -455,8 +455,8 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "event Normal ResizeStarted, of a pod that ends: upstream one, Wherry none",
-		Why:    "Nothing of a pod that ends, or has ended, is resized. Upstream's kubelet says that it starts, and does nothing.",
-		Notice: "No event tells of a resize that is not made.",
+		Why:    "A pod that ends, or has ended, is not resized. Upstream's kubelet records that a resize starts, and then does nothing.",
+		Notice: "There is no event about a resize that is not made.",
 	},
 	{
 		Class:  "event Normal ResizeCompleted, of a pod that ends: upstream one, Wherry none",
@@ -465,7 +465,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "event Normal ResizeCompleted: upstream several, Wherry one",
-		Why:    "An event says that something has happened. Upstream's kubelet may say it once more at its next look.",
+		Why:    "An event reports that something has happened. Upstream's kubelet may record it once more when it looks at the pod again.",
 		Notice: "One event for one resize.",
 	},
 	{
@@ -495,7 +495,7 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  `last status of the pod, condition ContainersReady: upstream "False ContainersNotReady", Wherry "False PodFailed"`,
-		Why:    "The phase is Failed, and the reason of a failed pod's readiness is PodFailed in upstream, too, except where it turns the phase into Failed because the pod was deleted before its containers had run: it has computed the conditions by then.",
+		Why:    "The phase is Failed. With upstream's kubelet, too, the reason of a failed pod's condition is PodFailed, unless it changes the phase to Failed because the pod was deleted before its containers had run: then it has computed the conditions before.",
 		Notice: "The reason goes with the phase.",
 	},
 	{

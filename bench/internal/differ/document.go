@@ -14,29 +14,29 @@ func Document() string {
 
 ` + "`make differential`" + ` runs the same generated pods on upstream's kubelet and on Wherry, each over a simulated runtime of its own, and
 compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. A
-difference counts when the case shows it twice. A difference that is in no table of this page fails the run, and so does an entry
-that no case of a run of 2,500 or more needs.
+difference is reported only if two runs of its case show it. The run fails if a difference is in none of the tables below, and a run of
+2,500 or more cases also fails if no case shows a difference that is in a table.
 
-A case in which upstream's kubelet tells the API of a container more than six seconds late tells of the machine and is left out;
-more than two of a hundred fail the run. Probes are commands, HTTP and gRPC requests, and connections; the simulated pods answer on
-loopback addresses of their own. Not generated: devices, and volumes that need a driver.
+If upstream's kubelet reports a container to the API more than six seconds late, the machine is too slow, and the case is left out; the run
+fails if that happens in more than two of a hundred cases. Probes are commands, HTTP and gRPC requests, and TCP connections; each simulated pod
+answers on a loopback address of its own. The cases have no devices, and no volumes that need a driver.
 
-How sharp the comparison is can be tried: ` + "`-record FILE`" + ` keeps what both agents did, and ` + "`-replay FILE -plant grace`" + ` (or restart, or
+To try how sensitive the comparison is: ` + "`-record FILE`" + ` keeps what both agents did, and ` + "`-replay FILE -plant grace`" + ` (or restart, or
 reason) compares it again with a fault in all that Wherry did, and says how many cases show it, and how many of those in which the fault
 comes before two things whose order may differ.
 
 ## What is not compared
 
-Upstream's kubelet looks at its containers once a second, and starts them and writes statuses one after another. So some lines that
-differ are no difference. A run prints how many cases and lines each of these rules took, and fails when a rule takes more than its
-bound. A comparison that excuses too much could not fail.
+Upstream's kubelet looks at its containers once a second, and starts containers and writes statuses one after another. So some lines may differ
+although both agents behave alike. These rules excuse such lines. A run prints how many cases and lines each rule excused, and fails if that is
+more than the rule's bound, because a comparison that excuses too much could not fail.
 
 `)
 	b.WriteString("| Rule | Why | Bound, of 100 cases |\n|---|---|---|\n")
 	for _, e := range Excuses {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(e.Name), cell(e.Why), e.Bound())
 	}
-	fmt.Fprintf(&b, "\nOf a hundred cases at most %g may have two things whose order an agent may see either way. Such a case is compared up to five\n"+
+	fmt.Fprintf(&b, "\nIn at most %g of a hundred cases, two things may happen so close together that an agent may see them in either order. Such a case is compared up to five\n"+
 		"seconds before the first of the two.\n\n## Decided differences\n\n", MostCrossed)
 	if len(Decisions) == 0 {
 		b.WriteString("No difference is decided yet.\n")
@@ -68,7 +68,7 @@ const undecided = `
 
 Six runs of seeds that had never been used were recorded: 41000, 43000, 45000, 47000, 49000 and 51000, with 1,425, 1,169, 1,125, 1,030, 920 and 1,080
 cases, all but the first with probes over the network and restarts of both agents. The last four had 12, 10, 6 and 4 cases with an undecided difference,
-in nine, six, five and five classes. With the rules of this page none of the six has one that is not mended; the rules were made after looking at them,
-so that the next seed may have some again. Planted into the run of seed 51000, the fault "grace" shows in 374 of 876 cases, "restart" in 48 of 167 and
+in nine, six, five and five classes. With the rules of this page, none of the six has an undecided difference any more. But the rules were made after looking at these runs,
+so the next seed may have some again. Planted into the run of seed 51000, the fault "grace" shows in 374 of 876 cases, "restart" in 48 of 167 and
 "reason" in 281 of 1,068: a case whose order of things may differ excuses all that it shows. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
 `

@@ -111,8 +111,8 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is added to settled when values of the API are compared, because Wherry sends some changes up to two seconds later, together with
-// other changes.
+// sends is added to the time settled, for which a value must stay in the API to be compared: Wherry may send a change a little later,
+// together with the next one.
 const sends = 300 * time.Millisecond
 
 // lasting returns the values that the API had for a while. A value that began shortly before the deletion is left out, because

@@ -30,8 +30,8 @@ func (p Policy) Exempts(image string, pulled func() bool) bool {
 	return false
 }
 
-// NeedsIntents reports whether every pod may use an image without a record. Then each pull must be recorded before it
-// begins.
+// NeedsIntents reports whether each pull has to be recorded before it begins. That is so if every pod may use an image without a record:
+// after an interrupted pull, a private image would have none.
 func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }
 
 // Allowlist holds the images of preloadedImagesVerificationAllowlist.

@@ -203,9 +203,9 @@ func (p *Probes) newTransport() *http.Transport {
 	}
 }
 
-// probeContext is the key under which a request carries the context of its probe to dial. The transport detaches dials from their
-// requests, so that a later request can use the connection. In this package, each probe of a host that does not answer would then leave a
-// dial that hangs.
+// probeContext is the key under which a request carries the context of its probe to dial. The transport of net/http does not cancel a
+// dial with its request, because a later request could use the connection. Without this key, each probe of a host that does not answer
+// would leave a dial that hangs.
 type probeContext struct{}
 
 // dial opens a connection that leaves no socket in TIME_WAIT, which would keep a port. There are many probes.

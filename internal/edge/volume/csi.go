@@ -446,8 +446,8 @@ func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, er
 	}
 }
 
-// attachPatience is how long the set-up of a volume waits for its attachment before the pod gets an event. The pod keeps its place
-// among the pods that start meanwhile.
+// attachPatience is how long the set-up of a volume waits for its attachment before the pod gets an event. The pod keeps its slot of the
+// start gate during this wait.
 const attachPatience = 10 * time.Second
 
 // attachment reads the VolumeAttachment of a volume.
@@ -476,7 +476,7 @@ type broadcast struct {
 	ch chan struct{}
 }
 
-// next returns a channel that the next tell closes.
+// next returns a channel that the next call of tell closes.
 func (b *broadcast) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

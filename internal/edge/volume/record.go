@@ -51,7 +51,8 @@ func (b *bound) dir(l layout, uid types.UID) string {
 	return l.volume(uid, b.Kind, b.PersistentVolume)
 }
 
-// key names what several pods share: a CSI driver's volume, or a persistent volume of another kind.
+// key identifies the volume, which several pods may share: by the driver and its handle for a CSI volume, otherwise by the name of the
+// persistent volume.
 func (b *bound) key() string {
 	if b.Kind == kindCSI {
 		return b.Driver + "^" + b.Handle

@@ -423,7 +423,8 @@ func mergeResources(old, change *runtimeapi.LinuxContainerResources) *runtimeapi
 	return out
 }
 
-// ofContainer returns a function that names a container and its pod for faults. The function is called with the lock held.
+// ofContainer returns a function that returns the names of a container and its pod, with which faults are selected. The function is
+// called with the lock held.
 func (r *Runtime) ofContainer(id string) func() target {
 	return func() target {
 		if c := find(r.containers, id); c != nil {
