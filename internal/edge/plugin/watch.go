@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,10 +105,12 @@ func (w *Watcher) Run(ctx context.Context) error {
 	sockets := map[string]*watched{}
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
-	for {
+	for followed := []string{w.cfg.Dir}; ; {
 		if err := os.MkdirAll(w.cfg.Dir, 0o750); err != nil {
 			w.cfg.Log.Error("the plugins' directory cannot be made; trying again", "dir", w.cfg.Dir, "err", err)
 		}
+		kernel.SetPaths(followed...)
+		kernel.Follow() // before the directories are read: no event reports what was there before
 		found, dirs := w.scan()
 		for path, s := range sockets {
 			if _, there := found[path]; !there && !s.gone {
@@ -138,8 +141,10 @@ func (w *Watcher) Run(ctx context.Context) error {
 				w.keep(ctx, one, path)
 			})
 		}
-		kernel.SetPaths(dirs...)
-		kernel.Follow()
+		if !slices.Equal(dirs, followed) && ctx.Err() == nil {
+			followed = dirs
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return nil
