@@ -266,10 +266,11 @@ func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
 }
 
 // Refresh makes the next turn set volumes up again, because a token has to be renewed or an object changed. It also drops the
-// wait after a set-up or start that failed because the object was missing.
+// wait after a set-up or start that failed because the object was missing, and after a tear-down that failed because the driver of a
+// volume was away.
 func (m *Memory) Refresh() {
 	m.SetUp = false
-	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool { return r.Op == pod.OpSetUp })
+	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool { return r.Op == pod.OpSetUp || r.Op == pod.OpTearDown })
 	for i := range m.Containers {
 		m.Containers[i].StartUntil = time.Time{}
 	}

@@ -66,3 +66,13 @@ func TestMeet(t *testing.T) {
 		t.Errorf("a container that does not run is noted: %+v", m.Containers)
 	}
 }
+
+// When what a pod waits for has happened, its volumes are set up or taken down at once; other verbs keep their waits.
+func TestRefreshDropsTheWaitsOfVolumes(t *testing.T) {
+	t.Parallel()
+	m := decide.Memory{PodTries: decide.PodTries{Retry: []decide.Retry{{Op: pod.OpSetUp}, {Op: pod.OpTearDown}, {Op: pod.OpStopSandbox, ID: "s"}}}}
+	m.Refresh()
+	if len(m.Retry) != 1 || m.Retry[0].Op != pod.OpStopSandbox {
+		t.Errorf("waits that are left: %+v", m.Retry)
+	}
+}
