@@ -227,6 +227,7 @@ func (a *Agent) buildNode() error {
 	}
 	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, a.platform.nodeChanged)
 	var err error
+	a.own.follow = a.followOwnNode()
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
 		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,

@@ -127,6 +127,8 @@ type Deps struct {
 	CloseConnections func()
 	// Leases renews the node's lease together with those of other nodes; nil: the agent renews it.
 	Leases Leases
+	// Feed follows objects for this agent and for others; nil: the agent watches its pods, its Node, and what its pods refer to itself.
+	Feed Feed
 	// Runtime and Images are the container runtime. Nil on a real machine: Run dials Kubelet.ContainerRuntimeEndpoint.
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient

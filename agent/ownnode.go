@@ -23,6 +23,8 @@ type ownNode struct {
 	// volumes is called when the volumes in use or attached have changed. It may be nil.
 	volumes func()
 	last    atomic.Pointer[v1.Node]
+	// follow replaces the agent's own watch; nil: there is no other.
+	follow func(context.Context, kubeclient.Followed)
 }
 
 func newOwnNode(c *kubeclient.Client, name string, volumes func()) *ownNode {
@@ -31,6 +33,11 @@ func newOwnNode(c *kubeclient.Client, name string, volumes func()) *ownNode {
 
 // Run watches until ctx ends.
 func (o *ownNode) Run(ctx context.Context) error {
+	if o.follow != nil {
+		o.follow(ctx, o)
+		<-ctx.Done()
+		return nil
+	}
 	kubeclient.Follow(ctx, o, 30*time.Second)
 	return nil
 }
@@ -70,7 +77,9 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	case event == watch.Deleted:
 		o.last.Store(nil)
 	default:
-		node.ManagedFields = nil // they are a third of its bytes
+		if node.ManagedFields != nil { // they are a third of its bytes; a Node that is passed on again has readers
+			node.ManagedFields = nil
+		}
 		before := o.last.Swap(node)
 		if o.volumes != nil && (before == nil || !sameVolumes(&before.Status, &node.Status)) {
 			o.volumes()

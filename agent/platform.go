@@ -92,7 +92,7 @@ func (a *Agent) buildPlatform() error {
 	}
 	if a.deps.Client != nil {
 		named.Classes = a.clients.api.RuntimeClasses()
-		named.API = objects.New(objects.Config{
+		named.API = objects.New(objects.Config{Follow: a.followObjects(),
 			API: a.clients.objects(), Log: a.log, Notify: refresh,
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})

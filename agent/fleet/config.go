@@ -39,6 +39,9 @@ type Config struct {
 	Client *rest.Config
 	// Identity is Impersonate when empty.
 	Identity Identity
+	// OwnWatches lets each node watch its pods, its Node, and what its pods refer to itself, as real nodes do. Otherwise one watch of each, by the user of
+	// Client, serves all nodes.
+	OwnWatches bool
 	// Taint gives all nodes the taint wherry.dev/simulated=true:NoSchedule, so that pods of a real cluster do not come to them.
 	Taint bool
 	// Keep leaves Nodes and pods in the cluster when Run ends.

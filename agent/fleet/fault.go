@@ -165,6 +165,9 @@ func (n *node) suffer(fault Fault) error {
 		}
 	case FaultPartition:
 		n.link.partition(true)
+		if h := n.fleet.hub; h != nil {
+			h.cut(n.link)
+		}
 	case FaultRuntime:
 		if n.sim == nil {
 			return fmt.Errorf("node %s has crashed: its runtime does not run", n.name)
@@ -182,6 +185,9 @@ func (n *node) suffer(fault Fault) error {
 func (n *node) heal(kind FaultKind) {
 	if kind == "" || kind == FaultPartition {
 		n.link.partition(false)
+		if h := n.fleet.hub; h != nil {
+			h.heal(n.link)
+		}
 	}
 	if kind == "" || kind == FaultRuntime {
 		for _, end := range n.faults {

@@ -40,6 +40,7 @@ type Fleet struct {
 	next  http.RoundTripper  // the transport that all nodes share
 	wheel *wheel
 	pods  *podWatch
+	hub   *hub // nil with Config.OwnWatches
 	wake  chan struct{}
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
@@ -83,6 +84,13 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, err
 	}
 	f.wheel = &wheel{api: leases.Leases(v1.NamespaceNodeLease), log: cfg.Log}
+	if !cfg.OwnWatches {
+		mine, err := namesOf(cfg.Groups)
+		if err != nil {
+			return nil, fmt.Errorf("fleet: names of the nodes: %w", err)
+		}
+		f.hub = newHub(f.api, mine)
+	}
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
 	return f, nil
 }
@@ -106,6 +114,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 	group.Go(func() { kubeclient.Follow(parts, nodeWatch{f}, followRetry) })
 	group.Go(func() { kubeclient.Follow(parts, f.pods, followRetry) })
 	group.Go(func() { f.wheel.run(parts) })
+	if f.hub != nil {
+		group.Go(func() { f.hub.run(parts) })
+	}
 	if f.serving != nil {
 		group.Go(func() { f.serving.run(parts, f) })
 	}

@@ -123,6 +123,9 @@ func (n *node) agent(sim *simulated.Node) (*agent.Agent, error) {
 	deps.Client = f.clientOf(n.link, &k)
 	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
 	deps.Log = f.cfg.NodeLog
+	if f.hub != nil {
+		deps.Feed = f.hub.of(n.link)
+	}
 	cfg := agent.Config{NodeName: n.name, NodeLabels: g.labels(f.cfg.Name, n.index)}
 	if f.cfg.Dir != "" {
 		k.PodLogsDir = f.cfg.logs(n.name)

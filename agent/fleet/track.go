@@ -41,6 +41,9 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 		}
 	}
 	w.f.readiness(ready, true)
+	if h := w.f.hub; h != nil {
+		h.setNodes(items)
+	}
 	return false
 }
 
@@ -49,12 +52,18 @@ func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	if n, ok := obj.(*v1.Node); ok {
 		w.f.readiness(map[string]bool{n.Name: event != watch.Deleted && isReady(n)}, false)
 	}
+	if h := w.f.hub; h != nil {
+		h.applyNode(event, obj)
+	}
 	return false
 }
 
 // Failed logs that the Nodes cannot be watched.
 func (w nodeWatch) Failed(err error) {
 	w.f.cfg.Log.Warn("the nodes of the fleet cannot be watched; trying again", "err", err)
+	if h := w.f.hub; h != nil {
+		h.failed(&h.nodes, err)
+	}
 }
 
 func isReady(n *v1.Node) bool {
@@ -116,6 +125,9 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
+	if h := w.f.hub; h != nil {
+		h.setPods(items)
+	}
 	return false
 }
 
@@ -129,15 +141,21 @@ func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 		w.mu.Lock()
 		delete(w.pods, p.UID)
 		w.mu.Unlock()
-		return false
+	} else {
+		w.note(p)
 	}
-	w.note(p)
+	if h := w.f.hub; h != nil {
+		h.applyPod(event, obj)
+	}
 	return false
 }
 
 // Failed logs that the pods cannot be watched.
 func (w *podWatch) Failed(err error) {
 	w.f.cfg.Log.Warn("the pods of the fleet cannot be watched; trying again", "err", err)
+	if h := w.f.hub; h != nil {
+		h.failed(&h.pods, err)
+	}
 }
 
 // rateWindow is the time over which starts are counted; maxStarts bounds how many of it are kept.

@@ -45,6 +45,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join at 
 	fs.BoolVar(&r.Keep, "keep", false, "leave nodes and pods in the cluster of --kubeconfig at the end")
 	fs.BoolVar(&r.NoTaint, "no-taint", false, "let pods of the cluster of --kubeconfig come to the nodes")
 	fs.StringVar(&r.Identity, "identity", "impersonate", "as whom the nodes act: impersonate (each as itself) or shared (all as the user of the kubeconfig)")
+	fs.BoolVar(&r.OwnWatches, "own-watches", false, "each node watches its objects itself, as real nodes do; otherwise all share one watch")
 	fs.BoolVar(&r.NoServe, "no-serve", false, "no HTTPS APIs of the nodes: kubectl logs, exec and top do not work, and a node is smaller")
 	fs.BoolVar(&r.Once, "once", false, "end when all nodes are Ready and all pods Running")
 	fs.DurationVar(&r.Within, "within", 0, "fail if that takes longer; 0: wait on")

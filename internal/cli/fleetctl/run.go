@@ -46,6 +46,8 @@ type Run struct {
 	// Once ends the command when all nodes are Ready and all pods Running. Within bounds the time until then; 0: no bound.
 	Once   bool
 	Within time.Duration
+	// OwnWatches lets each node watch its objects itself.
+	OwnWatches bool
 	// NoServe leaves out the nodes' HTTPS APIs and the logs of containers.
 	NoServe bool
 	// Verbosity is how much the fleet and, from 2 on, its agents log.
@@ -70,7 +72,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	own := r.Kubeconfig == ""
 	cfg := fleet.Config{
-		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed,
+		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, OwnWatches: r.OwnWatches,
 		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
 	}
 	if _, err := fleet.New(cfg); err != nil { // before anything starts

@@ -66,6 +66,9 @@ type Config struct {
 	// CacheTTL is how old an answer may be with StrategyCache. With StrategyCache and StrategyGet it is also how often
 	// Notify is called for every pod (1 minute).
 	CacheTTL time.Duration
+	// Follow, if set, lists and watches one ConfigMap or Secret, or all Services ("configmaps", "secrets", "services"), instead of API. It
+	// blocks until ctx ends or f is done.
+	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed)
 	// NoServices: do not watch the Services of the cluster. Services then returns an empty, complete list.
 	NoServices bool
 }
@@ -135,7 +138,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 	o.running = ctx
 	if !o.cfg.NoServices {
-		o.wg.Go(func() { kubeclient.Follow(ctx, o.services, longestWait) })
+		o.wg.Go(func() { o.follow(ctx, "services", key{}, o.services) })
 	}
 	for _, obj := range o.watched {
 		o.start(obj)
@@ -191,8 +194,17 @@ func (o *Objects) start(obj *object) {
 	obj.cancel = cancel
 	o.wg.Go(func() {
 		defer cancel()
-		kubeclient.Follow(ctx, obj, longestWait)
+		o.follow(ctx, obj.key.kind.String()+"s", obj.key, obj)
 	})
+}
+
+// follow follows one object, or all Services, until ctx ends or f is done.
+func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclient.Followed) {
+	if o.cfg.Follow != nil {
+		o.cfg.Follow(ctx, resource, k.namespace, k.name, f)
+		return
+	}
+	kubeclient.Follow(ctx, f, longestWait)
 }
 
 // Track stores which objects a pod refers to. It may be called for every change of the pod, and is cheap when the references are

@@ -42,6 +42,8 @@ type API struct {
 	Target   Target
 	// Observe, if set, also gets each object (the status writer needs the newest one).
 	Observe func(*v1.Pod)
+	// Follow, if set, lists and watches instead of Pods.
+	Follow func(ctx context.Context, f kubeclient.Followed)
 	// Log gets errors about objects that cannot be pods, and about failed tries.
 	Log *slog.Logger
 }
@@ -49,7 +51,12 @@ type API struct {
 // Run lists and watches until ctx ends. If the server is unreachable, Run tries again with back-off, and the pods that
 // it has seen stay.
 func (a *API) Run(ctx context.Context) error {
-	kubeclient.Follow(ctx, &follower{API: a, only: fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()}, retryMax)
+	f := &follower{API: a, only: fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()}
+	if a.Follow != nil {
+		a.Follow(ctx, f)
+		return nil
+	}
+	kubeclient.Follow(ctx, f, retryMax)
 	return nil
 }
 
@@ -123,7 +130,9 @@ func (f *follower) take(obj runtime.Object) *v1.Pod {
 		f.Log.Error("ignoring a pod of the API with an impossible name or UID", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
 		return nil
 	}
-	p.ManagedFields = nil
+	if p.ManagedFields != nil { // a pod that is passed on again has readers
+		p.ManagedFields = nil
+	}
 	if f.Observe != nil {
 		f.Observe(p)
 	}

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// Feed follows objects of the API server for several agents of a process, so that each object is read once for all of them. It reads
+// as one user, so the API server does not check whether each node may read them.
+type Feed interface {
+	// Follow passes on the objects that q selects until ctx ends or f is done: first the complete list (Replace), then each change. Calls of
+	// f do not overlap, and there is none after Follow has returned. It is called concurrently, also for the same objects.
+	Follow(ctx context.Context, q Query, f Follower)
+}
+
+// Query selects objects of the API server.
+type Query struct {
+	// Resource is pods, nodes, services, configmaps or secrets.
+	Resource string
+	// Node, for pods, is the node to which they are bound.
+	Node string
+	// Namespace and Name select one object; Namespace is empty for nodes. Both are empty for pods and for services, of which all are selected.
+	Namespace, Name string
+}
+
+// Follower gets the objects of a Feed. It does not change them, except that it may drop their managed fields if the Feed has not. Its
+// methods are quick.
+type Follower interface {
+	// Replace gets the complete list, Apply one change. They return true if there is nothing more to follow.
+	Replace(objects []runtime.Object) (done bool)
+	Apply(event watch.EventType, object runtime.Object) (done bool)
+	// Failed is called when the objects cannot be followed at the moment. What was passed on may be old.
+	Failed(err error)
+}
+
+var _ Follower = kubeclient.Followed(nil)
+
+// followBy returns a function that follows the objects of a query over Deps.Feed; nil without one.
+func (a *Agent) followBy(q Query) func(context.Context, kubeclient.Followed) {
+	if a.deps.Feed == nil {
+		return nil
+	}
+	return func(ctx context.Context, f kubeclient.Followed) { a.deps.Feed.Follow(ctx, q, f) }
+}
+
+// followObjects returns a function that follows ConfigMaps, Secrets and Services over Deps.Feed; nil without one.
+func (a *Agent) followObjects() func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) {
+	if a.deps.Feed == nil {
+		return nil
+	}
+	return func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) {
+		a.deps.Feed.Follow(ctx, Query{Resource: resource, Namespace: namespace, Name: name}, f)
+	}
+}
+
+// followOwnNode returns a function that follows the node's own object over Deps.Feed; nil without one.
+func (a *Agent) followOwnNode() func(context.Context, kubeclient.Followed) {
+	return a.followBy(Query{Resource: "nodes", Namespace: metav1.NamespaceNone, Name: a.cfg.NodeName})
+}

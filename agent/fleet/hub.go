@@ -1,0 +1,414 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// hub follows objects once for all nodes of a fleet. It has one lock, under which it also passes objects on, so that each follower gets them in order.
+//
+// It keeps every object that it follows, for nodes that begin to follow it later. The agents keep the same objects, so that costs little.
+type hub struct {
+	api  *kubeclient.Client
+	mine *regexp.Regexp // the names that nodes of the fleet can have
+
+	mu     sync.Mutex
+	ctx    context.Context // of the watches that the hub begins; nil: it does not run yet
+	group  sync.WaitGroup
+	pods   source                      // by node
+	nodes  source                      // by name
+	others map[agent.Query]*sharedNeed // services, and single ConfigMaps and Secrets
+}
+
+// source is a set of objects that are followed together, and who follows which part of them.
+type source struct {
+	synced    bool
+	parts     map[string]map[types.UID]runtime.Object
+	followers map[string][]*follower
+}
+
+func newSource() source {
+	return source{parts: map[string]map[types.UID]runtime.Object{}, followers: map[string][]*follower{}}
+}
+
+// follower is one node that follows a part of a source.
+type follower struct {
+	to   agent.Follower
+	link *link
+	gone chan struct{} // closed when it is done
+	done bool
+	old  bool // it missed changes in a partition
+}
+
+func newHub(api *kubeclient.Client, mine *regexp.Regexp) *hub {
+	return &hub{api: api, mine: mine, pods: newSource(), nodes: newSource(), others: map[agent.Query]*sharedNeed{}}
+}
+
+// namesOf returns a pattern of the names that nodes of the groups can have.
+func namesOf(groups []Group) (*regexp.Regexp, error) {
+	var all []string
+	for i := range groups {
+		all = append(all, patternOf(groups[i].NodeName))
+	}
+	return regexp.Compile("^(?:" + strings.Join(all, "|") + ")$")
+}
+
+// patternOf returns the pattern of one group's names.
+func patternOf(nodeName string) string {
+	var b strings.Builder
+	last := 0
+	for _, at := range placeholder.FindAllStringIndex(nodeName, -1) {
+		b.WriteString(regexp.QuoteMeta(nodeName[last:at[0]]) + `[a-zA-Z0-9_.-]*`)
+		last = at[1]
+	}
+	return b.String() + regexp.QuoteMeta(nodeName[last:])
+}
+
+// of returns the feed of one node, for agent.Deps.
+func (h *hub) of(l *link) agent.Feed { return feedOf{h, l} }
+
+type feedOf struct {
+	hub  *hub
+	link *link
+}
+
+// Follow passes on objects to one agent until ctx ends or f is done.
+func (o feedOf) Follow(ctx context.Context, q agent.Query, f agent.Follower) {
+	h := o.hub
+	me := &follower{to: f, link: o.link, gone: make(chan struct{})}
+	h.mu.Lock()
+	from, part, release := h.find(q)
+	from.followers[part] = append(from.followers[part], me)
+	if from.synced {
+		from.replace(part, me)
+	}
+	h.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-me.gone:
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	me.done = true
+	from.drop(part, me)
+	release()
+}
+
+// find returns the source of a query, and which part of it is asked for. release says that the follower no longer needs it. The caller holds the
+// lock, also when it calls release.
+func (h *hub) find(q agent.Query) (from *source, part string, release func()) {
+	switch q.Resource {
+	case "pods":
+		return &h.pods, q.Node, func() {}
+	case "nodes":
+		return &h.nodes, q.Name, func() {}
+	}
+	need := h.others[q]
+	if need == nil {
+		need = &sharedNeed{hub: h, query: q, source: newSource()}
+		h.others[q] = need
+		h.begin(need)
+	}
+	need.users++
+	return &need.source, "", func() {
+		if need.users--; need.users == 0 {
+			if need.stop != nil {
+				need.stop()
+			}
+			delete(h.others, q)
+		}
+	}
+}
+
+// begin begins to follow what nodes need. The caller holds the lock.
+func (h *hub) begin(need *sharedNeed) {
+	if h.ctx == nil || h.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(h.ctx)
+	need.stop = cancel
+	h.group.Go(func() { kubeclient.Follow(ctx, need, followRetry) })
+}
+
+// run lets the hub follow objects until ctx ends, and returns when it does so no more.
+func (h *hub) run(ctx context.Context) {
+	h.mu.Lock()
+	h.ctx = ctx
+	for _, need := range h.others {
+		h.begin(need)
+	}
+	h.mu.Unlock()
+	<-ctx.Done()
+	h.mu.Lock() // after this, begin begins nothing
+	//lint:ignore SA2001 a barrier, not a critical section
+	h.mu.Unlock()
+	h.group.Wait()
+}
+
+// cut tells a node that is partitioned that its objects may be old.
+func (h *hub) cut(l *link) {
+	h.each(l, func(_ *source, _ string, f *follower) {
+		f.old = true
+		f.to.Failed(errPartition)
+	})
+}
+
+// heal passes on everything to a node whose partition has ended.
+func (h *hub) heal(l *link) {
+	h.each(l, func(s *source, part string, f *follower) {
+		if f.old && s.synced {
+			s.replace(part, f)
+		}
+	})
+}
+
+// each calls do for each follower of a node that is not done.
+func (h *hub) each(l *link, do func(s *source, part string, f *follower)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sources := []*source{&h.pods, &h.nodes}
+	for _, need := range h.others {
+		sources = append(sources, &need.source)
+	}
+	for _, s := range sources {
+		for part, all := range s.followers {
+			for _, f := range all {
+				if f.link == l && !f.done {
+					do(s, part, f)
+				}
+			}
+		}
+	}
+}
+
+// replace passes on a whole part to one follower.
+func (s *source) replace(part string, f *follower) {
+	if f.done {
+		return
+	}
+	if f.old = f.link.partitioned(); f.old {
+		return
+	}
+	f.ends(f.to.Replace(slices.Collect(maps.Values(s.parts[part]))))
+}
+
+// ends notes that a follower needs no more.
+func (f *follower) ends(done bool) {
+	if done && !f.done {
+		f.done = true
+		close(f.gone)
+	}
+}
+
+// drop removes a follower.
+func (s *source) drop(part string, f *follower) {
+	s.followers[part] = slices.DeleteFunc(s.followers[part], func(g *follower) bool { return g == f })
+	if len(s.followers[part]) == 0 {
+		delete(s.followers, part)
+	}
+}
+
+// set replaces all objects, and passes them on.
+func (s *source) set(parts map[string]map[types.UID]runtime.Object) {
+	s.parts, s.synced = parts, true
+	for part, all := range s.followers {
+		for _, f := range all {
+			s.replace(part, f)
+		}
+	}
+}
+
+// apply notes one change, and passes it on.
+func (s *source) apply(part string, uid types.UID, event watch.EventType, obj runtime.Object) {
+	if event == watch.Deleted {
+		delete(s.parts[part], uid)
+		if len(s.parts[part]) == 0 {
+			delete(s.parts, part)
+		}
+	} else {
+		if s.parts[part] == nil {
+			s.parts[part] = map[types.UID]runtime.Object{}
+		}
+		s.parts[part][uid] = obj
+	}
+	for _, f := range s.followers[part] {
+		switch {
+		case f.done:
+		case f.link.partitioned():
+			f.old = true
+		case f.old: // the partition has just ended
+			s.replace(part, f)
+		default:
+			f.ends(f.to.Apply(event, obj))
+		}
+	}
+}
+
+// failed tells all followers that they may have old objects.
+func (s *source) failed(err error) {
+	for _, all := range s.followers {
+		for _, f := range all {
+			if !f.done {
+				f.to.Failed(err)
+			}
+		}
+	}
+}
+
+// slim drops what no agent needs, and returns the object's identity.
+func slim(obj runtime.Object) (m metav1.Object, ok bool) {
+	if m, ok = obj.(metav1.Object); ok && m.GetManagedFields() != nil {
+		m.SetManagedFields(nil)
+	}
+	return m, ok
+}
+
+// podPart returns the node of a pod, if it can be one of the fleet.
+func (h *hub) podPart(obj runtime.Object) (node string, ok bool) {
+	p, ok := obj.(*v1.Pod)
+	if !ok || !h.mine.MatchString(p.Spec.NodeName) {
+		return "", false
+	}
+	return p.Spec.NodeName, true
+}
+
+// setPods and setNodes note all pods and Nodes; applyPod and applyNode note one change.
+func (h *hub) setPods(items []runtime.Object) {
+	parts := map[string]map[types.UID]runtime.Object{}
+	for _, item := range items {
+		if node, ok := h.podPart(item); ok {
+			put(parts, node, item)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pods.set(parts)
+}
+
+func (h *hub) applyPod(event watch.EventType, obj runtime.Object) {
+	node, ok := h.podPart(obj)
+	if m, known := slim(obj); ok && known {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pods.apply(node, m.GetUID(), event, obj)
+	}
+}
+
+func (h *hub) setNodes(items []runtime.Object) {
+	parts := map[string]map[types.UID]runtime.Object{}
+	for _, item := range items {
+		if m, ok := item.(metav1.Object); ok {
+			put(parts, m.GetName(), item)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.nodes.set(parts)
+}
+
+func (h *hub) applyNode(event watch.EventType, obj runtime.Object) {
+	if m, ok := slim(obj); ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.nodes.apply(m.GetName(), m.GetUID(), event, obj)
+	}
+}
+
+// failed tells the followers of pods and Nodes that these cannot be followed.
+func (h *hub) failed(s *source, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.failed(err)
+}
+
+// put adds an object to a part.
+func put(parts map[string]map[types.UID]runtime.Object, part string, obj runtime.Object) {
+	m, ok := slim(obj)
+	if !ok {
+		return
+	}
+	if parts[part] == nil {
+		parts[part] = map[types.UID]runtime.Object{}
+	}
+	parts[part][m.GetUID()] = obj
+}
+
+// sharedNeed is one ConfigMap or Secret, or all Services, that nodes follow.
+type sharedNeed struct {
+	hub    *hub
+	query  agent.Query
+	source source
+	users  int
+	stop   context.CancelFunc // nil: it is not followed yet
+}
+
+var _ kubeclient.Followed = (*sharedNeed)(nil)
+
+func (n *sharedNeed) options(opts metav1.ListOptions) metav1.ListOptions {
+	if n.query.Name != "" {
+		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, n.query.Name).String()
+	}
+	return opts
+}
+
+// List reads the objects.
+func (n *sharedNeed) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	switch opts = n.options(opts); n.query.Resource {
+	case "configmaps":
+		return n.hub.api.ConfigMaps(n.query.Namespace).List(ctx, opts)
+	case "secrets":
+		return n.hub.api.Secrets(n.query.Namespace).List(ctx, opts)
+	}
+	opts.Limit = kubeclient.PageSize
+	return n.hub.api.Services(n.query.Namespace).List(ctx, opts)
+}
+
+// Watch watches the objects.
+func (n *sharedNeed) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	switch opts = n.options(opts); n.query.Resource {
+	case "configmaps":
+		return n.hub.api.ConfigMaps(n.query.Namespace).Watch(ctx, opts)
+	case "secrets":
+		return n.hub.api.Secrets(n.query.Namespace).Watch(ctx, opts)
+	}
+	return n.hub.api.Services(n.query.Namespace).Watch(ctx, opts)
+}
+
+// Replace notes all objects.
+func (n *sharedNeed) Replace(items []runtime.Object) bool {
+	parts := map[string]map[types.UID]runtime.Object{}
+	for _, item := range items {
+		put(parts, "", item)
+	}
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	n.source.set(parts)
+	return false
+}
+
+// Apply notes one change.
+func (n *sharedNeed) Apply(event watch.EventType, obj runtime.Object) bool {
+	if m, ok := slim(obj); ok {
+		n.hub.mu.Lock()
+		defer n.hub.mu.Unlock()
+		n.source.apply("", m.GetUID(), event, obj)
+	}
+	return false
+}
+
+// Failed tells the followers.
+func (n *sharedNeed) Failed(err error) { n.hub.failed(&n.source, err) }
