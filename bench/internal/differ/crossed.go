@@ -38,6 +38,7 @@ const (
 	isExit
 	isFailure // a probe has reached its failure threshold, so the container must end
 	isSuccess // a sidecar's startup probe succeeds
+	isEnd     // the pod ends by itself
 )
 
 const (
@@ -128,8 +129,12 @@ func (d *differ) meets(a, b beat) bool {
 	}
 	kind, other := d.c.kind(a.container), d.c.kind(b.container)
 	switch {
+	case a.container == "" && (a.is == isEnd || b.is == isEnd):
+		return ended(a.act) || ended(b.act)
 	case a.container == "":
 		return a.is != isAct || b.is != isAct
+	case b.is == isEnd:
+		return false
 	case b.container == "":
 		return b.is != isAct || d.touches(b.act, a)
 	case a.container == b.container: // one instance ends before the next one starts
@@ -159,6 +164,9 @@ func (d *differ) final(b beat) bool {
 	return false
 }
 
+// ended reports whether it matters if the pod had ended before an act.
+func ended(a Act) bool { return a.Do == Debug || a.Do == Resize || a.Do == SetImage }
+
 // gates reports whether a container is a sidecar with a startup probe.
 func (d *differ) gates(name string) bool {
 	return d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil
@@ -172,7 +180,7 @@ func (d *differ) touches(a Act, b beat) bool {
 	case Debug:
 		return d.mayEnd() && (b.is == isExit || b.is == isFailure) // the pod may end before its ephemeral container starts
 	case Delete: // other excuses are about what one side starts shortly before the pod's end, and about what ends by itself then
-		return b.is == isFailure
+		return b.is == isFailure || b.is == isSuccess
 	case DeleteMirror:
 		return false
 	case WriteFile:
@@ -218,6 +226,15 @@ func (d *differ) beats(t *Trace) (all []beat) {
 			lo -= time.Second
 		}
 		all = append(all, beat{name: "the deadline", is: isDeadline, lo: lo, hi: at + d.looks(t)})
+	}
+	if ends := d.ends(t); ends.Before(t.Deleted) {
+		told := ends
+		for _, s := range t.Statuses {
+			if s.Pod.Status.Phase != v1.PodSucceeded && s.Pod.Status.Phase != v1.PodFailed {
+				told = later(ends, s.At)
+			}
+		}
+		all = append(all, beat{name: "the pod's own end", is: isEnd, lo: ends.Sub(t.Created) - d.looks(t), hi: min(told.Sub(t.Created), end) + d.looks(t)})
 	}
 	for i, down := range t.Downs {
 		all = append(all, beat{name: fmt.Sprint("restart ", i), is: isRestart, lo: down.From.Sub(t.Created), hi: down.To.Sub(t.Created)})

@@ -65,6 +65,11 @@ func TestWhatMayCross(t *testing.T) {
 		{by(DeleteMirror), of("main-1", isExit), false, false},
 		{by(Delete), of("main-1", isExit), false, false},
 		{by(Delete), of("main-1", isFailure), true, true},
+		{by(Delete), of("side-1", isSuccess), true, true},
+		{by(Delete), beat{is: isEnd}, false, false},
+		{by(Debug), beat{is: isEnd}, true, true},
+		{beat{is: isEnd}, beat{is: isDeadline}, false, false},
+		{beat{is: isEnd}, of("main-0", isExit), false, false},
 		{by(LoseSandbox), of("side-0", isSuccess), true, true},
 		{by(WriteFile), of("main-0", isStart), true, true},
 		{by(WriteFile), next, false, false},
@@ -115,6 +120,24 @@ func TestAStartThatFollowsFromAnAct(t *testing.T) {
 		}
 		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
 			t.Errorf("a start after a %s: crossed %t, want %t", cause, v.Crossing != nil, crossed)
+		}
+	}
+}
+
+// An act while the pod ends by itself is crossed with that end, from its first stop until the API tells of it.
+func TestAnActBesideThePodsOwnEnd(t *testing.T) {
+	for at, crossed := range map[time.Duration]bool{8 * time.Second: false, 12 * time.Second: true, 20 * time.Second: false} {
+		c := oneContainer()
+		c.Acts = []Act{{At: at, Do: Debug, Container: "debug"}}
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.status(11, v1.PodRunning, "", v1.ContainerState{})
+			l.call(10, Call{Verb: "StopContainer", Container: "main-0", Timeout: 3})
+			l.status(13, v1.PodFailed, "", v1.ContainerState{})
+		}
+		u.status(12.5, v1.PodRunning, "", v1.ContainerState{})
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != crossed {
+			t.Errorf("an act after %s: the crossing is %+v", at, v.Crossing)
 		}
 	}
 }
