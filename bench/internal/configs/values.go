@@ -145,9 +145,15 @@ var left = []struct{ prefix, why string }{
 	{"[].readinessProbe.terminationGracePeriodSeconds", "the API server takes no value"},
 	{"schedulingGates", "a pod with one is on no node"},
 	{"schedulingGroup", "the scheduler's"},
+	{"volumes[].persistentVolumeClaim", noClaims},
+	{"volumes[].ephemeral", noClaims},
+	{"volumes[].csi", noClaims},
 }
 
-// made lists the kinds of volumes that Wherry supports. Pods with others are refused with an error.
+const noClaims = "needs a claim or a driver, which the comparison does not have"
+
+// made lists the kinds of volumes that Wherry supports and that need no other object. Pods with kinds that it does not support are
+// refused with an error.
 var made = []string{"name", "emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected", "image"}
 
 // leftOut returns the reason why a field is not set here; "" if it is set.
