@@ -22,10 +22,10 @@ func keeps(a pod.Action) bool {
 	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
 
-// loops reports whether all that the plan starts are containers that were restarted before.
-func loops(obs *pod.Observed, plan *decide.Plan) bool {
+// restarts reports whether all that the plan starts are containers that have run before.
+func restarts(obs *pod.Observed, plan *decide.Plan) bool {
 	return !slices.ContainsFunc(plan.Do, func(a pod.Action) bool {
-		return paced(a) && (a.Container == "" || !slices.ContainsFunc(obs.Containers, func(c pod.Container) bool { return c.Name == a.Container && c.Attempt > 0 }))
+		return paced(a) && (a.Container == "" || !slices.ContainsFunc(obs.Containers, func(c pod.Container) bool { return c.Name == a.Container }))
 	})
 }
 
@@ -47,7 +47,7 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	}
 	if wants && !w.gated {
 		w.queued, w.work.gatedAt = true, in.Now
-		if w.gated = w.cfg.Gate.Enter(w.ref.UID, loops(in.Observed, plan)); !w.gated {
+		if w.gated = w.cfg.Gate.Enter(w.ref.UID, restarts(in.Observed, plan)); !w.gated {
 			plan.Do = slices.DeleteFunc(plan.Do, paced)
 			plan.Why = "waits for other pods to start first"
 		}

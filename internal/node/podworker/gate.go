@@ -14,21 +14,22 @@ import (
 // something until it has nothing more to start, so that under load pods finish one after another rather than all at the end. Between two
 // bounds, the number of slots adapts to how many starts the machine can do at once.
 //
-// Pods that wait are served first come, first served, in two queues. A person waits for a pod that starts, but nobody waits for a
-// container that crashes in a loop, so most free slots go to the first queue.
+// Pods that wait are served first come, first served, in two queues: those that start, and those that start a container again. A
+// person waits for a pod that starts. Pods whose containers crash in a loop are many and nobody waits for them, so most free slots go to
+// the first queue. A single container that crashed does not wait long either, because its queue is short.
 type Gate struct {
 	wake func(types.UID)
 
-	mu     sync.Mutex
-	slots  basework.Slots
-	inside map[types.UID]stay
-	starts []types.UID // pods that wait to start
-	loops  []types.UID // pods that wait to restart a container that was restarted before
-	passed int         // how many pods of starts got a slot since a pod of loops did
+	mu       sync.Mutex
+	slots    basework.Slots
+	inside   map[types.UID]stay
+	starts   []types.UID // pods that wait to start
+	restarts []types.UID // pods that wait to restart containers
+	passed   int         // how many pods of starts got a slot since a pod of restarts did
 }
 
-// startsPerLoop is how many waiting pods of the first queue get a slot before the next pod of the second queue gets one.
-const startsPerLoop = 4
+// startsPerRestart is how many waiting pods of the first queue get a slot before the next pod of the second queue gets one.
+const startsPerRestart = 4
 
 // stay is when a pod got its slot, and how many pods had one then.
 type stay struct {
@@ -42,9 +43,8 @@ func NewGate(least, most int, wake func(types.UID)) *Gate {
 }
 
 // Enter gives the pod a slot and returns true, or queues the pod and returns false; in the second case wake is called when the pod gets a
-// slot. loops says that the pod only restarts containers that were restarted before. Enter is idempotent: a pod that waits stays in its
-// queue.
-func (g *Gate) Enter(uid types.UID, loops bool) bool {
+// slot. restarts says that the pod only starts containers that have run before. Enter is idempotent: a pod that waits stays in its queue.
+func (g *Gate) Enter(uid types.UID, restarts bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.inside[uid]; ok {
@@ -55,9 +55,9 @@ func (g *Gate) Enter(uid types.UID, loops bool) bool {
 		return true
 	}
 	switch {
-	case slices.Contains(g.starts, uid), slices.Contains(g.loops, uid):
-	case loops:
-		g.loops = append(g.loops, uid)
+	case slices.Contains(g.starts, uid), slices.Contains(g.restarts, uid):
+	case restarts:
+		g.restarts = append(g.restarts, uid)
 	default:
 		g.starts = append(g.starts, uid)
 	}
@@ -65,13 +65,13 @@ func (g *Gate) Enter(uid types.UID, loops bool) bool {
 }
 
 // waiting returns the number of pods in both queues. It is called with the lock held.
-func (g *Gate) waiting() int { return len(g.starts) + len(g.loops) }
+func (g *Gate) waiting() int { return len(g.starts) + len(g.restarts) }
 
 // next removes the pod that gets the next free slot from its queue. It is called with the lock held, and only while a pod waits.
 func (g *Gate) next() types.UID {
 	line := &g.starts
-	if len(g.starts) == 0 || len(g.loops) > 0 && g.passed >= startsPerLoop {
-		line, g.passed = &g.loops, 0
+	if len(g.starts) == 0 || len(g.restarts) > 0 && g.passed >= startsPerRestart {
+		line, g.passed = &g.restarts, 0
 	} else {
 		g.passed++
 	}
@@ -100,7 +100,7 @@ func (g *Gate) Finish(uid types.UID) {
 // Leave gives up the pod's slot, or removes the pod from the queue. Leave is idempotent.
 func (g *Gate) Leave(uid types.UID) {
 	g.mu.Lock()
-	for _, line := range []*[]types.UID{&g.starts, &g.loops} {
+	for _, line := range []*[]types.UID{&g.starts, &g.restarts} {
 		if i := slices.Index(*line, uid); i >= 0 {
 			*line = slices.Delete(*line, i, i+1)
 		}

@@ -60,7 +60,7 @@ func TestGateLearnsFromStarts(t *testing.T) {
 }
 
 // A pod that starts does not wait behind a hundred pods that crash in a loop, and these still restart.
-func TestAStartGoesBeforeCrashLoops(t *testing.T) {
+func TestAStartGoesBeforeRestarts(t *testing.T) {
 	t.Parallel()
 	var order []types.UID
 	g := NewGate(1, 1, func(uid types.UID) { order = append(order, uid) })
@@ -82,8 +82,8 @@ func TestAStartGoesBeforeCrashLoops(t *testing.T) {
 	}
 }
 
-// A pod loops if all that it starts was restarted before. The first restart of a container, and a start of anything new, is no loop.
-func TestWhatLoops(t *testing.T) {
+// A pod restarts if all that it starts has run before. A start of anything new is no restart.
+func TestWhatARestartIs(t *testing.T) {
 	t.Parallel()
 	obs := &pod.Observed{Containers: []pod.Container{{Name: "crashes", Attempt: 1}, {Name: "once"}}}
 	start := func(name string) pod.Action { return pod.Action{Op: pod.OpStartContainer, Container: name} }
@@ -91,15 +91,14 @@ func TestWhatLoops(t *testing.T) {
 		do   []pod.Action
 		want bool
 	}{
-		"the second restart":          {[]pod.Action{start("crashes")}, true},
-		"its pull":                    {[]pod.Action{{Op: pod.OpPullImage, Container: "crashes"}}, true},
-		"a removal beside it":         {[]pod.Action{start("crashes"), {Op: pod.OpRemoveContainer, Container: "once"}}, true},
-		"the first restart":           {[]pod.Action{start("once")}, false},
-		"the first restart beside it": {[]pod.Action{start("crashes"), start("once")}, false},
-		"a new container beside it":   {[]pod.Action{start("crashes"), start("new")}, false},
-		"a new sandbox":               {[]pod.Action{{Op: pod.OpRunSandbox, Attempt: 3}}, false},
+		"the second restart":        {[]pod.Action{start("crashes")}, true},
+		"its pull":                  {[]pod.Action{{Op: pod.OpPullImage, Container: "crashes"}}, true},
+		"a removal beside it":       {[]pod.Action{start("crashes"), {Op: pod.OpRemoveContainer, Container: "new"}}, true},
+		"the first restart":         {[]pod.Action{start("once")}, true},
+		"a new container beside it": {[]pod.Action{start("crashes"), start("new")}, false},
+		"a new sandbox":             {[]pod.Action{{Op: pod.OpRunSandbox, Attempt: 3}}, false},
 	} {
-		if got := loops(obs, &decide.Plan{Do: c.do}); got != c.want {
+		if got := restarts(obs, &decide.Plan{Do: c.do}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
