@@ -11,9 +11,9 @@ import (
 
 // session is the state that is kept when a connection to logind breaks. Only the goroutine of Run uses it.
 //
-//	hold != nil: the next shutdown waits        ending != nil: pods end, and their goroutine has what delays the machine
-//	      ──── logind says that it begins ────►
-//	      ◄─────── or that it is cancelled ────  the pods have ended: the goroutine releases the machine
+//	hold != nil: the next shutdown is delayed         ending != nil: a goroutine ends the pods, and has the Closer
+//	      ──── logind says that a shutdown begins ──►
+//	      ◄─── logind says that it is cancelled ─────  the pods have ended: the goroutine closes the Closer
 type session struct {
 	w *Watch
 	// hold delays the machine's shutdown; nil: nothing delays it, or the goroutine that ends the pods has the Closer.
@@ -29,8 +29,8 @@ type ending struct {
 	done chan io.Closer
 }
 
-// callBound is how long all calls that prepare for a shutdown may take together. askBound is how long one call of Preparing may
-// take.
+// callBound is how long all calls to logind on a new connection may take together. askBound is how long the calls after one signal may
+// take together.
 const (
 	callBound = 30 * time.Second
 	askBound  = 5 * time.Second
@@ -75,15 +75,9 @@ func (s *session) done() <-chan io.Closer {
 func (s *session) prepare(ctx context.Context, bus Bus) error {
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	underWay, err := bus.Preparing(bounded)
-	switch {
-	case err != nil:
+	if underWay, err := s.ask(ctx, bounded, bus); err != nil || underWay {
 		return err
-	case underWay:
-		s.begin(ctx)
-		return nil
 	}
-	s.cancelled() // the last connection ended during a shutdown
 	whole := s.w.cfg.Policy.Whole()
 	longest, err := bus.MaxDelay(bounded)
 	if err != nil {
@@ -101,27 +95,35 @@ func (s *session) prepare(ctx context.Context, bus Bus) error {
 	return nil
 }
 
-// follow asks logind whether a shutdown is under way, and acts on the answer. A hint alone is not trusted, because it may be
-// late, or may not come from logind.
+// follow acts on a hint of logind. The hint alone is not trusted, because it may be late, or may not come from logind.
 func (s *session) follow(ctx context.Context, bus Bus) error {
 	bounded, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	underWay, err := bus.Preparing(bounded)
-	switch {
-	case err != nil:
+	if underWay, err := s.ask(ctx, bounded, bus); err != nil || underWay {
 		return err
-	case underWay:
-		s.begin(ctx)
-		return nil
 	}
-	if s.cancelled(); s.hold != nil {
+	if s.hold != nil {
 		return nil // the delay also applies to the next shutdown
 	}
 	return s.inhibit(bounded, bus)
 }
 
-// inhibit delays the next shutdown, and then releases the delay of the earlier connection. In this order the shutdown is delayed all the
-// time.
+// ask asks logind whether a shutdown is under way. If so, the pods begin to end; if not, no further pod is ended. bounded is for the
+// call to logind, and ctx for the goroutine that ends the pods.
+func (s *session) ask(ctx, bounded context.Context, bus Bus) (underWay bool, err error) {
+	if underWay, err = bus.Preparing(bounded); err != nil {
+		return false, err
+	}
+	if underWay {
+		s.begin(ctx)
+	} else {
+		s.cancelled()
+	}
+	return underWay, nil
+}
+
+// inhibit delays the next shutdown, and then releases the delay of the earlier connection. In this order there is no moment without a
+// delay.
 func (s *session) inhibit(ctx context.Context, bus Bus) error {
 	hold, err := bus.Inhibit(ctx)
 	if err != nil {
@@ -154,7 +156,7 @@ func (s *session) begin(ctx context.Context) {
 	}()
 }
 
-// cancelled stops ending pods.
+// cancelled ends a shutdown that is no longer under way: no further pod is ended. If there was none, it changes nothing.
 func (s *session) cancelled() {
 	s.join()
 	s.w.set(false, shutdown.MessageCancelled)
@@ -170,6 +172,7 @@ func (s *session) join() {
 	s.ending = nil
 }
 
+// close stops the goroutine that ends pods, and lets the machine shut down.
 func (s *session) close() {
 	s.join()
 	s.w.release(s.hold)
@@ -186,12 +189,12 @@ func (w *Watch) release(hold io.Closer) {
 	}
 }
 
-// These constants bound how long the shutdown waits for the last statuses of pods. Between them, it waits for what is left of the
-// policy's time. The shortest wait is enough for an API server that answers, and the longest limits the wait for one that is down.
+// The shutdown waits for the last statuses of pods for the rest of the policy's time, but within these bounds. The shortest wait is
+// enough for an API server that answers, and the longest limits the wait for one that is down.
 const (
 	leastForStatuses = time.Second
 	mostForStatuses  = 10 * time.Second
 )
 
-// look is the period of checks whether pods have ended.
+// look is the period in which the Watch checks whether pods have ended.
 const look = 50 * time.Millisecond

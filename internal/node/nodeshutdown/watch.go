@@ -30,9 +30,9 @@ type Bus interface {
 
 // Pods are the node's pods. Calls may be concurrent; none blocks.
 type Pods interface {
-	// Known reports whether every source has said which pods there are. An agent that has just begun may not know them yet.
+	// Known reports whether every source has said which pods there are. An agent that has just started may not know them yet.
 	Known() bool
-	// Active are the pods that have not ended, static ones too.
+	// Active returns the pods that have not ended, static pods too.
 	Active() []*v1.Pod
 	// End begins the end of a pod. A pod that is already ending gets the shorter grace period of the two.
 	End(uid types.UID, why *decide.Stop)
