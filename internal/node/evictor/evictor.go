@@ -75,7 +75,7 @@ type Evictor struct {
 	result pressure.Result // the newest result
 	known  bool            // result has been set
 
-	// Only the rounds use these fields, except done.
+	// Only the goroutine of Run uses these fields. Work beside the rounds sends its result to done.
 	state  evict.State
 	tried  *evict.Tried
 	doing  string // the subject of the last plan; "": nothing was short
@@ -269,13 +269,13 @@ func (e *Evictor) announce(p *evict.Plan, now time.Time) {
 	e.cfg.NodeEvent(v1.EventTypeWarning, reasonThresholdMet, evict.ThresholdMet(p.For))
 }
 
-// besideRounds runs work that may take long. Only one such work runs at a time.
+// besideRounds runs work that may take long in a goroutine of its own. The caller makes sure that no other such work runs.
 func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context) finding) {
 	e.busy = true
 	e.beside.Go(func() { e.done <- do(ctx) })
 }
 
-// reclaim removes what the steps say.
+// reclaim removes dead containers and unused images, as the steps say.
 func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 	t := &evict.Tried{}
 	if steps&evict.DeadContainers != 0 {
@@ -297,6 +297,7 @@ func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 	return t
 }
 
+// measureDisks measures what the pods have on disk. The result is never nil, because nil in finding means that there was no measurement.
 func (e *Evictor) measureDisks(ctx context.Context, pods []syncloop.Holder) map[types.UID]*evict.Usage {
 	ctx, cancel := context.WithTimeout(ctx, measureWithin)
 	defer cancel()

@@ -172,7 +172,7 @@ func TestMemoryIsNoticedWithinASecond(t *testing.T) {
 			t.Fatalf("evicted: %q", got)
 		}
 		if late := n.at[0].Sub(crossed); late > time.Second {
-			t.Errorf("asked to go %v after the threshold", late)
+			t.Errorf("evicted %v after the threshold was met", late)
 		}
 	})
 }
@@ -213,7 +213,8 @@ func TestRemovingImagesDelaysNothing(t *testing.T) {
 	})
 }
 
-// The removal of images takes longer than the minute that it is given: it is begun again, and no pod goes while there are unused images.
+// The removal of images takes longer than its limit of a minute. The node begins it again, and evicts no pod while there are unused
+// images.
 func TestImagesThatTakeMinutes(t *testing.T) {
 	t.Parallel()
 	n := newNode()

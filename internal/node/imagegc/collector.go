@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -163,6 +164,9 @@ func (c *Collector) RemoveUnused(ctx context.Context) (images int, bytes uint64,
 	return freed.images, freed.bytes, err
 }
 
+// maxErrors bounds how many images the error of a collection names, because all images of a node may fail for the same reason.
+const maxErrors = 10
+
 // freed contains what a collection has removed.
 type freed struct {
 	images int
@@ -194,10 +198,11 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 	for _, img := range list {
 		known[keyOf(img)] = img
 	}
+	c.forgetRefused(list)
 	var errs []error
 	remove := func(i evict.Image, reason string) {
 		removed, err := c.remove(ctx, known[key(i.ID, i.Handler)], reason)
-		if err != nil {
+		if err != nil && len(errs) < maxErrors {
 			errs = append(errs, err)
 		}
 		if removed {
@@ -207,12 +212,12 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 	for _, i := range plan.Old {
 		remove(i, evict.ReasonAge)
 	}
-	if plan.NoCapacity {
+	switch {
+	case plan.NoCapacity:
 		err := errors.New("invalid capacity 0 on image filesystem")
 		c.cfg.NodeEvent(v1.EventTypeWarning, reasonNoCapacity, err.Error())
-		return out, errors.Join(append(errs, err)...)
-	}
-	if plan.Free > 0 {
+		errs = append(errs, err)
+	case plan.Free > 0:
 		errs = append(errs, c.forSpace(ctx, &plan, in.Disk, remove, &out))
 	}
 	c.history.keep(list)
@@ -222,24 +227,24 @@ func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
 
 // forSpace removes images until enough space is free. Images share layers, so the file system is measured after each.
 func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before *pressure.Observation, remove func(evict.Image, string), out *freed) error {
-	brought := int64(0)
+	gained := int64(0)
 	for _, i := range plan.ForSpace {
-		if ctx.Err() != nil || brought >= plan.Free {
+		if ctx.Err() != nil || gained >= plan.Free {
 			break
 		}
 		remove(i, evict.ReasonSpace)
 		if before != nil {
 			if now, ok := c.cfg.Disk(ctx); ok {
-				brought = now.Available - before.Available
+				gained = now.Available - before.Available
 			}
 		}
 	}
-	if before == nil || brought >= plan.Free || ctx.Err() != nil {
+	if before == nil || gained >= plan.Free || ctx.Err() != nil {
 		return nil
 	}
 	//lint:ignore ST1005 upstream's words, which tools read
 	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+
-		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", plan.Percent, size(before.Capacity), brought)
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", plan.Percent, size(before.Capacity), gained)
 	c.cfg.NodeEvent(v1.EventTypeWarning, reasonNotEnough, err.Error())
 	return err
 }
@@ -254,6 +259,18 @@ func size(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %ciB", f, " KMGT"[unit])
+}
+
+// forgetRefused forgets the errors of images that are no longer listed, so that the record does not grow without end.
+func (c *Collector) forgetRefused(list []*runtimeapi.Image) {
+	if len(c.refused) == 0 {
+		return
+	}
+	present := make(map[string]bool, len(list))
+	for _, img := range list {
+		present[img.GetId()] = true
+	}
+	maps.DeleteFunc(c.refused, func(id, _ string) bool { return !present[id] })
 }
 
 // remove removes one image.

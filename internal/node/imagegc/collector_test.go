@@ -3,6 +3,7 @@ package imagegc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -171,8 +172,61 @@ func TestCollectThatFails(t *testing.T) {
 	})
 }
 
+// Even if the disk reports a capacity of 0, the file gets the time when an image was last used.
+func TestUseIsStoredWithoutACapacity(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "use.json")
+	n := &node{no: true}
+	n.add("a", 10)
+	n.collector(file, nil).Collect(t.Context())
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+// The error of an image is logged once. If the image disappears and is pulled again later, its error is logged again.
+func TestAnErrorIsForgottenWithItsImage(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	n := &node{refuse: map[string]error{"sha256:stuck": errors.New("in use by a snapshot")}}
+	n.add("stuck", 10)
+	c := n.collector("", func(cfg *Config) { cfg.Log, cfg.Policy.MinAge = slog.New(slog.NewTextHandler(&log, nil)), 0 })
+	remove := func(want int) {
+		t.Helper()
+		log.Reset()
+		if _, _, err := c.RemoveUnused(t.Context()); (err != nil) != (len(n.images) > 0) {
+			t.Error(err)
+		}
+		if got := strings.Count(log.String(), "in use by a snapshot"); got != want {
+			t.Errorf("logged %d times, want %d: %s", got, want, log.String())
+		}
+	}
+	remove(1)
+	remove(0)
+	images := n.images
+	n.images = nil
+	remove(0)
+	n.images = images
+	remove(1)
+}
+
+// The error of a collection has a bounded size, even if very many images cannot be removed.
+func TestErrorsOfManyImagesAreBounded(t *testing.T) {
+	t.Parallel()
+	n := &node{refuse: map[string]error{}}
+	for i := range 1000 {
+		n.add(fmt.Sprint("i", i), 10)
+		n.refuse[fmt.Sprint("sha256:i", i)] = errors.New("in use")
+	}
+	c := n.collector("", func(cfg *Config) { cfg.Policy.MinAge = 0 })
+	if _, _, err := c.RemoveUnused(t.Context()); err == nil || strings.Count(err.Error(), "in use") != maxErrors {
+		t.Errorf("error %v, want %d images", err, maxErrors)
+	}
+}
+
 // A runtime that hangs in a removal blocks neither an eviction nor the next collection for ever.
 func TestAHangingRemovalIsBounded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{hang: true}
 		n.add("a", 500)
