@@ -23,11 +23,11 @@ import (
 // MaxBytes is the size limit of one manifest, as in upstream's kubelet.
 const MaxBytes = 10 << 20
 
-// Manifest is the content of one file, answer or request. Errors lists what is wrong in it; the documents and list
+// Manifest is the content of one file, answer or request. Errors lists what is wrong in it, up to maxErrors; the documents and list
 // items without errors are still there.
 type Manifest struct {
-	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of what was written: comments and
-	// layout do not count, and all versions of the agent compute the same hash. Static gives them their UID and name on a node.
+	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of the fields in the manifest: comments
+	// and layout do not count, and all versions of the agent compute the same hash. Static gives them their UID and name on a node.
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
@@ -151,9 +151,26 @@ type decoder struct {
 	tree   *yamlv3.Node // the current document, which has the line numbers; nil: not known
 }
 
+// maxErrors bounds the errors of one manifest, and the errors of one object.
+const maxErrors = 100
+
+// fail adds an error, with texts of a bounded length. Beyond maxErrors, it adds only that there are more.
 func (d *decoder) fail(line int, object, at, detail string) {
+	switch n := len(d.out.Errors); {
+	case n > maxErrors:
+		return
+	case n == maxErrors:
+		line, object, at, detail = 0, "", "", fmt.Sprintf("more than %d errors; correct these first", maxErrors)
+	}
 	d.out.Errors = append(d.out.Errors, &Error{
-		Manifest: d.name, Line: line, Document: d.doc, Object: object, Field: at, Detail: detail})
+		Manifest: d.name, Line: line, Document: d.doc, Object: pod.Text(object), Field: pod.Text(at), Detail: pod.Text(detail)})
+}
+
+// failAt adds an error of the field at a path.
+func (d *decoder) failAt(at *field.Path, object, detail string) {
+	if len(d.out.Errors) <= maxErrors { // otherwise the search for the line would be in vain
+		d.fail(d.line(at), object, strict.PathText(at), detail)
+	}
 }
 
 // document reads one document, or the JSON values that follow one another in it.
@@ -288,28 +305,33 @@ func (d *decoder) expands(tree *yamlv3.Node, limit int) bool {
 // duplicates reports whether a mapping has the same key twice.
 func (d *decoder) duplicates(tree *yamlv3.Node) bool {
 	found := false
-	var walk func(n *yamlv3.Node, at string)
-	walk = func(n *yamlv3.Node, at string) {
+	var path []string // the steps to the present node
+	var walk func(n *yamlv3.Node, step string)
+	walk = func(n *yamlv3.Node, step string) {
+		path = append(path, step)
+		defer func() { path = path[:len(path)-1] }()
 		if n.Kind == yamlv3.MappingNode {
 			first := map[string]int{}
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				k := n.Content[i]
-				name := strings.TrimPrefix(at+"."+k.Value, ".")
 				if line, twice := first[k.Value]; twice && k.Kind == yamlv3.ScalarNode && k.Tag != "!!merge" {
 					found = true
-					d.fail(d.before+k.Line, "", name, fmt.Sprintf("duplicate field, it is in line %d already; remove one", d.before+line))
+					if len(d.out.Errors) <= maxErrors {
+						name := strings.TrimPrefix(strings.Join(path, "")+"."+k.Value, ".")
+						d.fail(d.before+k.Line, "", name, fmt.Sprintf("duplicate field, it is in line %d already; remove one", d.before+line))
+					}
 				}
 				first[k.Value] = k.Line
-				walk(n.Content[i+1], name)
+				walk(n.Content[i+1], "."+k.Value)
 			}
 			return
 		}
 		for i, c := range n.Content {
-			name := at
+			step := ""
 			if n.Kind == yamlv3.SequenceNode {
-				name = fmt.Sprintf("%s[%d]", at, i)
+				step = fmt.Sprintf("[%d]", i)
 			}
-			walk(c, name)
+			walk(c, step)
 		}
 	}
 	walk(tree, "")
@@ -320,7 +342,7 @@ func (d *decoder) duplicates(tree *yamlv3.Node) bool {
 func (d *decoder) object(v any, at *field.Path) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		d.fail(d.line(at), "", strict.PathText(at), "not an object: a manifest has apiVersion, kind, metadata and spec")
+		d.failAt(at, "", "not an object: a manifest has apiVersion, kind, metadata and spec")
 		return
 	}
 	d.kind(m, at, "")
@@ -372,33 +394,33 @@ func (d *decoder) wrongKind(version, kind string, at *field.Path) {
 	const known = "a node runs v1 Pod, PodList, List, ConfigMap and Secret"
 	switch {
 	case kind == "":
-		d.fail(d.line(at), "", strict.PathText(at.Child("kind")), "missing; "+known)
+		d.failAt(at.Child("kind"), "", "missing; "+known)
 	case version == "":
 		d.fail(d.line(at.Child("kind")), "", strict.PathText(at.Child("apiVersion")), "missing; write apiVersion: v1")
 	default:
-		d.fail(d.line(at.Child("kind")), "", strict.PathText(at.Child("kind")), fmt.Sprintf("%s %s is nothing that a node runs by itself; %s: write its pod template as a Pod", version, kind, known))
+		d.failAt(at.Child("kind"), "", fmt.Sprintf("%s %s is nothing that a node runs by itself; %s: write its pod template as a Pod", version, kind, known))
 	}
 }
 
 func (d *decoder) list(m map[string]any, at *field.Path, itemKind string) {
 	for k := range m {
 		if k != "apiVersion" && k != "kind" && k != "metadata" && k != "items" {
-			d.fail(d.line(at.Child(k)), "List", strict.PathText(at.Child(k)), strict.UnknownField(k, []string{"apiVersion", "kind", "metadata", "items"}))
+			d.failAt(at.Child(k), "List", strict.UnknownField(k, []string{"apiVersion", "kind", "metadata", "items"}))
 		}
 	}
 	items, ok := m["items"].([]any)
 	if m["items"] != nil && !ok {
-		d.fail(d.line(at.Child("items")), "List", strict.PathText(at.Child("items")), "expected a list of objects")
+		d.failAt(at.Child("items"), "List", "expected a list of objects")
 	}
 	for i, item := range items {
 		here := at.Child("items").Index(i)
 		o, ok := item.(map[string]any)
 		if !ok {
-			d.fail(d.line(here), "", strict.PathText(here), "expected an object")
+			d.failAt(here, "", "expected an object")
 			continue
 		}
 		if kind, _ := o["kind"].(string); strings.HasSuffix(kind, "List") {
-			d.fail(d.line(here.Child("kind")), "", strict.PathText(here.Child("kind")), "a list in a list; make it a document of its own")
+			d.failAt(here.Child("kind"), "", "a list in a list; make it a document of its own")
 			continue
 		}
 		d.kind(o, here, itemKind)
@@ -419,7 +441,7 @@ func (d *decoder) pod(p *v1.Pod, written map[string]any, object string, at *fiel
 	d.out.Pods = append(d.out.Pods, p)
 }
 
-// contentHash returns a hash of what was written; the order of keys does not count.
+// contentHash returns a hash of the fields in a manifest; their order does not count.
 func contentHash(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil { // never: the value was decoded from JSON
@@ -434,7 +456,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 	object = nameOf(m)
 	if problems := d.types.Check(m, obj); len(problems) > 0 {
 		for _, p := range problems {
-			d.fail(d.line(under(at, p.Path)), object, strict.PathText(under(at, p.Path)), p.Detail)
+			d.failAt(under(at, p.Path), object, p.Detail)
 		}
 		return object, false
 	}
@@ -443,7 +465,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 		err = json.Unmarshal(text, obj)
 	}
 	if err != nil {
-		d.fail(d.line(at), object, strict.PathText(at), err.Error())
+		d.failAt(at, object, err.Error())
 		return object, false
 	}
 	return object, true
@@ -452,8 +474,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 // valid reports the errors of a validation.
 func (d *decoder) valid(errs field.ErrorList, object string, at *field.Path) bool {
 	for _, e := range errs {
-		where := under(at, e.Field)
-		d.fail(d.line(where), object, strict.PathText(where), e.ErrorBody())
+		d.failAt(under(at, e.Field), object, e.ErrorBody())
 	}
 	return len(errs) == 0
 }

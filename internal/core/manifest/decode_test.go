@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -331,6 +332,65 @@ func TestAliasesExpandTenTimesAtMost(t *testing.T) {
 		if len(m.Pods)+len(m.ConfigMaps) > 0 {
 			t.Errorf("%s: it was taken", name)
 		}
+	}
+}
+
+// A manifest may have millions of errors. Decode returns the first ones, each with a text of a bounded length, and says that there are
+// more.
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	const many = 1000
+	lines := func(line string) string {
+		var b strings.Builder
+		for i := range many {
+			fmt.Fprintf(&b, line+"\n", i)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"unknown fields":     "apiVersion: v1\nkind: Pod\n" + lines("x%d: 1"),
+		"fields of a list":   "apiVersion: v1\nkind: List\n" + lines("x%d: 1"),
+		"items":              "apiVersion: v1\nkind: List\nitems:\n" + lines("- %d"),
+		"labels":             strings.Replace(web, "metadata:\n", "metadata:\n  labels:\n"+lines("    x%d: ä"), 1),
+		"documents":          lines("--- %d"),
+		"duplicate fields":   "a: 1\n" + strings.Repeat("a: 1\n", many),
+		"broken documents":   lines("--- [%d"),
+		"wrong environment":  web + "    env:\n" + lines("    - name: =%d"),
+		"duplicates in JSON": "{\"a\":1" + strings.Repeat(",\"a\":1", many) + "}",
+	} {
+		m := Decode(name, []byte(text))
+		if n := len(m.Errors); n != maxErrors+1 || m.Errors[n-1].Detail != "more than 100 errors; correct these first" {
+			t.Errorf("%s: %d errors, the last is %v", name, n, m.Errors[max(n-1, 0):])
+		}
+	}
+	long := strings.Repeat("x", 1<<20)
+	for name, text := range map[string]string{
+		"a name": `{"apiVersion":"v1","kind":"Pod","` + long + `":1}`, "a value": `{"apiVersion":"v1","kind":"Pod","spec":"` + long + `"}`,
+		"a kind": `{"apiVersion":"v1","kind":"` + long + `"}`, "an object": `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + long + `"},"x":1}`,
+	} {
+		m := Decode(name, []byte(text))
+		if len(m.Errors) != 1 {
+			t.Fatalf("%s: %d errors", name, len(m.Errors))
+		}
+		if e := m.Errors[0]; max(len(e.Object), len(e.Field), len(e.Detail)) > pod.TextBytes {
+			t.Errorf("%s: an error of %d, %d and %d bytes", name, len(e.Object), len(e.Field), len(e.Detail))
+		}
+	}
+}
+
+// A manifest of deeply nested objects costs memory in proportion to its size, although the path of each field contains the names of all
+// fields above it.
+//
+// The test is not parallel, because it counts the allocations of the process.
+func TestDeepManifestCostsLittleMemory(t *testing.T) {
+	const depth = 2000
+	text := []byte(strings.Repeat("{"+strings.Repeat("x", 500)+": ", depth) + "1" + strings.Repeat("}", depth))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m := Decode("deep", text)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; len(m.Errors) != 1 || n > 200*uint64(len(text)) {
+		t.Errorf("a manifest of %d bytes costs %d; errors %v", len(text), n, m.Err())
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 const tokenVolume = "kube-api-access-"
 
 // unserve removes the fields of an object that no person writes: "metadata ... populated by the system, read-only". It also
-// removes the UID, because the pod on this node is another pod. It does not change an object that was never in an API server; was
-// reports whether the object was.
-func unserve(m map[string]any) (was bool) {
+// removes the UID, because the pod on this node is another pod. served reports whether the object came from an API server. If it did
+// not, unserve does not change it.
+func unserve(m map[string]any) (served bool) {
 	meta, _ := m["metadata"].(map[string]any)
 	uid, _ := meta["uid"].(string)
 	if version, _ := meta["resourceVersion"].(string); version == "" || uid == "" {

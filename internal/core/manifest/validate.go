@@ -67,12 +67,18 @@ type validator struct {
 	containers map[string]bool
 }
 
-func (v *validator) add(e *field.Error) { v.errs = append(v.errs, e) }
+// add adds an error. It drops the errors after the first maxErrors and one more, with which fail reports that there are more.
+func (v *validator) add(e *field.Error) {
+	if len(v.errs) <= maxErrors {
+		v.errs = append(v.errs, e)
+	}
+}
 
 func (v *validator) bad(at *field.Path, value any, detail string) {
 	v.add(field.Invalid(at, value, detail))
 }
 
+// names checks a name against the rule for names of its kind. An empty name is an error too.
 func (v *validator) names(at *field.Path, name string, rule func(string) []string) {
 	if name == "" {
 		v.add(field.Required(at, "give it a name"))

@@ -22,7 +22,10 @@ type Problem struct {
 // Types caches the JSON fields of struct types between checks. One goroutine may use it at a time.
 type Types map[reflect.Type]map[string]reflect.Type
 
-// Check compares a decoded value with the type that obj points to, and returns every difference. Numbers must be
+// maxProblems bounds how many problems Check returns, because each costs a search for a similar name, and a file may have millions.
+const maxProblems = 200
+
+// Check compares a decoded value with the type that obj points to, and returns the differences, at most 200. Numbers must be
 // json.Numbers.
 func (t Types) Check(v any, obj any) []Problem {
 	var out []Problem
@@ -34,7 +37,7 @@ func (t Types) walk(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	bad := func(format string, args ...any) {
 		*out = append(*out, Problem{Path: PathText(at), Detail: fmt.Sprintf(format, args...)})
 	}
-	if v == nil { // null is the zero value
+	if v == nil || len(*out) >= maxProblems { // null is the zero value
 		return
 	}
 	if typ.Kind() == reflect.Pointer {
@@ -81,11 +84,14 @@ func (t Types) object(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	fields := t.fields(typ)
 	for _, k := range sortedKeys(m) {
 		ft, ok := fields[k]
-		if !ok {
+		switch {
+		case len(*out) >= maxProblems:
+			return
+		case !ok:
 			*out = append(*out, unknown(at.Child(k), sortedKeys(fields)))
-			continue
+		default:
+			t.walk(m[k], ft, at.Child(k), out)
 		}
-		t.walk(m[k], ft, at.Child(k), out)
 	}
 }
 
@@ -108,6 +114,9 @@ func (t Types) slice(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 		return
 	}
 	for i, item := range list {
+		if len(*out) >= maxProblems {
+			return
+		}
 		if item == nil && typ.Elem().Kind() == reflect.Struct {
 			*out = append(*out, Problem{Path: PathText(at.Index(i)), Detail: "empty item; remove it"})
 			continue

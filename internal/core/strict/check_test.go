@@ -74,6 +74,20 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// The number of problems is bounded, whatever their kind.
+func TestProblemsAreBounded(t *testing.T) {
+	t.Parallel()
+	unknown, items := map[string]any{}, make([]any, 10_000)
+	for i := range items {
+		unknown[fmt.Sprint("x", i)] = true
+	}
+	for name, v := range map[string]any{"unknown fields": unknown, "empty items": map[string]any{"list": items}} {
+		if n := len((strict.Types{}).Check(v, &outer{})); n != 200 {
+			t.Errorf("%s: %d problems", name, n)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	t.Parallel()
 	known := []string{"evictionHard", "evictionSoft", "maxPods", "cpu"}
