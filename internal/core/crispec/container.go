@@ -60,6 +60,15 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	if err != nil {
 		return nil, err
 	}
+	lookup := lookupIn(in.Env)
+	command, err := ExpandAll(c.Command, lookup)
+	if err != nil {
+		return nil, containerErr("command of container %s: %w", c.Name, err)
+	}
+	args, err := ExpandAll(c.Args, lookup)
+	if err != nil {
+		return nil, containerErr("args of container %s: %w", c.Name, err)
+	}
 	logPath := in.LogPath
 	if logPath == "" {
 		logPath = LogName(c.Name, in.Attempt)
@@ -74,8 +83,8 @@ func Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 		Image: &runtimeapi.ImageSpec{
 			Image: in.ImageRef, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler,
 		},
-		Command:     expandAll(c.Command, in.Env),
-		Args:        expandAll(c.Args, in.Env),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(in.Env),
 		Mounts:      in.Mounts,

@@ -2,6 +2,8 @@ package crispec
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,9 +40,44 @@ func TestExpand(t *testing.T) {
 		"$(é)$é":       "e$é",
 		"$(A $(A) $$x": "$(A $(A) $x",
 	} {
-		got := Expand(in, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
-		if got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
+		got, err := Expand(in, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
+		if got != want || err != nil {
+			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+// A few variables that refer to each other, or a command that repeats a variable, can describe more text than the node has memory. The
+// container gets an error that names the variable or the field, and nothing of this size is ever in memory.
+func TestReferencesFillNoMemory(t *testing.T) {
+	t.Parallel()
+	twice := []v1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 1024)}}
+	for i := range 40 {
+		twice = append(twice, v1.EnvVar{Name: fmt.Sprint("V", i+1), Value: fmt.Sprintf("$(V%d)$(V%d)", i, i)})
+	}
+	many := []v1.EnvVar{{Name: "V", Value: strings.Repeat("x", 1<<20)}}
+	for range 1000 {
+		many = append(many, v1.EnvVar{Name: "SAME", Value: "$(V)"})
+	}
+	long := []v1.EnvVar{{Name: "V", Value: strings.Repeat("x", 1<<20)}}
+	for name, c := range map[string]struct {
+		spec v1.Container
+		want string
+	}{
+		"each refers twice to the one before":  {v1.Container{Env: twice}, "env V12: "},
+		"a long value, very often":             {v1.Container{Env: many}, "the environment of container c is larger than "},
+		"a word that repeats a variable":       {v1.Container{Env: long, Command: []string{strings.Repeat("$(V)", 1000)}}, "command of container c: "},
+		"many words that are a variable":       {v1.Container{Env: long, Args: slices.Repeat([]string{"$(V)"}, 1000)}, "args of container c: "},
+		"references that never end are a text": {v1.Container{Args: []string{strings.Repeat("$(", 1<<20)}}, ""},
+	} {
+		c.spec.Name = "c"
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c.spec}}}
+		env, err := Env(EnvInput{Pod: p, Container: &c.spec})
+		if err == nil {
+			_, err = Container(ContainerInput{Pod: p, Container: &c.spec, Env: env})
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%s: got %.200v, want an error with %q", name, err, c.want)
 		}
 	}
 }
@@ -124,6 +161,17 @@ func TestServiceEnv(t *testing.T) {
 	}}
 	if got := ServiceEnv([]*v1.Service{six}, "shop", true)["SIX_PORT"]; got != "udp://[fd00::1]:53" {
 		t.Errorf("an IPv6 service: got %s", got)
+	}
+	// Two services may have the same variable. Its value does not depend on the order in which a map is read.
+	both := []*v1.Service{}
+	for _, name := range []string{"a", "a-port-1-tcp"} {
+		both = append(both, &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec: v1.ServiceSpec{ClusterIP: "10.96.0.3", Ports: []v1.ServicePort{{Port: 1}}}})
+	}
+	for range 50 {
+		if got := ServiceEnv(both, "shop", true)["A_PORT_1_TCP_PORT"]; got != "tcp://10.96.0.3:1" {
+			t.Fatalf("a variable of two services: got %s, want that of the service whose name comes last", got)
+		}
 	}
 	own := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "kubernetes"}, Spec: v1.ServiceSpec{
 		ClusterIP: "10.96.0.9", Ports: []v1.ServicePort{{Port: 1}},

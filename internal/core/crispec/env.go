@@ -19,7 +19,7 @@ type EnvInput struct {
 	HostIPs []string
 	// NodeName is used if the pod does not name its node (static pods).
 	NodeName string
-	// NodeAllocatable is what a resourceFieldRef yields for a limit that the container does not set.
+	// NodeAllocatable has the values that a resourceFieldRef gets for a limit that neither the container nor the pod sets.
 	NodeAllocatable v1.ResourceList
 	// Services are the services of the pod's namespace and of "default". ServicesPending says that they have not been
 	// listed yet: a pod of the API waits for them, because KUBERNETES_SERVICE_HOST must not be missing.
@@ -36,9 +36,19 @@ type EnvInput struct {
 type environment struct {
 	list  []EnvVar
 	index map[string]int
+	bytes int // the size of all names and values that were ever set
+}
+
+// fits returns an error if the environment has become too large.
+func (e *environment) fits(c *v1.Container) error {
+	if e.bytes > maxAllExpanded {
+		return containerErr("the environment of container %s is larger than %d bytes", c.Name, maxAllExpanded)
+	}
+	return nil
 }
 
 func (e *environment) set(name, value string) {
+	e.bytes += len(name) + len(value)
 	if i, ok := e.index[name]; ok {
 		e.list[i].Value = value
 		return
@@ -56,8 +66,8 @@ func (e *environment) get(name string) (string, bool) {
 
 // Env resolves the environment of a container: first envFrom in order, then env in order ("values defined by an Env
 // with a duplicate key will take precedence"), then service variables with names that are still free. A reference
-// $(NAME) can use the variables before it, and then those of services. An error is an *Error with
-// ReasonContainerConfig.
+// $(NAME) can use the variables before it, and then those of services. It is an error if the whole is larger than 8 MiB. An error is an
+// *Error with ReasonContainerConfig.
 func Env(in EnvInput) ([]EnvVar, error) {
 	if in.ServicesPending && !pod.IsStatic(in.Pod) {
 		return nil, containerErr("services have not yet been read at least once, cannot construct envvars")
@@ -65,6 +75,9 @@ func Env(in EnvInput) ([]EnvVar, error) {
 	env := &environment{index: map[string]int{}}
 	for i := range in.Container.EnvFrom {
 		if err := in.envFrom(env, &in.Container.EnvFrom[i]); err != nil {
+			return nil, err
+		}
+		if err := env.fits(in.Container); err != nil {
 			return nil, err
 		}
 	}
@@ -79,22 +92,24 @@ func Env(in EnvInput) ([]EnvVar, error) {
 	}
 	for i := range in.Container.Env {
 		v := &in.Container.Env[i]
-		if v.Value != "" || v.ValueFrom == nil {
-			env.set(v.Name, Expand(v.Value, lookup))
-			continue
-		}
-		value, ok, err := in.valueFrom(v)
+		value, ok, err := in.value(v, lookup)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
 			env.set(v.Name, value)
 		}
+		if err := env.fits(in.Container); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		if _, ok := env.get(name); !ok {
 			env.set(name, services[name])
 		}
+	}
+	if err := env.fits(in.Container); err != nil {
+		return nil, err
 	}
 	return env.list, nil
 }
@@ -119,6 +134,17 @@ func (in *EnvInput) envFrom(env *environment, from *v1.EnvFromSource) error {
 		}
 	}
 	return nil
+}
+
+// value resolves one variable of env. ok is false if its optional source is missing; then the variable is left out.
+func (in *EnvInput) value(v *v1.EnvVar, lookup func(string) (string, bool)) (value string, ok bool, err error) {
+	if v.Value == "" && v.ValueFrom != nil {
+		return in.valueFrom(v)
+	}
+	if value, err = Expand(v.Value, lookup); err != nil {
+		return "", false, containerErr("env %s: %w", v.Name, err)
+	}
+	return value, true, nil
 }
 
 // valueFrom resolves one source. ok is false if an optional source is missing; then the variable is left out.

@@ -2,6 +2,8 @@ package crispec
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,12 +31,13 @@ func ServiceEnv(services []*v1.Service, namespace string, links bool) map[string
 		}
 	}
 	out := map[string]string{}
-	for _, s := range chosen {
-		serviceVars(out, s)
+	for _, name := range slices.Sorted(maps.Keys(chosen)) { // in a fixed order, because two services may have the same variable
+		serviceVars(out, chosen[name])
 	}
 	return out
 }
 
+// serviceVars adds the variables of one service.
 func serviceVars(out map[string]string, s *v1.Service) {
 	name, ip := envName(s.Name), s.Spec.ClusterIP
 	host := ip

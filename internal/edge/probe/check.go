@@ -83,16 +83,16 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 	if p.cfg.Exec == nil {
 		return Unknown, "this agent runs no exec probes"
 	}
-	cmd := make([]string, len(command))
-	for i, word := range command {
-		cmd[i] = crispec.Expand(word, func(name string) (string, bool) {
-			for _, e := range t.Spec.Env {
-				if e.Name == name && e.ValueFrom == nil {
-					return e.Value, true
-				}
+	cmd, err := crispec.ExpandAll(command, func(name string) (string, bool) {
+		for _, e := range t.Spec.Env {
+			if e.Name == name && e.ValueFrom == nil {
+				return e.Value, true
 			}
-			return "", false
-		})
+		}
+		return "", false
+	})
+	if err != nil {
+		return Unknown, "command: " + err.Error()
 	}
 	stdout, stderr, code, err := p.cfg.Exec.ExecSync(ctx, t.ContainerID, cmd, limit)
 	switch {

@@ -186,7 +186,8 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 	sub := vm.SubPath
 	if vm.SubPathExpr != "" {
 		var missing []string
-		sub = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
+		var err error
+		sub, err = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
 			value := ""
 			for _, v := range env { // if several have the same name, the last one applies
 				if v.Name == name {
@@ -198,6 +199,9 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 			}
 			return value, value != ""
 		})
+		if err != nil {
+			return "", fmt.Errorf("subPathExpr: %w", err)
+		}
 		if len(missing) > 0 {
 			return "", fmt.Errorf("subPathExpr %q: the container has no value for environment variable %s", vm.SubPathExpr, strings.Join(missing, ", "))
 		}
