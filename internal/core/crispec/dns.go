@@ -1,6 +1,7 @@
 package crispec
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -34,12 +35,12 @@ type DNSInput struct {
 	// Host is the node's resolver configuration (ParseResolvConf of the file in resolvConf). It is nil if resolvConf is
 	// empty: then pods get no DNS servers of the host.
 	Host *runtimeapi.DNSConfig
-	// NodeIPs show which loopback families exist; used if Host is nil.
+	// NodeIPs show whether the node has IPv4, IPv6 or both. They are used if Host is nil.
 	NodeIPs []string
 }
 
-// DNS returns the resolver configuration of a pod by its dnsPolicy and dnsConfig. It cuts off what exceeds the limits,
-// with a warning. A ClusterFirst pod on a node without a cluster DNS gets the Default policy, with a warning.
+// DNS returns the resolver configuration that a pod's dnsPolicy and dnsConfig ask for. It leaves out nameservers and search paths
+// beyond the limits, with a warning. A ClusterFirst pod on a node without a cluster DNS gets the Default policy, with a warning.
 func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 	var warnings []Warning
 	c := &runtimeapi.DNSConfig{}
@@ -179,9 +180,9 @@ func unique(in []string) []string {
 }
 
 // ParseResolvConf parses a resolv.conf. All nameservers count, but only the last search line, and only the last value
-// of each option.
+// of each option. With an error, it returns the configuration without the invalid lines.
 func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
-	c := &runtimeapi.DNSConfig{}
+	c, invalid := &runtimeapi.DNSConfig{}, error(nil)
 	for i, line := range strings.Split(string(data), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || fields[0][0] == '#' || fields[0][0] == ';' {
@@ -190,7 +191,8 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 		switch fields[0] {
 		case "nameserver":
 			if len(fields) < 2 {
-				return nil, fmt.Errorf("resolv.conf line %d: nameserver without an address", i+1)
+				invalid = cmp.Or(invalid, fmt.Errorf("resolv.conf line %d: nameserver without an address", i+1))
+				continue
 			}
 			c.Servers = append(c.Servers, fields[1])
 		case "search":
@@ -206,7 +208,7 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 			}
 		}
 	}
-	return c, nil
+	return c, invalid
 }
 
 // ResolvConfWarning returns the text of the node's event about a resolver configuration that leaves pods too little room, or "".

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ImageVolumes reports whether a runtime can mount images, and subPaths of images; CRI has no field for that. Older
-// runtimes do not know the fields of the message and would mount something else without an error. An unknown runtime is
-// assumed to be able to, or to report an error itself.
+// ImageVolumes reports whether a runtime can mount images, and subPaths of images. CRI has no field for this, so the version
+// decides. Older runtimes do not know the fields of the message and would mount something else without an error. An unknown runtime
+// is assumed to mount images and subPaths, or to report an error itself.
 func ImageVolumes(runtime, version string) (can, subPath bool) {
 	switch runtime {
 	case "containerd":

@@ -144,8 +144,9 @@ func TestParseResolvConf(t *testing.T) {
 	if diff := cmp.Diff(render(want), render(got)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if _, err := ParseResolvConf([]byte("search a\nnameserver\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("a nameserver without an address: got %v", err)
+	got, err = ParseResolvConf([]byte("search a\nnameserver\nnameserver\nnameserver 1.1.1.1\n"))
+	if err == nil || !strings.Contains(err.Error(), "line 2") || len(got.GetServers()) != 1 || len(got.GetSearches()) != 1 {
+		t.Errorf("a nameserver without an address: got %v, %v; want the other lines and the number of the line", got, err)
 	}
 }
 

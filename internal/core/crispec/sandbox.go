@@ -223,8 +223,8 @@ func Kind(p *v1.Pod, name string) string {
 	return KindContainer
 }
 
-// portMappings returns the ports of containers and sidecars. A port that appears twice in one container counts once:
-// two are equal by name or, without a name, by address family, protocol, address and numbers.
+// portMappings returns the ports of containers and sidecars. A port that appears twice in one container counts once: ports are
+// compared by name or, if they have no name, by address family, protocol, address and numbers.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	add := func(c *v1.Container) {

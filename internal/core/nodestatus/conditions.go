@@ -35,6 +35,7 @@ type words struct {
 	unknownReason, unit             string
 }
 
+// pressureWords has the texts of the pressure conditions, in upstream's words. It is never changed.
 var pressureWords = [...]words{
 	{
 		kind:      v1.NodeMemoryPressure,

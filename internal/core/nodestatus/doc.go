@@ -1,8 +1,8 @@
 // Package nodestatus computes a Node object: for registration (Build), for the adoption of an existing object
 // (Reconcile) and for every status update (Update).
 //
-// Contract: pure. Settings comes from the configuration and does not change while an agent runs; Facts is the newest
-// measurement. Nothing here reads a clock, a file, the network or the runtime, or changes a Node that is passed in.
+// Contract: pure. Settings comes from the configuration; Facts is the newest measurement. Nothing here reads a clock, a file, the
+// network or the runtime, or changes a Node that is passed in.
 //
 // Invariants:
 //   - Every condition follows from Facts. A value that was not measured makes a condition Unknown or the node not

@@ -32,7 +32,7 @@ type Event struct {
 	Message string
 }
 
-// Result is the result of Update.
+// Result is the result of Build and of Update.
 type Result struct {
 	Node   *v1.Node
 	Events []Event

@@ -14,8 +14,8 @@ import (
 )
 
 // defaultAddress returns the host's global address on the interface of the default route, or an invalid address if there is
-// none. It does not use package net, which lists every interface: a node has one interface per pod, and this runs every few
-// seconds.
+// none. It uses package net only if the interface's first address is not global: package net lists every interface, a node has one
+// interface per pod, and this function runs every few seconds.
 func defaultAddress(procNet string, v6 bool) netip.Addr {
 	if v6 {
 		routes, err := os.Open(procNet + "/ipv6_route")

@@ -1,6 +1,7 @@
 package nodefacts
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"sync"
@@ -13,8 +14,8 @@ import (
 
 // Resolver reads the node's resolver configuration (resolvConf). Its methods may be called concurrently.
 type Resolver struct {
-	// Path is the file; "": there is none. ClusterDomain comes first in the search list of pods, and takes up a part of its limits. Set
-	// may change both at any time.
+	// Path is the file; "": there is none. The search list of pods also has three domains below ClusterDomain, which take up a part of its
+	// limits. Set may change both at any time.
 	Path, ClusterDomain string
 	// Event records an event on the node.
 	Event func(eventType, reason, message string)
@@ -31,8 +32,8 @@ func (r *Resolver) Set(path, clusterDomain string) {
 	r.Path, r.ClusterDomain = path, clusterDomain
 }
 
-// Read returns the configuration that the DNS of pods builds on, or nil if there is none. It reports a problem once, and again
-// when the problem changes, with the event CheckLimitsForResolvConf.
+// Read returns the configuration that the DNS of pods builds on, or nil if Path is empty. If the file has a problem, Read returns the
+// valid part of it. It reports a problem once, and again when the problem changes, with the event CheckLimitsForResolvConf.
 func (r *Resolver) Read() *runtimeapi.DNSConfig {
 	r.mu.Lock()
 	path, domain := r.Path, r.ClusterDomain
@@ -40,12 +41,10 @@ func (r *Resolver) Read() *runtimeapi.DNSConfig {
 	if path == "" {
 		return nil
 	}
-	c, wrong := &runtimeapi.DNSConfig{}, ""
+	wrong := ""
 	text, err := os.ReadFile(path)
-	if err == nil {
-		c, err = crispec.ParseResolvConf(text)
-	}
-	if err != nil {
+	c, invalid := crispec.ParseResolvConf(text) // without a text, c is empty
+	if err = cmp.Or(err, invalid); err != nil {
 		wrong = err.Error()
 	} else {
 		wrong = crispec.ResolvConfWarning(path, c, domain)

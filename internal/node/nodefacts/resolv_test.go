@@ -30,7 +30,7 @@ func TestResolverRecordsANodeEvent(t *testing.T) {
 		{"long together", "search" + strings.Repeat(" "+strings.Repeat("a", 250), 9) + "\n", "search line which length is more than allowed 2048 chars!", 9},
 		{"good", domains(1), "", 1},
 		{"bad again", domains(30), "more than 29 domains!", 30},
-		{"unreadable", "nameserver\n", "line 1: nameserver without an address", 0},
+		{"a line that cannot be read", "nameserver\nsearch a.example b.example\n", "line 1: nameserver without an address", 2},
 	} {
 		if step.text != "" {
 			if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {

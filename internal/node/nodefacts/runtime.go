@@ -56,7 +56,8 @@ type Store struct {
 	Dir    string // "": not known yet
 }
 
-// NewRuntime returns a Runtime. onChange is called when the readiness of the runtime or of its network changes.
+// NewRuntime returns a Runtime. onChange is called when the readiness of the runtime or of its network changes, or the reason why the
+// network is not ready.
 func NewRuntime(client RuntimeClient, onChange func(), log *slog.Logger) *Runtime {
 	return &Runtime{client: client, onChange: onChange, log: log}
 }
@@ -130,8 +131,7 @@ func (r *Runtime) ask(ctx context.Context) bool {
 	r.mu.Lock()
 	r.facts = next
 	r.mu.Unlock()
-	ready := r.changed(old, next)
-	return ready
+	return r.changed(old, next)
 }
 
 // askStore lists the images of the runtime when the last list is too old, provided that the runtime answers.

@@ -87,8 +87,8 @@ func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
 	return nodestatus.Update(s.Settings(), facts, node)
 }
 
-// Refresh builds the Node anew if the last one is older than builtFor. The build measures, which may take long. One caller does
-// it. The others continue with the last Node, and wait only if there is none.
+// Refresh builds the Node anew if the last one is older than builtFor. The build measures, which may take long. One caller builds. The
+// others return at once if there is an earlier Node; if not, they wait for the build.
 func (s *Source) Refresh(ctx context.Context) {
 	s.mu.Lock()
 	building, fresh := s.building, s.built != nil && time.Since(s.builtAt) < builtFor
@@ -96,7 +96,7 @@ func (s *Source) Refresh(ctx context.Context) {
 		known := s.built != nil
 		s.mu.Unlock()
 		if !known {
-			<-building
+			<-building // even if ctx ends, because admission without a Node would refuse pods for good
 		}
 		return
 	}
