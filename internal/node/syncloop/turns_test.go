@@ -1,41 +1,14 @@
 package syncloop
 
 import (
-	"context"
 	"testing"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/proof/pulsetest"
 )
 
-// If the loop waits for a lock that is never released, Turns returns an error. When the lock is released, Turns succeeds again.
 func TestTurnsNoticesALoopThatStandsStill(t *testing.T) {
 	t.Parallel()
 	l := New(Config{Housekeeping: time.Hour})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
-	turns := func(within time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		defer cancel()
-		return l.Turns(ctx)
-	}
-	if err := turns(time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	l.mu.Lock()
-	for range 2 { // in the first round the loop waits for the lock; in the second it is stuck already
-		if turns(20*time.Millisecond) == nil {
-			t.Error("the loop turns without its lock")
-		}
-	}
-	l.mu.Unlock()
-	if err := turns(time.Minute); err != nil {
-		t.Error(err)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if turns(20*time.Millisecond) == nil {
-		t.Error("a loop that has ended turns")
-	}
+	pulsetest.StandsStill(t, l.Run, l.Turns, &l.mu)
 }

@@ -1,0 +1,42 @@
+package pulsetest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+)
+
+// StandsStill runs a loop and checks its method Turns. While another goroutine holds the loop's lock, Turns returns an error. When the
+// lock is released, Turns succeeds again. After the loop has ended, Turns returns an error.
+func StandsStill(t *testing.T, run, turns func(context.Context) error, lock sync.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	within := func(d time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		return turns(ctx)
+	}
+	if err := within(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	lock.Lock()
+	for range 2 { // during the first call the loop waits for the lock; during the second it is stuck already
+		if within(20*time.Millisecond) == nil {
+			t.Error("the loop turns without its lock")
+		}
+	}
+	lock.Unlock()
+	if err := within(time.Minute); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if within(20*time.Millisecond) == nil {
+		t.Error("a loop that has ended turns")
+	}
+}
