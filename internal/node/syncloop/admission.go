@@ -101,7 +101,7 @@ func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod, resource string) {
 // makeRoom ends pods, each once, because a resource is short.
 func (l *Loop) makeRoom(victims []*v1.Pod, resource string) {
 	for _, v := range victims {
-		l.Look(v.UID, "has to make room") // creates the worker if there is none yet
+		l.Look(v.UID, "it has to make room for another pod") // creates the worker if there is none yet
 	}
 	l.mu.Lock()
 	ending := map[*v1.Pod]*podworker.Worker{}
@@ -126,23 +126,24 @@ func (l *Loop) holdsChanged() {
 	}
 }
 
+// callHolds calls Config.Holds, as the errand holding.
 func (l *Loop) callHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
-// admitted returns the pods that hold resources of the node: pods that this agent admitted, and pods whose status has a start time
-// because an earlier agent admitted them.
-func (l *Loop) admitted(but types.UID) []*v1.Pod {
-	pods, _ := l.holders(but)
+// admitted returns the pods that hold resources of the node, except one: pods that this agent admitted, and pods whose status has a start
+// time because an earlier agent admitted them. Each has the resources that are allocated to it, or that a resize has granted it since.
+func (l *Loop) admitted(except types.UID) []*v1.Pod {
+	pods, _ := l.holders(except)
 	return pods
 }
 
-// holders returns the pods that admitted returns, each with the resources that are allocated to it, or that a resize has granted it
-// since. unread reports that the checkpoint of one of them, which has its allocation, has not been read yet.
-func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
+// holders returns the pods that admitted returns. unread reports that the checkpoint of one of them, which has its allocation, has not
+// been read yet.
+func (l *Loop) holders(except types.UID) (pods []*v1.Pod, unread bool) {
 	pods = l.cfg.Pods.List()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool {
-		if p.UID == but || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+		if p.UID == except || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 			return true
 		}
 		m := l.workers[p.UID]
@@ -191,7 +192,7 @@ func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
 	}
 	l.mu.Unlock()
 	for _, m := range waiting {
-		m.Look("what the others hold is known")
+		m.Look("every checkpoint has been read")
 	}
 }
 

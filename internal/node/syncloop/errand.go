@@ -3,7 +3,7 @@ package syncloop
 import "sync"
 
 // errand runs one kind of housekeeping in a goroutine of its own, one run at a time. A call of ask during a run causes one more run. The
-// caller never waits, because reading the files may hang.
+// caller never waits, because a run may read files and hang.
 type errand struct {
 	do    func()
 	group *sync.WaitGroup

@@ -7,6 +7,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/podset"
 )
 
 func TestLastLives(t *testing.T) {
@@ -37,6 +41,36 @@ func TestLastLives(t *testing.T) {
 	if left, ok := l.take("late", now.Add(2*lastLifeFor)); !ok || left != "last" {
 		t.Errorf("after the others had aged, %q, %t", left, ok)
 	}
+}
+
+// The manifest of a static pod may come back while the worker of its last life is dropped. From the moment when the worker is gone, the
+// next life continues from the last one, so that no attempt of a container is made twice.
+func TestALookBesideTheEndOfALifeContinuesFromIt(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
+	runLoop(t, b, func(l *Loop, set *podset.Set) {
+		dropped, kept := 0, 0
+		b.forgets = func(uid types.UID) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			dropped++
+			if _, ok := l.left.of[uid]; ok {
+				kept++
+			}
+		}
+		static := named("static")
+		static.Annotations = map[string]string{pod.AnnotationSource: pod.SourceFile.String()}
+		set.Replace(pod.SourceAPI, nil)
+		set.Replace(pod.SourceFile, []*v1.Pod{static})
+		time.Sleep(time.Second)
+		set.Delete(pod.SourceFile, static)
+		time.Sleep(5 * time.Second)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if dropped == 0 || kept != dropped {
+			t.Errorf("the pod was dropped %d times, and %d times its last life was known by then", dropped, kept)
+		}
+	})
 }
 
 // A static pod whose manifest comes back continues its restart counts, and its containers have the end of their last instance as

@@ -297,24 +297,26 @@ func (l *Loop) Present(namespace, name string) bool {
 func (l *Loop) gone(uid types.UID) {
 	l.mu.Lock()
 	last := l.workers[uid]
+	static := last != nil && last.static
+	l.mu.Unlock()
+	var next *podworker.Worker
+	if static {
+		next = last.Next()
+	}
+	l.mu.Lock()
 	if last != nil && last.name != "" {
 		if l.names[last.name]--; l.names[last.name] == 0 {
 			delete(l.names, last.name)
 		}
 	}
 	delete(l.workers, uid)
+	if static { // under the same lock, so that a Look at this moment already continues from it
+		l.left.keep(uid, next, time.Now())
+	}
 	l.mu.Unlock()
 	l.cfg.Prober.Forget(uid)
 	l.cfg.Objects.Forget(uid)
 	l.cfg.Pods.Forget(uid)
-	if last != nil && last.static {
-		next := last.Next()
-		l.mu.Lock()
-		if l.workers[uid] == nil {
-			l.left.keep(uid, next, time.Now())
-		}
-		l.mu.Unlock()
-	}
 	if p, _ := l.cfg.Pods.Get(uid); p != nil {
 		l.cfg.Meter.Restarted(pod.IsStatic(p))
 	}

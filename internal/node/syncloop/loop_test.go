@@ -38,6 +38,7 @@ type bare struct {
 	left    func(func(types.UID) bool) ([]types.UID, error)
 	fresh   func(context.Context)
 	grows   func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
+	forgets func(types.UID) // called when the state about a pod is dropped
 }
 
 func (b *bare) Get(uid types.UID) (*pod.Observed, time.Time) {
@@ -56,7 +57,6 @@ func (b *bare) List() []*pod.Observed {
 }
 func (b *bare) Synced() bool                                                      { return true }
 func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory, *decide.ProbeResults) {}
-func (b *bare) Forget(types.UID)                                                  {}
 func (b *bare) Track(*v1.Pod)                                                     {}
 func (b *bare) Turn(*podworker.Turn)                                              {}
 func (b *bare) Save(types.UID, *decide.Memory) error                              { return nil }
@@ -67,6 +67,12 @@ func (b *bare) Do(ctx context.Context, job pod.Job) pod.Outcome {
 		<-ctx.Done()
 	}
 	return pod.Outcome{Err: ctx.Err()}
+}
+
+func (b *bare) Forget(uid types.UID) {
+	if b.forgets != nil {
+		b.forgets(uid)
+	}
 }
 
 func (b *bare) Load(uid types.UID) (*decide.Memory, error) {

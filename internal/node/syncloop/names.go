@@ -68,22 +68,23 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 	return me.waits
 }
 
-// Ends reports whether a pod of this full name with another UID than but still has something on the node. It is true until the
-// runtime has been listed.
-func (l *Loop) Ends(fullName string, but types.UID) bool {
+// Ends reports whether something of a pod with this full name is still on the node, without regard to the pod with the UID except. Until
+// the runtime has been listed, Ends returns true.
+func (l *Loop) Ends(fullName string, except types.UID) bool {
 	if !l.cfg.Cache.Synced() {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, o := range l.workers {
-		if uid != but && o.name == fullName && !o.idle {
+		if uid != except && o.name == fullName && !o.idle {
 			return true
 		}
 	}
 	return false
 }
 
+// wakeWaiting makes the pods look again that wait for a predecessor, or for other pods to make room.
 func (l *Loop) wakeWaiting() {
 	l.mu.Lock()
 	var waiting []*member
@@ -94,6 +95,6 @@ func (l *Loop) wakeWaiting() {
 	}
 	l.mu.Unlock()
 	for _, m := range waiting {
-		m.Look("a pod of the same name is gone")
+		m.Look("a pod has ended, and it may be the one that this pod waits for")
 	}
 }

@@ -54,7 +54,7 @@ func TestEndsAreCountedOnce(t *testing.T) {
 
 // The end of a pod is reported to the source of pushed pods only if the pod was pushed. A node of a cluster sees the ends of many
 // other pods.
-func TestOnlyEndsOfPushedPodsAreReported(t *testing.T) {
+func TestOnlyEndsOfPushedPodsAreReportedToTheirSource(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[pod.Source]int{pod.SourceAPI: 0, pod.SourceFile: 0, pod.SourcePush: 1} {
 		ended := 0
@@ -128,7 +128,7 @@ func TestAMirrorShowsTheEnd(t *testing.T) {
 		turn(nil, pod.StateExited, decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopping})
 		turn(nil, pod.StateExited, decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseClearing})
 		if !slices.Equal(w.states, want) || len(r.pods) > 0 {
-			t.Errorf("%v: the API is ended %q, want %q; %d pods are remembered", source, w.states, want, len(r.pods))
+			t.Errorf("%v: the writer got %q, want %q; %d pods are remembered", source, w.states, want, len(r.pods))
 		}
 	}
 }

@@ -18,7 +18,7 @@ type resize struct {
 	pod, allocated *v1.Pod
 	since          time.Time
 	result         admit.ResizeResult
-	before         string // the reason of the last result for this spec, also of an earlier decision; "": none
+	before         string // the reason of the newest refusal of this spec; it stays when the worker asks again; "": none
 }
 
 // Resize decides whether the node accepts the resize that a pod asks for; ok is false while the node cannot decide. It decides
@@ -127,7 +127,7 @@ func (l *Loop) grant(asks types.UID, trigger string) {
 		}
 		l.makeRoom(result.Preempt, result.Detail)
 		if changed && r.pod.UID != asks {
-			m.Look("what it asks for was evaluated again")
+			m.Look("the node decided about its resize again")
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (l *Loop) End(uid types.UID, why *decide.Stop) {
 	}
 }
 
-// Ended reports that nothing of the pod runs or is mounted.
+// Ended reports whether nothing of the pod runs or is mounted.
 func (l *Loop) Ended(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
