@@ -96,6 +96,7 @@ func (x *Performer) remembered(ctx context.Context, a pod.Action) (*v1.Container
 	return c, nil
 }
 
+// hook runs one hook. limit is how long the runtime lets the command of an exec hook run; 0: without limit.
 func (x *Performer) hook(ctx context.Context, job pod.Job, c *v1.Container, h *v1.LifecycleHandler, limit time.Duration) error {
 	switch {
 	case h.Exec != nil:
@@ -123,6 +124,7 @@ func (x *Performer) hook(ctx context.Context, job pod.Job, c *v1.Container, h *v
 	return fmt.Errorf("the hook has no action: it needs exec, httpGet or sleep")
 }
 
+// httpHook sends the request of an httpGet hook. Any answer is a success.
 func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, g *v1.HTTPGetAction) error {
 	host := g.Host
 	if host == "" {

@@ -42,7 +42,7 @@ func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 		filepath.Join(root, "ns_web_u1"): false, filepath.Join(root, "ns_web_u10"): true, filepath.Join(root, "ns_u1_other"): true, link: false,
 	} {
 		if _, err := os.Lstat(path); (err == nil) != want {
-			t.Errorf("%s: there = %v, want %v", path, err == nil, want)
+			t.Errorf("%s exists: %v, want %v", path, err == nil, want)
 		}
 	}
 	if err := d.RemovePod(pod.Ref{UID: "unknown"}); err != nil {
@@ -97,7 +97,7 @@ func TestLogLinks(t *testing.T) {
 		t.Helper()
 		for path, want := range want {
 			if _, err := os.Lstat(path); (err == nil) != want {
-				t.Errorf("%s: %s is there = %v, want %v", step, filepath.Base(path), err == nil, want)
+				t.Errorf("%s: %s exists: %v, want %v", step, filepath.Base(path), err == nil, want)
 			}
 		}
 	}

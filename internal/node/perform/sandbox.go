@@ -15,7 +15,7 @@ import (
 )
 
 // sandboxConfig returns the sandbox configuration, which is sent to the runtime with RunPodSandbox and again with each CreateContainer.
-// It depends on the pod and on facts that do not change while the agent runs.
+// It is built each time from the pod and the node's facts, so a later one may differ if the node's configuration has changed.
 func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()
 	users, err := x.userns(job.Pod, handler, &facts)
@@ -51,6 +51,7 @@ func (x *Performer) userns(p *v1.Pod, handler string, facts *Facts) (*runtimeapi
 	return crispec.UserNamespace(first, length), nil
 }
 
+// handler returns the runtime handler of the pod's runtime class, or "" for the runtime's default.
 func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
 	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
 		return "", nil

@@ -17,8 +17,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// startContainer creates a container in the pod's sandbox and starts it. With an ID it only starts the container, which was
-// created by an earlier agent, or by a call whose answer was lost.
+// startContainer creates a container in the pod's sandbox and starts it. If the action has the ID of a container, startContainer only
+// starts that container: an earlier agent created it, or a call whose answer was lost.
 func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outcome) {
 	defer func() {
 		first := job.Action.Attempt == 0 && crispec.NeedsUserns(job.Pod)

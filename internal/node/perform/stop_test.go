@@ -174,7 +174,7 @@ func (stuck) TearDown(context.Context, pod.Ref) error {
 }
 
 // A pod whose volumes cannot be unmounted gets an event that says why, also when its object is gone.
-func TestVolumesThatStayMountedAreTold(t *testing.T) {
+func TestVolumesThatStayMountedHaveAnEvent(t *testing.T) {
 	t.Parallel()
 	h := &recorder{}
 	x := New(Config{Volumes: stuck{}, Recorder: h})

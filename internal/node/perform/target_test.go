@@ -24,10 +24,10 @@ func TestTargetOfAnEphemeralContainer(t *testing.T) {
 		observed  *pod.Observed
 		want, err string
 	}{
-		"it runs":        {"aimed", at(pod.StateRunning), "id", ""},
-		"it has ended":   {"aimed", at(pod.StateExited), "", "unable to find target container app"},
-		"it is not yet":  {"aimed", &pod.Observed{}, "", "unable to find target container app"},
-		"nobody's asked": {"free", at(pod.StateExited), "", ""},
+		"it runs":      {"aimed", at(pod.StateRunning), "id", ""},
+		"it has ended": {"aimed", at(pod.StateExited), "", "unable to find target container app"},
+		"it never ran": {"aimed", &pod.Observed{}, "", "unable to find target container app"},
+		"no target":    {"free", at(pod.StateExited), "", ""},
 	} {
 		got, err := targetOf(p, c.container, c.observed)
 		text := ""

@@ -26,7 +26,7 @@ func starting() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpR
 
 // A pod that waited for a slot at the gate and now has nothing to start must not keep the slot: ten such pods would block the
 // start of all other pods on the node.
-func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
+func TestAPodWithNothingToStartGivesUpItsSlot(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
 	now := time.Now()
@@ -44,7 +44,7 @@ func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
 }
 
 // A pod that hangs must not block the start of other pods, because one of them may be the pod network that it waits for.
-func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
+func TestAPodThatHangsGivesUpItsSlot(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
 	now := time.Now()
@@ -67,9 +67,9 @@ func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 	}
 }
 
-// A pull begins in the pod's turn, because usually the image is present. It keeps no slot at the gate, because a real pull waits
-// for the network, not for this machine.
-func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
+// A pull begins only when the pod has a slot of the gate, because usually the image is present and the start follows at once. The pull
+// does not keep the slot, because a real pull waits for the network, not for this machine.
+func TestAPullNeedsASlotToBeginAndKeepsNone(t *testing.T) {
 	t.Parallel()
 	w, g := paceOf(t, 1)
 	now := time.Now()
@@ -77,7 +77,7 @@ func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	pull := func() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpPullImage}}} }
 	plan := pull()
 	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 0 || !w.queued {
-		t.Fatal("a pull began before the pod's turn")
+		t.Fatal("a pull began without a slot")
 	}
 	g.Leave("other")
 	plan = pull()
@@ -96,7 +96,7 @@ func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
 	g.Leave("fourth")
 	w.pace(&decide.Input{Now: now, InFlight: []pod.Action{{Op: pod.OpPullImage}}}, &decide.Plan{})
 	if !g.Enter("fifth", false) {
-		t.Error("the slot is kept for a pull that is left")
+		t.Error("the pod keeps the slot although only a pull is in flight")
 	}
 }
 

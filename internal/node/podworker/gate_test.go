@@ -83,7 +83,7 @@ func TestAStartGoesBeforeRestarts(t *testing.T) {
 }
 
 // A pod restarts if all that it starts has run before. A start of anything new is no restart.
-func TestWhatARestartIs(t *testing.T) {
+func TestARestartStartsOnlyContainersThatHaveRun(t *testing.T) {
 	t.Parallel()
 	obs := &pod.Observed{Containers: []pod.Container{{Name: "crashes", Attempt: 1}, {Name: "once"}}}
 	start := func(name string) pod.Action { return pod.Action{Op: pod.OpStartContainer, Container: name} }

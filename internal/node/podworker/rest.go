@@ -21,7 +21,7 @@ type resting struct {
 	containers  []restingContainer
 	group       unique.Handle[decide.PodLearned] // shared: most pods have the same sizes
 	sandboxes   uint32
-	knows       bool // sandboxes is known, and not only empty
+	knows       bool // sandboxes is known
 	setUp       bool
 }
 
@@ -31,8 +31,8 @@ type restingContainer struct {
 	size           unique.Handle[pod.Size]
 	image          unique.Handle[heldImage] // shared, because many pods have the same image
 	attempts       uint32
-	pulled, given  bool
-	sized, heard   bool // sized: its size is known; heard: the results of its probes are
+	pulled, given  bool // given: this agent gave the container its size
+	sized, heard   bool // sized: its size is known; heard: the results of its probes are known
 	knows          bool // attempts is known
 	started, ready bool
 	kind           pod.Kind

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// glance is the input of a turn, taken under the lock.
+// glance is the part of a turn's input that other goroutines write. run takes it under the lock.
 type glance struct {
 	cause    string
 	outcomes []pod.Outcome
@@ -36,21 +36,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		return false
 	}
 	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
-	learnt := false
-	for _, o := range look.outcomes {
-		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy()) || learnt
-		w.recordOutcome(o)
-	}
-	if learnt {
-		w.checkpoint()
-	}
-	if w.downwardChanged(desired) || look.refresh {
-		w.owed = true
-	}
-	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
-		w.owed = false // not if a set-up is in flight, because it may have read the old objects
-		w.memory.Refresh()
-	}
+	w.learn(look, desired)
 	if w.memory.Halt(look.stop) {
 		w.checkpoint()
 	}
@@ -93,6 +79,26 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.settle()
 	}
 	return plan.Phase == decide.PhaseGone
+}
+
+// learn folds the outcomes into the memory, and makes the volumes be set up again if they may show old objects.
+func (w *Worker) learn(look glance, desired *v1.Pod) {
+	learnt := false
+	for _, o := range look.outcomes {
+		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy()) || learnt
+		w.recordOutcome(o)
+	}
+	if learnt {
+		w.checkpoint()
+	}
+	if w.downwardChanged(desired) || look.refresh {
+		w.owed = true
+	}
+	// A set-up in flight may have read the old objects. So the volumes are set up again only after it has ended.
+	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
+		w.owed = false
+		w.memory.Refresh()
+	}
 }
 
 // postpone stores the input of this turn for the next turn.
@@ -227,8 +233,8 @@ func (w *Worker) inFlight() []pod.Action {
 	return out
 }
 
-// hashesOf computes the spec hashes and the sizes once per object, since the watch delivers a new object for every change. settle
-// drops them when the pod comes to rest.
+// hashesOf returns the spec hashes of the containers, and sets the sizes. It computes them once per object, because the watch delivers a
+// new object for every change. settle drops them when the pod comes to rest.
 func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
 	if p == nil {
 		w.work.sizes = nil

@@ -1,9 +1,6 @@
 package podworker
 
 import (
-	"context"
-	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -46,17 +42,7 @@ func TestProbesHearOfAnEndInTheTurnThatBeginsIt(t *testing.T) {
 			Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, ActiveDeadlineSeconds: new(int64(8)), TerminationGracePeriodSeconds: new(int64(30)),
 				Containers: []v1.Container{{Name: "main", Image: "i"}}},
 		}}}
-		policy := decide.DefaultPolicy()
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		w := New(&Config{
-			Context: ctx, Group: &wg,
-			Cache: runningCache{}, Desired: p, Performer: p, Reporter: p, Host: p, Checkpoints: p, Policy: func() *decide.Policy { return &policy },
-			Gate: NewGate(1, 1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
-		}, pod.RefOf(p.pod))
-		w.Look("it is new")
+		onNode(t, p, runningCache{}, p.pod).Look("it is new")
 		(<-p.setUps) <- pod.Outcome{}
 		time.Sleep(7 * time.Second)
 		synctest.Wait()

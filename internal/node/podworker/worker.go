@@ -104,7 +104,7 @@ type Turn struct {
 	Probed   decide.ProbeResults // valid during the call
 	Plan     *decide.Plan
 	Node     decide.Node
-	Outcomes []pod.Outcome // outcomes that came since the last turn
+	Outcomes []pod.Outcome // the outcomes since the last turn
 	Queued   bool          // the pod waits until other pods have started
 	Now      time.Time
 }
@@ -139,7 +139,7 @@ type Worker struct {
 	gated      bool // the pod has a slot of the Gate
 	forgetting bool // the action OpForget is in flight or done: no file may be written
 	owed       bool // the volumes have to be set up again
-	turned     bool
+	turned     bool // the timeline has a decision
 	lastPhase  decide.Phase
 	lastText   string  // the text of the last decision in the timeline
 	lastPod    *v1.Pod // the pod's object at the last turn, to detect changes that downward API volumes show
@@ -220,7 +220,7 @@ func (w *Worker) UnderWay() []UnderWay {
 	return out
 }
 
-// Expects reports whether an action in flight causes the change that a hint announces. Its outcome asks for an inspection.
+// Expects reports whether an action in flight causes the change that a hint announces. The outcome of that action asks for an inspection.
 func (w *Worker) Expects(h pod.Hint) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

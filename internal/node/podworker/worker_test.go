@@ -46,6 +46,29 @@ func (s *still) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{Err: ctx.Err()}
 }
 
+// host is all that a worker uses of its node, except the cache.
+type host interface {
+	Desired
+	Performer
+	Reporter
+	Host
+	Checkpoints
+}
+
+// onNode returns the worker of a pod on a node. When the test ends, the worker ends too, and its actions have ended.
+func onNode(t *testing.T, n host, cache Cache, p *v1.Pod) *Worker {
+	t.Helper()
+	policy := decide.DefaultPolicy()
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait) // when this runs, the context of the test has ended
+	return New(&Config{
+		Context: t.Context(), Group: &wg,
+		Cache: cache, Desired: n, Performer: n, Reporter: n, Host: n, Checkpoints: n, Policy: func() *decide.Policy { return &policy },
+		Gate: NewGate(1, 1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
+	}, pod.RefOf(p))
+}
+
+// emptyCache is a cache of a runtime that has no pods.
 type emptyCache struct{}
 
 func (emptyCache) Get(types.UID) (*pod.Observed, time.Time) { return &pod.Observed{}, time.Now() }
@@ -59,16 +82,7 @@ func TestRefreshDuringSetUp(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"},
 			Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main", Image: "i"}}},
 		}}
-		policy := decide.DefaultPolicy()
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		w := New(&Config{
-			Context: ctx, Group: &wg,
-			Cache: emptyCache{}, Desired: s, Performer: s, Reporter: s, Host: s, Checkpoints: s, Policy: func() *decide.Policy { return &policy },
-			Gate: NewGate(1, 1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
-		}, pod.RefOf(s.pod))
+		w := onNode(t, s, emptyCache{}, s.pod)
 		w.Look("it is new")
 		first := <-s.setUps
 		w.Refresh("an object changed")

@@ -93,7 +93,8 @@ func (r *Referents) Missing() func(p *v1.Pod) []string {
 	return r.local.Missing
 }
 
-// Has reports whether the object that a static pod refers to by a name came with this node's manifests.
+// Has reports whether the object that a static pod refers to by a name came with this node's manifests. If static pods may not use
+// objects of the API, their objects always come with manifests, and Has returns true.
 func (r *Referents) Has(kind, namespace, name string) bool {
 	if !r.apiForStatic {
 		return true
@@ -167,8 +168,8 @@ func (r *Referents) RuntimeHandler(ctx context.Context, class string) (string, e
 	return class, nil
 }
 
-// runtimeClasses reads RuntimeClass objects when a pod needs one and remembers them for a minute: their handler
-// never changes ("handler is immutable").
+// runtimeClasses reads RuntimeClass objects when pods need them, and remembers their handlers for a minute. The handler of a class never
+// changes ("handler is immutable"), but a class of the same name may be created again.
 type runtimeClasses struct {
 	api Classes
 
