@@ -158,7 +158,7 @@ func tolerated(p *v1.Pod, taint *v1.Taint) bool {
 	return false
 }
 
-// beyondPreemption makes the checks that cannot succeed by ending other pods.
+// beyondPreemption makes the checks whose result does not depend on other pods, so that preemption cannot change it.
 func (in *Input) beyondPreemption() (Result, bool) {
 	if want, ok := in.Pod.Labels[v1.LabelOSStable]; ok && want != in.OS {
 		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"), true

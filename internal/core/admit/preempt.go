@@ -53,23 +53,25 @@ func (in *Input) makeRoom(short []Shortage) Result {
 	}
 }
 
-// preemptable reports whether p may be ended to make room for the pod by: p is not critical, or has a lower priority. A static
-// pod without a priority is never ended.
-func preemptable(by, p *v1.Pod) bool {
+// preemptable reports whether p may be ended to make room for another pod: p is not critical, or has a lower priority than the other
+// pod. A static pod without a priority is never ended.
+func preemptable(other, p *v1.Pod) bool {
 	if !crispec.IsCritical(p) {
 		return true
 	}
-	if by.Spec.Priority == nil || p.Spec.Priority == nil {
+	if other.Spec.Priority == nil || p.Spec.Priority == nil {
 		return false
 	}
-	return *by.Spec.Priority > *p.Spec.Priority
+	return *other.Spec.Priority > *p.Spec.Priority
 }
 
+// want is the amount of a resource that must become free.
 type want struct {
 	name   v1.ResourceName
 	amount int64
 }
 
+// needs lists the resources of which more must become free.
 type needs []want
 
 // String returns the list as it appears in the message of a refusal.
@@ -100,7 +102,8 @@ func (n needs) without(pods []*v1.Pod) needs {
 	return rest
 }
 
-// distance measures how much is still missing after a pod has ended: the sum of the squares of the missing parts.
+// distance measures how much is still missing after a pod has ended: for each resource the missing part of the need, squared and
+// summed.
 func (n needs) distance(p *v1.Pod) float64 {
 	var d float64
 	for _, w := range n {

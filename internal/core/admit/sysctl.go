@@ -8,7 +8,8 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls are namespaced and isolated: every pod may set them, from the given kernel version on. The map is never changed.
+// safeSysctls are the sysctls that every pod may set, with the first kernel version on which that is safe; "": any version. The kernel
+// keeps them apart for each namespace. The map is never changed.
 var safeSysctls = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",
@@ -24,8 +25,8 @@ var safeSysctls = map[string]string{
 	"net.ipv4.tcp_wmem":                   "4.15",
 }
 
-// CheckSysctlPatterns validates allowedUnsafeSysctls: each entry must name a namespaced sysctl, or be a prefix of some
-// that ends in *. A node does not start with an invalid list.
+// CheckSysctlPatterns validates allowedUnsafeSysctls. Each entry is the name of a namespaced sysctl, or a prefix of such names followed
+// by *. A node does not start with an invalid list.
 func CheckSysctlPatterns(patterns []string) error {
 	for i, p := range patterns {
 		ns, name, prefixed := sysctl.GetNamespace(p)

@@ -5,8 +5,8 @@
 // newer inspection, a changed spec, a probe that flipped, the plan's own WakeAt). The same Input always gives
 // the same Plan, so a decision can be exported and replayed.
 //
-// Memory has what must survive a turn. It is both input and output. memory.go says who writes which part of it, and what a
-// checkpoint keeps. Results of probes are input only (ProbeResults). A turn is three calls:
+// Memory is the state that one turn passes to the next. It is both input and output. memory.go says who writes which part of it, and
+// which parts a checkpoint keeps. Results of probes are input only (ProbeResults). A turn is three calls:
 //
 //	plan := decide.Decide(&in)           // reads Memory, never writes it
 //	kept := decide.Remember(in.Memory, &plan)  // stores what the plan decided once and for all; true: checkpoint first
@@ -16,7 +16,7 @@
 // Invariants (search_test.go walks every order of events of small pods and holds these):
 //
 //   - a container never has two live instances, and never two starts in flight
-//   - nothing starts while the pod ends, while a predecessor is on the node, or on an inspection older than what was done
+//   - nothing starts while the pod ends, while a predecessor is on the node, or while the inspection is older than the last outcome
 //   - a main container starts only after its init containers
 //   - attempts only grow
 //   - an ending pod never comes back; a finished one is never run again

@@ -15,13 +15,13 @@ import (
 //	Grant                           the worker                         yes
 //	Stop                            Halt                               yes
 //	Resize                          its methods                        yes
-//	PodSettled, ContainerSettled    Remember, what plans decided;      yes
+//	PodSettled, ContainerSettled    Remember: decisions of plans;      yes
 //	                                forgive ends a back-off
 //	Ends                            its methods                        yes
 //	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
 //	PodTries, ContainerTries        Note: retries and back-off         no, found again
 //
-// Load corrects what it reads from a checkpoint. What probes say is not memory but input: see ProbeResults.
+// Load corrects the times that it reads from a checkpoint. The results of probes are not memory but input: see ProbeResults.
 type Memory struct {
 	Grant
 	// Stop is the node's reason to end the pod; nil: the node has no reason.
@@ -276,7 +276,7 @@ func (m *Memory) Revive() *Memory {
 	return m
 }
 
-// Clone returns a copy that shares nothing, for an export or a test.
+// Clone returns a copy for an export or a test. Later changes of m do not change the copy.
 func (m *Memory) Clone() Memory {
 	out := *m
 	out.Stop = m.Stop.clone()

@@ -184,8 +184,9 @@ func (w *world) checkStart(in *decide.Input, plan *decide.Plan, a pod.Action) {
 
 // checkConsistent checks that all actions of a plan may begin at once, in any order.
 func (w *world) checkConsistent(in *decide.Input, plan *decide.Plan) {
+	cancelable := []pod.Op{pod.OpPullImage, pod.OpPostStart, pod.OpPreStop} // other actions are calls of CRI that run to their end
 	for _, c := range plan.Cancel {
-		if !c.Op.Cancelable() {
+		if !slices.Contains(cancelable, c.Op) {
 			w.breaks(invPlan, "%v cannot be cancelled", c)
 		}
 		if !slices.ContainsFunc(in.InFlight, func(a pod.Action) bool { return a.Key() == c.Key() }) {

@@ -349,7 +349,7 @@ func plantedBugs() []planted {
 		{"not admitted and begun", invAdmission, "unadmitted", forgetting(func(m *decide.Memory) { m.Admitted = true })},
 		{"volumes are not waited for", invSandboxBefore, "always", forgetting(func(m *decide.Memory) { m.SetUp = true })},
 		{"resizes are not made", invSize, "resize", without(pod.OpResize)},
-		{"the pod's group shrinks before its containers", invRoom, "resize", also(func(in *decide.Input, _ *decide.Plan) (pod.Action, bool) {
+		{"the pod's cgroup shrinks before its containers", invRoom, "resize", also(func(in *decide.Input, _ *decide.Plan) (pod.Action, bool) {
 			if in.Pod == nil || !in.Memory.Resize.InProgress || in.Stale || in.Memory.GroupSize == in.Sizes[0].Size {
 				return pod.Action{}, false
 			}

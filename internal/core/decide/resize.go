@@ -8,16 +8,18 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Resize is a change of a pod's resources that is not complete:
+// Resize is a change of a pod's resources that is not complete.
 type Resize struct {
 	// Pending is the reason why the node has not accepted the resources in the spec: Deferred or Infeasible; empty: the node has
-	// accepted them. Generation is the generation of the pod for which the node decided this, and Since is when the reason began.
+	// accepted them. PendingGeneration is the generation of the pod for which the node decided this, and PendingSince is when the node
+	// first gave this reason.
 	Pending           string
 	PendingMessage    string
 	PendingGeneration int64
 	PendingSince      time.Time
 	// InProgress: the node has accepted new resources, and not all containers have them yet. Error is why the last attempt to
-	// give them failed.
+	// give them failed. Generation is the generation of the pod whose resources were accepted. Since is when they were accepted, or when
+	// the attempts began to fail.
 	InProgress bool
 	Error      string
 	Generation int64

@@ -386,7 +386,7 @@ func (n *node) missedSize() string {
 		return ""
 	}
 	if want := n.size(""); n.group != want {
-		return fmt.Sprintf("the pod's group has %v and should have %v", n.group, want)
+		return fmt.Sprintf("the pod's cgroup has %v and should have %v", n.group, want)
 	}
 	for i := range n.containers {
 		c := &n.containers[i]

@@ -120,11 +120,11 @@ type Plan struct {
 	Crashes []Crash
 }
 
-// Crash is the end of one container instance that has to be started again.
+// Crash is the end of one container instance, after which its container has to start again.
 type Crash struct {
 	Name  string
 	ID    string
-	Until time.Time     // when it may start again
+	Until time.Time     // when the container may start again
 	Next  time.Duration // the back-off after the next end
 }
 

@@ -28,7 +28,7 @@ type flight struct {
 	pod       *v1.Pod // the pod when the action began
 	condemned bool    // it began before a RestartAllContainers rule applied
 	canceled  bool    // it was canceled, and its outcome has not come yet
-	made      string  // in a script: the ID of what the runtime already shows although the action has no outcome yet
+	made      string  // in a script: the ID of the container or sandbox that the runtime already shows, although the action has no outcome yet
 }
 
 // world simulates a runtime, a disk and the agent's loop around Decide, without IO. It performs the planned actions, and records
@@ -164,7 +164,7 @@ func (w *world) resizeGroup(size pod.Size) {
 	for i := range w.containers {
 		c := &w.containers[i]
 		if has := w.given[c.ID]; c.Alive() && w.exceeds(has) {
-			w.breaks(invRoom, "the pod's group gets %v while container %s has %v", size, c.ID, has)
+			w.breaks(invRoom, "the pod's cgroup gets %v while container %s has %v", size, c.ID, has)
 		}
 	}
 }

@@ -62,10 +62,10 @@ func (h *Heap[T]) First() (item T, ok bool) {
 // Pop removes and returns the item with the earliest time. There must be one.
 func (h *Heap[T]) Pop() T { return heap.Pop(&h.items).(T) }
 
-// Hasten moves each item for which the function which returns true to the time at, if its time is later.
-func (h *Heap[T]) Hasten(at time.Time, which func(T) bool) {
+// Hasten moves each item for which selected returns true to the time at, unless the item's own time is earlier.
+func (h *Heap[T]) Hasten(at time.Time, selected func(T) bool) {
 	for _, item := range h.items {
-		if p := item.place(); p.at.After(at) && which(item) {
+		if p := item.place(); p.at.After(at) && selected(item) {
 			p.at = at
 		}
 	}

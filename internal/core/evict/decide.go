@@ -99,7 +99,7 @@ func (p *Plan) waits(in *Input) bool {
 	p.State.victim = v
 	until, what := v.at.Add(v.grace+endWithin), "to end"
 	if !v.endedAt.IsZero() {
-		until, what = v.endedAt.Add(backWithin), "to leave what it used"
+		until, what = v.endedAt.Add(backWithin), "to free what it used"
 	}
 	if v.back(in.Signals) || !in.Now.Before(until) || !v.endedAt.IsZero() && !p.short(v.signal) {
 		p.State.victim = v.before

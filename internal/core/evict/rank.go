@@ -17,6 +17,7 @@ import (
 // part is a kind of data that a pod keeps on disk.
 type part uint8
 
+// These are the parts, as in Usage.
 const (
 	volumes part = 1 << iota
 	logs

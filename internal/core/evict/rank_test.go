@@ -30,9 +30,8 @@ func kinds() []evict.Pod {
 	return out
 }
 
-// before applies only the documentation to decide whether a has to be evicted before b: "1. Whether the Pod's resource usage
-// exceeds requests.
-// 2. Pod Priority. 3. The Pod's resource usage relative to requests." decided is false if the documentation does not say.
+// before applies only the documentation to decide whether a has to be evicted before b: "1. Whether the Pod's resource usage exceeds
+// requests. 2. Pod Priority. 3. The Pod's resource usage relative to requests." decided is false if the documentation does not say.
 func before(a, b evict.Pod) (first, decided bool) {
 	over := func(p evict.Pod) int64 {
 		return int64(p.Usage.Memory) - p.Pod.Spec.Containers[0].Resources.Requests.Memory().Value()
@@ -80,7 +79,7 @@ func TestRankIsTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-// What a pod keeps on another file system does not count.
+// The data that a pod keeps on another file system than the one that is full does not count.
 func TestRankByTheFileSystem(t *testing.T) {
 	t.Parallel()
 	pod := func(name string, u evict.Usage) evict.Pod {

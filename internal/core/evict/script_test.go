@@ -34,7 +34,7 @@ type node struct {
 	layout  evict.Layout
 	signals pressure.Signals
 	pods    []evict.Pod
-	frees   map[pressure.Signal]int64 // what the next Reclaim frees
+	frees   map[pressure.Signal]int64 // how much the next Reclaim frees
 	tried   *evict.Tried
 	next    evict.Tried
 	more    int // how many reclaims after the next one free the same amount

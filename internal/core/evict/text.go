@@ -181,7 +181,7 @@ func (t *Tried) String() string {
 	if t.Images > 0 {
 		parts = append(parts, fmt.Sprintf("%s (%s)", count(t.Images, "unused image"), bytes(amount(t.Bytes))))
 	}
-	text := "nothing was there to remove before"
+	text := "there was nothing to remove before"
 	if parts != nil {
 		text = "removed before: " + strings.Join(parts, ", ")
 	}

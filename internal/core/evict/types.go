@@ -136,7 +136,7 @@ type Tried struct {
 	Err  string // the error of the last Reclaim; "": none
 }
 
-// After returns the sum of t and what was removed before; nil means nothing.
+// After returns the sum of t and of the removals before it; nil: there were none. More and Err are those of t.
 func (t *Tried) After(before *Tried) *Tried {
 	if before == nil {
 		return t

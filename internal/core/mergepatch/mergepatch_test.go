@@ -41,8 +41,8 @@ func TestStructSaysOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// If a patch between any two objects is applied to the first as an API server does it, the result is the second.
-func TestAppliedItGivesWhatWasMeant(t *testing.T) {
+// An API server that applies the patch between two objects to the first one gets the second one, whatever the objects are.
+func TestAPatchMakesTheSecondObjectOfTheFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))

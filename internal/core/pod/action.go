@@ -42,9 +42,6 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", op)
 }
 
-// Cancelable reports whether a started action of this kind may be cut short. CRI calls run to their end.
-func (op Op) Cancelable() bool { return op == OpPullImage || op == OpPostStart || op == OpPreStop }
-
 // Starts reports whether the action creates or starts something. While a pod terminates, or while the last inspection is older
 // than the last outcome, no such action may be planned.
 func (op Op) Starts() bool {
@@ -57,7 +54,7 @@ func (op Op) Starts() bool {
 	return false
 }
 
-// Why is the reason of a decision, as text that people read in the timeline. No code compares it; code that decides uses a Cause
+// Why is the reason of a decision, as text that people read in the timeline. No code compares it. Code that decides uses a Cause
 // or another typed value. The values are constants, so that a plan at rest allocates nothing.
 type Why string
 
@@ -74,7 +71,7 @@ type Action struct {
 	Size Size
 	// Cause is why a container is ended (OpPreStop, OpStopContainer).
 	Cause Cause
-	Why   Why
+	Why   Why // the reason, as text for people
 }
 
 // Key returns the action without its reasons: two actions with equal keys are the same work.

@@ -120,7 +120,7 @@ type Said struct {
 	Message string // the termination message if the container wrote one, or else the runtime's message
 }
 
-// SaidOf returns nil if both are empty.
+// SaidOf returns a Said with this reason and message, or nil if both are empty.
 func SaidOf(reason, message string) *Said {
 	if reason == "" && message == "" {
 		return nil

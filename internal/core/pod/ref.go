@@ -100,9 +100,9 @@ func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }
 // annotationPrefix is the prefix of the annotations by which agents mark where a pod came from.
 const annotationPrefix = "kubernetes.io/config."
 
-// From returns a pod from a source with the annotations that IsStatic reads set by the node. It drops such annotations from pods
-// of the API, because anybody who creates a pod can write them. On other pods it sets them to the source. It does not modify p,
-// and returns p itself if nothing has to change.
+// From returns a pod of a source with correct annotations about its source, on which IsStatic relies. It drops such annotations from
+// pods of the API, because anybody who creates a pod can write them. On other pods it sets AnnotationSource to the source. It does not
+// modify p, and returns p itself if nothing has to change.
 func From(src Source, p *v1.Pod) *v1.Pod {
 	foreign := func(key, value string) bool {
 		if src == SourceAPI || src == SourceNone {

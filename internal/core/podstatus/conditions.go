@@ -94,7 +94,8 @@ func (d *derivation) wasInitialized() bool {
 	return false
 }
 
-// endedInTheEnd reports whether a container ended after its pod's end had begun: then it was reported to end, and has not completed.
+// endedInTheEnd reports whether a container ended after its pod's end had begun. Such a container was stopped, so an exit code of 0 does
+// not mean that it had completed.
 func (d *derivation) endedInTheEnd(name string, old *v1.ContainerStatus) bool {
 	began := d.Memory.StopBegan
 	if began.IsZero() {

@@ -274,7 +274,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  ReasonCompleted,
-			Message: "the runtime holds it no more; it must have completed, since the main containers were made after it",
+			Message: "the runtime no longer has the container; it must have completed, because the main containers were created after it",
 		}}
 	case old != nil && old.State.Running != nil:
 		st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{

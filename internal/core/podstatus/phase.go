@@ -9,10 +9,10 @@ import (
 
 // tally counts the containers by the states on which the phase depends.
 type tally struct {
-	initPending, initFailed     int // regular init containers; initFailed: for good
+	initPending, initFailed     int // regular init containers; initFailed counts those that do not start again
 	sidecarPending              int
-	running, waiting, unknown   int // sidecars and main containers
-	stopped, succeeded, stopFor int // main containers; stopFor: for good
+	running, waiting            int // sidecars and main containers
+	stopped, succeeded, forGood int // main containers; forGood counts the stopped ones that do not start again
 }
 
 // phase derives phase, reason and message ("The phase of a Pod is a simple, high-level summary of where the Pod is
@@ -57,12 +57,12 @@ func (d *derivation) summary(s *v1.PodStatus) v1.PodPhase {
 		return v1.PodFailed
 	case t.initPending > 0, t.sidecarPending > 0 && !d.mainInSandbox(), t.waiting > 0:
 		return v1.PodPending
-	case t.running > 0 && t.unknown == 0:
+	case t.running > 0:
 		return v1.PodRunning
-	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
+	case t.stopped > 0:
 		ends := d.Plan.Ended && !pod.IsStatic(d.Pod)
 		switch {
-		case !ends && t.stopped != t.stopFor:
+		case !ends && t.stopped != t.forGood:
 			return v1.PodRunning // some will be restarted
 		case t.stopped == t.succeeded:
 			return v1.PodSucceeded
@@ -163,7 +163,7 @@ func (t *tally) main(spec *v1.PodSpec, c *v1.Container, st *v1.ContainerStatus) 
 			t.succeeded++
 		}
 		if !again(spec, c, end) {
-			t.stopFor++
+			t.forGood++
 		}
 	}
 }

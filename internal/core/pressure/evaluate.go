@@ -37,8 +37,8 @@ func (s Status) String() string {
 type State struct {
 	firstMet map[string]time.Time               // by threshold: since when it is met without a break
 	lastSeen map[v1.NodeConditionType]time.Time // by condition: when a threshold of it was last met
-	active   map[string]bool                    // the grace period is over, the minimum reclaim not reached
-	last     map[v1.NodeConditionType]Status
+	active   map[string]bool                    // by threshold: its grace period is over, and its minimum reclaim is not reached
+	last     map[v1.NodeConditionType]Status    // by condition: the status that the last evaluation gave
 }
 
 // Crossing is a threshold that is met, with the reading that met it.
@@ -75,17 +75,6 @@ type Result struct {
 	State State
 }
 
-// Reclaim returns the first threshold whose grace period is over: pods should be evicted for its signal. ok is false if
-// nothing has to be reclaimed.
-func (r Result) Reclaim() (c Crossing, ok bool) {
-	for _, m := range r.Met {
-		if m.Due {
-			return m, true
-		}
-	}
-	return Crossing{}, false
-}
-
 // Evaluate compares one set of readings with the thresholds.
 func Evaluate(in Input) Result {
 	res := Result{State: State{
@@ -106,7 +95,7 @@ func Evaluate(in Input) Result {
 			if !slices.Contains(res.Missing, t.Signal) {
 				res.Missing = append(res.Missing, t.Signal)
 			}
-			if since, was := in.Previous.firstMet[t.String()]; was { // a failed reading does not interrupt a grace period
+			if since, was := in.Previous.firstMet[t.String()]; was { // a signal that could not be read does not interrupt a grace period
 				res.State.firstMet[t.String()] = since
 				res.State.active[t.String()] = in.Previous.active[t.String()]
 			}

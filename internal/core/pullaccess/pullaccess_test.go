@@ -217,7 +217,7 @@ func TestSameImage(t *testing.T) {
 }
 
 // A pattern may have wildcards in its labels, an exact port, and a prefix of the path.
-func TestPlaces(t *testing.T) {
+func TestPatterns(t *testing.T) {
 	t.Parallel()
 	for text, cases := range map[string]map[string]bool{
 		"*.example.com":               {"a.example.com/x": true, "example.com/x": false, "a.b.example.com/x": false, "a.example.com:5000/x": false},

@@ -17,7 +17,7 @@ const (
 	// ReasonRefused and MessageRefused are the status of a pod that came to the node during a shutdown.
 	ReasonRefused  = "NodeShutdown"
 	MessageRefused = "Pod was rejected as the node is shutting down."
-	// Problem is why the node is not ready.
+	// Problem is the reason why the node is not ready during a shutdown.
 	Problem = "node is shutting down"
 	// EventReason is the reason of the node's events; MessageBegan and MessageCancelled are their texts.
 	EventReason      = "Shutdown"
