@@ -37,25 +37,34 @@ func (in *Input) predicates() []Result {
 	return failed
 }
 
-// hostPort is one used port of the host. The address "" or 0.0.0.0 means every address.
+// hostPort is one used port of the host.
 type hostPort struct {
 	protocol v1.Protocol
 	port     int32
 	ip       string
 }
 
+// anyIP stands for every address of the host.
+const anyIP = "0.0.0.0"
+
+// portsTaken reports whether another pod has a host port of the pod. Pods may have very many ports, so the ports are found by an index.
 func (in *Input) portsTaken() bool {
 	want := hostPorts(in.Pod)
 	if len(want) == 0 {
 		return false
 	}
+	wanted := make(map[hostPort]bool, 2*len(want)) // each port as it is, and without its address
+	for _, w := range want {
+		wanted[w] = true
+		w.ip = ""
+		wanted[w] = true
+	}
 	for _, o := range in.Others {
 		for _, used := range hostPorts(o) {
-			for _, w := range want {
-				if w.port == used.port && w.protocol == used.protocol &&
-					(w.ip == used.ip || w.ip == "0.0.0.0" || used.ip == "0.0.0.0") {
-					return true
-				}
+			same, atAny, atSome := used, used, used
+			atAny.ip, atSome.ip = anyIP, ""
+			if wanted[same] || wanted[atAny] || used.ip == anyIP && wanted[atSome] {
+				return true
 			}
 		}
 	}
@@ -79,7 +88,7 @@ func hostPorts(p *v1.Pod) []hostPort {
 				h.protocol = v1.ProtocolTCP
 			}
 			if h.ip == "" {
-				h.ip = "0.0.0.0"
+				h.ip = anyIP
 			}
 			out = append(out, h)
 		}

@@ -69,7 +69,7 @@ func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 	if extra := in.Pod.Spec.DNSConfig; extra != nil {
 		c.Servers = unique(append(c.Servers, extra.Nameservers...))
 		c.Searches = unique(append(c.Searches, extra.Searches...))
-		c.Options = mergeOptions(c.Options, extra.Options)
+		c.Options = setOptions(c.Options, podOptions(extra.Options))
 	}
 	return c, append(warnings, fitLimits(c)...)
 }
@@ -109,27 +109,35 @@ func (in *DNSInput) fromHost(c *runtimeapi.DNSConfig) {
 	c.Searches = []string{"."}
 }
 
-// mergeOptions overrides options by name and keeps their order.
-func mergeOptions(have []string, extra []v1.PodDNSConfigOption) []string {
-	for _, o := range extra {
-		text := o.Name
-		if o.Value != nil && *o.Value != "" {
-			text += ":" + *o.Value
+// podOptions returns the options of a dnsConfig in the form of a resolv.conf.
+func podOptions(list []v1.PodDNSConfigOption) []string {
+	out := make([]string, len(list))
+	for i, o := range list {
+		if out[i] = o.Name; o.Value != nil && *o.Value != "" {
+			out[i] += ":" + *o.Value
 		}
-		have = setOption(have, text)
 	}
-	return have
+	return out
 }
 
-func setOption(have []string, option string) []string {
-	name, _, _ := strings.Cut(option, ":")
-	for i, h := range have {
-		if n, _, _ := strings.Cut(h, ":"); n == name {
-			have[i] = option
-			return have
-		}
+// setOptions adds options to a list. An option replaces an earlier one of the same name, at its place. A pod may have very many options,
+// so they are found by an index.
+func setOptions(have, more []string) []string {
+	at := make(map[string]int, len(have)+len(more))
+	for i, o := range have {
+		name, _, _ := strings.Cut(o, ":")
+		at[name] = i
 	}
-	return append(have, option)
+	for _, o := range more {
+		name, _, _ := strings.Cut(o, ":")
+		if i, ok := at[name]; ok {
+			have[i] = o
+			continue
+		}
+		at[name] = len(have)
+		have = append(have, o)
+	}
+	return have
 }
 
 func fitLimits(c *runtimeapi.DNSConfig) []Warning {
@@ -203,9 +211,7 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 				}
 			}
 		case "options":
-			for _, o := range fields[1:] {
-				c.Options = setOption(c.Options, o)
-			}
+			c.Options = setOptions(c.Options, fields[1:])
 		}
 	}
 	return c, invalid

@@ -70,7 +70,7 @@ func TestDNS(t *testing.T) {
 			spec: v1.PodSpec{DNSPolicy: v1.DNSDefault}, want: host,
 		},
 		{
-			name: "ClusterFirst: the cluster's server, the node's searches without what is twice",
+			name: "ClusterFirst: the cluster's server, the node's searches without duplicates",
 			in:   DNSInput{Host: host, ClusterDNS: []string{"10.0.0.10"}, ClusterDomain: "cluster.local"},
 			spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst},
 			want: &runtimeapi.DNSConfig{Servers: []string{"10.0.0.10"}, Searches: append(cluster, "example.com"), Options: []string{"ndots:5"}},
@@ -131,6 +131,21 @@ func TestDNS(t *testing.T) {
 				t.Errorf("warnings: -want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// A pod may have hundreds of thousands of options. Comparing each with each would take minutes.
+func TestVeryManyOptionsOfDNS(t *testing.T) {
+	t.Parallel()
+	const many = 300_000
+	p := &v1.Pod{Spec: v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{}}}
+	for i := range many {
+		p.Spec.DNSConfig.Options = append(p.Spec.DNSConfig.Options, v1.PodDNSConfigOption{Name: fmt.Sprint("o", i)})
+	}
+	p.Spec.DNSConfig.Options = append(p.Spec.DNSConfig.Options, v1.PodDNSConfigOption{Name: "o7", Value: ptr("x")})
+	c, _ := DNS(DNSInput{Pod: p})
+	if len(c.Options) != many || c.Options[7] != "o7:x" || c.Options[many-1] != fmt.Sprint("o", many-1) {
+		t.Errorf("%d options, the eighth is %q", len(c.Options), c.Options[7])
 	}
 }
 
