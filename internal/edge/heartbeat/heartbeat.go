@@ -57,10 +57,11 @@ func (h *Heartbeat) Now() {
 // Node returns the API's newest answer; nil before the first. The caller must not change it.
 func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
 
-// NodeSince reports whether Node is at least as new as t: after t the heartbeat has read the Node from etcd, not from a cache or the
-// watch. If not, NodeSince makes the heartbeat read it now and returns false; a moment later NodeSince returns true. It never blocks.
+// NodeSince reports whether Node is at least as new as t: at t or later the heartbeat has begun to read the Node from etcd, not from a
+// cache or the watch, and has got it. If not, NodeSince makes the heartbeat read it now and returns false; a moment later NodeSince
+// returns true. It never blocks.
 func (h *Heartbeat) NodeSince(t time.Time) bool {
-	if asked := h.asked.Load(); asked != nil && asked.After(t) {
+	if asked := h.asked.Load(); asked != nil && !asked.Before(t) {
 		return true
 	}
 	h.fresh.Store(true)

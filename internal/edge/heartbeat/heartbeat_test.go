@@ -237,14 +237,10 @@ func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 			t.Error("the Node of the last beat is taken for one of now")
 		}
 		time.Sleep(time.Millisecond)
-		if h.NodeSince(now) { // the bubble's clock has not moved
-			t.Error("asked at once")
+		if !h.NodeSince(now) { // one request is enough, although the clock of the bubble did not move until the request began
+			t.Error("the Node was not read since")
 		}
-		time.Sleep(time.Millisecond)
-		if !h.NodeSince(now) {
-			t.Error("not read since")
-		}
-		if got := b.take("get nodes"); got != "15s get nodes\n15.001s get nodes" {
+		if got := b.take("get nodes"); got != "15s get nodes" {
 			t.Errorf("asked:\n%s", got)
 		}
 		for range 3 {
