@@ -1,6 +1,7 @@
 // Package csi calls the node service of one CSI driver over its socket.
 //
-// Contract: New does no IO and starts nothing that outlives Close; the connection is made with the first call. Calls may be
-// concurrent, and each ends with its context or after Timeout. A driver may answer anything, late, twice or never: answers are
-// bounded, and an error keeps the driver's own words. Secrets are never part of an error's text.
+// Contract: New does no IO and starts nothing that outlives Close; the first call connects. Calls may be concurrent. Each call ends
+// with its context, or after Timeout. The driver may be broken or hostile, so its answers have bounds: bytes, the length of names, and
+// the length and the characters of error texts. An answer that comes too late, or twice, has no effect. The texts of errors contain
+// what the driver says, and never a part of the request, which may have secrets.
 package csi

@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -18,11 +17,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Timeout bounds one call.
+// Timeout bounds one call. It is as long as that of upstream's kubelet, because a driver may need that long, for example to write back the
+// data of a file system before it unmounts it. So a driver that hangs delays the end of a pod by up to this time with each call.
 const Timeout = 2 * time.Minute
 
-// maxAnswer bounds one answer of a driver.
-const maxAnswer = 4 << 20
+// The bounds of an answer, in bytes.
+const (
+	maxAnswer   = 1 << 20
+	maxHeaders  = 64 << 10 // gRPC sends the text of an error in headers
+	maxNodeID   = 256      // as CSI has it
+	maxTopology = 4 << 10  // all keys and values together, as CSI has it
+)
 
 // Driver is a CSI driver of this node.
 type Driver struct {
@@ -32,28 +37,31 @@ type Driver struct {
 	can  csispec.Capabilities
 }
 
-// Info is what a driver says of itself and of the node.
+// Info is a driver's answer to the questions about itself and about the node.
 type Info struct {
 	// NodeID is the driver's own name of the node.
 	NodeID string
-	// MaxVolumes is how many volumes the node can have; 0: not limited.
+	// MaxVolumes is how many volumes of the driver the node can have; 0 or less: not limited.
 	MaxVolumes int64
-	// Topology says where the node is, in the driver's own terms.
+	// Topology says where the node is. The driver defines the keys and values.
 	Topology map[string]string
 }
 
-// New returns the driver behind a socket.
+// New returns the driver that serves a socket.
 func New(name, socket string) (*Driver, error) {
+	return dialed(name, func(ctx context.Context, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	})
+}
+
+func dialed(name string, dial func(context.Context, string) (net.Conn, error)) (*Driver, error) {
 	params := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}
 	params.Backoff.BaseDelay, params.Backoff.MaxDelay = 100*time.Millisecond, 3*time.Second
-	conn, err := grpc.NewClient("passthrough:///"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		}),
+	conn, err := grpc.NewClient("passthrough:///driver", // the dialer knows the socket, whose path need not be a valid URL
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(params), grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithDisableServiceConfig(), grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, fmt.Errorf("connect to CSI driver %s: %w", name, err)
 	}
@@ -63,84 +71,77 @@ func New(name, socket string) (*Driver, error) {
 // Close ends the connection. Calls in flight fail.
 func (d *Driver) Close() { _ = d.conn.Close() }
 
-// Name returns the driver's name.
-func (d *Driver) Name() string { return d.name }
-
-// Can returns what Ask has learned.
+// Can returns the capabilities that the driver named when Ask asked it.
 func (d *Driver) Can() csispec.Capabilities { return d.can }
 
-// Ask asks the driver about itself. It must have returned before any other call.
+// Ask asks the driver about itself and the node. It must have returned before any other call.
 func (d *Driver) Ask(ctx context.Context) (Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	caps, err := d.node.NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	caps, err := call(ctx, d, "NodeGetCapabilities", d.node.NodeGetCapabilities, &csi.NodeGetCapabilitiesRequest{})
 	if err != nil {
-		return Info{}, d.failed("NodeGetCapabilities", err)
+		return Info{}, err
 	}
 	d.can = csispec.CapabilitiesOf(caps.GetCapabilities())
-	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	info, err := call(ctx, d, "NodeGetInfo", d.node.NodeGetInfo, &csi.NodeGetInfoRequest{})
 	if err != nil {
-		return Info{}, d.failed("NodeGetInfo", err)
+		return Info{}, err
 	}
-	if info.GetNodeId() == "" {
-		return Info{}, d.failed("NodeGetInfo", errors.New("the answer has no node_id"))
+	if err := checkInfo(info); err != nil {
+		return Info{}, fmt.Errorf("CSI driver %s, NodeGetInfo: %w", d.name, err)
 	}
 	return Info{NodeID: info.GetNodeId(), MaxVolumes: info.GetMaxVolumesPerNode(), Topology: info.GetAccessibleTopology().GetSegments()}, nil
 }
 
-// Stage stages a volume on the node.
-func (d *Driver) Stage(ctx context.Context, req *csi.NodeStageVolumeRequest) error {
-	return call(ctx, d, "NodeStageVolume", d.node.NodeStageVolume, req)
-}
-
-// Unstage undoes Stage.
-func (d *Driver) Unstage(ctx context.Context, req *csi.NodeUnstageVolumeRequest) error {
-	return call(ctx, d, "NodeUnstageVolume", d.node.NodeUnstageVolume, req)
-}
-
-// Publish makes a volume visible to a pod.
-func (d *Driver) Publish(ctx context.Context, req *csi.NodePublishVolumeRequest) error {
-	return call(ctx, d, "NodePublishVolume", d.node.NodePublishVolume, req)
-}
-
-// Unpublish undoes Publish.
-func (d *Driver) Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) error {
-	return call(ctx, d, "NodeUnpublishVolume", d.node.NodeUnpublishVolume, req)
-}
-
-func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	if _, err := f(ctx, req); err != nil {
-		return d.failed(name, err)
+// checkInfo refuses an answer that is longer than CSI allows, because it becomes labels and annotations of the Node.
+func checkInfo(info *csi.NodeGetInfoResponse) error {
+	if id := info.GetNodeId(); id == "" || len(id) > maxNodeID {
+		return fmt.Errorf("the answer's node_id has %d bytes: it must have between 1 and %d", len(id), maxNodeID)
+	}
+	size := 0
+	for key, value := range info.GetAccessibleTopology().GetSegments() {
+		size += len(key) + len(value)
+	}
+	if size > maxTopology {
+		return fmt.Errorf("the answer's accessible_topology has %d bytes, more than %d", size, maxTopology)
 	}
 	return nil
 }
 
-// Error is the failure of a call.
-type Error struct {
-	// Final: the driver has answered, so the call has no effect that is still under way.
-	Final bool
-	text  string
-	cause error
+// Stage stages a volume on the node.
+func (d *Driver) Stage(ctx context.Context, req *csi.NodeStageVolumeRequest) error {
+	_, err := call(ctx, d, "NodeStageVolume", d.node.NodeStageVolume, req)
+	return err
 }
 
-// Error returns the driver's own words.
-func (e *Error) Error() string { return e.text }
+// Unstage undoes Stage.
+func (d *Driver) Unstage(ctx context.Context, req *csi.NodeUnstageVolumeRequest) error {
+	_, err := call(ctx, d, "NodeUnstageVolume", d.node.NodeUnstageVolume, req)
+	return err
+}
 
-// Unwrap returns the error of the call.
-func (e *Error) Unwrap() error { return e.cause }
+// Publish makes a volume visible to a pod.
+func (d *Driver) Publish(ctx context.Context, req *csi.NodePublishVolumeRequest) error {
+	_, err := call(ctx, d, "NodePublishVolume", d.node.NodePublishVolume, req)
+	return err
+}
 
-func (d *Driver) failed(call string, err error) error {
-	st := status.Convert(err)
-	e := &Error{cause: err, Final: true}
-	switch st.Code() {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.Unknown:
-		e.Final = false
+// Unpublish undoes Publish.
+func (d *Driver) Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) error {
+	_, err := call(ctx, d, "NodeUnpublishVolume", d.node.NodeUnpublishVolume, req)
+	return err
+}
+
+// call makes one call. Its error does not wrap that of gRPC, which has the driver's text without a bound.
+func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	answer, err := f(ctx, req)
+	switch st := status.Convert(err); {
+	case err == nil:
+		return answer, nil
+	case st.Code() == codes.DeadlineExceeded && ctx.Err() != nil: // the driver can also answer with this code
+		return answer, fmt.Errorf("CSI driver %s, %s: no answer within %s", d.name, name, time.Since(began).Round(time.Second))
+	default:
+		return answer, fmt.Errorf("CSI driver %s, %s: %s", d.name, name, pod.Text(st.Message()))
 	}
-	e.text = fmt.Sprintf("CSI driver %s, %s: %s", d.name, call, pod.Text(st.Message()))
-	if st.Code() == codes.DeadlineExceeded {
-		e.text = fmt.Sprintf("CSI driver %s, %s: no answer within %s", d.name, call, Timeout)
-	}
-	return e
 }
