@@ -72,6 +72,9 @@ func concerns(path, name string) bool {
 		filepath.Dir(name) == filepath.Dir(path) && strings.HasPrefix(filepath.Base(name), "..")
 }
 
+// looks bounds how often Follow looks for directories, because somebody may create and remove them all the time.
+const looks = 100
+
 // Follow watches the paths and the nearest existing directory above each, because a path may be created, or replaced by another file of
 // the same name, which a watch of the path itself does not report. If a directory is created after Follow has looked for it and before it
 // watches the directory above, there is no event. So Follow looks again until it finds only directories that it already watches.
@@ -79,7 +82,8 @@ func (w *Watcher) Follow() {
 	if w == nil {
 		return
 	}
-	for want := w.nearest(); ; {
+	want := w.nearest()
+	for range looks {
 		for _, at := range w.w.WatchList() {
 			if !slices.Contains(want, at) {
 				_ = w.w.Remove(at)

@@ -20,54 +20,81 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/wherry-node/wherry/internal/base/filewatch"
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Plugin is what a plugin says of itself.
+// Plugin is a plugin's answer to the question who it is.
 type Plugin struct {
 	Type, Name string
 	// Endpoint is the socket of the plugin's own service.
 	Endpoint string
+	// Versions are the versions of its service's protocol.
 	Versions []string
 }
 
-// Handler takes the plugins of one type.
+// Handler handles the plugins of one type.
 type Handler interface {
-	// Register takes a plugin. It may take long, and ends with ctx. The plugin is told the error.
+	// Register makes the node use a plugin. It may take long, and ends with ctx. The plugin gets the text of the error.
 	Register(ctx context.Context, p Plugin) error
-	// Deregister is called when the socket of a registered plugin is gone. A socket that is made again is only registered again.
+	// Deregister is called when the socket of a registered plugin is gone. It is not called if there is a new socket of the same path:
+	// then only Register is called again.
 	Deregister(ctx context.Context, p Plugin)
 }
 
 // Config configures a Watcher.
 type Config struct {
-	// Dir is the directory plugins_registry. It is made if it is missing.
+	// Dir is the directory plugins_registry. Run makes it if it is missing.
 	Dir string
-	// Handlers has the handler for each type of plugins.
+	// Handlers has the handler for each type of plugin.
 	Handlers map[string]Handler
 	Log      *slog.Logger
 }
 
 const (
-	// The directory is read this often even if the kernel reports no change, because it may lose events.
+	// readEvery is how often the directory is read even if the kernel reports no change, because the kernel may lose events.
 	readEvery = time.Minute
-	// maxSockets bounds how many plugins a node has. maxDepth bounds the directories in the directory.
-	maxSockets, maxDepth = 256, 4
-	askWithin            = 10 * time.Second
-	firstWait, longest   = 500 * time.Millisecond, time.Minute
-	maxAnswer            = 64 << 10
+	// settle is the time between an event and the reading of the directory. Further events in this time cause no other reading, so a
+	// plugin that makes many files costs little.
+	settle = 50 * time.Millisecond
 )
+
+// These bound what plugins can cost.
+const (
+	maxSockets  = 256  // plugins of a node
+	maxDirs     = 256  // directories in which sockets are looked for
+	maxDepth    = 4    // directories in each other, with the first one
+	maxEntries  = 4096 // entries of one directory; the rest is not read
+	askWithin   = 10 * time.Second
+	maxAnswer   = 64 << 10 // bytes
+	maxHeaders  = 64 << 10 // bytes; gRPC sends the text of an error in headers
+	maxType     = 63       // bytes
+	maxName     = 63       // bytes; CSI has the same bound for the names of drivers
+	maxEndpoint = 107      // bytes; the kernel takes no longer path of a socket
+	maxVersions = 16
+	maxVersion  = 63 // bytes
+)
+
+// The waits before a plugin is asked again: the first, and the longest.
+const firstWait, longestWait = 500 * time.Millisecond, time.Minute
 
 // Watcher registers plugins.
 type Watcher struct {
-	cfg Config
-	wg  sync.WaitGroup
+	cfg  Config
+	wg   sync.WaitGroup
+	dial func(ctx context.Context, socket string) (net.Conn, error)
+	read func() // called before the directory is read; only tests set it
 }
 
 // New returns a Watcher.
-func New(cfg Config) *Watcher { return &Watcher{cfg: cfg} }
+func New(cfg Config) *Watcher {
+	return &Watcher{cfg: cfg, dial: func(ctx context.Context, socket string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+}
 
-// identity tells a socket from a later one at the same path.
+// identity distinguishes a socket from a later socket of the same path.
 type identity struct {
 	inode [2]uint64
 	made  time.Time
@@ -77,11 +104,11 @@ type identity struct {
 type watched struct {
 	id     identity
 	cancel context.CancelCauseFunc
-	gone   bool // the socket is gone, and its plugin is being deregistered
-	ended  chan struct{}
+	gone   bool          // the socket is gone, and its plugin is being deregistered
+	ended  chan struct{} // closed when the goroutine has ended
 }
 
-// over reports whether nothing is left of a socket that is gone.
+// over reports whether the socket is gone and its goroutine has ended.
 func (s *watched) over() bool {
 	select {
 	case <-s.ended:
@@ -91,10 +118,10 @@ func (s *watched) over() bool {
 	}
 }
 
-// errRemade is why the work on a socket ends if there is a new one at its path.
+// errRemade is the cause with which the context of a socket is canceled if a new socket has the same path.
 var errRemade = errors.New("the socket was made again")
 
-// Run registers plugins until ctx ends. Then it leaves them as they are: the next agent registers them again.
+// Run registers plugins until ctx ends. It deregisters none at its end, because the next agent registers them again.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer w.wg.Wait()
 	kernel, err := filewatch.New(w.cfg.Dir)
@@ -110,39 +137,15 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.cfg.Log.Error("the plugins' directory cannot be made; trying again", "dir", w.cfg.Dir, "err", err)
 		}
 		kernel.SetPaths(followed...)
-		kernel.Follow() // before the directories are read: no event reports what was there before
+		kernel.Follow() // before the directories are read: no event reports a socket that was made earlier
+		if w.read != nil {
+			w.read()
+		}
 		found, dirs := w.scan()
-		for path, s := range sockets {
-			if _, there := found[path]; !there && !s.gone {
-				s.gone = true
-				s.cancel(nil)
-			}
-			if s.over() {
-				delete(sockets, path)
-			}
-		}
-		for path, id := range found {
-			before := sockets[path]
-			if before != nil && !before.gone && before.id == id {
-				continue
-			}
-			if before != nil && !before.gone {
-				before.cancel(errRemade)
-			}
-			one, cancel := context.WithCancelCause(ctx)
-			s := &watched{id: id, cancel: cancel, ended: make(chan struct{})}
-			sockets[path] = s
-			w.wg.Go(func() {
-				defer close(s.ended)
-				defer cancel(nil)
-				if before != nil { // what the old socket's end has to change comes first
-					<-before.ended
-				}
-				w.keep(ctx, one, path)
-			})
-		}
+		w.update(ctx, sockets, found)
 		if !slices.Equal(dirs, followed) && ctx.Err() == nil {
 			followed = dirs
+			drop(ctx, kernel) // and not at once, because a plugin may make and remove directories all the time
 			continue
 		}
 		select {
@@ -150,13 +153,64 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		case <-kernel.Events():
+			drop(ctx, kernel)
+		case <-kernel.Errors():
+			drop(ctx, kernel)
+		}
+	}
+}
+
+// drop drops the events of the next moment: the caller reads the directory after that.
+func drop(ctx context.Context, kernel *filewatch.Watcher) {
+	end := time.NewTimer(settle)
+	defer end.Stop()
+	for {
+		select {
+		case <-end.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-kernel.Events():
 		case <-kernel.Errors():
 		}
 	}
 }
 
-// scan lists the sockets in the directory and below, and the directories. Names that begin with a dot are left out: that is how a
-// program makes a socket before it gives it its name.
+// update begins and ends the work on sockets, so that sockets has those that were found.
+func (w *Watcher) update(ctx context.Context, sockets map[string]*watched, found map[string]identity) {
+	for path, s := range sockets {
+		if _, there := found[path]; !there && !s.gone {
+			s.gone = true
+			s.cancel(nil)
+		}
+		if s.over() {
+			delete(sockets, path)
+		}
+	}
+	for path, id := range found {
+		before := sockets[path]
+		if before != nil && !before.gone {
+			if before.id == id {
+				continue
+			}
+			before.cancel(errRemade)
+		}
+		one, cancel := context.WithCancelCause(ctx)
+		s := &watched{id: id, cancel: cancel, ended: make(chan struct{})}
+		sockets[path] = s
+		w.wg.Go(func() {
+			defer close(s.ended)
+			defer cancel(nil)
+			if before != nil { // the plugin of the old socket may still be deregistered
+				<-before.ended
+			}
+			w.keep(ctx, one, path)
+		})
+	}
+}
+
+// scan lists the sockets in the directory and in the directories below it, and all these directories. It leaves out names that begin with
+// a dot, because a program may make a socket under such a name before the socket is ready, and rename it then.
 func (w *Watcher) scan() (found map[string]identity, dirs []string) {
 	found = map[string]identity{}
 	w.scanDir(w.cfg.Dir, 1, found, &dirs)
@@ -165,28 +219,52 @@ func (w *Watcher) scan() (found map[string]identity, dirs []string) {
 
 func (w *Watcher) scanDir(dir string, depth int, found map[string]identity, dirs *[]string) {
 	*dirs = append(*dirs, dir)
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	d, err := hostfs.OpenUntrustedDir(dir, depth-1) // a plugin can replace the directories below the first one
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var entries []fs.DirEntry
+	if err == nil {
+		defer d.Close()
+		entries, err = entriesOf(d)
+	}
+	if err != nil {
 		w.cfg.Log.Warn("the plugins' directory cannot be read", "dir", dir, "err", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), "."), len(found) >= maxSockets:
-		case e.IsDir() && depth < maxDepth && len(*dirs) < maxSockets:
+		case strings.HasPrefix(e.Name(), "."):
+		case e.IsDir() && depth < maxDepth && len(*dirs) < maxDirs:
 			w.scanDir(path, depth+1, found, dirs)
-		case e.Type() == fs.ModeSocket:
-			if info, err := e.Info(); err == nil {
+		case e.Type() == fs.ModeSocket && len(found) < maxSockets:
+			if info, err := d.Lstat(e.Name()); err == nil {
 				found[path] = identity{inode: inodeOf(info), made: info.ModTime()}
 			}
 		}
 	}
 }
 
-// keep registers the plugin of a socket, waits until the socket is gone, and ends the registration. ctx is that of the agent, and
+// errMore ends the reading of a directory that has more than maxEntries entries.
+var errMore = fmt.Errorf("it has more than %d entries: the others are ignored", maxEntries)
+
+// entriesOf lists at most maxEntries entries of a directory, sorted by name.
+func entriesOf(d *hostfs.UntrustedDir) (entries []fs.DirEntry, err error) {
+	err = d.Each(func(e fs.DirEntry) error {
+		if len(entries) == maxEntries {
+			return errMore
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
+
+// keep registers the plugin of a socket, waits until the socket is gone, and deregisters the plugin. ctx is the context of the agent, and
 // one that of the socket.
 func (w *Watcher) keep(ctx, one context.Context, path string) {
-	for wait, said := firstWait, ""; ; wait = min(2*wait, longest) {
+	for wait, said := firstWait, ""; ; wait = min(2*wait, longestWait) {
 		p, err := w.register(one, path)
 		if err == nil {
 			w.cfg.Log.Info("plugin registered", "plugin", p.Name, "type", p.Type, "endpoint", p.Endpoint)
@@ -212,14 +290,13 @@ func (w *Watcher) keep(ctx, one context.Context, path string) {
 	}
 }
 
-// register asks a plugin who it is, hands it to its handler, and tells it the result.
+// register asks a plugin who it is, calls its handler, and tells the plugin the result. The plugin that it returns is only valid, and only
+// has texts of bounded length, if the plugin's answer was valid.
 func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err error) {
-	conn, err := grpc.NewClient("passthrough:///"+path,
+	conn, err := grpc.NewClient("passthrough:///plugin", // the dialer knows the socket, whose path need not be a valid URL
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx, path) }),
+		grpc.WithDisableServiceConfig(), grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return p, fmt.Errorf("connect: %w", err)
 	}
@@ -231,11 +308,13 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	if err != nil {
 		return p, fmt.Errorf("GetInfo: %s", pod.Text(status.Convert(err).Message()))
 	}
-	p = Plugin{Type: info.Type, Name: info.Name, Endpoint: info.Endpoint, Versions: info.SupportedVersions}
-	if p.Endpoint == "" {
-		p.Endpoint = path
+	if info.Endpoint == "" {
+		info.Endpoint = path
 	}
-	err = w.handle(ctx, p)
+	if err = w.check(info); err == nil {
+		p = Plugin{Type: info.Type, Name: info.Name, Endpoint: info.Endpoint, Versions: info.SupportedVersions}
+		err = w.cfg.Handlers[p.Type].Register(ctx, p)
+	}
 	said := &registration.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		said.Error = pod.Text(err.Error())
@@ -243,24 +322,28 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	telling, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	if _, told := client.NotifyRegistrationStatus(telling, said); told != nil && err == nil {
-		// The plugin works, although it has not heard so.
+		// The node uses the plugin all the same.
 		w.cfg.Log.Warn("plugin registered, but it could not be told", "plugin", p.Name, "err", pod.Text(status.Convert(told).Message()))
 	}
 	return p, err
 }
 
-// maxName bounds the name of a plugin. It is that of a CSI driver.
-const maxName = 63
-
-func (w *Watcher) handle(ctx context.Context, p Plugin) error {
-	h := w.cfg.Handlers[p.Type]
+// check refuses an answer of a plugin that the node cannot use. The name becomes a part of paths.
+func (w *Watcher) check(info *registration.PluginInfo) error {
 	switch {
-	case h == nil:
-		return fmt.Errorf("plugins of type %q are not supported by this node agent", pod.TextMax(p.Type, maxName))
-	case p.Name == "" || len(p.Name) > maxName || strings.ContainsAny(p.Name, "/\x00") || p.Name == "." || p.Name == "..":
-		return fmt.Errorf("name %q of the plugin must have 1 to %d characters and no '/'", pod.TextMax(p.Name, 2*maxName), maxName)
-	case !filepath.IsAbs(p.Endpoint):
-		return fmt.Errorf("endpoint %q must be an absolute path of a socket", pod.TextMax(p.Endpoint, 256))
+	case w.cfg.Handlers[info.Type] == nil:
+		return fmt.Errorf("plugins of type %q are not supported by this node agent", pod.TextMax(info.Type, maxType))
+	case info.Name == "" || len(info.Name) > maxName || strings.ContainsAny(info.Name, "/\x00") || info.Name == "." || info.Name == "..":
+		return fmt.Errorf("name %q of the plugin must have 1 to %d characters and no '/'", pod.TextMax(info.Name, 2*maxName), maxName)
+	case !filepath.IsAbs(info.Endpoint) || len(info.Endpoint) > maxEndpoint:
+		return fmt.Errorf("endpoint %q must be an absolute path of a socket, with at most %d bytes", pod.TextMax(info.Endpoint, 2*maxEndpoint), maxEndpoint)
+	case len(info.SupportedVersions) > maxVersions:
+		return fmt.Errorf("the plugin names %d versions, more than %d", len(info.SupportedVersions), maxVersions)
 	}
-	return h.Register(ctx, p)
+	for _, v := range info.SupportedVersions {
+		if len(v) > maxVersion {
+			return fmt.Errorf("version %q of the plugin has more than %d bytes", pod.TextMax(v, maxVersion), maxVersion)
+		}
+	}
+	return nil
 }

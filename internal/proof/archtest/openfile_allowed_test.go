@@ -34,7 +34,6 @@ var openAllowed = map[opening]string{
 	{"internal/edge/volume/record.go:Volumes.removeRecord", "os.ReadDir"}:            ownFile,
 	{"internal/edge/volume/csi.go:entryOf", "os.ReadDir"}:                            ownFile,
 	{"internal/edge/volume/csi.go:Volumes.csiOf", "os.ReadDir"}:                      ownFile,
-	{"internal/edge/plugin/watch.go:Watcher.scanDir", "os.ReadDir"}:                  ownFile,
 	{"internal/edge/volume/record.go:Volumes.records", "os.ReadDir"}:                 ownFile,
 	{"internal/edge/socket/socket.go:lockFile", "os.OpenFile"}:                       ownFile,
 	{"cmd/wherry/tools.go:writeBootstrap", "os.ReadFile"}:                            userCommand,
