@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Capabilities are what a driver's node service can do.
+// Capabilities are the optional features of a driver's node service that matter to the agent.
 type Capabilities struct {
 	// Stage: a volume is staged once per node before it is published to pods.
 	Stage bool
@@ -23,7 +23,7 @@ type Capabilities struct {
 	SingleNodeMultiWriter bool
 }
 
-// CapabilitiesOf reads the capabilities from a driver's answer. It ignores those that it does not know.
+// CapabilitiesOf reads the capabilities from a driver's answer. It ignores all others.
 func CapabilitiesOf(list []*csi.NodeServiceCapability) (c Capabilities) {
 	for _, one := range list {
 		switch one.GetRpc().GetType() {
@@ -50,16 +50,16 @@ type Input struct {
 	// Handle is the driver's name of the volume. For an inline volume it is InlineHandle.
 	Handle   string
 	ReadOnly bool
-	// PublishContext is what the attacher says of the attached volume.
+	// PublishContext describes the attached volume; the driver's controller wrote it into the VolumeAttachment.
 	PublishContext map[string]string
 	Secrets        map[string]string
-	// Tokens is the text of the tokens that the driver asks for; "": none.
+	// Tokens contains the tokens that the driver's CSIDriver object asks for, as JSON text; "": it asks for none.
 	Tokens string
 	// StagingPath is empty if the volume is not staged.
 	StagingPath, TargetPath string
 }
 
-// attributeTokens is the name under which a driver gets tokens of the pod's service account.
+// attributeTokens is the key, in the volume context or in the secrets, under which a driver gets tokens of the pod's service account.
 const attributeTokens = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // Stage returns the request that stages a persistent volume.
@@ -156,8 +156,8 @@ func accessMode(mode v1.PersistentVolumeAccessMode, multiWriter bool) csi.Volume
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// AgentSetsGroup reports whether the agent has to give the published volume to the pod's fsGroup. The driver does it if it can;
-// otherwise fsGroupPolicy decides.
+// AgentSetsGroup reports whether the agent has to give the published volume to the pod's fsGroup. A driver with the capability MountGroup
+// does that itself. With another driver, fsGroupPolicy of its CSIDriver object decides.
 func AgentSetsGroup(in *Input) bool {
 	if in.group() == nil || in.Can.MountGroup || in.ReadOnly {
 		return false
@@ -179,12 +179,13 @@ func AgentSetsGroup(in *Input) bool {
 	return in.PV == nil || slices.Contains(in.PV.Spec.AccessModes, v1.ReadWriteOnce) || slices.Contains(in.PV.Spec.AccessModes, v1.ReadWriteOncePod)
 }
 
-// NeedsAttach reports whether a volume of the driver has to be attached to the node first: unless its CSIDriver object says no.
+// NeedsAttach reports whether a volume of the driver has to be attached to the node before it is mounted. That is so unless the CSIDriver
+// object says no.
 func NeedsAttach(d *storagev1.CSIDriver) bool {
 	return d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// CheckMode returns an error unless the driver offers this kind of volumes: persistent ones, or inline ones (Ephemeral).
+// CheckMode returns an error unless the driver offers volumes of this mode: persistent volumes, or inline volumes (Ephemeral).
 func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
 	if !inline && d == nil {
 		return nil
@@ -203,22 +204,22 @@ func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
 	return fmt.Errorf("CSI driver %s offers no %s: its CSIDriver object does not name %s in volumeLifecycleModes", driver, what, want)
 }
 
-// InlineHandle is the driver's name of an inline volume of a pod.
+// InlineHandle returns the handle, by which the driver knows an inline volume of a pod.
 func InlineHandle(pod types.UID, volume string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))
 }
 
-// Attachment is the name of the VolumeAttachment object of a volume on a node.
+// Attachment returns the name of the VolumeAttachment object of a volume on a node.
 func Attachment(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// UniqueName is the name of a volume in the status of nodes.
+// UniqueName returns the name of a volume in the status of nodes.
 func UniqueName(driver, handle string) v1.UniqueVolumeName {
 	return v1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
 }
 
-// StagingDir is the name of the directory of a staged volume, below that of its driver.
+// StagingDir returns the name of the directory of a staged volume, in the directory of its driver.
 func StagingDir(handle string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(handle)))
 }

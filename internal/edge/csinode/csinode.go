@@ -41,15 +41,16 @@ type Config struct {
 // Driver is what the cluster learns about a driver.
 type Driver struct {
 	Name, NodeID string
-	// MaxVolumes is how many volumes of the driver the node can have; 0: not limited.
+	// MaxVolumes is how many volumes of the driver the node can have; 0 or less: not limited.
 	MaxVolumes int64
-	Topology   map[string]string
+	// Topology becomes labels of the Node.
+	Topology map[string]string
 }
 
 // Object is the CSINode of this node.
 type Object struct {
 	cfg Config
-	// turn has one element while the object is changed: a channel, so that waiting ends with the caller's context.
+	// turn has an element while a call changes the object. It is a channel, so that the wait for it can end with a context.
 	turn chan struct{}
 }
 
@@ -57,9 +58,9 @@ type Object struct {
 func New(cfg Config) *Object { return &Object{cfg: cfg, turn: make(chan struct{}, 1)} }
 
 const (
-	tries       = 5
-	writeWithin = 30 * time.Second
-	// annotationNodeID has the drivers' names of the node, for programs that do not read the CSINode.
+	tries       = 5                // how often a change is tried if other writers change the object at the same time
+	writeWithin = 30 * time.Second // the bound of a call, with its wait for other calls
+	// annotationNodeID contains the drivers' names of the node, for programs that do not read the CSINode.
 	annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 )
 
@@ -91,6 +92,7 @@ func without(drivers []storagev1.CSINodeDriver, name string) []storagev1.CSINode
 	return slices.DeleteFunc(slices.Clone(drivers), func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
+// inTurn runs f after all other calls, within writeWithin.
 func (o *Object) inTurn(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
@@ -103,7 +105,8 @@ func (o *Object) inTurn(ctx context.Context, f func(context.Context) error) erro
 	}
 }
 
-// change reads the object, changes it, and writes it if it differs. It begins again if somebody else has changed it meanwhile.
+// change reads the object, applies f, and writes the object if it differs. It begins again if another writer has changed the object in the
+// meantime.
 func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (err error) {
 	for range tries {
 		var have *storagev1.CSINode
@@ -116,7 +119,7 @@ func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (er
 			break
 		}
 		want := have.DeepCopy()
-		if f(&want.Spec); !missing && equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		if f(&want.Spec); equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 			return nil
 		}
 		if missing {
@@ -134,7 +137,7 @@ func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (er
 	return nil
 }
 
-// fresh returns a new object, which ends with the Node.
+// fresh returns a new object. The Node owns it, so it is deleted with the Node.
 func (o *Object) fresh(ctx context.Context) (*storagev1.CSINode, error) {
 	node, err := o.cfg.Nodes.Get(ctx, o.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
@@ -145,7 +148,8 @@ func (o *Object) fresh(ctx context.Context) (*storagev1.CSINode, error) {
 	}}}, nil
 }
 
-// errTopology is the cause if a driver gives the node another place than before, where volumes that it made can then not be used.
+// errTopology is the cause if a driver reports another topology than the Node's labels have. Volumes that were made for the topology of the
+// labels could not be used any more.
 var errTopology = errors.New("the Node has another value: delete the label if the node has moved")
 
 // label adds the driver's topology to the labels of the Node, and its name of the node to an annotation.

@@ -82,6 +82,18 @@ func TestPutAndRemove(t *testing.T) {
 	}
 }
 
+// The removal of a driver from a CSINode that does not exist changes nothing.
+func TestRemoveWithoutAnObject(t *testing.T) {
+	t.Parallel()
+	k, o, _ := newObject(t)
+	if err := o.Remove(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if n := k.Count("create csinodes"); n != 0 {
+		t.Errorf("%d objects were created", n)
+	}
+}
+
 // Drivers that register at the same time, for two agents too, are all in the object.
 func TestPutTogether(t *testing.T) {
 	t.Parallel()

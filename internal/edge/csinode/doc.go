@@ -1,6 +1,6 @@
-// Package csinode keeps the CSINode object of this node, which tells the cluster which CSI drivers the node has, and the labels of
-// the Node by which drivers say where it is.
+// Package csinode writes the CSINode object of this node, which tells the cluster which CSI drivers the node has, and the labels and the
+// annotation of the Node in which drivers describe the node.
 //
-// Contract: calls may be concurrent; they change the object one after another. Each reads the object first and writes only what
-// differs, so that a driver that registers again costs one request. No state is kept.
+// Contract: calls may be concurrent; they change the object one after another. Each call reads the objects first and writes only if
+// something differs, so a driver that registers again without a change costs two reads. No state is kept.
 package csinode

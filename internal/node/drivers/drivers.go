@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/plugin"
 )
 
-// Cluster learns which drivers the node has. csinode.Object is one.
+// Cluster tells the cluster which drivers the node has. csinode.Object is one. There is one call at a time.
 type Cluster interface {
 	Put(ctx context.Context, d csinode.Driver) error
 	Remove(ctx context.Context, driver string) error
@@ -32,6 +32,9 @@ type Config struct {
 // Drivers are the CSI drivers of this node.
 type Drivers struct {
 	cfg Config
+	// telling has an element while Cluster is called. Together with that call, byName changes, or is checked, so that the cluster lists the
+	// drivers that are in byName in the end. It is a channel, so that the wait for it can end with a context.
+	telling chan struct{}
 
 	mu     sync.Mutex
 	byName map[string]*registered
@@ -48,7 +51,9 @@ const PluginType = "CSIPlugin"
 var _ plugin.Handler = (*Drivers)(nil)
 
 // New returns Drivers. It does no IO and starts nothing.
-func New(cfg Config) *Drivers { return &Drivers{cfg: cfg, byName: map[string]*registered{}} }
+func New(cfg Config) *Drivers {
+	return &Drivers{cfg: cfg, telling: make(chan struct{}, 1), byName: map[string]*registered{}}
+}
 
 // Driver returns a registered driver, or nil.
 func (d *Drivers) Driver(name string) *csi.Driver {
@@ -70,8 +75,8 @@ func (d *Drivers) Names() (names []string) {
 	return names
 }
 
-// Register takes a driver: it asks the driver about itself and tells the cluster. A driver of the same name takes the place of an
-// earlier one, so that a driver can be replaced by its next version while both run.
+// Register asks a driver about itself, tells the cluster, and gives the driver out from then on. The driver replaces an earlier one of the
+// same name, so that the next version of a driver can register while the earlier one still runs.
 func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	if !speaksV1(p.Versions) {
 		return fmt.Errorf("CSI driver %s speaks the versions %q of CSI, this node agent speaks 1.x", p.Name, p.Versions)
@@ -81,28 +86,53 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 		return err
 	}
 	info, err := driver.Ask(ctx)
-	if err == nil && d.cfg.Cluster != nil {
-		err = d.cfg.Cluster.Put(ctx, csinode.Driver{Name: p.Name, NodeID: info.NodeID, MaxVolumes: info.MaxVolumes, Topology: info.Topology})
-	}
 	if err == nil {
-		err = ctx.Err() // the socket may have gone meanwhile
+		err = d.put(ctx, &registered{driver, p.Endpoint}, csinode.Driver{Name: p.Name, NodeID: info.NodeID, MaxVolumes: info.MaxVolumes, Topology: info.Topology})
 	}
 	if err != nil {
 		driver.Close()
 		return err
 	}
-	d.mu.Lock()
-	before := d.byName[p.Name]
-	d.byName[p.Name] = &registered{driver, p.Endpoint}
-	d.mu.Unlock()
-	if before != nil {
-		before.driver.Close()
-	}
 	d.cfg.Registered(p.Name)
 	return nil
 }
 
-// Deregister forgets a driver, unless another one has taken its place.
+// put tells the cluster of a driver and stores the driver.
+func (d *Drivers) put(ctx context.Context, r *registered, info csinode.Driver) error {
+	if d.cfg.Cluster != nil {
+		done, err := d.turn(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if err := d.cfg.Cluster.Put(ctx, info); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil { // the socket may have gone in the meantime
+		return err
+	}
+	d.mu.Lock()
+	before := d.byName[info.Name]
+	d.byName[info.Name] = r
+	d.mu.Unlock()
+	if before != nil {
+		before.driver.Close()
+	}
+	return nil
+}
+
+// turn waits until no other goroutine calls Cluster.
+func (d *Drivers) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case d.telling <- struct{}{}:
+		return func() { <-d.telling }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the registration of another driver: %w", ctx.Err())
+	}
+}
+
+// Deregister ends the use of a driver, unless another driver has replaced it.
 func (d *Drivers) Deregister(ctx context.Context, p plugin.Plugin) {
 	d.mu.Lock()
 	r := d.byName[p.Name]
@@ -118,13 +148,26 @@ func (d *Drivers) Deregister(ctx context.Context, p plugin.Plugin) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, removeWithin)
 	defer cancel()
-	if err := d.cfg.Cluster.Remove(ctx, p.Name); err != nil && !errors.Is(err, context.Canceled) {
+	if err := d.remove(ctx, p.Name); err != nil && !errors.Is(err, context.Canceled) {
 		d.cfg.Log.Warn("the cluster still lists a CSI driver that this node no longer has", "driver", p.Name, "err", err)
 	}
 }
 
-// removeWithin bounds the request that takes a driver off the CSINode.
-const removeWithin = 10 * time.Second
+// remove tells the cluster that the node no longer has a driver, unless another one of the same name has registered in the meantime.
+func (d *Drivers) remove(ctx context.Context, name string) error {
+	done, err := d.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if d.Driver(name) != nil {
+		return nil
+	}
+	return d.cfg.Cluster.Remove(ctx, name)
+}
+
+// removeWithin bounds the request that takes a driver off the CSINode, with the wait for other requests.
+const removeWithin = 40 * time.Second
 
 func speaksV1(versions []string) bool {
 	for _, v := range versions {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,26 +20,32 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// cluster notes what it is told.
+// cluster is a CSINode object.
 type cluster struct {
-	mu   sync.Mutex
-	has  map[string]csinode.Driver
-	fail error
+	mu  sync.Mutex
+	has map[string]csinode.Driver
+	// put and removed are called at the end of each Put and Remove, unless they are nil.
+	put     func(d csinode.Driver)
+	removed func()
 }
 
 func (c *cluster) Put(_ context.Context, d csinode.Driver) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fail == nil {
-		c.has[d.Name] = d
+	c.has[d.Name] = d
+	c.mu.Unlock()
+	if c.put != nil {
+		c.put(d)
 	}
-	return c.fail
+	return nil
 }
 
 func (c *cluster) Remove(_ context.Context, name string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	delete(c.has, name)
+	c.mu.Unlock()
+	if c.removed != nil {
+		c.removed()
+	}
 	return nil
 }
 
@@ -58,8 +63,18 @@ type node struct {
 	dir     string
 	cluster *cluster
 
+	changed chan struct{} // gets a value after each change that a test can wait for
+
 	mu         sync.Mutex
 	registered []string
+}
+
+// note wakes await. It does not block.
+func (n *node) note() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
 }
 
 func newNode(t *testing.T) *node {
@@ -68,12 +83,14 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, cluster: &cluster{has: map[string]csinode.Driver{}}}
+	n := &node{t: t, dir: dir, changed: make(chan struct{}, 1)}
+	n.cluster = &cluster{has: map[string]csinode.Driver{}, removed: n.note}
 	log := slog.New(slog.DiscardHandler)
 	n.Drivers = drivers.New(drivers.Config{Cluster: n.cluster, Log: log, Registered: func(name string) {
 		n.mu.Lock()
-		defer n.mu.Unlock()
 		n.registered = append(n.registered, name)
+		n.mu.Unlock()
+		n.note()
 	}})
 	w := plugin.New(plugin.Config{Dir: filepath.Join(dir, "reg"), Handlers: map[string]plugin.Handler{drivers.PluginType: n.Drivers}, Log: log})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,24 +109,40 @@ func newNode(t *testing.T) *node {
 // start starts a driver that registers.
 func (n *node) start(file string, cfg simcsi.Config) *simcsi.Driver {
 	n.t.Helper()
-	d := simcsi.New(cfg)
-	n.t.Cleanup(d.Close)
-	if err := errors.Join(d.Serve(filepath.Join(n.dir, file+".csi")), d.Announce(filepath.Join(n.dir, "reg", file))); err != nil {
-		n.t.Fatal(err)
-	}
+	d := n.make(cfg)
+	n.announce(d, file)
 	return d
 }
 
+// make makes a driver that does not register yet.
+func (n *node) make(cfg simcsi.Config) *simcsi.Driver {
+	cfg.Called = n.note
+	d := simcsi.New(cfg)
+	n.t.Cleanup(d.Close)
+	return d
+}
+
+// announce makes a driver register.
+func (n *node) announce(d *simcsi.Driver, file string) {
+	n.t.Helper()
+	if err := errors.Join(d.Serve(filepath.Join(n.dir, file+".csi")), d.Announce(filepath.Join(n.dir, "reg", file))); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// await waits until ok returns true. It asks after each change.
 func (n *node) await(what string, ok func() bool) {
 	n.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
+	for !ok() {
+		select {
+		case <-n.changed:
+		case <-n.t.Context().Done():
 			n.t.Fatalf("not yet: %s", what)
 		}
 	}
 }
 
-// A driver registers, is given out while its socket is there, and registers again after a restart.
+// A driver can be used while its socket is there, and registers again after a restart.
 func TestDriverRegisters(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -133,7 +166,7 @@ func TestDriverRegisters(t *testing.T) {
 	}
 }
 
-// What cannot be registered is told why, and is tried again.
+// A driver that cannot be registered is told why, and is asked again.
 func TestDriverThatCannotRegister(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -141,7 +174,7 @@ func TestDriverThatCannotRegister(t *testing.T) {
 		`plugins of type "DevicePlugin" are not supported`: {Name: "a", NodeID: "n", Type: "DevicePlugin"},
 		"speaks 1.x":                        {Name: "b", NodeID: "n", Versions: []string{"0.3.0", "10.1"}},
 		"must have 1 to 63 characters":      {Name: "../../z", NodeID: "n"},
-		"the answer has no node_id":         {Name: "c"},
+		"node_id has 0 bytes":               {Name: "c"},
 		"must be an absolute path":          {Name: "d", NodeID: "n", Endpoint: "relative.sock"},
 		"CSI driver e, NodeGetCapabilities": {Name: "e", NodeID: "n", Endpoint: "/nowhere.sock"},
 	} {
@@ -152,12 +185,9 @@ func TestDriverThatCannotRegister(t *testing.T) {
 		}
 	}
 	late := simcsi.Config{Name: "late.example.com", NodeID: "n"}
-	d := simcsi.New(late)
-	t.Cleanup(d.Close)
+	d := n.make(late)
 	d.SetFault("NodeGetInfo", &simcsi.Fault{Err: status.Error(codes.Unavailable, "not ready")})
-	if err := errors.Join(d.Serve(filepath.Join(n.dir, "late.csi")), d.Announce(filepath.Join(n.dir, "reg", "late"))); err != nil {
-		t.Fatal(err)
-	}
+	n.announce(d, "late")
 	n.await("the driver hears its own error", func() bool {
 		told := d.Told()
 		return len(told) > 0 && strings.Contains(told[0], "CSI driver late.example.com, NodeGetInfo: not ready")
@@ -170,13 +200,58 @@ func TestDriverThatCannotRegister(t *testing.T) {
 func TestDriverThatHangsDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	hung := simcsi.New(simcsi.Config{Name: "hung.example.com", NodeID: "n"})
-	t.Cleanup(hung.Close)
+	hung := n.make(simcsi.Config{Name: "hung.example.com", NodeID: "n"})
 	hung.SetFault("NodeGetCapabilities", &simcsi.Fault{Hang: make(chan struct{})})
-	if err := errors.Join(hung.Serve(filepath.Join(n.dir, "hung.csi")), hung.Announce(filepath.Join(n.dir, "reg", "hung"))); err != nil {
-		t.Fatal(err)
-	}
+	n.announce(hung, "hung")
 	n.await("the driver hangs", func() bool { return hung.Count("NodeGetCapabilities") > 0 })
 	other := n.start("other", simcsi.Config{Name: "other.example.com", NodeID: "n"})
 	n.await("the other driver is registered", func() bool { return len(other.Told()) == 1 && n.Driver("other.example.com") != nil })
+}
+
+// The next version of a driver registers on a socket of its own, and the old one ends at the same time. Whichever is first, the cluster
+// lists the new one.
+func TestADriverIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "plug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	const name = "disks.example.com"
+	versions := map[string]plugin.Plugin{}
+	for _, id := range []string{"old", "new"} {
+		d := simcsi.New(simcsi.Config{Name: name, NodeID: id})
+		t.Cleanup(d.Close)
+		versions[id] = plugin.Plugin{Type: drivers.PluginType, Name: name, Endpoint: filepath.Join(dir, id), Versions: []string{"1.0.0"}}
+		if err := d.Serve(versions[id].Endpoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &cluster{has: map[string]csinode.Driver{}}
+	d := drivers.New(drivers.Config{Cluster: c, Registered: func(string) {}, Log: slog.New(slog.DiscardHandler)})
+	if err := d.Register(t.Context(), versions["old"]); err != nil {
+		t.Fatal(err)
+	}
+	inPut, release := make(chan struct{}), make(chan struct{})
+	c.put = func(csinode.Driver) {
+		close(inPut)
+		<-release
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := d.Register(t.Context(), versions["new"]); err != nil {
+			t.Error(err)
+		}
+	})
+	<-inPut
+	wg.Go(func() { d.Deregister(t.Context(), versions["old"]) })
+	wg.Go(func() { close(release) })
+	wg.Wait()
+	if got, ok := c.get(name); !ok || got.NodeID != "new" || d.Driver(name) == nil {
+		t.Errorf("the cluster has %+v (%v), the node has %v", got, ok, d.Driver(name))
+	}
+	d.Deregister(t.Context(), versions["new"])
+	if got, ok := c.get(name); ok || d.Driver(name) != nil {
+		t.Errorf("after the end of both: the cluster has %+v, the node has %v", got, d.Driver(name))
+	}
 }

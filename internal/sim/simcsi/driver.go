@@ -24,20 +24,22 @@ type Config struct {
 	Topology     map[string]string
 	// Stage, MountGroup: the driver has these capabilities.
 	Stage, MountGroup bool
-	// Type, Endpoint and Versions are what the registration says, if they are not empty; by default, what is true.
+	// Type, Endpoint and Versions replace the true values in the answer to the registration, if they are not empty.
 	Type, Endpoint string
 	Versions       []string
-	// Mount and Unmount are called for a target path that the driver makes and removes. Nil: the path is an ordinary directory.
+	// Mount is called after the driver has made a target path, and Unmount before it removes one. Nil: the path is an ordinary directory.
 	Mount   func(volume, target string) error
 	Unmount func(target string) error
+	// Called, unless it is nil, is called after Calls or Told has got another element. It must not block.
+	Called func()
 }
 
-// Fault is what happens to a call.
+// Fault changes what the calls of a method do.
 type Fault struct {
-	// Err is the answer, if it is not nil. After: the call takes effect first.
+	// Err, unless it is nil, is the answer. If After is true, the call takes effect before that; otherwise it has no effect.
 	Err   error
 	After bool
-	// Hang holds the call until the channel is closed or the caller gives up.
+	// Hang, unless it is nil, holds each call until the channel is closed or the caller gives up.
 	Hang chan struct{}
 }
 
@@ -49,19 +51,22 @@ type Driver struct {
 
 	mu        sync.Mutex
 	calls     []string
-	broken    []string
-	busy      map[string]bool // volumes that a call works on
-	staged    map[string]string
-	published map[string]string // target to volume
+	broken    []string          // see Broken
+	busy      map[string]bool   // volumes that a call stages or unstages
+	staged    map[string]string // staging path, by volume
+	published map[string]string // volume, by target path
 	last      *csi.NodePublishVolumeRequest
-	faults    map[string]*Fault
-	told      []string // what the registration was told
+	faults    map[string]*Fault // by method
+	told      []string          // see Told
 	servers   []*grpc.Server
 	wg        sync.WaitGroup
 }
 
 // New returns a driver. Serve and Announce open its sockets.
 func New(cfg Config) *Driver {
+	if cfg.Called == nil {
+		cfg.Called = func() {}
+	}
 	return &Driver{cfg: cfg, busy: map[string]bool{}, staged: map[string]string{}, published: map[string]string{}, faults: map[string]*Fault{}}
 }
 
@@ -95,7 +100,7 @@ func (d *Driver) serve(socket string, register func(*grpc.Server)) error {
 	return nil
 }
 
-// Close ends the driver, and removes its sockets, as a process that is told to end does. What is mounted stays.
+// Close ends the driver and removes its sockets, as at the regular end of a process. Mounts stay.
 func (d *Driver) Close() {
 	d.mu.Lock()
 	servers := d.servers
@@ -114,7 +119,7 @@ func (d *Driver) SetFault(method string, f *Fault) {
 	d.faults[method] = f
 }
 
-// Calls returns the calls that changed something or failed, as "method volume".
+// Calls returns all calls so far, as "method volume".
 func (d *Driver) Calls() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,21 +136,21 @@ func (d *Driver) Count(method string) (n int) {
 	return n
 }
 
-// Broken returns the rules that calls have broken.
+// Broken describes the calls that have broken a rule.
 func (d *Driver) Broken() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.broken)
 }
 
-// Told returns what the registration was told: "registered", or an error.
+// Told returns the results of its registration that the driver was told: "registered", or an error.
 func (d *Driver) Told() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.told)
 }
 
-// Holds returns how many volumes are staged and published.
+// Holds returns how many volumes are staged, and at how many target paths volumes are published.
 func (d *Driver) Holds() (staged, published int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,13 +178,14 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 
 // NotifyRegistrationStatus takes the result of the registration.
 func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	said := "registered"
 	if !s.PluginRegistered {
 		said = s.Error
 	}
+	d.mu.Lock()
 	d.told = append(d.told, said)
+	d.mu.Unlock()
+	d.cfg.Called()
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
@@ -284,12 +290,12 @@ func (d *Driver) mount(volume, target string) error {
 	return nil
 }
 
-// do runs a call with its fault, and notes calls that work on one volume at once.
+// do runs a call with its fault. It records a call that stages or unstages a volume while another such call runs.
 func (d *Driver) do(ctx context.Context, method, volume string, f func() error) error {
 	d.mu.Lock()
 	d.calls = append(d.calls, method+" "+volume)
 	fault := d.faults[method]
-	shared := volume != "" && strings.Contains(method, "tage") // staging belongs to all pods of the node
+	shared := volume != "" && strings.Contains(method, "tage") // NodeStageVolume or NodeUnstageVolume, which concern all pods of the node
 	if shared && d.busy[volume] {
 		d.broken = append(d.broken, fmt.Sprintf("%s of volume %s while another call stages or unstages it", method, volume))
 	}
@@ -302,6 +308,7 @@ func (d *Driver) do(ctx context.Context, method, volume string, f func() error) 
 		}()
 	}
 	d.mu.Unlock()
+	d.cfg.Called()
 	if fault != nil && fault.Hang != nil {
 		select {
 		case <-fault.Hang:
