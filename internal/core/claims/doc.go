@@ -6,7 +6,7 @@
 // bound, or a new claim may take the place of a deleted one. The package has values only.
 //
 // Invariants:
-//  1. A pod never uses a volume that is not bound to its claim, in both directions and by UID.
+//  1. A pod never uses a persistent volume unless its claim names the volume and the volume names the claim, by name and UID.
 //  2. A pod never uses the claim of a generic ephemeral volume that belongs to another pod.
 //  3. A volume is never used on a node that its node affinity excludes.
 package claims

@@ -58,7 +58,7 @@ func shown(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-// hidden counts the writer's own names except ..data.
+// hidden counts the entries with names that the writer keeps for itself, except ..data.
 func hidden(t *testing.T, dir string) int {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "..*"))

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// Driver is the node service of a CSI driver. Calls may be concurrent. Each ends with its context or after a bound of its own, and
+// Driver is the node service of a CSI driver. Calls may be concurrent. Each call ends with its context, or after a bound of its own, and
 // may be repeated.
 type Driver interface {
 	Can() csispec.Capabilities
@@ -35,25 +34,26 @@ type Driver interface {
 }
 
 const (
-	// volumeData is upstream's file beside a published or staged volume: the driver and its name of the volume.
+	// volumeData is a file beside a published or staged volume. It names the driver and the driver's handle of the volume. Upstream's kubelet
+	// writes and reads it too.
 	volumeData = "vol_data.json"
-	// stagedMark says that the staging of a volume has come to its end. Without it, the volume is staged again.
+	// stagedMark is a file beside a staged volume. Without it, the volume is staged again, because the last staging may have failed.
 	stagedMark = "staged"
 	mountDir   = "mount"
 	globalDir  = "globalmount"
 )
 
-// staging returns the directory of a staged volume: its mount, and the files about it.
+// staging returns the directory of a staged volume, which contains the mount point and the files about the volume.
 func (l layout) staging(b *bound) string {
 	return filepath.Join(l.root, pluginsDir, "kubernetes.io/csi", b.Driver, csispec.StagingDir(b.Handle))
 }
 
-// published returns the directory of a CSI volume of a pod: its mount, and the files about it.
+// published returns the directory of a CSI volume of a pod, which contains the mount point and the files about the volume.
 func (l layout) published(uid types.UID, b *bound) string {
 	return l.volume(uid, kindCSI, b.PersistentVolume)
 }
 
-// csiObject reads the CSIDriver object of a driver; nil: the cluster has none.
+// csiObject reads the CSIDriver object of a driver. It returns nil if the cluster has none.
 func (v *Volumes) csiObject(ctx context.Context, driver string) (*storagev1.CSIDriver, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -67,24 +67,26 @@ func (v *Volumes) csiObject(ctx context.Context, driver string) (*storagev1.CSID
 	return d, nil
 }
 
-// driver returns a registered driver. Otherwise the pod is tried again as soon as the driver registers.
+// driver returns a registered driver. If the driver is not registered, the work on the pod is tried again as soon as it registers. The
+// text what is added to the error.
 func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error) {
 	if d := v.cfg.Driver(name); d != nil {
 		return d, nil
 	}
 	v.waits.add(waitDriver+name, uid)
-	if d := v.cfg.Driver(name); d != nil { // it may have registered just before the pod began to wait
+	if d := v.cfg.Driver(name); d != nil { // the driver may have registered just before the pod began to wait
 		return d, nil
 	}
 	return nil, fmt.Errorf("waits for CSI driver %s to register on this node%s", name, what)
 }
 
-// DriverRegistered makes the pods that wait for a driver try again.
+// DriverRegistered must be called after a driver has registered: the work on the pods that wait for it is tried again.
 func (v *Volumes) DriverRegistered(name string) { v.wake(waitDriver + name) }
 
 const waitDriver = "driver/"
 
-// resolveCSI completes what a CSI volume stands for, and checks that it can be mounted now.
+// resolveCSI reads the CSIDriver object of a volume, completes b from it, and finds the driver. It fails if the driver does not offer such
+// volumes, or is not registered.
 func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (object *storagev1.CSIDriver, d Driver, err error) {
 	if err := errors.Join(checkName("name of the CSI driver", b.Driver), checkHandle(b.Handle)); err != nil {
 		return nil, nil, err
@@ -104,7 +106,7 @@ func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (obje
 	return object, d, err
 }
 
-// maxHandle bounds a driver's name of a volume, as CSI does.
+// maxHandle bounds the handle of a volume, by which its driver knows it, in bytes.
 const maxHandle = 16 << 10
 
 func checkHandle(handle string) error {
@@ -153,8 +155,8 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 	if err := d.Publish(ctx, csispec.Publish(in)); err != nil {
 		return err
 	}
-	if !entryOf(dir, mountDir) {
-		return fmt.Errorf("CSI driver %s said that it published the volume, but there is nothing at its target_path", b.Driver)
+	if err := checkTarget(dir, b.Driver); err != nil {
+		return err
 	}
 	if csispec.AgentSetsGroup(in) {
 		return v.giveToGroup(ctx, p, in.TargetPath)
@@ -162,10 +164,29 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 	return nil
 }
 
-// stage stages a volume, unless it has been staged and is there.
+// checkTarget checks that the target path of a volume that a driver has published is a directory. A driver may say so without having done
+// anything, and a link would lead the runtime to another directory of the node.
+func checkTarget(dir, driver string) error {
+	target, err := entryOf(dir, mountDir)
+	switch {
+	case err != nil:
+		return err
+	case target == nil:
+		return fmt.Errorf("CSI driver %s said that it published the volume, but there is nothing at its target_path", driver)
+	case !target.IsDir():
+		return fmt.Errorf("CSI driver %s said that it published the volume, but its target_path is no directory: %s", driver, target.Type())
+	}
+	return nil
+}
+
+// stage stages a volume, unless it is staged already.
 func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bound) error {
 	dir := v.layout.staging(b)
-	if entryOf(dir, stagedMark) {
+	mark, err := entryOf(dir, stagedMark)
+	if err != nil {
+		return err
+	}
+	if mark != nil {
 		mounted, err := v.cfg.Host.Mounted(in.StagingPath)
 		if err != nil || mounted {
 			return err
@@ -178,7 +199,6 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 		return err
 	}
 	staged := *in
-	var err error
 	if staged.Secrets, err = v.secrets(ctx, in.PV.Spec.CSI.NodeStageSecretRef); err != nil {
 		return err
 	}
@@ -206,8 +226,8 @@ func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
 	return v.removeMount(ctx, dir, target)
 }
 
-// removeMount deletes the directory of a volume that its driver has unmounted. What the driver has left mounted is unmounted, and
-// never deleted.
+// removeMount deletes the directory of a volume that its driver has unmounted. If something is still mounted on target, removeMount
+// unmounts it first, and deletes nothing in it.
 func (v *Volumes) removeMount(ctx context.Context, dir, target string) error {
 	for range unmountRounds {
 		mounted, err := v.cfg.Host.Mounted(target)
@@ -215,7 +235,7 @@ func (v *Volumes) removeMount(ctx context.Context, dir, target string) error {
 			return err
 		}
 		if !mounted {
-			// The target must be empty: if a driver keeps data there without a mount, nothing of it is deleted.
+			// This fails if target is not empty, because a driver may keep data there without a mount.
 			if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("remove mount point that the driver has unmounted: %w", err)
 			}
@@ -238,7 +258,7 @@ func publishSecret(in *csispec.Input) *v1.SecretReference {
 	return nil
 }
 
-// secrets reads the Secret that a call needs; nil: none.
+// secrets returns the data of the Secret that a call needs. It returns nil if ref is nil, because the call then needs none.
 func (v *Volumes) secrets(ctx context.Context, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil {
 		return nil, nil
@@ -259,7 +279,7 @@ func (v *Volumes) secrets(ctx context.Context, ref *v1.SecretReference) (map[str
 	return out, nil
 }
 
-// tokens returns the tokens of the pod's service account that the driver asks for, as the JSON text that drivers read.
+// tokens returns the tokens of the pod's service account that the CSIDriver object asks for, as JSON text; "": it asks for none.
 func (v *Volumes) tokens(ctx context.Context, in *csispec.Input) (string, error) {
 	if in.Driver == nil || len(in.Driver.Spec.TokenRequests) == 0 {
 		return "", nil
@@ -294,52 +314,81 @@ func writeVolumeData(dir string, data map[string]string) error {
 	return nil
 }
 
-// entryOf reports whether a directory of the agent has an entry. It does not look at the entry itself, on which a dead file system
-// may be mounted.
-func entryOf(dir, name string) bool {
+// entryOf returns an entry of a directory that belongs to the agent, or nil if there is none. It does not touch the entry itself, because
+// a dead file system may be mounted on it.
+func entryOf(dir, name string) (fs.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find volume on disk: %w", err)
+	}
+	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name }); i >= 0 {
+		return entries[i], nil
+	}
+	return nil, nil
 }
 
-// csiOf lists the CSI volumes of a pod: those with a record, and those that upstream's kubelet published.
-func (v *Volumes) csiOf(uid types.UID) []*bound {
+// csiOf lists the CSI volumes of a pod: those with a record, and those that upstream's kubelet published. It fails if a directory cannot be
+// read, because a volume that is not listed may be unstaged while the pod uses it.
+func (v *Volumes) csiOf(uid types.UID) ([]*bound, error) {
+	records, err := v.records(uid)
+	if err != nil {
+		return nil, err
+	}
 	byDir := map[string]*bound{}
-	for _, b := range v.records(uid) {
+	for _, b := range records {
 		if b.Kind == kindCSI {
 			byDir[b.PersistentVolume] = &b
 		}
 	}
 	all := filepath.Join(v.layout.volumes(uid), kindCSI.dir())
-	entries, _ := os.ReadDir(all) // nearly always missing
+	entries, err := os.ReadDir(all)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list CSI volumes: %w", err)
+	}
 	for _, e := range entries {
 		if byDir[e.Name()] != nil {
 			continue
 		}
-		data := map[string]string{}
-		text, err := hostfs.ReadUntrusted(filepath.Join(all, e.Name(), volumeData), 1, maxRecord)
-		if err == nil {
-			err = json.Unmarshal(text, &data)
-		}
-		if err == nil {
-			err = errors.Join(checkName("driverName", data["driverName"]), checkHandle(data["volumeHandle"]))
+		b, err := readVolumeData(filepath.Join(all, e.Name()))
+		if failedToRead(err) {
+			return nil, fmt.Errorf("read %s: %w", volumeData, err)
 		}
 		if err != nil {
-			v.cfg.Log.Warn("a CSI volume has no readable "+volumeData+"; what is mounted there is unmounted without its driver", "pod", uid, "volume", e.Name(), "err", err)
+			v.cfg.Log.Warn("a CSI volume has no valid "+volumeData+": the agent unmounts it without its driver", "pod", uid, "volume", e.Name(), "err", err)
 			continue
 		}
-		inline := data["volumeLifecycleMode"] == string(storagev1.VolumeLifecycleEphemeral)
-		byDir[e.Name()] = &bound{
-			PersistentVolume: e.Name(), Kind: kindCSI, Driver: data["driverName"], Handle: data["volumeHandle"], Inline: inline, Attach: !inline,
-		}
+		byDir[e.Name()] = b
 	}
-	return slices.Collect(maps.Values(byDir))
+	return slices.Collect(maps.Values(byDir)), nil
+}
+
+// readVolumeData reads the file volumeData in the directory of a volume.
+func readVolumeData(dir string) (*bound, error) {
+	data := map[string]string{}
+	text, err := hostfs.ReadUntrusted(filepath.Join(dir, volumeData), 1, maxRecord)
+	if err == nil {
+		err = json.Unmarshal(text, &data)
+	}
+	if err == nil {
+		err = errors.Join(checkName("driverName", data["driverName"]), checkHandle(data["volumeHandle"]))
+	}
+	if err != nil {
+		return nil, err
+	}
+	inline := data["volumeLifecycleMode"] == string(storagev1.VolumeLifecycleEphemeral)
+	return &bound{
+		PersistentVolume: filepath.Base(dir), Kind: kindCSI, Driver: data["driverName"], Handle: data["volumeHandle"], Inline: inline, Attach: !inline,
+	}, nil
 }
 
 // takeDownCSI unpublishes the CSI volumes of a pod, and unstages those that no other pod of the node uses.
 func (v *Volumes) takeDownCSI(ctx context.Context, uid types.UID) error {
-	all := v.csiOf(uid)
-	if len(all) == 0 {
-		return nil
+	all, err := v.csiOf(uid)
+	if err != nil || len(all) == 0 {
+		return err
 	}
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -364,24 +413,23 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	}
 	defer unlock()
 	dir := v.layout.published(uid, b)
-	published := entryOf(filepath.Dir(dir), filepath.Base(dir))
-	last := false
-	if !b.Inline && entryOf(filepath.Dir(v.layout.staging(b)), filepath.Base(v.layout.staging(b))) {
-		others, err := v.othersWith(b, uid)
-		if err != nil {
-			return err
-		}
-		last = len(others) == 0
+	published, err := entryOf(filepath.Dir(dir), filepath.Base(dir))
+	if err != nil {
+		return err
+	}
+	last, err := v.isLast(uid, b)
+	if err != nil {
+		return err
 	}
 	if err := v.adopt(uid, b); err != nil {
 		return err
 	}
-	if published || last {
+	if published != nil || last {
 		d, err := v.driver(b.Driver, uid, ", which has to unmount the volume")
 		if err != nil {
 			return err
 		}
-		if published {
+		if published != nil {
 			target := filepath.Join(dir, mountDir)
 			if err := d.Unpublish(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: b.Handle, TargetPath: target}); err != nil {
 				return err
@@ -403,7 +451,26 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	return nil
 }
 
-// setUpInline makes an inline CSI volume of a pod.
+// isLast reports whether a volume is staged and nobody else on the node uses it: no other pod, and no other persistent volume of this pod
+// with the same handle.
+func (v *Volumes) isLast(uid types.UID, b *bound) (bool, error) {
+	if b.Inline {
+		return false, nil
+	}
+	dir := v.layout.staging(b)
+	staged, err := entryOf(filepath.Dir(dir), filepath.Base(dir))
+	if err != nil || staged == nil {
+		return false, err
+	}
+	own, err := v.csiOf(uid)
+	if err != nil || slices.ContainsFunc(own, func(o *bound) bool { return o.key() == b.key() && o.PersistentVolume != b.PersistentVolume }) {
+		return false, err
+	}
+	others, err := v.othersWith(b, uid)
+	return len(others) == 0, err
+}
+
+// setUpInline sets up an inline CSI volume of a pod.
 func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error {
 	b := bound{
 		PersistentVolume: vol.Name, Kind: kindCSI, Inline: true, Driver: vol.CSI.Driver, Handle: csispec.InlineHandle(p.Pod.UID, vol.Name),
@@ -414,83 +481,4 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return err
 	}
 	return v.setUpBound(ctx, p.Pod, vol, &b, &csispec.Input{Inline: vol.CSI})
-}
-
-// attached returns what the attacher says of a volume, once the volume is attached to the node and the node's status says that the
-// volume is in use, so that nobody detaches it. It waits a little for that, and then fails with the reason.
-func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, attachPatience)
-	defer cancel()
-	for {
-		changed := v.nodeChanged.next()
-		node := v.cfg.Claims.Node()
-		name := csispec.UniqueName(b.Driver, b.Handle)
-		said := slices.Contains(node.Status.VolumesInUse, name)
-		if said && slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }) {
-			return v.attachment(ctx, b, node.Name)
-		}
-		select {
-		case <-changed:
-			continue
-		case <-ctx.Done():
-		}
-		if !said {
-			return nil, errors.New("waits for the API server to have the node's status, which says that the volume is in use")
-		}
-		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
-		defer cancel()
-		if _, err := v.attachment(ask, b, node.Name); err != nil {
-			return nil, err
-		}
-		return nil, errors.New("waits for the attach-detach controller to list the volume in the node's status (volumesAttached)")
-	}
-}
-
-// attachPatience is how long the set-up of a volume waits for its attachment before the pod gets an event. The pod keeps its slot of the
-// start gate during this wait.
-const attachPatience = 10 * time.Second
-
-// attachment reads the VolumeAttachment of a volume.
-func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[string]string, error) {
-	a, err := v.cfg.Claims.Attachment(ctx, csispec.Attachment(b.Handle, b.Driver, node))
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err): // forbidden: the API server's authorizer has not seen it yet
-		return nil, &worded{text: "waits for the attach-detach controller to attach the volume to this node: there is no VolumeAttachment", cause: err}
-	case err != nil:
-		return nil, fmt.Errorf("read VolumeAttachment: %w", err)
-	case a.Status.AttachError != nil:
-		return nil, fmt.Errorf("the volume cannot be attached to this node: %s (since %s)", strings.TrimSpace(a.Status.AttachError.Message),
-			a.Status.AttachError.Time.UTC().Format(time.RFC3339))
-	case !a.Status.Attached:
-		return nil, fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)
-	}
-	return a.Status.AttachmentMetadata, nil
-}
-
-// NodeChanged tells that the status of the Node has changed: volumes may have been attached.
-func (v *Volumes) NodeChanged() { v.nodeChanged.tell() }
-
-// broadcast wakes all who wait. The zero value is ready.
-type broadcast struct {
-	mu sync.Mutex
-	ch chan struct{}
-}
-
-// next returns a channel that the next call of tell closes.
-func (b *broadcast) next() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ch == nil {
-		b.ch = make(chan struct{})
-	}
-	return b.ch
-}
-
-func (b *broadcast) tell() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ch != nil {
-		close(b.ch)
-		b.ch = nil
-	}
 }

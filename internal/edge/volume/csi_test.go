@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -50,6 +49,9 @@ func (a *claimAPI) Secret(_ context.Context, namespace, name string) (*v1.Secret
 }
 
 func (a *claimAPI) Attachment(_ context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	if a.attached != nil {
+		a.attached()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if at := a.attachments[name]; at != nil {
@@ -61,8 +63,9 @@ func (a *claimAPI) Attachment(_ context.Context, name string) (*storagev1.Volume
 // csiFixture is a fixture with a driver, whose volumes are directories below disks.
 type csiFixture struct {
 	*fixture
-	driver *simcsi.Driver
-	disks  string
+	driver  *simcsi.Driver
+	disks   string
+	changed chan struct{} // gets a value after each call of the driver and each change of InUse
 
 	mu         sync.Mutex
 	registered *csi.Driver
@@ -72,11 +75,13 @@ type csiFixture struct {
 func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 	t.Helper()
 	needRoot(t)
-	f := &csiFixture{fixture: newFixture(t), disks: t.TempDir()}
-	cfg.Name, cfg.NodeID = driverName, "n"
-	cfg.Mount = func(volume, target string) error {
-		disk := filepath.Join(f.disks, volume)
-		return errors.Join(os.MkdirAll(disk, 0o755), unix.Mount(disk, target, "", unix.MS_BIND, ""))
+	f := &csiFixture{fixture: newFixture(t), disks: t.TempDir(), changed: make(chan struct{}, 1)}
+	cfg.Name, cfg.NodeID, cfg.Called = driverName, "n", f.note
+	if cfg.Mount == nil {
+		cfg.Mount = func(volume, target string) error {
+			disk := filepath.Join(f.disks, volume)
+			return errors.Join(os.MkdirAll(disk, 0o755), unix.Mount(disk, target, "", unix.MS_BIND, ""))
+		}
 	}
 	cfg.Unmount = func(target string) error {
 		if err := unix.Unmount(target, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -84,6 +89,7 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 		}
 		return nil
 	}
+	f.claims.looked = f.note
 	f.driver = simcsi.New(cfg)
 	dir, err := os.MkdirTemp("", "csi") // t.TempDir is too long for the path of a socket
 	if err != nil {
@@ -122,6 +128,26 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 	return f
 }
 
+// note wakes await. It does not block.
+func (f *csiFixture) note() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until ok returns true. It asks after each change.
+func (f *csiFixture) await(t *testing.T, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		select {
+		case <-f.changed:
+		case <-t.Context().Done():
+			t.Fatal("the test ended before the change")
+		}
+	}
+}
+
 // register makes the driver known to the node.
 func (f *csiFixture) register(t *testing.T, socket string) {
 	t.Helper()
@@ -143,7 +169,7 @@ func (f *csiFixture) registeredDriver() *csi.Driver {
 	return f.registered
 }
 
-// away takes the driver from the node, and returns what brings it back.
+// away makes the driver unknown to the node; back makes it known again.
 func (f *csiFixture) away() (back func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +186,7 @@ func (f *csiFixture) away() (back func()) {
 // restart returns the volumes of a new agent.
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
-		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims,
+		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, InUseChanged: f.note,
 		Driver: func(name string) volume.Driver {
 			if d := f.registeredDriver(); d != nil && name == driverName {
 				return d
@@ -282,7 +308,7 @@ func TestInlineCSIVolume(t *testing.T) {
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "has no CSIDriver object")
 }
 
-// A driver that is not there is waited for, at the start and at the end of a pod, and a pod that never got its volume ends without.
+// A pod waits for a driver that is not registered, at its start and at its end. A pod that never got its volume ends without the driver.
 func TestCSIDriverThatIsAway(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -313,7 +339,7 @@ func TestCSIDriverThatIsAway(t *testing.T) {
 	}
 }
 
-// Errors keep the driver's words. A call that fails is repeated, and one that took effect without an answer, too.
+// Errors contain the driver's text. A call that failed is repeated, whether it had an effect or not.
 func TestCSIDriverThatFails(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
@@ -347,7 +373,7 @@ func TestCSIDriverThatFails(t *testing.T) {
 	}
 }
 
-// A driver that hangs for one volume delays no pod with another, and the pod itself can end.
+// A driver that hangs for one volume delays no pod that has other volumes, and the pod of the volume can end.
 func TestCSIDriverThatHangs(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -358,9 +384,7 @@ func TestCSIDriverThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.SetUp(ctx, volume.Pod{Pod: hurt}) }()
-	for f.driver.Count("NodePublishVolume") == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	f.await(t, func() bool { return f.driver.Count("NodePublishVolume") > 0 })
 	other := podOf("b", claim("v", "l", false))
 	setUp(t, f.fixture, other)
 	if names, ok := f.InUse(); !ok || len(names) != 0 {
@@ -368,14 +392,14 @@ func TestCSIDriverThatHangs(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err == nil {
-		t.Error("no error of a set-up that was told to end")
+		t.Error("a canceled set-up has no error")
 	}
 	if err := f.TearDown(t.Context(), pod.RefOf(hurt)); err != nil {
 		t.Errorf("the end of the pod: %v", err)
 	}
 }
 
-// A driver that says that it published a volume, and did not, is found out.
+// If a driver says that it published a volume, and did not, the set-up fails.
 func TestCSIDriverThatLies(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})
@@ -396,7 +420,7 @@ func TestCSIDriverThatLies(t *testing.T) {
 	}
 }
 
-// What a driver left at its target without a mount is data, and is not deleted.
+// A file that a driver left in its target path without a mount is not deleted.
 func TestDataBesideAMountIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})
@@ -415,8 +439,8 @@ func TestDataBesideAMountIsNotDeleted(t *testing.T) {
 	}
 }
 
-// A volume that has to be attached is mounted when the node's status names it as in use and as attached, in this order, and it is
-// in use until it is unmounted, also for an agent that finds it mounted by upstream's kubelet.
+// A volume that has to be attached is mounted only when the Node's status lists it as in use and as attached. It is in use until it is
+// unmounted, also for an agent that finds it mounted by upstream's kubelet.
 func TestAttachedVolume(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -431,31 +455,26 @@ func TestAttachedVolume(t *testing.T) {
 		}
 	}
 	wantInUse("before")
+	f.claims.attached = func() {
+		f.claims.set(func() {
+			if len(f.claims.seen.Status.VolumesInUse) == 0 {
+				t.Error("the set-up goes on before the Node's status lists the volume as in use")
+			}
+		})
+	}
 	result := make(chan error)
 	go func() { result <- f.SetUp(context.WithoutCancel(t.Context()), volume.Pod{Pod: p}) }()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if names, _ := f.InUse(); len(names) > 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the volume is not in use while its set-up waits")
-		}
-	}
+	f.await(t, func() bool { names, _ := f.InUse(); return len(names) > 0 })
 	wantInUse("while the set-up waits", name)
 	attachment := csispec.Attachment("disk-d", driverName, "n")
 	f.claims.set(func() {
 		f.claims.attachments[attachment] = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}}}
 		f.claims.node.Status.VolumesAttached = []v1.AttachedVolume{{Name: name}}
 	})
-	looks := f.claims.nodeReads()
+	looks := func() (n int) { f.claims.set(func() { n = f.claims.looks }); return n }
+	before := looks()
 	f.NodeChanged()
-	for f.claims.nodeReads() == looks { // until the set-up has looked at the node again
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(20 * time.Millisecond)
-	if n := f.driver.Count("NodeStageVolume"); n != 0 {
-		t.Error("mounted before the node's status says that the volume is in use")
-	}
+	f.await(t, func() bool { return looks() > before })
 	f.claims.set(func() { f.claims.node.Status.VolumesInUse = []v1.UniqueVolumeName{name} })
 	f.NodeChanged()
 	if err := <-result; err != nil {

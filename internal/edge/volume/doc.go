@@ -3,20 +3,22 @@
 //
 // Contract: SetUp, TearDown and Remove may run for many pods at once, but only one of them at a time for each pod. Mounts may run
 // for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated after any
-// failure or crash; they use the disk and the mount table and keep no state in memory. A failure is an *Error that names the
-// volume and what to do. No goroutine outlives a call.
+// failure or crash, because they find the state on the disk and in the mount table and keep none in memory. An error is an *Error, which
+// names the volume and says what to do. No goroutine outlives a call.
 //
 // The layout is that of upstream's kubelet, because a node may change from one agent to the other:
 //
 //	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; ..data leads to files from the API
 //	<root>/pods/<uid>/volumes/kubernetes.io~local-volume/<persistent volume>   a local volume, bind-mounted
-//	<root>/pods/<uid>/claims/<volume>                        which persistent volume a volume with a claim stands for
+//	<root>/pods/<uid>/volumes/kubernetes.io~csi/<persistent volume>/mount      a CSI volume; beside it vol_data.json
+//	<root>/plugins/kubernetes.io/csi/<driver>/<hash>/globalmount     a staged CSI volume; beside it vol_data.json and the file staged
+//	<root>/pods/<uid>/claims/<volume>                        the record of a volume with a claim: its persistent volume
 //	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths
 //	<root>/pods/<uid>/containers/<container>/<id>            termination messages
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file
 //
-// Only the directory claims is not upstream's. With it, a container starts again, and a volume is taken down, while the API server
-// does not answer; upstream's kubelet ignores it and deletes it with the pod.
+// The directory claims and the file staged are not upstream's. With the records in claims, a container starts again, and a volume is taken
+// down, while the API server does not answer. Upstream's kubelet ignores both and deletes them with the pod or the volume.
 //
 // Invariants:
 //  1. A reader of a files volume sees either all old or all new content: one rename swaps ..data. Equal content is not
@@ -24,7 +26,7 @@
 //  2. No symbolic link that a container plants makes the agent open, create, mount or delete anything outside of the
 //     volume.
 //  3. Nothing is deleted through a mount: TearDown unmounts first, and the deletion enters no mount.
-//  4. Work on one persistent volume is done in order, for all pods that use it, and delays no work on others.
+//  4. Only one goroutine at a time works on a persistent volume, whichever pods use it. Work on other volumes does not wait for it.
 //  5. Two pods of a ReadWriteOncePod claim never have it at the same time.
 //  6. The agent never changes an existing emptyDir: its content and modes belong to the pod.
 package volume

@@ -20,7 +20,7 @@ import (
 // defaultFileMode is the mode of files if the volume specifies none ("Defaults to 0644").
 const defaultFileMode = 0o644
 
-// resolver turns a volume's source into files. It reads objects and writes nothing.
+// resolver makes the list of a volume's files, with their content, from the volume's source. It reads objects and writes no file.
 type resolver struct {
 	ctx     context.Context
 	objects Objects

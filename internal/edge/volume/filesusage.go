@@ -22,8 +22,8 @@ const (
 	keptMessage = 64 << 10
 )
 
-// FilesUsage is the disk space of the files that the agent itself makes for the containers of a pod. It counts allocated blocks,
-// so a sparse file counts as empty, whatever its length.
+// FilesUsage is the disk space of the files that the agent itself makes for the containers of a pod. It counts allocated blocks, so the
+// holes of a sparse file do not count.
 type FilesUsage struct {
 	// Hosts is the hosts file.
 	Hosts uint64

@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// InMemory is the Volumes of a simulated node. It reads all objects that a pod refers to, and fails like Volumes if one
-// is missing, but it touches no disk. It checks no hostPath types, because there is no host.
+// InMemory takes the place of Volumes on a simulated node. It reads all objects that a pod refers to, and fails like Volumes if one
+// is missing, but it uses no disk. It does not check the types of hostPaths, because there is no host.
 type InMemory struct {
 	objects Objects
 	claims  Claims
@@ -26,7 +26,7 @@ type InMemory struct {
 	waits   waits
 
 	mu   sync.Mutex
-	pods map[types.UID]map[string]bound // the volumes with claims, by name; nil: none
+	pods map[types.UID]map[string]bound // the records of volumes with claims, by the names of the volumes; nil: none
 }
 
 // NewInMemory returns an InMemory. RootDir only appears in the paths that Mounts returns. claims and notify are as in Config.
@@ -122,7 +122,7 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 	return mounts, nil
 }
 
-// TearDown gives the pod's persistent volumes free. Remove forgets the pod.
+// TearDown ends the pod's use of its persistent volumes.
 func (m *InMemory) TearDown(_ context.Context, ref pod.Ref) error {
 	m.mu.Lock()
 	volumes := m.pods[ref.UID]
@@ -166,7 +166,7 @@ func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil
 // FilesUsage is zero, because no file is written.
 func (m *InMemory) FilesUsage(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
 
-// BoundFiles has nothing to bound.
+// BoundFiles returns nothing, because there are no files.
 func (m *InMemory) BoundFiles(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
 
 // ReadFile returns fs.ErrNotExist, because no container of a simulated node writes into a volume.

@@ -10,16 +10,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// inUse keeps the answer of InUse until a record changes. The zero value is ready.
+// inUse keeps the result of InUse until a record changes. The zero value is ready.
 type inUse struct {
 	mu    sync.Mutex
-	turn  uint64 // grows with each change
-	known bool
+	turn  uint64 // counts the changes of records
+	known bool   // names is the result
 	names []v1.UniqueVolumeName
 }
 
-// InUse lists the volumes that must not be detached from this node: all attached ones that a pod has, or is about to have, mounted.
-// It is read from the disk after each change. If the disk cannot be read, ok is false.
+// InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, or will be soon. It
+// reads the disk after each change. If the disk cannot be read, ok is false.
 func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	v.using.mu.Lock()
 	known, names, turn := v.using.known, v.using.names, v.using.turn
@@ -34,7 +34,12 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	}
 	names = nil
 	for _, uid := range pods {
-		for _, b := range v.csiOf(uid) {
+		all, err := v.csiOf(uid)
+		if err != nil {
+			v.cfg.Log.Warn("it is not known which volumes are in use", "pod", uid, "err", err)
+			return nil, false
+		}
+		for _, b := range all {
 			if name := csispec.UniqueName(b.Driver, b.Handle); b.Attach && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
@@ -48,7 +53,7 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	return names, true
 }
 
-// usesChanged forgets the answer of InUse, because a record has changed, and tells that there is a new one.
+// usesChanged must be called after a record has changed. The next InUse reads the disk again.
 func (v *Volumes) usesChanged() {
 	v.using.mu.Lock()
 	v.using.turn++

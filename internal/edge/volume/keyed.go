@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// keyed has one lock per key, so that work on one volume is done in order and delays no work on others. The zero value is ready.
+// keyed has a lock for each key, so that work that has one key does not wait for work that has another. The zero value is ready.
 type keyed struct {
 	mu    sync.Mutex
 	locks map[string]*keyedLock
@@ -13,7 +13,7 @@ type keyed struct {
 
 type keyedLock struct {
 	held  chan struct{} // has one element while the lock is held
-	users int           // holder and waiters; guarded by keyed.mu
+	users int           // the goroutines that hold the lock or wait for it; guarded by keyed.mu
 }
 
 // lock waits for the lock of a key, until ctx ends. The caller must call unlock, once.
@@ -38,6 +38,7 @@ func (k *keyed) lock(ctx context.Context, key string) (unlock func(), err error)
 	}
 }
 
+// drop ends the use of a lock by one goroutine.
 func (k *keyed) drop(key string, l *keyedLock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -23,8 +23,8 @@ const (
 	kindHostPath    kind = "host-path" // has no directory
 	kindImage       kind = "image"     // has no directory: the runtime mounts it
 	kindLocal       kind = "local-volume"
-	kindCSI         kind = "csi" // the mount is a directory below the volume's
-	// kindClaim is a volume with a claim. Its record says which kind of persistent volume that stands for.
+	kindCSI         kind = "csi" // the mount point is a directory in the volume's directory
+	// kindClaim is a volume with a claim. Its record has the kind of the persistent volume.
 	kindClaim kind = "claim"
 )
 

@@ -48,7 +48,7 @@ func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Moun
 			return nil, failed("", err)
 		}
 	}
-	own, err := v.podFiles(&in)
+	own, err := v.podFiles(ctx, &in)
 	if err != nil {
 		return nil, failed("", err)
 	}
@@ -63,14 +63,14 @@ func mountError(in *MountInput, index int, err error) *Error {
 	}
 }
 
-// places knows where the volumes of pods are.
+// places finds the volumes of pods on the node.
 type places struct {
 	layout layout
-	// bound returns what a volume with a claim stands for, or errNotSetUp.
+	// bound returns the record of a volume with a claim or of an inline CSI volume. If there is none, the error is errNotSetUp.
 	bound func(uid types.UID, volume string) (bound, error)
 }
 
-// mountOf makes the mount of one volumeMount. Bind returns a host path that shows the subPath.
+// mountOf makes the mount of one volumeMount. bind mounts a subPath and returns the path of that mount on the node.
 func mountOf(in *MountInput, index int, where places, bind func(subPath) (string, error)) (*runtimeapi.Mount, error) {
 	vm := &in.Container.VolumeMounts[index]
 	at := slices.IndexFunc(in.Pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == vm.Name })
@@ -115,7 +115,7 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 	return m, err
 }
 
-// of returns the path of a volume on the node, and what it stands for; for a volume without a claim that is its own kind.
+// of returns the path of a volume on the node, and its record. For a volume without a record, the result only contains its kind.
 func (w places) of(p *v1.Pod, vol *v1.Volume, k kind) (dir string, b bound, err error) {
 	switch k {
 	case kindHostPath:
@@ -129,7 +129,7 @@ func (w places) of(p *v1.Pod, vol *v1.Volume, k kind) (dir string, b bound, err 
 	return w.layout.volume(p.UID, k, vol.Name), bound{Kind: k}, nil
 }
 
-// imageMount makes the mount of an image volume, which the runtime carries out.
+// imageMount completes the mount of an image volume, which the runtime itself mounts.
 func imageMount(m *runtimeapi.Mount, in *MountInput, vol *v1.Volume, sub string) error {
 	if in.Image == nil {
 		return fmt.Errorf("%w: image", ErrUnsupported)
@@ -194,7 +194,7 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 					value = v.Value
 				}
 			}
-			if value == "" { // an empty value is an error, because with it the container would get the whole volume
+			if value == "" { // because with an empty subPath the container would get the whole volume
 				missing = append(missing, name)
 			}
 			return value, value != ""

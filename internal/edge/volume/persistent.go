@@ -34,23 +34,23 @@ type Claims interface {
 
 // Binder makes the directories of persistent volumes visible to pods. A call may hang if the directory's file system does.
 type Binder interface {
-	// OpenDir opens a directory at a path that an administrator gave; unix.ENOTDIR: it is none.
+	// OpenDir opens a directory at a path that an administrator gave. If the path is no directory, the error is unix.ENOTDIR.
 	OpenDir(path string) (*os.File, error)
-	// Mounted reports whether something is mounted on dir, also a bind mount. It does not hang.
+	// Mounted reports whether there is a mount on dir, also a bind mount. It does not hang, even if the mounted file system does.
 	Mounted(dir string) (bool, error)
-	// SetMountOptions applies options of mount(8) to one mount, and returns those that a bind mount cannot have.
+	// SetMountOptions applies options of mount(8) to one mount. It returns the options that a bind mount cannot have.
 	SetMountOptions(target string, options []string) (without []string, err error)
-	// HasGroup reports whether SetGroup has done its work before. SetGroup gives a tree to a group.
+	// HasGroup reports whether an earlier SetGroup of dir and gid was complete. SetGroup gives a directory and all below it to a group.
 	HasGroup(dir string, gid int) (bool, error)
 	SetGroup(ctx context.Context, dir string, gid int) error
 }
 
-// askWithin bounds a request about a claim.
+// askWithin bounds a request to the API server. The requests for a claim and for its persistent volume have this time together.
 const askWithin = 10 * time.Second
 
 var errNoClaims = errors.New("this node has no API server, through which claims are bound: use hostPath")
 
-// found is a persistent volume that a pod may use.
+// found is a claim with the persistent volume that it is bound to.
 type found struct {
 	claim *v1.PersistentVolumeClaim
 	pv    *v1.PersistentVolume
@@ -88,7 +88,7 @@ func findClaim(ctx context.Context, api Claims, p *v1.Pod, vol *v1.Volume) (foun
 	return found{claim, pv}, claims.CheckVolume(p, vol, claim, pv, api.Node())
 }
 
-// boundOf describes the use of a persistent volume by a pod.
+// boundOf returns the record for the use of a persistent volume by a pod.
 func boundOf(f found, vol *v1.Volume) (bound, error) {
 	b := bound{PersistentVolume: f.pv.Name, Claim: f.claim.Name, Exclusive: claims.Exclusive(f.claim), ReadOnly: claims.ReadOnly(vol)}
 	switch src := &f.pv.Spec.PersistentVolumeSource; {
@@ -128,7 +128,7 @@ func persistentKind(s *v1.PersistentVolumeSource) string {
 	})
 }
 
-// setUpClaim makes a persistent volume visible to a pod.
+// setUpClaim sets up a volume with a claim: it makes the persistent volume visible to the pod.
 func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
 	done, err := v.alreadyDone(p.Pod.UID, vol.Name)
 	if done || err != nil {
@@ -145,16 +145,17 @@ func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
 	return v.setUpBound(ctx, p.Pod, vol, &b, &csispec.Input{PV: f.pv})
 }
 
-// alreadyDone reports whether a volume is set up: its record says so, and it is mounted. That needs no request.
+// alreadyDone reports whether a volume is set up: its record says so, and it is mounted. It sends no request.
 func (v *Volumes) alreadyDone(uid types.UID, volume string) (bool, error) {
 	b, err := v.readRecord(uid, volume)
 	if err != nil || !b.Done || b.Republish {
-		return false, nil //nolint:nilerr // without a record the volume is set up
+		return false, nil //nolint:nilerr // without a record the caller sets the volume up
 	}
 	return v.stillThere(uid, &b)
 }
 
-// setUpBound mounts what a volume stands for. The record on disk is written before the mount, and again when all is done.
+// setUpBound writes the record of a volume, mounts the volume, and marks the record as done. So there is a record of every mount, even if
+// the agent ends at any step.
 func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *bound, in *csispec.Input) error {
 	var driver Driver
 	var err error
@@ -197,7 +198,8 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	return v.writeRecord(p.UID, vol.Name, b)
 }
 
-// mountLocal binds the directory of a local volume. A mount of an interrupted attempt, or of another agent, stays.
+// mountLocal makes a bind mount of the directory of a local volume. If there is one, of an interrupted try or of another agent, it stays.
+// first says that no other pod of the node uses the volume; then the volume is given to the pod's fsGroup.
 func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b *bound, first bool) error {
 	dir := b.dir(v.layout, p.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -244,7 +246,8 @@ func (v *Volumes) bindLocal(path, dir string) error {
 	return v.cfg.Host.Bind(f, dir)
 }
 
-// giveToGroup gives a persistent volume to the fsGroup of the pod, as fsGroupChangePolicy says.
+// giveToGroup gives a persistent volume to the fsGroup of the pod. With fsGroupChangePolicy OnRootMismatch it only does so if the top
+// directory does not belong to the group yet.
 func (v *Volumes) giveToGroup(ctx context.Context, p *v1.Pod, dir string) error {
 	group := fsGroup(p)
 	if group < 0 {
@@ -259,7 +262,7 @@ func (v *Volumes) giveToGroup(ctx context.Context, p *v1.Pod, dir string) error 
 	return v.cfg.Host.SetGroup(ctx, dir, group)
 }
 
-// stillThere reports whether a volume whose set-up was done is there yet: a reboot takes mounts away.
+// stillThere reports whether a volume that was set up is still mounted; after a reboot it is not.
 func (v *Volumes) stillThere(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindHostPath {
 		return true, nil

@@ -24,7 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// claimAPI has claims and persistent volumes, and counts requests.
+// claimAPI has the objects behind claims and CSI volumes, and counts requests.
 type claimAPI struct {
 	mu     sync.Mutex
 	claims map[string]*v1.PersistentVolumeClaim
@@ -35,14 +35,11 @@ type claimAPI struct {
 	drivers     map[string]*storagev1.CSIDriver
 	secrets     map[string]*v1.Secret
 	attachments map[string]*storagev1.VolumeAttachment
+	attached    func() // called for each request for an attachment, unless it is nil
 	node        v1.Node
-	reads       int // of the node
-}
-
-func (a *claimAPI) nodeReads() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.reads
+	looks       int     // number of calls of Node
+	seen        v1.Node // the result of the last call of Node
+	looked      func()  // called after each call of Node, unless it is nil
 }
 
 // set changes the objects.
@@ -83,7 +80,11 @@ func (a *claimAPI) PersistentVolume(_ context.Context, name string) (*v1.Persist
 func (a *claimAPI) Node() *v1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reads++
+	a.looks++
+	a.node.DeepCopyInto(&a.seen)
+	if a.looked != nil {
+		a.looked()
+	}
 	return a.node.DeepCopy()
 }
 
@@ -107,7 +108,7 @@ func claim(name, of string, readOnly bool) v1.Volume {
 	return vol(name, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: of, ReadOnly: readOnly}})
 }
 
-// A pod sees the directory of a local volume; its data outlives the pod, and what is set up needs no API server.
+// A pod sees the directory of a local volume. The data outlives the pod. A volume that is set up needs no API server.
 func TestLocalVolume(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -131,7 +132,7 @@ func TestLocalVolume(t *testing.T) {
 	asked := f.claims.asked
 	next := volume.New(volume.Config{RootDir: f.root, Host: host(t), Claims: f.claims}) // a new agent
 	if err := next.SetUp(t.Context(), volume.Pod{Pod: p}); err != nil || f.claims.asked != asked {
-		t.Errorf("the set-up of what is there: %v, %d requests", err, f.claims.asked-asked)
+		t.Errorf("the set-up of a volume that is set up: %v, %d requests", err, f.claims.asked-asked)
 	}
 	if points, _ := host(t).MountPoints(at); len(points) != 1 {
 		t.Errorf("mounts %v, want one", points)
@@ -172,7 +173,7 @@ func TestLocalVolumeAfterAReboot(t *testing.T) {
 	}
 }
 
-// An attempt that was interrupted after its mount goes on from there, whatever the record says.
+// A set-up that was interrupted after its mount continues from there, whether its record is valid or not.
 func TestSetUpGoesOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -240,7 +241,7 @@ func TestFSGroupOfALocalVolume(t *testing.T) {
 	}
 }
 
-// Two pods of a ReadWriteOncePod claim never overlap; of many that come at once, one gets it.
+// Two pods never have a ReadWriteOncePod claim at the same time. If many are set up at once, one of them gets it.
 func TestReadWriteOncePod(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -340,7 +341,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	wantError(t, alone.SetUp(t.Context(), volume.Pod{Pod: aPod(claim("v", "c", false))}), "v", "no API server")
 }
 
-// A volume whose work hangs delays no pod with another volume.
+// A volume that hangs delays no pod with another volume.
 func TestAHangingVolumeHurtsOnePod(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -13,12 +14,12 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// keptMessages is how many termination message files of one container stay, however often it restarts. Five files are
-// enough for the attempts that the agent may still inspect.
+// keptMessages is how many termination message files of one container are kept. There is a file for each attempt, and the agent reads only
+// those of the last attempts.
 const keptMessages = 5
 
 // podFiles makes the files that the agent itself makes for a container, and returns their mounts.
-func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
+func (v *Volumes) podFiles(ctx context.Context, in *MountInput) ([]*runtimeapi.Mount, error) {
 	var mounts []*runtimeapi.Mount
 	taken := func(path string) bool {
 		for i := range in.Container.VolumeMounts {
@@ -29,10 +30,7 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 		return false
 	}
 	if in.Hosts != nil && !taken(hostsPath) {
-		path := v.layout.hosts(in.Pod.UID)
-		v.hosts.Lock()
-		err := hostfs.OverwriteUntrusted(path, in.Hosts, 0o644)
-		v.hosts.Unlock()
+		path, err := v.hostsFile(ctx, in)
 		if err != nil {
 			return nil, fmt.Errorf("write hosts file: %w", err)
 		}
@@ -46,6 +44,17 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: rooted(path), HostPath: file, SelinuxRelabel: true})
 	}
 	return mounts, nil
+}
+
+// hostsFile writes the hosts file of a pod and returns its path.
+func (v *Volumes) hostsFile(ctx context.Context, in *MountInput) (string, error) {
+	unlock, err := v.ofHosts.lock(ctx, string(in.Pod.UID))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	path := v.layout.hosts(in.Pod.UID)
+	return path, hostfs.OverwriteUntrusted(path, in.Hosts, 0o644)
 }
 
 // messageFile makes the file for the termination message of the next attempt, writable for any user.

@@ -9,26 +9,28 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// bound is what a volume of a pod with a claim stands for. One file per volume keeps it below the pod's directory, so that a
-// container can start again, and the volume can be taken down, while the API server does not answer.
+// bound is the record of a pod's volume: the persistent volume that its claim is bound to, or an inline CSI volume. Each record is a file in
+// the pod's directory, so that a container can start again, and the volume can be taken down, while the API server does not answer.
 type bound struct {
 	// Pod is namespace/name of the pod, for messages.
-	Pod   string `json:"pod"`
+	Pod string `json:"pod"`
+	// Claim is the name of the claim.
 	Claim string `json:"claim"`
-	// PersistentVolume is the name of the persistent volume. An inline CSI volume has none: its own name stands here.
+	// PersistentVolume is the name of the persistent volume. For an inline CSI volume, which has none, it is the name of the pod's volume.
 	PersistentVolume string `json:"persistentVolume"`
 	Kind             kind   `json:"kind"`
-	// Driver and Handle name a CSI volume; Inline: it belongs to the pod and has no persistent volume.
+	// Driver and Handle identify a CSI volume. Inline: the volume belongs to the pod and has no persistent volume.
 	Driver string `json:"driver,omitempty"`
 	Handle string `json:"volumeHandle,omitempty"`
 	Inline bool   `json:"inline,omitempty"`
-	// Attach: the volume has to be attached to the node. Republish: its driver wants to publish it again from time to time.
+	// Attach: the volume has to be attached to the node. Republish: its CSIDriver object asks for repeated publishing.
 	Attach    bool `json:"attach,omitempty"`
 	Republish bool `json:"republish,omitempty"`
 	// Path is the path on the node that an administrator gave (kinds local and hostPath).
@@ -36,7 +38,7 @@ type bound struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Exclusive: the claim may be used by one pod only.
 	Exclusive bool `json:"exclusive,omitempty"`
-	// Done: the set-up has come to its end.
+	// Done: the set-up has succeeded.
 	Done bool `json:"done,omitempty"`
 }
 
@@ -60,18 +62,21 @@ func (b *bound) key() string {
 	return b.PersistentVolume
 }
 
-// maxRecord bounds a record when it is read. The agent writes them itself; a power cut may leave anything.
+// maxRecord bounds the file of a record, in bytes. The agent writes these files itself, but after a power cut they may have any content.
 const maxRecord = 64 << 10
 
 var errNotSetUp = errors.New("the volume has not been set up")
 
-// readRecord reads the record of a volume. The error is errNotSetUp if there is none, or none that can be read.
+// readRecord reads the record of a volume. If there is none, or its content is not valid, the error is errNotSetUp. Any other error says
+// that the disk cannot be read at the moment.
 func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) {
 	data, err := hostfs.ReadUntrusted(filepath.Join(v.layout.claims(uid), volume), 1, maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return b, errNotSetUp
-	}
-	if err == nil {
+	case failedToRead(err):
+		return b, fmt.Errorf("read record of volume %q: %w", volume, err)
+	case err == nil:
 		err = json.Unmarshal(data, &b)
 	}
 	if err == nil {
@@ -85,10 +90,17 @@ func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) 
 		err = fmt.Errorf("kind %q is unknown", b.Kind)
 	}
 	if err != nil {
-		v.cfg.Log.Warn("the record of a persistent volume cannot be read; it is made again", "pod", uid, "volume", volume, "err", err)
+		v.cfg.Log.Warn("the record of a persistent volume is not valid; it is made again", "pod", uid, "volume", volume, "err", err)
 		return b, errNotSetUp
 	}
 	return b, nil
+}
+
+// failedToRead reports whether err says that a file could not be read, and not that its content, its size or its type is wrong. A later
+// try may succeed.
+func failedToRead(err error) bool {
+	var errno unix.Errno
+	return errors.As(err, &errno) && errno != unix.ENOENT && errno != unix.ENOTDIR && errno != unix.ELOOP && !errors.Is(err, hostfs.ErrNotRegular) && !errors.Is(err, hostfs.ErrTooLarge)
 }
 
 func (v *Volumes) writeRecord(uid types.UID, volume string, b *bound) error {
@@ -109,20 +121,28 @@ func (v *Volumes) writeRecord(uid types.UID, volume string, b *bound) error {
 	return nil
 }
 
-// adopt makes a record of a CSI volume that upstream's kubelet published, so that the rest of the work is found again when the
-// directory of the volume is gone.
+// adopt writes a record of a CSI volume that upstream's kubelet published, unless there is one. With it the volume can be unstaged by the
+// next agent too, if its directory is removed and then this agent ends.
 func (v *Volumes) adopt(uid types.UID, b *bound) error {
-	if slices.ContainsFunc(v.records(uid), func(have bound) bool { return have.Kind == kindCSI && have.key() == b.key() }) {
-		return nil
+	records, err := v.records(uid)
+	if err != nil || slices.ContainsFunc(records, func(have bound) bool { return have.Kind == kindCSI && have.key() == b.key() }) {
+		return err
 	}
 	return v.writeRecord(uid, "~"+csispec.StagingDir(b.Handle), b) // no volume has such a name
 }
 
 // removeRecord removes the record of a CSI volume of a pod, if it has one.
 func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
-	entries, _ := os.ReadDir(v.layout.claims(uid))
+	entries, err := os.ReadDir(v.layout.claims(uid))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list records of volumes: %w", err)
+	}
 	for _, e := range entries {
-		if have, err := v.readRecord(uid, e.Name()); err != nil || have.Kind != kindCSI || have.PersistentVolume != b.PersistentVolume {
+		have, err := v.readRecord(uid, e.Name())
+		if err != nil && !errors.Is(err, errNotSetUp) {
+			return err
+		}
+		if err != nil || have.Kind != kindCSI || have.PersistentVolume != b.PersistentVolume {
 			continue
 		}
 		if err := os.Remove(filepath.Join(v.layout.claims(uid), e.Name())); err != nil {
@@ -135,8 +155,8 @@ func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 	return nil
 }
 
-// othersWith lists the other pods of this node that use a volume. It reads the disk, so that a new agent knows as much as the last
-// one, and also finds volumes that upstream's kubelet mounted, which have no record.
+// othersWith lists the other pods of this node that use a volume. It reads the disk, so that a new agent has the same knowledge as the
+// agent before it, and so that it finds volumes that upstream's kubelet mounted, which have no record.
 func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 	pods, err := v.Orphans(func(uid types.UID) bool { return uid == self })
 	if err != nil {
@@ -144,7 +164,11 @@ func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 	}
 	var others []types.UID
 	for _, uid := range pods {
-		if v.uses(uid, b) {
+		used, err := v.uses(uid, b)
+		if err != nil {
+			return nil, fmt.Errorf("find out whether pod %s uses the volume: %w", uid, err)
+		}
+		if used {
 			others = append(others, uid)
 		}
 	}
@@ -152,31 +176,45 @@ func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 }
 
 // uses reports whether a pod has a volume.
-func (v *Volumes) uses(uid types.UID, b *bound) bool {
+func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindCSI {
-		return slices.ContainsFunc(v.csiOf(uid), func(have *bound) bool { return have.key() == b.key() })
+		all, err := v.csiOf(uid)
+		return slices.ContainsFunc(all, func(have *bound) bool { return have.key() == b.key() }), err
 	}
-	return b.Kind == kindLocal && entryOf(filepath.Join(v.layout.volumes(uid), kindLocal.dir()), b.PersistentVolume) ||
-		slices.ContainsFunc(v.records(uid), func(have bound) bool { return have.Kind != kindCSI && have.key() == b.key() })
-}
-
-// records returns the records of a pod that can be read.
-func (v *Volumes) records(uid types.UID) (all []bound) {
-	entries, err := os.ReadDir(v.layout.claims(uid))
-	if err != nil { // nearly always because the pod has no claims
-		return nil
-	}
-	for _, e := range entries {
-		if b, err := v.readRecord(uid, e.Name()); err == nil {
-			all = append(all, b)
+	if b.Kind == kindLocal {
+		dir, err := entryOf(filepath.Join(v.layout.volumes(uid), kindLocal.dir()), b.PersistentVolume)
+		if err != nil || dir != nil {
+			return dir != nil, err
 		}
 	}
-	return all
+	records, err := v.records(uid)
+	return slices.ContainsFunc(records, func(have bound) bool { return have.Kind != kindCSI && have.key() == b.key() }), err
 }
 
-// nameOf returns namespace/name of a pod that has records, otherwise its UID.
+// records returns the valid records of a pod.
+func (v *Volumes) records(uid types.UID) (all []bound, err error) {
+	entries, err := os.ReadDir(v.layout.claims(uid))
+	if errors.Is(err, fs.ErrNotExist) { // most pods have no claims
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list records of volumes: %w", err)
+	}
+	for _, e := range entries {
+		b, err := v.readRecord(uid, e.Name())
+		switch {
+		case err == nil:
+			all = append(all, b)
+		case !errors.Is(err, errNotSetUp):
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// nameOf returns namespace/name of a pod that has records, otherwise its UID. It is for messages.
 func (v *Volumes) nameOf(uid types.UID) string {
-	if all := v.records(uid); len(all) > 0 {
+	if all, err := v.records(uid); err == nil && len(all) > 0 {
 		return all[0].Pod
 	}
 	return string(uid)

@@ -28,7 +28,7 @@ func (v *Volumes) Remove(ctx context.Context, ref pod.Ref) error {
 	return v.clear(ctx, ref, "")
 }
 
-// clear unmounts everything below the pod's directory and deletes the given parts of it ("" is all).
+// clear unmounts everything below the pod's directory and deletes the given parts of the directory; "" stands for all of it.
 func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error {
 	if err := checkName("pod UID", string(ref.UID)); err != nil {
 		return failedTearDown(ref, err)
@@ -39,7 +39,10 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	records := v.records(ref.UID)
+	records, err := v.records(ref.UID)
+	if err != nil {
+		return failedTearDown(ref, err)
+	}
 	if err := v.unmountBelow(ctx, filepath.Join(dir, subpathsDir)); err != nil { // subPaths keep their volumes busy
 		return failedTearDown(ref, err)
 	}

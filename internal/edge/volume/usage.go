@@ -110,7 +110,7 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, 
 	w := walked{bytes: bytes, inodes: inodes, at: now}
 	v.walks.mu.Lock()
 	defer v.walks.mu.Unlock()
-	if dirs := v.walks.pods[uid]; dirs != nil { // if the pod has been removed since, a new entry would stay for ever
+	if dirs := v.walks.pods[uid]; dirs != nil { // nil: the pod was removed during the walk, so nobody would remove a new entry
 		dirs[dir] = w
 	}
 	return w, nil

@@ -78,8 +78,8 @@ type Config struct {
 	Driver func(name string) Driver
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
 	InUseChanged func()
-	// Notify is called, from any goroutine, when something that the set-up of a pod waits for has happened. It must not block. It
-	// may be nil.
+	// Notify is called, from any goroutine, when the work on the volumes of a pod failed because it had to wait, and should now be
+	// tried again. It must not block. It may be nil.
 	Notify func(uid types.UID)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()
@@ -87,17 +87,16 @@ type Config struct {
 
 // Volumes makes and removes the volumes of pods.
 type Volumes struct {
-	cfg    Config
-	layout layout
-	walks  walks
-	swaps  sync.Once // logs the warning about swap space once, and calls MaySwap once
-	// ofVolume orders the work on one persistent volume, which several pods may use.
-	ofVolume keyed
+	cfg      Config
+	layout   layout
+	walks    walks
+	swaps    sync.Once // logs the warning about swap space once, and calls MaySwap once
+	ofVolume keyed     // a lock for each persistent volume, which several pods may use
+	ofHosts  keyed     // a lock for the hosts file of each pod, which the containers of the pod share
 	waits    waits
 	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
 	nodeChanged broadcast
 	using       inUse
-	hosts       sync.Mutex // serializes writes of hosts files, which the containers of a pod share
 }
 
 // New returns Volumes over cfg. It does no IO.
@@ -120,7 +119,7 @@ func New(cfg Config) *Volumes {
 // Pod is a pod with the facts of its node that volumes show.
 type Pod struct {
 	Pod *v1.Pod
-	// PodIPs and HostIPs may become known late or never, so no volume may need them.
+	// PodIPs and HostIPs may become known late or never, so the set-up of volumes must not depend on them.
 	PodIPs, HostIPs []string
 	// NodeAllocatable limits memory-backed volumes, and replaces limits that a container does not have.
 	NodeAllocatable v1.ResourceList

@@ -6,14 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// waits remembers which pods wait for something, so that they are tried again as soon as it happens. It is only a hint: a pod that
-// it forgets is tried again after its back-off. The zero value is ready.
+// waits records which pods wait for a driver or for a volume, so that the work on them is tried again as soon as the wait is over. It only
+// saves time: without a record, the work is tried again after the pod's back-off. The zero value is ready.
 type waits struct {
 	mu   sync.Mutex
-	pods map[string]map[types.UID]bool // by what they wait for
+	pods map[string]map[types.UID]bool // by the name of what they wait for
 }
 
-// add notes that a pod waits.
+// add records that a pod waits.
 func (w *waits) add(what string, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -26,7 +26,7 @@ func (w *waits) add(what string, uid types.UID) {
 	w.pods[what][uid] = true
 }
 
-// take returns the pods that wait for something, and forgets them.
+// take returns the pods that wait for what, and drops their records.
 func (w *waits) take(what string) (uids []types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,7 +37,7 @@ func (w *waits) take(what string) (uids []types.UID) {
 	return uids
 }
 
-// forget drops a pod.
+// forget drops all records of a pod.
 func (w *waits) forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *waits) forget(uid types.UID) {
 	}
 }
 
-// wake calls Config.Notify for the pods that wait for something.
+// wake calls Config.Notify for the pods that wait for what.
 func (v *Volumes) wake(what string) {
 	for _, uid := range v.waits.take(what) {
 		v.cfg.Notify(uid)

@@ -2,8 +2,12 @@ package volume
 
 import (
 	"context"
+	"errors"
+	"os"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -36,5 +40,31 @@ func TestWalkOfARemovedPodIsForgotten(t *testing.T) {
 	}
 	if len(v.walks.pods) != 1 || len(v.walks.pods["stays"]) != 1 {
 		t.Errorf("kept are %v, want the walk of the pod that stays", v.walks.pods)
+	}
+}
+
+// The hosts file of a pod on a disk that hangs delays no other pod.
+func TestHostsFilesAreIndependent(t *testing.T) {
+	t.Parallel()
+	v := New(Config{RootDir: t.TempDir(), Host: &removing{}})
+	unlock, err := v.ofHosts.lock(t.Context(), "hangs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for uid, want := range map[types.UID]error{"hangs": context.Canceled, "other": nil} {
+		if err := os.MkdirAll(v.layout.pod(uid), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		in := &MountInput{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}, Container: &v1.Container{Name: "c"}, Hosts: []byte("127.0.0.1 localhost\n")}
+		ctx := t.Context()
+		if want != nil {
+			ctx = canceled
+		}
+		if _, err := v.podFiles(ctx, in); !errors.Is(err, want) {
+			t.Errorf("pod %s: error %v, want %v", uid, err, want)
+		}
 	}
 }

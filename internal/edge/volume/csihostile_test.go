@@ -1,0 +1,127 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/sim/simcsi"
+)
+
+// A driver that publishes a volume as a link does not make the pod see another directory of the node.
+func TestCSIDriverThatPublishesALink(t *testing.T) {
+	t.Parallel()
+	for name, publish := range map[string]func(target string) error{
+		"link to a directory": func(target string) error { return os.Symlink(t.TempDir(), target) },
+		"file":                func(target string) error { return os.WriteFile(target, nil, 0o644) },
+	} {
+		f := newCSI(t, simcsi.Config{Mount: func(_, target string) error { return errors.Join(os.Remove(target), publish(target)) }})
+		f.disk("d", v1.ReadWriteOnce)
+		p := podOf("a", claim("v", "d", false))
+		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(77))}
+		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "but its target_path is no directory")
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Errorf("%s: the end of the pod: %v", name, err)
+		}
+	}
+}
+
+// Two persistent volumes of one pod may have the same handle. The volume is unstaged after both are unpublished.
+func TestTwoPersistentVolumesWithOneHandle(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true}) // its cleanup checks the rules of CSI
+	f.disk("d", v1.ReadWriteOnce)
+	f.disk("e", v1.ReadWriteOnce).Spec.CSI.VolumeHandle = "disk-d"
+	p := podOf("a", claim("v", "d", false), claim("w", "e", false))
+	setUp(t, f.fixture, p)
+	if staged, published := f.driver.Holds(); staged != 1 || published != 2 {
+		t.Errorf("%d staged, %d published volumes, want 1 and 2", staged, published)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if staged, published := f.driver.Holds(); staged+published != 0 {
+		t.Errorf("%d staged, %d published volumes are left", staged, published)
+	}
+}
+
+// While a directory of another pod cannot be read, nobody knows whether that pod uses the volume. So the volume stays staged, and InUse has
+// no result.
+func TestVolumeOfAPodThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"claims", "volumes/kubernetes.io~csi"} {
+		f := newCSI(t, simcsi.Config{Stage: true})
+		f.disk("d", v1.ReadWriteOnce)
+		p := podOf("a", claim("v", "d", false))
+		setUp(t, f.fixture, p)
+		broken := filepath.Join(f.root, "pods/b", dir) // a file at the place of a directory, which cannot be listed
+		if err := errors.Join(os.MkdirAll(filepath.Dir(broken), 0o755), os.WriteFile(broken, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err == nil || !strings.Contains(err.Error(), "whether pod b uses the volume") {
+			t.Errorf("%s: error %v", dir, err)
+		}
+		if staged, _ := f.driver.Holds(); staged != 1 {
+			t.Errorf("%s: %d volumes are staged, want 1", dir, staged)
+		}
+		if names, ok := f.restart().InUse(); ok {
+			t.Errorf("%s: in use: %v, although pod b cannot be read", dir, names)
+		}
+		if err := os.Remove(broken); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// A pod does not end without its driver because the directory of its CSI volumes cannot be listed.
+func TestTearDownOfAPodThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{})
+	f.disk("d", v1.ReadWriteOnce)
+	p := podOf("a", claim("v", "d", false))
+	setUp(t, f.fixture, p)
+	volumes := filepath.Join(f.root, "pods/a/volumes/kubernetes.io~csi")
+	if err := errors.Join(os.Rename(volumes, volumes+".away"), os.WriteFile(volumes, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err == nil || !strings.Contains(err.Error(), "list CSI volumes") {
+		t.Errorf("error %v", err)
+	}
+	if err := errors.Join(os.Remove(volumes), os.Rename(volumes+".away", volumes)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Error(err)
+	}
+	if _, published := f.driver.Holds(); published != 0 {
+		t.Errorf("%d volumes are still published", published)
+	}
+}
+
+// The set-up of a volume that waits for its attachment sends no request after it was canceled.
+func TestCanceledWaitForAnAttachment(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{})
+	f.disk("d", v1.ReadWriteOnce)
+	f.claims.drivers[driverName].Spec.AttachRequired = nil
+	f.claims.attached = func() { t.Error("a request for the VolumeAttachment") }
+	f.claims.node.Status.VolumesInUse = []v1.UniqueVolumeName{"kubernetes.io/csi/" + driverName + "^disk-d"}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() { failed <- f.SetUp(ctx, volume.Pod{Pod: podOf("a", claim("v", "d", false))}) }()
+	f.await(t, func() bool { names, _ := f.InUse(); return len(names) > 0 })
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
