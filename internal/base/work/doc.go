@@ -1,8 +1,8 @@
 // Package work schedules the agent's own work. Starts, stops, commands of users, probes, removals, statistics and log rotation
 // compete for one machine and one runtime, so each caller asks a Scheduler first.
 //
-// Contract: Enter queues work that can wait and calls back when it may begin. Begin records work that begins at once. Done ends
-// either. All three are cheap and never block. Each agent has one Scheduler.
+// Contract: Enter queues a job that can wait and calls back when the job may begin. Begin records a job that begins at once. Done ends
+// a job. All three are cheap and never block. Each agent has one Scheduler.
 //
 // Invariants:
 //
@@ -14,10 +14,11 @@
 //     same rule.
 //   - While a job of Start or People is in flight, a removal waits for ten seconds, and then for one of as many turns as there are
 //     processors.
-//   - Stops of sandboxes have Turns, which are a Slots with a queue. So while the networks of many deleted pods are removed, a pod
+//   - Stops of sandboxes have Turns, a Semaphore with a Slots. So while the networks of many deleted pods are removed, a pod
 //     that starts shares the machine with a few of them, not with all.
+//   - Image pulls have a Semaphore, because the administrator sets their number.
 //   - The limit adapts to how long commands take: it grows while more jobs at once do not slow them down, and shrinks when more
 //     jobs slow each of them down in proportion. It has a lower and an upper bound.
-//   - A job that takes longer than hold stops counting as load, for example a command that sleeps, a stop that waits for a grace period, or a
-//     call to a runtime that hangs.
+//   - A job that takes long (see hold) stops counting as load, for example a command that sleeps, a stop that waits for a grace period, or
+//     a call to a runtime that hangs.
 package work

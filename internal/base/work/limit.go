@@ -23,7 +23,7 @@ type limit struct {
 	now         float64
 	xx, xy      float64 // sums of x*x and x*y over the commands; see ended
 	round       float64 // number of commands until the next step
-	steps       int
+	steps       int     // number of steps so far
 }
 
 func newLimit(least, most int) limit {
@@ -43,6 +43,7 @@ func (l *limit) current() int {
 	return int(l.now)
 }
 
+// slope returns the slope between the logarithms of the jobs in flight and of the duration of a command.
 func (l *limit) slope() float64 { return l.xy / max(l.xx, 1e-9) }
 
 // ended updates the measurements after a command that took this long with among jobs in flight. full says that other jobs waited

@@ -11,20 +11,20 @@ import (
 type queue struct {
 	shares  Shares
 	classes [Classes]line
-	virtual float64 // the highest account of any served class; a class that had no jobs continues from this value
+	virtual float64 // the highest account of a class that was served; a class that had no jobs continues from this value
 	length  int
 }
 
 // line is the queue of one class: its pods in the order of their turns, each with its waiting jobs.
 type line struct {
-	pods []*turn
-	of   map[types.UID]*turn
-	// account is the time that the class has used, divided by its share; usual is the average duration of its jobs.
-	account float64
-	usual   time.Duration
-	active  int
+	pods    []*turn
+	of      map[types.UID]*turn
+	account float64       // the time in seconds that the class has used, divided by its share
+	usual   time.Duration // the average duration of its jobs
+	active  int           // how many of its jobs count as load
 }
 
+// turn has the waiting jobs of one pod in one class, oldest first.
 type turn struct {
 	uid  types.UID
 	jobs []*Job
@@ -33,6 +33,7 @@ type turn struct {
 // guess is the assumed duration of jobs of a class that has not been measured yet.
 const guess = 100 * time.Millisecond
 
+// push adds a job that waits.
 func (q *queue) push(j *Job) {
 	l := &q.classes[j.class]
 	if l.of == nil {
@@ -118,6 +119,7 @@ func (q *queue) begin(j *Job) {
 	q.charge(j.class, j.charged)
 }
 
+// end replaces the usual duration, which begin has charged, by the real one.
 func (q *queue) end(j *Job, took time.Duration) {
 	l := &q.classes[j.class]
 	l.active--
@@ -131,6 +133,7 @@ func (q *queue) learn(c Class, took time.Duration) {
 	l.usual += (min(took, time.Minute) - l.usual) / 8
 }
 
+// charge adds a duration to the account of a class.
 func (q *queue) charge(c Class, d time.Duration) {
 	if q.shares[c] > 0 {
 		q.classes[c].account += d.Seconds() / q.shares[c]

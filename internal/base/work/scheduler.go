@@ -192,6 +192,7 @@ func (s *Scheduler) may(c Class, asked, now time.Time) bool {
 	return c != Removal || !s.awaited() || now.Sub(asked) >= yieldFor && s.queue.classes[c].active < s.few
 }
 
+// launch begins a job.
 func (s *Scheduler) launch(j *Job, now time.Time) {
 	j.state, j.began, j.loads = running, now, true
 	s.flying = append(s.flying, j)
@@ -254,6 +255,7 @@ func (s *Scheduler) dispatch(now time.Time) {
 	}
 }
 
+// again is called by the timer.
 func (s *Scheduler) again() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

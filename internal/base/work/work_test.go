@@ -34,7 +34,8 @@ func again(ctx context.Context, s *Scheduler, c Class, uid types.UID, took time.
 	}
 }
 
-// share lets ten pods of each class compete for one second on four slots. It returns how many jobs of each class were done.
+// share lets ten pods of each class compete for a hundred seconds, with jobs of a tenth of a second. It returns how many jobs of each class
+// were done.
 func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
@@ -142,7 +143,7 @@ func TestStartsGoAtOnce(t *testing.T) {
 	})
 }
 
-// A single start beside many probes gets most of the machine, not one place of many.
+// A single start beside many probes gets most of the machine, and not only the share of one job among many.
 func TestOneStartGetsMostOfTheMachine(t *testing.T) {
 	bubble(t, Config{Processors: 2, Most: 16}, func(t *testing.T, s *Scheduler) {
 		s.limit.now = 16
@@ -208,7 +209,7 @@ func TestRemovalsYieldToStarts(t *testing.T) {
 }
 
 // A job that takes long stops counting as load, so a runtime that hangs does not block other jobs for ever.
-func TestWhatHangsKeepsNoPlace(t *testing.T) {
+func TestAJobThatHangsStopsCountingAsLoad(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 2}, func(t *testing.T, s *Scheduler) {
 		for range 2 {
 			if _, now := s.Enter(Periodic, "hangs", nil, nil); !now {

@@ -231,10 +231,10 @@ func unanswered(err error) bool {
 
 // inTurn runs f when fewer than MaxParallel pulls run.
 func (m *Images) inTurn(ctx context.Context, f func() error) error {
-	if err := m.slots.take(ctx); err != nil {
+	if err := m.slots.Take(ctx); err != nil {
 		return err
 	}
-	defer m.slots.leave()
+	defer m.slots.Leave()
 	return f()
 }
 

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/wherry-node/wherry/internal/base/work"
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
@@ -147,7 +148,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Images makes sure that images are present. All methods may be called concurrently.
 type Images struct {
 	cfg    Config
-	slots  slots
+	slots  work.Semaphore                    // bounds the pulls that run at once
 	access atomic.Pointer[pullaccess.Policy] // never changed; a new policy replaces it
 
 	mu       sync.Mutex
@@ -167,7 +168,7 @@ func New(cfg Config) *Images {
 		cfg.Meter = noMeter{}
 	}
 	m := &Images{cfg: cfg, flights: map[string]*flight{}}
-	m.slots.most = cfg.MaxParallel
+	m.slots.Bound(cfg.MaxParallel)
 	m.access.Store(&cfg.Access)
 	return m
 }
@@ -176,7 +177,7 @@ func New(cfg Config) *Images {
 func (m *Images) SetAccess(p pullaccess.Policy) { m.access.Store(&p) }
 
 // SetMaxParallel replaces MaxParallel. Running pulls continue, even if there are more of them than the new bound.
-func (m *Images) SetMaxParallel(most int) { m.slots.bound(most) }
+func (m *Images) SetMaxParallel(most int) { m.slots.Bound(most) }
 
 // Ensure blocks until the image is present and the pod may use it, or until that has failed.
 func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
