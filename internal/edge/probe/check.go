@@ -25,8 +25,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// maxOutput is how many bytes of a command's output or of a response are kept.
-const maxOutput = 10 << 10
+// These bound what an answer of a container can cost, in bytes. The container can send any number.
+const (
+	maxOutput  = 10 << 10 // of a command's output or of the body of an HTTP response, the rest is dropped
+	maxHeaders = 64 << 10 // of a response's headers
+	maxHealth  = 64 << 10 // of a message of the gRPC health service
+)
 
 // Outcome is the outcome of one run of a probe.
 type Outcome uint8
@@ -190,10 +194,11 @@ func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host
 func (p *Probes) newTransport() *http.Transport {
 	return &http.Transport{
 		// "If scheme is set to HTTPS, the kubelet sends an HTTPS request skipping the certificate verification."
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
-		DisableKeepAlives:  true,
-		DisableCompression: true,
-		ForceAttemptHTTP2:  true,
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxResponseHeaderBytes: maxHeaders,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if asked, ok := ctx.Value(probeContext{}).(context.Context); ok {
 				ctx = asked
@@ -262,6 +267,7 @@ func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUserAgent(p.cfg.UserAgent), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealth)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.dial(ctx, "tcp", addr) }))
 	if err != nil {
 		return Unknown, fmt.Sprintf("connect to %q: %v", addr, err)

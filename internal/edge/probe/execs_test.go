@@ -12,7 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A pod has a hundred containers with exec probes that hang. It takes eight places, and the probes of another pod run on time.
+// A pod has a hundred containers with exec probes that hang. Only eight of its commands run at once, and the probes of another pod run on
+// time.
 func TestExecProbesAreBoundedPerPod(t *testing.T) {
 	inBubble(t, Config{MaxParallel: 16}, func(t *testing.T, r *rig) {
 		r.took = 900 * time.Millisecond

@@ -27,7 +27,7 @@ type Behind struct {
 const (
 	// lateAgain is the minimum time between two reports of lateness for one container.
 	lateAgain = time.Minute
-	// behindWindow is the length of a window. A node that starts many pods at once needs less time for that.
+	// behindWindow is the length of a window. It is longer than the time for which many pods that start at once overload a node.
 	behindWindow = 30 * time.Second
 	// behindAgain is the minimum time between two reports for the node.
 	behindAgain = 10 * time.Minute

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -67,6 +70,22 @@ func (n *pipes) open(addr string) *pipeListener {
 	return l
 }
 
+// vast is a health service with very long answers. The name of the service says which answer is long.
+type vast struct{ *health.Server }
+
+func (v vast) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	long := strings.Repeat("x", 2*maxHealth)
+	switch r.Service {
+	case "vast":
+		answer := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
+		answer.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 100, protowire.BytesType), long))
+		return answer, nil
+	case "vast headers":
+		return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, grpc.SetHeader(ctx, metadata.Pairs("long", long))
+	}
+	return v.Server.Check(ctx, r)
+}
+
 // TestNetworkProbes runs each action once against servers in memory.
 func TestNetworkProbes(t *testing.T) {
 	t.Parallel()
@@ -81,6 +100,10 @@ func TestNetworkProbes(t *testing.T) {
 		mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://other.example.com/", http.StatusFound)
 		})
+		mux.HandleFunc("/headers", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Long", strings.Repeat("x", 2*maxHeaders))
+		})
+		mux.HandleFunc("/body", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), 2*maxOutput)) })
 		mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		web := &http.Server{Handler: mux}
 		webEnded := make(chan error, 1)
@@ -89,7 +112,7 @@ func TestNetworkProbes(t *testing.T) {
 		hs := health.NewServer()
 		hs.SetServingStatus("down", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 		gs := grpc.NewServer()
-		grpc_health_v1.RegisterHealthServer(gs, hs)
+		grpc_health_v1.RegisterHealthServer(gs, vast{hs})
 		gsEnded := make(chan error, 1)
 		go func() { gsEnded <- gs.Serve(port90) }()
 
@@ -118,6 +141,8 @@ func TestNetworkProbes(t *testing.T) {
 			{"redirect here", get("/here", intstr.FromInt(80)), Success, ""},
 			{"redirect away", get("/away", intstr.FromInt(80)), Warning, "Probe terminated redirects"},
 			{"refused", get("/ok", intstr.FromInt(81)), Failure, "connection refused"},
+			{"long headers", get("/headers", intstr.FromInt(80)), Failure, "server response headers exceeded"},
+			{"long body", get("/body", intstr.FromInt(80)), Success, strings.Repeat("x", maxOutput)},
 			{"slow", get("/slow", intstr.FromInt(80)), Failure, "context deadline exceeded"},
 			{"dial hangs", get("/", intstr.FromInt(6)), Failure, "context deadline exceeded"},
 			{"headers", get("/ok", intstr.FromInt(80), v1.HTTPHeader{Name: "Host", Value: "site"}, v1.HTTPHeader{Name: "X-A", Value: "b"}, v1.HTTPHeader{Name: "Accept", Value: ""}), Success, ""},
@@ -127,6 +152,8 @@ func TestNetworkProbes(t *testing.T) {
 			{"grpc", health(90, ""), Success, "service healthy"},
 			{"grpc down", health(90, "down"), Failure, `service unhealthy (responded with "NOT_SERVING")`},
 			{"grpc unknown", health(90, "nope"), Failure, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
+			{"grpc long answer", health(90, "vast"), Failure, "received message larger than max"},
+			{"grpc long headers", health(90, "vast headers"), Failure, "error: health rpc probe failed"},
 			{"grpc refused", health(91, ""), Failure, `timeout: failed to connect service "10.0.0.1:91" within 1s: context deadline exceeded`},
 			{"grpc hangs", health(6, ""), Failure, `timeout: failed to connect service "10.0.0.1:6" within 1s: context deadline exceeded`},
 			{"nothing", v1.ProbeHandler{}, Unknown, "no exec, httpGet, tcpSocket or grpc"},
@@ -135,7 +162,7 @@ func TestNetworkProbes(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			got, text := p.check(ctx, Target{Spec: c, Host: "10.0.0.1"}, &v1.Probe{ProbeHandler: tc.h}, time.Second)
 			cancel()
-			if got != tc.want || !strings.Contains(text, tc.text) || strings.Contains(text, "secret") {
+			if got != tc.want || !strings.Contains(text, tc.text) || strings.Contains(text, "secret") || len(text) > maxOutput {
 				t.Errorf("%s: %s %q, want %s %q", tc.name, got.label(), text, tc.want.label(), tc.text)
 			}
 			switch tc.name {
