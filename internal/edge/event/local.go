@@ -51,7 +51,7 @@ func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) 
 	return &made, nil
 }
 
-// Patch counts a repeated event; body has the fields that change.
+// Patch changes a stored event that has occurred again; body contains the fields that change.
 func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,8 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	events, seq, news := l.After(after)
 	if after > seq { // the version comes from an earlier agent
-		events, seq, news = l.After(0)
+		after = 0
+		events, seq, news = l.After(after)
 	}
 	if len(events) == 0 && wait > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(min(wait, int(longestWait/time.Second)))*time.Second)

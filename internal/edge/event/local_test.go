@@ -61,7 +61,7 @@ func TestLocalEvents(t *testing.T) {
 			t.Errorf("after 2: %v, %s", got, version)
 		}
 		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // a version of an earlier agent
-			t.Errorf("after what is to come: %v", got)
+			t.Errorf("after a version of an earlier agent: %v", got)
 		}
 		began := time.Now()
 		if got, _ := ask(t, l, "?after=3&wait=1000000000000"); len(got) != 0 || time.Since(began) != time.Minute {
@@ -80,6 +80,20 @@ func TestLocalEvents(t *testing.T) {
 			if l.ServeHTTP(w, httptest.NewRequest("GET", "/events"+bad, nil)); w.Code != 400 {
 				t.Errorf("%s: %d", bad, w.Code)
 			}
+		}
+	})
+}
+
+// A client that waits with a version of an earlier agent gets the first event of this one.
+func TestLocalEventsOfANewAgent(t *testing.T) {
+	local(t, func(l *event.Local, record func(object, message string)) {
+		go func() {
+			time.Sleep(5 * time.Second)
+			record("a", "x")
+		}()
+		began := time.Now()
+		if got, version := ask(t, l, "?after=90&wait=30"); version != "1" || time.Since(began) != 5*time.Second || cmp.Diff([]string{"a x 1"}, got) != "" {
+			t.Errorf("after %v: %v, %s", time.Since(began), got, version)
 		}
 	})
 }

@@ -208,7 +208,7 @@ func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 	}
 }
 
-// write creates the event, or counts it if it exists.
+// write creates an event, or changes the count of the event that was created before.
 func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 	api := r.cfg.API(ev.Namespace)
 	if again {
@@ -223,7 +223,7 @@ func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		// The API server has dropped it, after an hour by default.
+		// The API server has dropped the event, as it does after an hour by default. So create a new one.
 	}
 	if err := r.cfg.Rate.Wait(ctx); err != nil {
 		return err

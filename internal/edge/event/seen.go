@@ -11,7 +11,7 @@ import (
 
 // These limits decide when events are counted, combined and dropped.
 const (
-	remembered = 512 // entries of each kind: the start of a pod makes five events
+	remembered = 512 // entries of each kind
 	alike      = 10  // if one object and reason have this many texts within alikeFor, they are combined
 	alikeFor   = 10 * time.Minute
 	spamBurst  = 25 // events of one object and type that may be sent at once; later only one per spamEvery
