@@ -157,8 +157,8 @@ func TestNoTornCheckpointIsBelieved(t *testing.T) {
 	}
 }
 
-// The checkpoint in the test has a value in every field, and comes from an agent of before the memory was divided into parts.
-// Load reads all of it.
+// The checkpoint in the test has a value in every field, in the format of agents whose memory was not divided into parts. Load reads all
+// fields.
 func TestCheckpointOfAnOlderAgent(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("testdata/checkpoint-2026-11-23.json")

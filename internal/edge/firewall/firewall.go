@@ -160,7 +160,7 @@ func (f *Firewall) hint(ctx context.Context, family string) (changed bool, err e
 	return true, f.restore(ctx, family+"-restore", "*mangle\n"+mangle.String()+"COMMIT\n")
 }
 
-// has reports whether a chain or rule exists. iptables exits with code 1 if it does not.
+// has reports whether a chain or rule exists. iptables exits with code 1 if there is none.
 func (f *Firewall) has(ctx context.Context, program string, args ...string) (bool, error) {
 	_, err := f.cfg.Run(ctx, "", append([]string{program, "-w", "5"}, args...)...)
 	var exit *exec.ExitError
@@ -168,14 +168,14 @@ func (f *Firewall) has(ctx context.Context, program string, args ...string) (boo
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("check the chain %s: %w", firewallChain, err)
+		return false, fmt.Errorf("check whether the rule or chain %q exists: %w", strings.Join(args, " "), err)
 	}
 	return true, nil
 }
 
 func (f *Firewall) restore(ctx context.Context, program, text string) error {
 	if _, err := f.cfg.Run(ctx, text, program, "-w", "5", "--noflush"); err != nil {
-		return fmt.Errorf("create the chain %s: %w", firewallChain, err)
+		return fmt.Errorf("add chains and rules: %w", err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type Config struct {
 	// Local reports whether this node has the object that its static pods refer to (KindConfigMap, KindSecret) in its
 	// own manifests.
 	Local func(kind, namespace, name string) bool
-	// Ends reports whether something is left on the node of a pod that has this full name and another UID than but.
+	// Ends reports whether a part of a pod with this full name and any UID except but is left on the node.
 	Ends func(fullName string, but types.UID) bool
 	// Owes reports whether the final status of a mirror is not in the API yet.
 	Owes func(mirror types.UID) bool

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// blind is an API whose watch reports nothing: there is a static pod, and its mirror is never seen.
+// blind is an API whose watch reports nothing. There is a static pod, and the watch never shows its mirror.
 type blind struct {
 	static *v1.Pod
 

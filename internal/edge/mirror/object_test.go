@@ -12,8 +12,8 @@ import (
 
 func named(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
 
-// The mirror leaves out references to objects of the node and names these. It keeps references to objects of the API. The static
-// pod stays unchanged.
+// The mirror leaves out references to objects that only the node has, and names them in an annotation. It keeps references to objects of
+// the API. The static pod stays unchanged.
 func TestOfLeavesReferencesOut(t *testing.T) {
 	t.Parallel()
 	static := &v1.Pod{

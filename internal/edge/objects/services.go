@@ -121,6 +121,6 @@ func (s *serviceStore) Failed(err error) {
 	n := s.errs
 	s.mu.Unlock()
 	if n == patience {
-		s.log.Warn("cannot read the cluster's services, will try again; pods of the API wait for them", "err", err)
+		s.log.Warn("cannot read the cluster's services, will try again; pods from the API start after that", "err", err)
 	}
 }

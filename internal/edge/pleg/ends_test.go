@@ -41,7 +41,8 @@ func (l *lines) with(word string) []string {
 	return out
 }
 
-// A container that ends gets one line, with what an administrator asks first. What ended before the agent began gets none.
+// The log has one line for each container that ends, with its exit code, reason and running time, and none for a container that ended
+// before the agent began.
 func TestAContainerThatEndsIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines

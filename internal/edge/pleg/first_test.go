@@ -31,8 +31,8 @@ func (v *vanishing) List(ctx context.Context) ([]pod.Observed, error) {
 	return out, err
 }
 
-// The generator calls Notify after a pod's first inspection, whatever it finds. A worker may wait for that inspection in order
-// to remove the rest of a pod; without the call it would wait for ever.
+// The generator calls Notify after a pod's first inspection, even if the runtime no longer has the pod. A worker may wait for that
+// inspection before it removes the rest of a pod; without the call it would wait for ever.
 func TestFirstInspectionNotifiesWhateverItFinds(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -45,14 +45,14 @@ func TestHintOfNewsIsFollowed(t *testing.T) {
 		}{
 			{"the container runs", pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedRunning}, 0},
 			{"the sandbox runs", pod.Hint{UID: "a", ID: "s-a", Reached: pod.ReachedRunning}, 0},
-			{"another was removed", pod.Hint{UID: "a", ID: "old", Reached: pod.ReachedRemoval}, 0},
-			{"something of a pod that is not here was removed", pod.Hint{UID: "b", ID: "old", Reached: pod.ReachedRemoval}, 0},
-			{"another runs", pod.Hint{UID: "a", ID: "new", Reached: pod.ReachedRunning}, 1},
+			{"an unknown container was removed", pod.Hint{UID: "a", ID: "old", Reached: pod.ReachedRemoval}, 0},
+			{"a container of an unknown pod was removed", pod.Hint{UID: "b", ID: "old", Reached: pod.ReachedRemoval}, 0},
+			{"an unknown container runs", pod.Hint{UID: "a", ID: "new", Reached: pod.ReachedRunning}, 1},
 			{"the container ended", pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedEnd}, 1},
 			{"the sandbox ended", pod.Hint{UID: "a", ID: "s-a", Reached: pod.ReachedEnd}, 1},
 			{"the container was removed", pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedRemoval}, 1},
-			{"who knows", pod.Hint{UID: "a", ID: "c-a"}, 1},
-			{"something happened", pod.Hint{UID: "a", Reached: pod.ReachedRunning}, 1},
+			{"the hint names no state", pod.Hint{UID: "a", ID: "c-a"}, 1},
+			{"the hint names no container", pod.Hint{UID: "a", Reached: pod.ReachedRunning}, 1},
 		} {
 			h.w.events <- c.hint
 			synctest.Wait()

@@ -430,7 +430,7 @@ func same(a, b *pod.Observed) bool {
 	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
 }
 
-// alike reports whether a cached pod agrees with its entry in a listing, which has only IDs and states.
+// alike reports whether a cached pod has the IDs and states that a listing shows. A listing has nothing else.
 func alike(cached, listed *pod.Observed) bool {
 	return slices.EqualFunc(cached.Sandboxes, listed.Sandboxes, func(a, b pod.Sandbox) bool {
 		return a.ID == b.ID && a.Ready == b.Ready

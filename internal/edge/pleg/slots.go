@@ -26,7 +26,7 @@ type pool struct {
 	size  int
 	hold  time.Duration
 	calls []*call     // in flight, oldest first
-	timer *time.Timer // fires when the next call has held its slot long enough; nil: nobody waits
+	timer *time.Timer // calls wake when a call loses its slot; nil: wakeAt was never called
 }
 
 func (p *slots) of(suspect bool) *pool {

@@ -24,8 +24,8 @@ type Set struct {
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
 	mirrors map[string]*v1.Pod // by full name
-	// removed holds the pods that their own source removed while another source had not answered yet or was in doubt. The value
-	// is true if something of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
+	// removed contains the pods that their own source removed while another source had not answered yet or was in doubt. The value
+	// is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
 	// sources have answered and none is in doubt.
 	removed map[types.UID]bool
 	graces  map[types.UID]int64 // see LastGrace
@@ -79,7 +79,7 @@ func (s *Set) Doubt(src pod.Source, doubt bool) {
 	s.tell(changed)
 }
 
-// changes collects the notifications to send once the lock is released.
+// changes collects the notifications that are sent after the lock is released.
 type changes struct {
 	uids  []types.UID
 	names []string     // full names of static pods and mirrors
@@ -137,7 +137,7 @@ func (s *Set) Upsert(src pod.Source, p *v1.Pod) {
 	s.tell(changed)
 }
 
-// Delete removes one pod of a source. A pod that another source has taken over stays.
+// Delete removes one pod of a source. If the set has the pod from another source by now, it stays.
 func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 	s.mu.Lock()
 	var changed changes

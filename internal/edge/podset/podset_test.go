@@ -44,14 +44,14 @@ func TestLastGrace(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"it is there", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
+		{"the source has it", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
 		{"its deletion is forced", func() { s.Delete(pod.SourceAPI, going) }, true},
 		{"it is back", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
-		{"it goes without a word", func() { s.Delete(pod.SourceAPI, object("a", "a", nil)) }, false},
+		{"it is removed without having been deleted", func() { s.Delete(pod.SourceAPI, object("a", "a", nil)) }, false},
 		{"it is back again", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
 		{"its deletion is forced again", func() { s.Delete(pod.SourceAPI, going) }, true},
 		{"nothing is left of it", func() { s.Forget("a") }, false},
-		{"who was never there is reported as gone", func() { s.Delete(pod.SourceAPI, going) }, false},
+		{"an unknown pod is removed", func() { s.Delete(pod.SourceAPI, going) }, false},
 	} {
 		if c.do(); (s.LastGrace("a") != nil) != c.want {
 			t.Errorf("%s: a grace period is known: %v, want %v", c.name, !c.want, c.want)
@@ -62,9 +62,9 @@ func TestLastGrace(t *testing.T) {
 	}
 }
 
-// While a source is in doubt, which may last for months, the set remembers a removed pod until nothing of it is left
-// and, for a static pod, until its mirror is gone too.
-func TestWhatWasRemovedIsForgotten(t *testing.T) {
+// While a source is in doubt, which may last for months, the set remembers a removed pod until nothing of it is left on the node and, for
+// a static pod, until its mirror is gone too.
+func TestRemovedPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
 	s.Doubt(pod.SourceFile, true)
@@ -85,7 +85,7 @@ func TestWhatWasRemovedIsForgotten(t *testing.T) {
 	s.Delete(pod.SourceFile, static)
 	s.Forget("s")
 	if !s.Unwanted(pod.RefOf(static)) {
-		t.Error("nobody removes the mirror of a static pod that is gone")
+		t.Error("the static pod is forgotten before its mirror is gone, so nobody removes the mirror")
 	}
 	s.Delete(pod.SourceAPI, mirror)
 	if len(s.removed)+len(s.graces) > 0 {
@@ -195,8 +195,8 @@ func TestNoSourceTakesAnothersUID(t *testing.T) {
 	}
 }
 
-// An unreachable source does not keep a pod alive that another source has removed.
-func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
+// A pod that its source has removed is unwanted, even while another source does not answer.
+func TestAPodThatItsSourceRemovedIsUnwanted(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceFile, pod.SourceURL}, func(types.UID) {})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
@@ -206,7 +206,7 @@ func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 	}
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil)})
 	if s.Unwanted(pod.Ref{Namespace: "ns", Name: "a", UID: "a"}) {
-		t.Error("it is wanted again")
+		t.Error("the removed pod is wanted again")
 	}
 	s.Replace(pod.SourceURL, nil)
 	if !s.Unwanted(pod.Ref{Namespace: "ns", Name: "never-seen", UID: "never-seen"}) {
@@ -215,7 +215,7 @@ func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 }
 
 // A caller may look for a pod just before a source adds it. If it then calls Unwanted, the answer is false.
-func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
+func TestAPodInTheSetIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) {})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil)})
@@ -225,7 +225,7 @@ func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
 }
 
 // A manifest that the source cannot read may belong to a pod that an earlier agent started, so that pod is not unwanted.
-func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
+func TestAPodOfASourceInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	notified := 0
 	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) { notified++ })

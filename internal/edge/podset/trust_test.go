@@ -103,7 +103,7 @@ func FuzzForgedMirror(f *testing.F) {
 			j.Status.ContainerStatuses, j.Status.InitContainerStatuses = nil, nil
 		}
 		if d := cmp.Diff(x, y, protocmp.Transform()); d != "" {
-			t.Errorf("a mirror's word counts: (-without +with)\n%s", d)
+			t.Errorf("the content of a mirror changes a decision (-without +with):\n%s", d)
 		}
 	})
 }

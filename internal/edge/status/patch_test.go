@@ -27,7 +27,7 @@ func TestPatchSaysOnlyWhatDiffers(t *testing.T) {
 		{"phase", v1.PodStatus{Phase: "Pending"}, v1.PodStatus{Phase: "Running"}, `{"phase":"Running"}`},
 		{"reason removed", v1.PodStatus{Reason: "X"}, v1.PodStatus{}, `{"reason":null}`},
 		{"terminal phase kept", v1.PodStatus{Phase: "Failed", Reason: "Evicted"}, v1.PodStatus{Phase: "Running", HostIP: "1.1.1.1"}, `{"hostIP":"1.1.1.1"}`},
-		{"claims are another's", v1.PodStatus{ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}}}, v1.PodStatus{}, ``},
+		{"resource claims belong to another component", v1.PodStatus{ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}}}, v1.PodStatus{}, ``},
 		{
 			"addresses go whole",
 			v1.PodStatus{PodIPs: []v1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}, v1.PodStatus{PodIPs: []v1.PodIP{{IP: "10.0.0.2"}}},

@@ -40,7 +40,7 @@ func TestAgainstAPIServer(t *testing.T) {
 		for !w.hasEnded(uid) {
 			select {
 			case <-ctx.Done():
-				t.Fatal("it never was over for the writer")
+				t.Fatal("the writer never considered the pod as ended")
 			case <-time.After(10 * time.Millisecond):
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestRepairsWhatAnotherOverwrote(t *testing.T) {
+func TestRepairsAFieldThatAnotherComponentChanged(t *testing.T) {
 	p := aPod("a")
 	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
 		r.Set(Desired{Pod: p, Status: running("True", "")})
@@ -37,7 +37,7 @@ func TestRepairsWhatAnotherOverwrote(t *testing.T) {
 
 // The control plane considers the node lost and changes a field that the next PATCH does not contain. The answer to that PATCH
 // shows the change, which the writer must still repair.
-func TestRepairsWhatThePatchDidNotSpeakOf(t *testing.T) {
+func TestRepairsAFieldThatThePatchDidNotContain(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)
 	inBubble(t, a, 4, func(t *testing.T, r *rig) {

@@ -25,7 +25,7 @@ func TestOtherUIDEndsTheWriter(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.expect(t, "PATCH a other uid")
 		if !r.hasEnded("uid-a") {
-			t.Error("it is not over for the writer")
+			t.Error("the writer does not consider the pod as ended")
 		}
 		if r.api.get("a").Status.Phase != v1.PodPending {
 			t.Error("the successor's status was written")
@@ -42,7 +42,7 @@ func TestNotFoundEndsTheWriter(t *testing.T) {
 		time.Sleep(time.Hour)
 		r.expect(t, "PATCH a not found")
 		if !r.hasEnded("uid-a") {
-			t.Error("it is not over for the writer")
+			t.Error("the writer does not consider the pod as ended")
 		}
 	})
 }

@@ -371,7 +371,7 @@ func TestFinalStatusThenDelete(t *testing.T) {
 		r.Set(Desired{Pod: p, Status: v1.PodStatus{Phase: v1.PodSucceeded}, Final: true})
 		r.expect(t, "PATCH a Succeeded", "DELETE a")
 		if !r.hasEnded("uid-a") {
-			t.Error("it is not over for the writer")
+			t.Error("the writer does not consider the pod as ended")
 		}
 		r.Set(Desired{Pod: p, Status: running("True", ""), Final: true})
 		r.expect(t, "PATCH a Succeeded", "DELETE a")
