@@ -68,6 +68,7 @@ func (a *Agent) buildControl() error {
 	view := a.view()
 	extra := a.push.Routes(a.finished)
 	maps.Copy(extra, map[string]http.Handler{
+		"GET /explain":                   a.explainAll(view),
 		"GET /explain/{namespace}/{pod}": a.explain(view),
 		"GET /pods/{namespace}/{name}":   a.servePod(view),
 		"GET /node":                      http.HandlerFunc(a.serveNode),

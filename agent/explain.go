@@ -1,12 +1,19 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/core/why"
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
@@ -15,15 +22,16 @@ type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
 	UID       string            `json:"uid"`
+	Answer    why.Answer        `json:"answer"`
 	Dropped   int               `json:"dropped,omitempty"` // number of older records that the ring has dropped
-	Records   []timeline.Record `json:"records"`
+	Records   []timeline.Record `json:"records,omitempty"`
 	// UnderWay are the actions in flight, each with the time that it has taken so far.
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
 	// Inspection describes a problem with the inspections of the pod. While there is one, the node's view of the pod may be old.
 	Inspection string `json:"inspection,omitempty"`
 }
 
-// explain serves the timeline of a pod as JSON, oldest record first.
+// explain serves the answer for a pod and its timeline as JSON, oldest record first.
 func (a *Agent) explain(view *podView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ns, name := r.PathValue("namespace"), r.PathValue("pod")
@@ -37,21 +45,94 @@ func (a *Agent) explain(view *podView) http.Handler {
 			http.Error(w, "pod "+ns+"/"+name+" has no worker yet", http.StatusNotFound)
 			return
 		}
-		var underWay []podworker.UnderWay
-		if worker := a.loop.Worker(p.UID); worker != nil {
-			underWay = worker.UnderWay()
-		}
-		var inspection string
-		switch t := a.pleg.Trouble(p.UID); {
-		case t.Hangs > 0:
-			inspection = fmt.Sprintf("the runtime has not answered for %v", t.Hangs.Round(time.Second))
-		case t.Error != "":
-			inspection = "failed: " + t.Error
-		}
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		// An error means that the client is gone.
-		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records, UnderWay: underWay, Inspection: inspection})
+		out := a.answers(r.Context(), []*v1.Pod{p})[0]
+		out.Dropped, out.Records = dropped, records
+		writeJSON(w, out)
 	})
+}
+
+// explainAll serves the answers for all pods of the node as JSON: those in trouble first, then the oldest first.
+func (a *Agent) explainAll(view *podView) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := a.answers(r.Context(), view.List())
+		slices.SortStableFunc(out, func(x, y explanation) int {
+			return cmp.Or(-cmp.Compare(x.Answer.Level, y.Answer.Level), x.Answer.Since.Compare(y.Answer.Since),
+				cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+		})
+		writeJSON(w, out)
+	})
+}
+
+// answerWithin bounds how long the workers of pods may take to answer. A turn takes less than a millisecond; a worker takes longer
+// only if it measures the node to admit its pod.
+const answerWithin = 2 * time.Second
+
+// answers explains pods. It asks all their workers at once.
+func (a *Agent) answers(ctx context.Context, pods []*v1.Pod) []explanation {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	turns := make([]chan *why.Turn, len(pods))
+	for i, p := range pods {
+		if w := a.loop.Worker(p.UID); w != nil {
+			c := make(chan *why.Turn, 1)
+			turns[i] = c
+			w.Ask(func(t *podworker.Turn) { c <- turnOf(t) })
+		}
+	}
+	out := make([]explanation, len(pods))
+	for i, p := range pods {
+		var t *why.Turn
+		if turns[i] != nil {
+			select {
+			case t = <-turns[i]:
+			case <-ctx.Done():
+			}
+		}
+		out[i] = a.answer(p, t)
+	}
+	return out
+}
+
+// turnOf copies what an answer needs of a turn.
+func turnOf(t *podworker.Turn) *why.Turn {
+	return &why.Turn{
+		Observed: t.Observed, Memory: t.Memory.Clone(), Node: t.Node, Phase: t.Plan.Phase, WakeAt: t.Plan.WakeAt,
+		Queued: t.Queued, Looked: t.Looked,
+	}
+}
+
+// answer explains one pod with the turn that its worker has taken, or without one.
+func (a *Agent) answer(p *v1.Pod, t *why.Turn) explanation {
+	out := explanation{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+	if worker := a.loop.Worker(p.UID); worker != nil {
+		out.UnderWay = worker.UnderWay()
+	}
+	if t != nil {
+		for _, f := range out.UnderWay {
+			t.Flights = append(t.Flights, why.Flight{Action: f.Action, Began: f.Began})
+		}
+	}
+	in := why.Input{Pod: p, Turn: t, Now: time.Now()}
+	for _, f := range a.probes.Failing(p.UID) {
+		in.Failing = append(in.Failing, why.FailingProbe{
+			Container: f.Container, Kind: strings.ToLower(f.Kind.String()), Times: f.Times, Threshold: f.Threshold, Output: f.Output,
+		})
+	}
+	switch trouble := a.pleg.Trouble(p.UID); {
+	case trouble.Hangs > 0:
+		in.Hangs = trouble.Hangs
+		out.Inspection = fmt.Sprintf("the runtime has not answered for %v", trouble.Hangs.Round(time.Second))
+	case trouble.Error != "":
+		in.InspectionError = trouble.Error
+		out.Inspection = "failed: " + trouble.Error
+	}
+	out.Answer = why.Explain(&in)
+	return out
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // an error means that the client is gone
 }

@@ -9,7 +9,7 @@ import (
 
 // newPodCommands returns the commands that talk to an agent over its socket.
 func newPodCommands() []*cobra.Command {
-	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain()}
+	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy()}
 }
 
 func streams(cmd *cobra.Command) podctl.Streams {
@@ -149,10 +149,46 @@ func newEvents() *cobra.Command {
 func newExplain() *cobra.Command {
 	var r podctl.Explain
 	cmd := &cobra.Command{
-		Use: "explain POD", Short: "Say why a pod is where it is: every decision, with its cause and reason", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args[0]) },
+		Use: "explain [POD | node]", Short: "Say why a pod is not running, what happens next and what to do; without a pod: all pods that are not well",
+		Example: "  wherry explain\n" +
+			"  wherry explain web --watch\n" +
+			"  wherry explain node",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.Run(cmd.Context(), streams(cmd), append(args, "")[0])
+		},
 	}
 	targetFlags(cmd.Flags(), &r.Target)
-	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: a table")
+	cmd.Flags().BoolVarP(&r.All, "all", "a", false, "also every decision of the node about the pod, with its cause; without a pod: also pods that are well")
+	cmd.Flags().BoolVarP(&r.Watch, "watch", "w", false, "print the answer again when it changes, until the pod is well")
+	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: text")
+	return cmd
+}
+
+func newWhy() *cobra.Command {
+	var a access
+	var r podctl.Why
+	cmd := &cobra.Command{
+		Use: "why POD", Short: "Say why a pod of a cluster is not running, what happens next and what to do",
+		Long: "Say why a pod of a cluster is not running. The pod's node is asked through the API server, with your own rights (get nodes/proxy).\n" +
+			"If the program is on the PATH under the name kubectl-wherry, kubectl has the command too: kubectl wherry why POD.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, namespace, err := a.config()
+			if err != nil {
+				return err
+			}
+			r.Config = cfg
+			if r.Namespace == "" {
+				r.Namespace = namespace
+			}
+			return explained(r.Run(cmd.Context(), streams(cmd), args[0]), cfg)
+		},
+	}
+	fs := cmd.Flags()
+	a.flags(fs)
+	fs.StringVarP(&r.Namespace, "namespace", "n", "", "namespace of the pod; default: that of the kubeconfig's context")
+	fs.BoolVarP(&r.All, "all", "a", false, "also every decision of the node about the pod, with its cause")
+	fs.StringVarP(&r.Format, "output", "o", "", "json or yaml; default: text")
 	return cmd
 }

@@ -33,17 +33,30 @@ func (a *access) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.context, "context", "", "context of the kubeconfig; default: its current one")
 }
 
-func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
+// config returns the configuration of a client, and the namespace of the kubeconfig's context.
+func (a *access) config() (cfg *rest.Config, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context})
+	cfg, err = loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, nil, errors.New("no kubeconfig: name one with --kubeconfig or KUBECONFIG")
+		return nil, "", errors.New("no kubeconfig: name one with --kubeconfig or KUBECONFIG")
+	}
+	if err == nil {
+		namespace, _, err = loader.Namespace()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
+		return nil, "", fmt.Errorf("read kubeconfig: %w", err)
 	}
 	cfg.UserAgent = "wherry/" + config.WherryVersion
+	return cfg, namespace, nil
+}
+
+func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
+	cfg, _, err := a.config()
+	if err != nil {
+		return nil, nil, err
+	}
 	c, err := kubeclient.New(cfg)
 	if err != nil {
 		return nil, nil, err

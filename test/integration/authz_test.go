@@ -36,6 +36,7 @@ var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"GET", "/metrics/probes", "metrics"},
 	{"GET", "/stats/summary", "stats"},
 	{"GET", "/logs/", "log"},
+	{"GET", "/explain", "proxy"},
 	{"GET", "/explain/default/none", "proxy"},
 	{"GET", "/containerLogs/default/none/main", "proxy"},
 	{"POST", "/exec/default/none/main?command=ls&output=1", "proxy"},

@@ -233,7 +233,7 @@ func (a *alone) survives() {
 	if out := a.must("events", "web"); !containsAll(out, []string{"Started", "pod/web [httpd]"}) {
 		t.Errorf("wherry events: %s", out)
 	}
-	if out := a.must("explain", "web"); !strings.Contains(out, "start-container httpd") {
+	if out := a.must("explain", "web", "--all"); !strings.Contains(out, "start-container httpd") || !strings.Contains(out, "everything is as the spec says") {
 		t.Errorf("wherry explain: %s", out)
 	}
 	if i, err := os.Stat(a.sock); err != nil || i.Mode().Perm() != 0o600 {

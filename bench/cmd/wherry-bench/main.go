@@ -60,7 +60,7 @@ func main() {
 	flag.BoolVar(&o.prebuilt, "prebuilt", false, "measure bin/bench-kubelet and bin/wherry as they are, unbuilt")
 	flag.StringVar(&o.plan.Profiles, "profiles", "", "directory for CPU and heap profiles of the agents with many pods and at rest; empty: none are taken")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
-	flag.StringVar(&o.agree, "agree", "", "measure nothing: read the samples of two runs, files of -json with a comma between them, and print which cells of their tables do not agree within their spreads")
+	flag.StringVar(&o.agree, "agree", "", "measure nothing: read the samples of two runs, files of -json with a comma between them, and print which cells of their tables do not agree: their spreads do not overlap, and their medians differ by more than a tenth")
 	flag.Parse()
 	if o.agree != "" {
 		if err := agree(strings.Split(o.agree, ",")); err != nil {
@@ -337,7 +337,7 @@ func agree(files []string) error {
 	for _, a := range apart {
 		fmt.Printf("%s, %s: %s and %s\n", strings.TrimSpace(a.Work), a.Column, a.One, a.Other)
 	}
-	fmt.Printf("%d of %d cells agree within their spreads\n", cells-len(apart), cells)
+	fmt.Printf("%d of %d cells agree: their spreads overlap, or their medians differ by at most %.0f %%\n", cells-len(apart), cells, 100*table.Near)
 	if len(apart) > 0 {
 		return fmt.Errorf("%d cells do not agree", len(apart))
 	}

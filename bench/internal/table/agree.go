@@ -3,10 +3,15 @@ package table
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 )
 
-// Apart is a cell in which two runs disagree: their spreads, as printed, do not overlap.
+// Near is the difference of two medians, as a share of the greater one, that two runs of the same work may have.
+// Spreads alone cannot decide: of two runs of two rounds each, one cell in three has spreads that miss each other by chance.
+const Near = 0.1
+
+// Apart is a cell in which two runs disagree: their spreads, as printed, do not overlap, and their medians are not near each other.
 type Apart struct{ Work, Column, One, Other string }
 
 // Compare compares all cells that two runs have in common, including ratios.
@@ -46,7 +51,8 @@ func Compare(one, other []Line) (cells int, apart []Apart) {
 	return cells, apart
 }
 
-// meet reports whether two spreads overlap, in the precision that is printed.
+// meet reports whether two spreads overlap, in the precision that is printed, or the medians are near each other.
 func meet(x, y *Stat, format func(float64) string) bool {
-	return x.Min <= y.Max && y.Min <= x.Max || format(x.Min) == format(y.Max) || format(y.Min) == format(x.Max)
+	return x.Min <= y.Max && y.Min <= x.Max || format(x.Min) == format(y.Max) || format(y.Min) == format(x.Max) ||
+		math.Abs(x.Value-y.Value) <= Near*max(x.Value, y.Value)
 }

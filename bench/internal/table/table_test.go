@@ -59,7 +59,7 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// Two runs agree in a cell if their spreads, as printed, overlap.
+// Two runs agree in a cell if their spreads, as printed, overlap, or if their medians are near each other.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	run := func(start, part, rss, ratio Stat) []Line {
@@ -79,6 +79,9 @@ func TestCompare(t *testing.T) {
 	}
 	if cells != 4 || !slices.Equal(apart, want) {
 		t.Errorf("%d cells, apart:\n%q\nwant\n%q", cells, apart, want)
+	}
+	if _, apart := Compare(run(is(10, 10), is(1, 1), is(1<<20, 1<<20), is(0.50, 0.50)), run(is(11.1, 11.1), is(1.12, 1.12), is(1<<20, 1<<20), is(0.45, 0.45))); len(apart) != 1 || apart[0].Work != "  part" {
+		t.Errorf("medians of 10 and 11.1 and of 0.50 and 0.45 are near, those of 1 and 1.12 are not; apart: %q", apart)
 	}
 	if _, apart := Compare(one, one); len(apart) != 0 {
 		t.Errorf("a run does not agree with itself: %q", apart)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/core/why"
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
@@ -178,8 +179,9 @@ type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
 	UID       string            `json:"uid"`
+	Answer    why.Answer        `json:"answer"`
 	Dropped   int               `json:"dropped,omitempty"`
-	Records   []timeline.Record `json:"records"`
+	Records   []timeline.Record `json:"records,omitempty"`
 	// Inspection describes a problem with the inspections of the pod.
 	Inspection string `json:"inspection,omitempty"`
 }
@@ -188,6 +190,13 @@ func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	var e explanation
 	err := c.ask(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name, nil, nil, &e)
 	return e, err
+}
+
+// explainAll returns the answers for all pods, those in trouble first.
+func (c *client) explainAll(ctx context.Context) ([]explanation, error) {
+	var l []explanation
+	err := c.ask(ctx, http.MethodGet, "/explain", nil, nil, &l)
+	return l, err
 }
 
 // stream runs a command in a container, or attaches to it.

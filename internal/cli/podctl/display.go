@@ -220,8 +220,8 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 	return t.Flush()
 }
 
-// why returns what a user should know about a pod with a problem: the message of the first container that waits or failed.
-func why(p *v1.Pod) string {
+// troubleOf returns what a user should know about a pod with a problem: the message of the first container that waits or failed.
+func troubleOf(p *v1.Pod) string {
 	for c := range pod.BaseStatuses(&p.Status) {
 		s := &c.State
 		switch {

@@ -217,7 +217,7 @@ func TestEventsAndExplanation(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
 	b.Reset()
-	err := writeExplanation(&b, explanation{Dropped: 2, Records: []timeline.Record{
+	err := writeRecord(&b, explanation{Dropped: 2, Records: []timeline.Record{
 		{At: at(0).Time, Kind: timeline.KindDecision, What: "active", Why: "the pod has no sandbox", Cause: "source"},
 		{At: at(time.Second).Time, Kind: timeline.KindEnded, What: "run-sandbox", Took: 1500 * time.Microsecond, Error: "no network"},
 	}})

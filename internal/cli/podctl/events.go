@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -76,52 +75,4 @@ func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) err
 		}
 	}
 	return nil
-}
-
-// Explain prints the decisions about a pod with their reasons.
-type Explain struct {
-	Target
-	Format string // json or yaml; "": a table
-}
-
-// Run prints the decisions about a pod.
-func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
-	c, p, err := r.pod(ctx, pod)
-	if err != nil {
-		return err
-	}
-	e, err := c.explain(ctx, p)
-	if err != nil {
-		return err
-	}
-	if r.Format != "" {
-		return printObject(s.Out, e, r.Format)
-	}
-	return writeExplanation(s.Out, e)
-}
-
-func writeExplanation(w io.Writer, e explanation) error {
-	if e.Inspection != "" {
-		fmt.Fprintf(w, "what runs of it is not known: %q\n", e.Inspection)
-	}
-	if e.Dropped > 0 {
-		fmt.Fprintf(w, "(%d older records are not kept)\n", e.Dropped)
-	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "TIME\tKIND\tWHAT\tTOOK\tWHY")
-	for _, r := range e.Records {
-		why := r.Why
-		if r.Cause != "" {
-			why += " (" + r.Cause + ")"
-		}
-		if r.Error != "" {
-			why = strings.TrimPrefix(why+": "+r.Error, ": ")
-		}
-		took := ""
-		if r.Took > 0 {
-			took = r.Took.Round(time.Millisecond).String()
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.At.Format("15:04:05.000"), r.Kind, plain(r.What), took, plain(strings.TrimSpace(why)))
-	}
-	return t.Flush()
 }

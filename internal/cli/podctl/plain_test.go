@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/core/why"
 )
 
 // hostile is text that a container may write into a message, and that a terminal must not get.
@@ -49,7 +50,12 @@ func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 		"ps yaml": func(b *bytes.Buffer) error { return printPods(b, b, []v1.Pod{p}, "yaml") },
 		"events":  func(b *bytes.Buffer) error { return writeEvents(b, []v1.Event{event}, now, true) },
 		"explain": func(b *bytes.Buffer) error {
-			return writeExplanation(b, explanation{Records: []timeline.Record{{At: now, What: hostile, Why: hostile, Error: hostile}}})
+			return writeRecord(b, explanation{Records: []timeline.Record{{At: now, What: hostile, Why: hostile, Error: hostile}}})
+		},
+		"answer": func(b *bytes.Buffer) error {
+			return writeAnswer(b, explanation{Name: hostile, Answer: why.Answer{
+				Line: hostile, Next: hostile, Facts: []string{hostile, "last words: " + hostile}, Do: []string{hostile},
+			}}, now)
 		},
 		"run": func(b *bytes.Buffer) error {
 			r := &runner{Run: &Run{}, say: newLineWriter(b), seen: map[string]string{}}

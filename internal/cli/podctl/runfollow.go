@@ -108,7 +108,7 @@ func (r *runner) sayPod(p *v1.Pod) {
 		return
 	}
 	r.seen[string(p.UID)] = line
-	if text := why(p); text != "" {
+	if text := troubleOf(p); text != "" {
 		line += ": " + text
 	}
 	r.progress("pod/%s %s", p.Name, line)
@@ -157,7 +157,7 @@ func (r *runner) late(pods []*v1.Pod) error {
 	for _, p := range pods {
 		if done, _ := completed(p); !done && !isReady(p) {
 			line := fmt.Sprintf("pod/%s is %s %s", p.Name, statusOf(p), readyOf(p))
-			if text := why(p); text != "" {
+			if text := troubleOf(p); text != "" {
 				line += ": " + text
 			}
 			lines = append(lines, line)

@@ -37,6 +37,13 @@ const (
 		"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %s"
 )
 
+// ShortOfResources reports whether a refusal, with its status.reason and status.message, means that the node has too little of a
+// resource for the pod.
+func ShortOfResources(reason, message string) bool {
+	room, _, _ := strings.Cut(descriptionUnableToMakeRoom, "%s")
+	return strings.HasPrefix(reason, ReasonOutOf) || reason == ReasonUnexpected && strings.Contains(message, room)
+}
+
 // Input is the input of Admit.
 type Input struct {
 	Pod *v1.Pod

@@ -263,6 +263,41 @@ func (p *Probes) Result(uid types.UID, containerID string) (State, bool) {
 	return State{}, false
 }
 
+// maxKept bounds the output that is kept of a probe that fails, in bytes.
+const maxKept = 400
+
+// Failing is a probe whose last check failed.
+type Failing struct {
+	Container string
+	Kind      Kind
+	Times     int // failures in a row that count; a quick check that fails does not
+	Threshold int // failureThreshold
+	Output    string
+}
+
+// Failing returns the probes of a pod whose last check failed.
+func (p *Probes) Failing(uid types.UID) (out []Failing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.pods[uid]
+	if e == nil {
+		return nil
+	}
+	for _, c := range e.containers {
+		for _, r := range c.runners {
+			if r == nil || !r.failed {
+				continue
+			}
+			f := Failing{Container: c.target.Spec.Name, Kind: r.kind, Output: r.output}
+			if _, f.Threshold = thresholds(r.spec); r.last == Failure {
+				f.Times = r.times
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // Forget ends all probes of a pod.
 func (p *Probes) Forget(uid types.UID) { p.Set(pod.Ref{UID: uid}, nil) }
 

@@ -166,6 +166,9 @@ func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 	if o == Warning {
 		o = Success
 	}
+	if r.failed, r.output = o == Failure, ""; r.failed {
+		r.output = pod.TextMax(output, maxKept)
+	}
 	if o == Failure && !counted {
 		r.times = 0 // a quick probe that fails ends a series of successes, but is not counted as a failure
 		return

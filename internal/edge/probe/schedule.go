@@ -40,6 +40,9 @@ type runner struct {
 
 	last  Outcome
 	times int // how many times in a row the last outcome has occurred
+	// failed is set if the last check failed, also a quick one; output is what it printed.
+	failed bool
+	output string
 }
 
 // specOf returns the probe of a kind, or nil.

@@ -15,6 +15,7 @@ import (
 type glance struct {
 	cause    string
 	outcomes []pod.Outcome
+	asks     []func(*Turn)
 	inFlight []pod.Action
 	refresh  bool
 	stop     *decide.Stop
@@ -33,6 +34,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		// The agent has not listed the runtime's pods yet, so it does not know whether anything of this pod runs. The first relist makes
 		// every worker look again.
 		w.postpone(look)
+		w.answer(&look, &Turn{Ref: w.ref, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &decide.Plan{}, Now: began})
 		return false
 	}
 	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
@@ -44,8 +46,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 		decide.Meet(w.memory, desired, obs)
 		w.cfg.Host.Probe(desired, obs, w.memory, &w.work.probed)
 		if wait := w.admit(desired, obs); wait {
-			w.record(look.cause, began, &decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted})
-			w.arm(began.Add(askAgain), began)
+			plan := decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted, WakeAt: began.Add(askAgain)}
+			w.record(look.cause, began, &plan)
+			w.arm(plan.WakeAt, began)
+			w.answer(&look, &Turn{
+				Ref: w.ref, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan, Looked: true, Now: began,
+			})
 			return false
 		}
 	}
@@ -70,10 +76,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.pace(&in, &plan)
 	w.record(look.cause, began, &plan)
 	w.begin(accepted, obs, &plan)
-	w.cfg.Reporter.Turn(&Turn{
+	turn := Turn{
 		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Probed: w.work.probed,
-		Plan: &plan, Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Now: began,
-	})
+		Plan: &plan, Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Looked: true, Now: began,
+	}
+	w.cfg.Reporter.Turn(&turn)
+	w.answer(&look, &turn)
 	w.arm(earliest(plan.WakeAt, w.work.askAt), began)
 	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
 		w.settle()
@@ -98,6 +106,13 @@ func (w *Worker) learn(look glance, desired *v1.Pod) {
 	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
 		w.owed = false
 		w.memory.Refresh()
+	}
+}
+
+// answer calls those who asked for a turn.
+func (w *Worker) answer(look *glance, t *Turn) {
+	for _, see := range look.asks {
+		see(t)
 	}
 }
 

@@ -106,6 +106,7 @@ type Turn struct {
 	Node     decide.Node
 	Outcomes []pod.Outcome // the outcomes since the last turn
 	Queued   bool          // the pod waits until other pods have started
+	Looked   bool          // false: the agent has not listed the runtime's pods yet, so only Ref, Memory and Flights are set
 	Now      time.Time
 }
 
@@ -154,6 +155,7 @@ type busy struct {
 	cause    string
 	flights  []flight
 	outcomes []pod.Outcome
+	asks     []func(*Turn) // called in the next turn; see Ask
 }
 
 // work is derived state that turns need while the pod is not at rest.
@@ -201,11 +203,24 @@ func (w *Worker) Timeline() ([]timeline.Record, int) { return w.ring.Records() }
 // Tell adds a record to the timeline. It may be called concurrently.
 func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
 
+// Ask makes the worker take a turn and call see with it, from the goroutine of the turn. see must not block and must not keep what
+// is valid only during the call. A worker that has retired never calls it.
+func (w *Worker) Ask(see func(*Turn)) {
+	w.mu.Lock()
+	if !w.retired {
+		b := w.engage()
+		b.asks = append(b.asks, see)
+	}
+	w.mu.Unlock()
+	w.Look("asked why")
+}
+
 // UnderWay is an action that has begun and not ended.
 type UnderWay struct {
-	What  string    `json:"what"`
-	Began time.Time `json:"began"`
-	For   string    `json:"for"` // how long it has taken so far
+	Action pod.Action `json:"-"`
+	What   string     `json:"what"`
+	Began  time.Time  `json:"began"`
+	For    string     `json:"for"` // how long it has taken so far
 }
 
 // UnderWay lists the actions in flight, oldest first. An image pull has no other sign of progress, because the runtime reports
@@ -215,7 +230,7 @@ func (w *Worker) UnderWay() []UnderWay {
 	defer w.mu.Unlock()
 	var out []UnderWay
 	for _, f := range w.flights() {
-		out = append(out, UnderWay{What: f.action.String(), Began: f.began, For: time.Since(f.began).Round(time.Millisecond).String()})
+		out = append(out, UnderWay{Action: f.action, What: f.action.String(), Began: f.began, For: time.Since(f.began).Round(time.Millisecond).String()})
 	}
 	return out
 }
@@ -298,8 +313,8 @@ func (w *Worker) run() {
 		w.mu.Lock()
 		// Take outcomes and flights under one lock, so that each action is in exactly one of them.
 		b := w.engage()
-		look := glance{cause: b.cause, outcomes: b.outcomes, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
-		b.cause, b.outcomes, w.again, w.refresh = "", nil, false, false
+		look := glance{cause: b.cause, outcomes: b.outcomes, asks: b.asks, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
+		b.cause, b.outcomes, b.asks, w.again, w.refresh = "", nil, nil, false, false
 		w.mu.Unlock()
 
 		gone := w.cfg.Context.Err() == nil && w.turn(look)
@@ -318,7 +333,7 @@ func (w *Worker) run() {
 			if w.cfg.Context.Err() != nil {
 				w.stopTimer()
 			}
-			if len(b.flights) == 0 && len(b.outcomes) == 0 {
+			if len(b.flights) == 0 && len(b.outcomes) == 0 && len(b.asks) == 0 {
 				w.busy = nil
 			}
 			w.mu.Unlock()

@@ -1,0 +1,181 @@
+package podctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/wherry-node/wherry/internal/core/why"
+)
+
+// Explain prints why a pod is in its state.
+type Explain struct {
+	Target
+	// All adds the record of decisions. Without a pod, it adds the pods that are well.
+	All bool
+	// Watch prints the answer again when it changes, until the pod is well.
+	Watch  bool
+	Format string // json or yaml; "": text
+}
+
+// watchEvery is how often Watch asks the agent.
+const watchEvery = time.Second
+
+// Run prints the answer for a pod; "": for all pods that are not well; "node": for the node. (pod/node is a pod of that name.)
+func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
+	switch {
+	case pod == "" && r.Watch:
+		return errors.New("--watch needs a pod")
+	case pod == "":
+		return r.all(ctx, s)
+	case pod == "node":
+		return r.node(ctx, s)
+	}
+	c, p, err := r.pod(ctx, pod)
+	if err != nil {
+		return err
+	}
+	said := ""
+	for {
+		e, err := c.explain(ctx, p)
+		if err != nil {
+			return err
+		}
+		if key := string(e.Answer.Cause) + e.Answer.Line; key != said {
+			said = key
+			if err := r.print(s.Out, e); err != nil {
+				return err
+			}
+		}
+		if !r.Watch || e.Answer.Level == why.Well {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery):
+		}
+	}
+}
+
+func (r *Explain) print(w io.Writer, e explanation) error {
+	if r.Format != "" {
+		return printObject(w, e, r.Format)
+	}
+	if e.Answer.Cause != "" { // an older agent sends only the record
+		if err := writeAnswer(w, e, time.Now()); err != nil || !r.All {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	return writeRecord(w, e)
+}
+
+// all prints the answers for the pods of the node, those in trouble first.
+func (r *Explain) all(ctx context.Context, s Streams) error {
+	c, err := openClient(ctx, r.Socket)
+	if err != nil {
+		return err
+	}
+	answers, err := c.explainAll(ctx)
+	if err != nil {
+		return err
+	}
+	var list []explanation
+	for _, e := range answers {
+		if (r.Namespace == "" || e.Namespace == r.Namespace) && (r.All || e.Answer.Level != why.Well) {
+			list = append(list, e)
+		}
+	}
+	if r.Format != "" {
+		return printObject(s.Out, list, r.Format)
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintf(s.Out, "All %d pods are well.\n", len(answers))
+		return err
+	}
+	now := time.Now()
+	t := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "POD\tCAUSE\tSINCE\tNEXT\tWHY")
+	for _, e := range list {
+		a := &e.Answer
+		next := ""
+		if !a.NextAt.IsZero() {
+			next = "in " + until(a.NextAt, now)
+		}
+		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\n", plain(e.Namespace), plain(e.Name), plain(string(a.Cause)), sinceText(a.Since, now), next, plain(a.Line))
+	}
+	return t.Flush()
+}
+
+// maxFacts bounds the facts and the advice that are printed, so that an answer has at most 12 lines.
+const maxFacts = 4
+
+// writeAnswer prints an answer: one line that says what is wrong, and at most eleven that say since when, what comes next, what
+// shows it and what to do.
+func writeAnswer(w io.Writer, e explanation, now time.Time) error {
+	a := &e.Answer
+	fmt.Fprintf(w, "%s/%s: %s\n", plain(e.Namespace), plain(e.Name), plain(a.Line))
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "  cause\t%s\n", plain(string(a.Cause)))
+	if !a.Since.IsZero() {
+		fmt.Fprintf(t, "  since\t%s ago (%s)\n", duration.HumanDuration(now.Sub(a.Since)), a.Since.Local().Format("15:04:05"))
+	}
+	switch {
+	case !a.NextAt.IsZero():
+		fmt.Fprintf(t, "  next\tin %s: %s\n", until(a.NextAt, now), plain(a.Next))
+	case a.Next != "":
+		fmt.Fprintf(t, "  next\t%s\n", plain(a.Next))
+	}
+	for _, f := range a.Facts[:min(len(a.Facts), maxFacts)] {
+		what, text, _ := strings.Cut(f, ": ")
+		fmt.Fprintf(t, "  %s\t%s\n", plain(what), plain(text))
+	}
+	for _, d := range a.Do[:min(len(a.Do), maxFacts)] {
+		fmt.Fprintf(t, "  do\t%s\n", plain(d))
+	}
+	return t.Flush()
+}
+
+// until says how long it is until a time; a time in the past is now.
+func until(at, now time.Time) string {
+	return duration.HumanDuration(max(0, at.Sub(now)))
+}
+
+// sinceText says how long ago a time was.
+func sinceText(at, now time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(now.Sub(at))
+}
+
+// writeRecord prints every decision of the node about a pod.
+func writeRecord(w io.Writer, e explanation) error {
+	if e.Dropped > 0 {
+		fmt.Fprintf(w, "(%d older records are not kept)\n", e.Dropped)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "TIME\tKIND\tWHAT\tTOOK\tWHY")
+	for _, r := range e.Records {
+		why := r.Why
+		if r.Cause != "" {
+			why += " (" + r.Cause + ")"
+		}
+		if r.Error != "" {
+			why = strings.TrimPrefix(why+": "+r.Error, ": ")
+		}
+		took := ""
+		if r.Took > 0 {
+			took = r.Took.Round(time.Millisecond).String()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.At.Format("15:04:05.000"), r.Kind, plain(r.What), took, plain(strings.TrimSpace(why)))
+	}
+	return t.Flush()
+}

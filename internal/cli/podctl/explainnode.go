@@ -1,0 +1,114 @@
+package podctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/core/why"
+)
+
+// node prints how the node is: what is wrong with it, its conditions, its taints, and how much of it is requested.
+func (r *Explain) node(ctx context.Context, s Streams) error {
+	c, err := openClient(ctx, r.Socket)
+	if err != nil {
+		return err
+	}
+	var n v1.Node
+	if err := c.ask(ctx, http.MethodGet, "/node", nil, nil, &n); err != nil {
+		return err
+	}
+	if r.Format != "" {
+		return printObject(s.Out, n, r.Format)
+	}
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return err
+	}
+	answers, err := c.explainAll(ctx)
+	if err != nil {
+		return err
+	}
+	return writeNode(s.Out, &n, pods, answers, time.Now())
+}
+
+// bad reports whether a condition of a node is one that it should not have.
+func bad(c *v1.NodeCondition) bool {
+	if c.Type == v1.NodeReady {
+		return c.Status != v1.ConditionTrue
+	}
+	return c.Status != v1.ConditionFalse
+}
+
+func writeNode(w io.Writer, n *v1.Node, pods []v1.Pod, answers []explanation, now time.Time) error {
+	var wrong []string
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; bad(c) {
+			wrong = append(wrong, fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason))
+		}
+	}
+	line := "nothing is wrong with the node"
+	switch {
+	case len(n.Status.Conditions) == 0:
+		line = "the node has not reported its conditions yet"
+	case len(wrong) > 0:
+		line = strings.Join(wrong, ", ")
+	}
+	fmt.Fprintf(w, "node %s: %s\n", plain(n.Name), plain(line))
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for i := range n.Status.Conditions {
+		c := &n.Status.Conditions[i]
+		fmt.Fprintf(t, "  %s\t%s\tsince %s\t%s\n", plain(string(c.Type)), plain(string(c.Status)), sinceText(c.LastTransitionTime.Time, now), plain(strings.TrimSpace(c.Message)))
+	}
+	for _, taint := range n.Spec.Taints {
+		fmt.Fprintf(t, "  taint\t%s\t\tpods that do not tolerate it are refused or ended\n", plain(taint.ToString()))
+	}
+	if n.Spec.Unschedulable {
+		fmt.Fprintf(t, "  unschedulable\ttrue\t\tsomebody has cordoned it: kubectl uncordon %s\n", plain(n.Name))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	writeRequested(w, n, pods)
+	count := map[why.Level]int{}
+	for i := range answers {
+		count[answers[i].Answer.Level]++
+	}
+	_, err := fmt.Fprintf(w, "  pods: %d well, %d on their way, %d in trouble (wherry explain lists them)\n", count[why.Well], count[why.Progress], count[why.Trouble])
+	return err
+}
+
+// writeRequested prints how much of the node its pods request.
+func writeRequested(w io.Writer, n *v1.Node, pods []v1.Pod) {
+	sum, running := v1.ResourceList{}, int64(0)
+	for i := range pods {
+		if p := &pods[i]; p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			running++
+			for name, q := range resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}) {
+				total := sum[name]
+				total.Add(q)
+				sum[name] = total
+			}
+		}
+	}
+	sum[v1.ResourcePods] = *resource.NewQuantity(running, resource.DecimalSI)
+	var parts []string
+	for name, of := range n.Status.Allocatable {
+		if used, ok := sum[name]; ok {
+			parts = append(parts, fmt.Sprintf("%s %s of %s", name, used.String(), of.String()))
+		}
+	}
+	slices.Sort(parts)
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "  requested: %s\n", plain(strings.Join(parts, ", ")))
+	}
+}

@@ -1,0 +1,120 @@
+package podctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/core/why"
+)
+
+// The command asks the pod's node through the API server. If that fails, it says what is missing.
+func TestWhyInACluster(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/namespaces/ns/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
+		p := v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: r.PathValue("name")}}
+		if p.Name == "unscheduled" {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/3 nodes are available"}}
+		} else {
+			p.Spec.NodeName = p.Name + "-node"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(p)
+	})
+	answers := map[string]struct {
+		code int
+		body string
+	}{
+		"forbidden": {403, `{"kind":"Status","message":"nodes \"x\" is forbidden"}`},
+		"other":     {404, "404 page not found\n"},
+		"away":      {503, "connection refused"},
+		"gone":      {404, "pod ns/gone is not on this node"},
+		"broken":    {200, "{"},
+	}
+	mux.HandleFunc("GET /api/v1/nodes/{node}/proxy/explain/ns/{name}", func(w http.ResponseWriter, r *http.Request) {
+		if a, ok := answers[r.PathValue("name")]; ok {
+			w.WriteHeader(a.code)
+			_, _ = w.Write([]byte(a.body))
+			return
+		}
+		_ = json.NewEncoder(w).Encode(explanation{Namespace: "ns", Name: "web", Answer: why.Answer{
+			Cause: why.CrashLoop, Level: why.Trouble, Line: "container \"app\" ended", NextAt: time.Now().Add(time.Hour), Next: "it starts again",
+		}})
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	for _, c := range []struct{ pod, says, err string }{
+		{"web", "CrashLoop", ""},
+		{"unscheduled", "0/3 nodes are available", ""},
+		{"forbidden", "", "kubectl create clusterrole"},
+		{"other", "", "does not run Wherry"},
+		{"away", "", "cannot be reached"},
+		{"gone", "", "not on this node"},
+		{"broken", "", "read the answer of node broken-node"},
+	} {
+		var out bytes.Buffer
+		err := (&Why{Config: &rest.Config{Host: server.URL}, Namespace: "ns"}).Run(t.Context(), Streams{Out: &out}, c.pod)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%s: %v, want %q\n%s", c.pod, err, c.err, out.String())
+		}
+	}
+}
+
+// An answer has at most 12 lines, and no control characters of a container reach the terminal.
+func TestWriteAnswer(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	a := why.Answer{Cause: why.CrashLoop, Line: "it ended \x1b[31m", Since: now.Add(-time.Minute), NextAt: now.Add(15 * time.Second), Next: "it starts"}
+	for range 20 {
+		a.Facts, a.Do = append(a.Facts, "last words: a\x1b]0;b"), append(a.Do, "look")
+	}
+	var b bytes.Buffer
+	if err := writeAnswer(&b, explanation{Namespace: "ns", Name: "web", Answer: a}, now); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), "\n"); n > 12 || strings.Contains(b.String(), "\x1b") || !strings.Contains(b.String(), "in 15s: it starts") || !strings.Contains(b.String(), "60s ago") {
+		t.Errorf("%d lines:\n%s", n, b.String())
+	}
+}
+
+// The node's page says first what is wrong, then the conditions, the requests and how its pods are.
+func TestWriteNode(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	since := metav1.NewTime(now.Add(-time.Hour))
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{Unschedulable: true}, Status: v1.NodeStatus{
+		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")},
+		Conditions: []v1.NodeCondition{
+			{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue, Reason: "KubeletHasInsufficientMemory", LastTransitionTime: since, Message: "short"},
+			{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: since},
+		},
+	}}
+	request := v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}}
+	pods := []v1.Pod{
+		{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: request}, {Resources: request}}}},
+		{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: request}}}, Status: v1.PodStatus{Phase: v1.PodSucceeded}},
+	}
+	answers := []explanation{{Answer: why.Answer{Level: why.Trouble}}, {}}
+	var b bytes.Buffer
+	if err := writeNode(&b, n, pods, answers, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		"node n1: MemoryPressure is True (KubeletHasInsufficientMemory)", "since 60m", "cpu 1 of 4, pods 1 of 110", "kubectl uncordon n1",
+		"pods: 1 well, 0 on their way, 1 in trouble",
+	} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("no %q in\n%s", part, b.String())
+		}
+	}
+}

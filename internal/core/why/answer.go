@@ -1,0 +1,56 @@
+package why
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Answer says why a pod is in its state. Its JSON form is stable: fields are added, never renamed.
+type Answer struct {
+	Cause Cause `json:"cause"`
+	Level Level `json:"level"`
+	// Container is the container that the cause is about; empty: it is about the pod.
+	Container string `json:"container,omitempty"`
+	// Line is the answer in one sentence.
+	Line string `json:"line"`
+	// Since is when this began; zero: not known.
+	Since time.Time `json:"since,omitzero"`
+	// Next is what the node does next; NextAt is when, or zero if it happens after an event.
+	Next   string    `json:"next,omitempty"`
+	NextAt time.Time `json:"nextAt,omitzero"`
+	// Facts are what shows the cause, the most important first, for example the last words of the container.
+	Facts []string `json:"facts,omitempty"`
+	// Do is what a person can do.
+	Do []string `json:"do,omitempty"`
+}
+
+// maxFact bounds the bytes of one fact that comes from a container, a runtime or a driver.
+const maxFact = 400
+
+// set fills in the cause and its line.
+func (a *Answer) set(c Cause, format string, args ...any) {
+	a.Cause, a.Level, a.Line = c, c.Level(), pod.TextMax(oneLine(fmt.Sprintf(format, args...)), 2*maxFact)
+}
+
+// fact adds a fact, unless its text is empty.
+func (a *Answer) fact(what, text string) {
+	if text = pod.TextMax(oneLine(text), maxFact); text != "" {
+		a.Facts = append(a.Facts, what+": "+text)
+	}
+}
+
+// do adds advice.
+func (a *Answer) do(format string, args ...any) { a.Do = append(a.Do, fmt.Sprintf(format, args...)) }
+
+// then says what comes next.
+func (a *Answer) then(at time.Time, format string, args ...any) {
+	a.Next, a.NextAt = fmt.Sprintf(format, args...), at
+}
+
+// oneLine joins the lines of a text.
+func oneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\t' || r == '\r' }), " ")
+}

@@ -1,0 +1,144 @@
+package why
+
+// Cause is the one thing that keeps a pod from running well, or the fact that nothing does.
+type Cause string
+
+// These are causes of the node itself.
+const (
+	RuntimeHangs     Cause = "RuntimeHangs"     // the runtime does not answer the inspection of the pod
+	InspectionFailed Cause = "InspectionFailed" // the runtime answers the inspection of the pod with an error
+	NotLooked        Cause = "NotLooked"        // the agent has just started and has not inspected the pod yet
+	NoAnswer         Cause = "NoAnswer"         // the pod's worker did not take a turn in time, so only the status is known
+)
+
+// These are causes that end a pod or keep it from being admitted.
+const (
+	AdmissionWaits   Cause = "AdmissionWaits"   // the node cannot decide yet whether it takes the pod
+	Refused          Cause = "Refused"          // the node did not admit the pod
+	DoesNotFit       Cause = "DoesNotFit"       // the node has too little of a resource for the pod
+	Evicted          Cause = "Evicted"          // the node ended the pod because it ran short of a resource
+	Preempted        Cause = "Preempted"        // the node ended the pod to make room for a critical one
+	NodeShutsDown    Cause = "NodeShutsDown"    // the machine shuts down
+	DeadlineExceeded Cause = "DeadlineExceeded" // the pod was active for longer than activeDeadlineSeconds
+	Stopped          Cause = "Stopped"          // the node ended the pod for another reason
+)
+
+// These are causes of a pod that ends.
+const (
+	PreStopRuns      Cause = "PreStopRuns"      // a preStop hook runs
+	GraceRuns        Cause = "GraceRuns"        // a container was asked to end and still runs within its grace period
+	StopOverdue      Cause = "StopOverdue"      // the runtime has not ended a container although its grace period is over
+	SandboxStops     Cause = "SandboxStops"     // the containers have ended and the sandbox is being stopped
+	TearDownFails    Cause = "TearDownFails"    // volumes or the cgroup cannot be removed
+	TearDownRuns     Cause = "TearDownRuns"     // volumes are being unmounted
+	FinalizersRemain Cause = "FinalizersRemain" // nothing is left on the node; finalizers keep the object
+	Removing         Cause = "Removing"         // nothing runs; what is left is being removed
+)
+
+// These are causes before the first container.
+const (
+	PredecessorRemains Cause = "PredecessorRemains" // an earlier pod of the same name is still on the node
+	Queued             Cause = "Queued"             // the pod waits until other pods have started
+	NetworkNotReady    Cause = "NetworkNotReady"    // the node has no pod network
+	SetUpRuns          Cause = "SetUpRuns"          // directories, cgroup and volumes are being made
+	SetUpFails         Cause = "SetUpFails"         // they cannot be made
+	SandboxStarts      Cause = "SandboxStarts"      // the runtime makes the sandbox
+	SandboxFails       Cause = "SandboxFails"       // the runtime cannot make the sandbox
+)
+
+// These are causes of a container that does not run.
+const (
+	Pulling            Cause = "Pulling"            // its image is being pulled
+	ImageNotFound      Cause = "ImageNotFound"      // the registry has no such image
+	ImageDenied        Cause = "ImageDenied"        // the registry does not give the image to these credentials
+	RegistryAway       Cause = "RegistryAway"       // the registry cannot be reached
+	PullFails          Cause = "PullFails"          // the pull fails for another reason
+	ImageNameInvalid   Cause = "ImageNameInvalid"   // the image's name cannot be parsed
+	ImageNeverPulled   Cause = "ImageNeverPulled"   // the image is not on the node, and imagePullPolicy is Never
+	ImageUnverified    Cause = "ImageUnverified"    // the signature of the image is not valid
+	ConfigInvalid      Cause = "ConfigInvalid"      // the container's configuration cannot be made, for example because a Secret is missing
+	CommandNotFound    Cause = "CommandNotFound"    // the image has no such command
+	CommandDenied      Cause = "CommandDenied"      // the command may not be executed
+	CreateFails        Cause = "CreateFails"        // the runtime cannot create the container
+	StartFails         Cause = "StartFails"         // the runtime cannot start the container
+	ContainerStarts    Cause = "ContainerStarts"    // the container is being started
+	PostStartRuns      Cause = "PostStartRuns"      // its postStart hook runs
+	PostStartFails     Cause = "PostStartFails"     // its postStart hook failed
+	OutOfMemory        Cause = "OutOfMemory"        // it used more memory than its limit, and waits for its next start
+	CrashLoop          Cause = "CrashLoop"          // it ends again and again, and waits for its next start
+	EndedRestarts      Cause = "EndedRestarts"      // it has ended and is about to start again
+	InitRuns           Cause = "InitRuns"           // an init container runs and has to complete first
+	InitFailed         Cause = "InitFailed"         // an init container failed, and it is not started again
+	LivenessRestarts   Cause = "LivenessRestarts"   // its liveness probe failed, so it is restarted
+	StartupRestarts    Cause = "StartupRestarts"    // its startup probe failed, so it is restarted
+	DefinitionRestarts Cause = "DefinitionRestarts" // its definition changed, so it is restarted
+)
+
+// These are causes of a pod whose containers run, or have ended for good.
+const (
+	StartupPending   Cause = "StartupPending"   // the startup probe has not succeeded yet
+	ReadinessPending Cause = "ReadinessPending" // the readiness probe has not succeeded yet, and has not failed as often as it may
+	ReadinessFails   Cause = "ReadinessFails"   // the readiness probe fails
+	GateMissing      Cause = "GateMissing"      // a readiness gate of the pod is not true
+	ResizeWaits      Cause = "ResizeWaits"      // the pod runs; a resize of it waits or cannot be done
+	Running          Cause = "Running"          // everything is as the spec says
+	Completed        Cause = "Completed"        // all containers have ended with success
+	Failed           Cause = "Failed"           // a container has ended with an error, and nothing is started again
+)
+
+// Causes lists every cause, in the order of the tables above.
+var Causes = [...]Cause{
+	RuntimeHangs, InspectionFailed, NotLooked, NoAnswer,
+	AdmissionWaits, Refused, DoesNotFit, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, Stopped,
+	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing,
+	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails, SandboxStarts, SandboxFails,
+	Pulling, ImageNotFound, ImageDenied, RegistryAway, PullFails, ImageNameInvalid, ImageNeverPulled, ImageUnverified,
+	ConfigInvalid, CommandNotFound, CommandDenied, CreateFails, StartFails, ContainerStarts, PostStartRuns, PostStartFails,
+	OutOfMemory, CrashLoop, EndedRestarts, InitRuns, InitFailed, LivenessRestarts, StartupRestarts, DefinitionRestarts,
+	StartupPending, ReadinessPending, ReadinessFails, GateMissing, ResizeWaits, Running, Completed, Failed,
+}
+
+// Level says how a pod is, for sorting and for exit codes.
+type Level uint8
+
+// These are the levels, best first.
+const (
+	Well     Level = iota // the pod is as it should be
+	Progress              // the pod is on its way there, and nothing has failed
+	Trouble               // something has failed or takes too long
+)
+
+// String returns the word used in JSON.
+func (l Level) String() string {
+	switch l {
+	case Well:
+		return "well"
+	case Progress:
+		return "progress"
+	case Trouble:
+		return "trouble"
+	}
+	return "invalid"
+}
+
+// MarshalText writes the word.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads the word. A word of a newer agent counts as trouble.
+func (l *Level) UnmarshalText(text []byte) error {
+	for *l = Well; *l < Trouble && l.String() != string(text); *l++ {
+	}
+	return nil
+}
+
+// Level returns how a pod with this cause is.
+func (c Cause) Level() Level {
+	switch c {
+	case Running, Completed:
+		return Well
+	case NotLooked, PreStopRuns, GraceRuns, SandboxStops, TearDownRuns, Removing, Queued, SetUpRuns, SandboxStarts, Pulling,
+		ContainerStarts, PostStartRuns, EndedRestarts, InitRuns, DefinitionRestarts, StartupPending, ReadinessPending, ResizeWaits, AdmissionWaits:
+		return Progress
+	}
+	return Trouble
+}

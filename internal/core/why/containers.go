@@ -1,0 +1,379 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// containers answers for the first container that is not as it should be: init containers first, in their order, then main ones.
+// A main container that has trouble comes before one that only makes progress.
+func containers(in *Input, a *Answer) bool {
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
+		if initContainer(in, a, c) {
+			return true
+		}
+	}
+	found := false
+	for i := range in.Pod.Spec.Containers {
+		var next Answer
+		if main(in, &next, &in.Pod.Spec.Containers[i]) && (!found || next.Level > a.Level) {
+			*a, found = next, true
+		}
+	}
+	return found
+}
+
+// initContainer answers for an init container that has not done its part; false: it has.
+func initContainer(in *Input, a *Answer, c *v1.Container) bool {
+	s := pod.StatusOf(&in.Pod.Status, c.Name)
+	if s == nil {
+		return starts(in, a, c.Name, nil)
+	}
+	if pod.IsSidecar(c) {
+		return main(in, a, c)
+	}
+	if end := s.State.Terminated; end != nil {
+		if end.ExitCode == 0 {
+			return false
+		}
+		a.Container, a.Since = c.Name, end.FinishedAt.Time
+		a.set(InitFailed, "init container %q %s", c.Name, endText(end))
+		a.fact("last words", end.Message)
+		a.do("%s", logsCommand(in, c.Name, false))
+		return true
+	}
+	if s.State.Running != nil {
+		a.Container, a.Since = c.Name, s.State.Running.StartedAt.Time
+		a.set(InitRuns, "init container %q runs, and has to complete before the next container starts", c.Name)
+		a.then(time.Time{}, "the next container starts when it ends with exit code 0")
+		a.do("%s", logsCommand(in, c.Name, false))
+		return true
+	}
+	return waits(in, a, c.Name, s)
+}
+
+// main answers for a main container or a sidecar; false: it runs and is ready.
+func main(in *Input, a *Answer, c *v1.Container) bool {
+	s := pod.StatusOf(&in.Pod.Status, c.Name)
+	if s == nil {
+		return starts(in, a, c.Name, nil)
+	}
+	if restarts(in, a, s) {
+		return true
+	}
+	switch {
+	case s.State.Running != nil:
+		return runs(in, a, s)
+	case s.State.Terminated != nil:
+		return ended(in, a, s, s.State.Terminated)
+	}
+	return waits(in, a, c.Name, s)
+}
+
+// restarts answers while the node ends a container to start it again.
+func restarts(in *Input, a *Answer, s *v1.ContainerStatus) bool {
+	if in.Turn == nil || s.State.Running == nil {
+		return false
+	}
+	_, id, _ := strings.Cut(s.ContainerID, "://")
+	i := slices.IndexFunc(in.Turn.Memory.Ends, func(e decide.End) bool { return e.ID == id })
+	if i < 0 {
+		return false
+	}
+	end := &in.Turn.Memory.Ends[i]
+	a.Container, a.Since = s.Name, end.Began
+	switch end.Cause {
+	case pod.CauseLiveness:
+		a.set(LivenessRestarts, "the liveness probe of container %q failed, so the container is being restarted", s.Name)
+	case pod.CauseStartup:
+		a.set(StartupRestarts, "the startup probe of container %q failed, so the container is being restarted", s.Name)
+	case pod.CausePostStart:
+		a.set(PostStartFails, "the postStart hook of container %q failed, so the container is being ended", s.Name)
+		if cm := in.Turn.Memory.Container(s.Name); cm != nil {
+			a.fact("hook", cm.WaitingMessage)
+		}
+	default:
+		a.set(DefinitionRestarts, "container %q is being restarted (%s)", s.Name, end.Cause)
+	}
+	a.probeFact(in, s.Name)
+	a.then(time.Time{}, "it starts again when it has ended")
+	return true
+}
+
+// runs answers for a container that runs and is not ready.
+func runs(in *Input, a *Answer, s *v1.ContainerStatus) bool {
+	a.Container, a.Since = s.Name, s.State.Running.StartedAt.Time
+	switch {
+	case hooks(in, a, s.Name):
+	case s.Started != nil && !*s.Started:
+		a.set(StartupPending, "container %q runs, and its startup probe has not succeeded yet", s.Name)
+		a.probeFact(in, s.Name)
+	case !s.Ready:
+		p := in.failing(s.Name, "readiness")
+		if p == nil {
+			a.set(ReadinessPending, "container %q runs, and its readiness probe has not succeeded yet", s.Name)
+			break
+		}
+		a.set(ReadinessFails, "container %q runs, and its readiness probe fails", s.Name)
+		a.probeFact(in, s.Name)
+		a.do("%s", logsCommand(in, s.Name, false))
+	default:
+		*a = Answer{}
+		return false
+	}
+	return true
+}
+
+// hooks answers while the postStart hook of a container runs.
+func hooks(in *Input, a *Answer, name string) bool {
+	f := in.flightOf(name, pod.OpPostStart)
+	if f == nil {
+		return false
+	}
+	a.set(PostStartRuns, "the postStart hook of container %q runs, and the container counts as started when the hook ends", name)
+	a.Container, a.Since = name, f.Began
+	return true
+}
+
+// ended answers for a main container that has ended while the pod goes on.
+func ended(in *Input, a *Answer, s *v1.ContainerStatus, end *v1.ContainerStateTerminated) bool {
+	c := pod.SpecOf(in.Pod, s.Name)
+	policy := in.Pod.Spec.RestartPolicy
+	if c != nil && c.RestartPolicy != nil {
+		policy = v1.RestartPolicy(*c.RestartPolicy)
+	}
+	a.Container, a.Since = s.Name, end.FinishedAt.Time
+	switch {
+	case policy == v1.RestartPolicyAlways, policy == v1.RestartPolicyOnFailure && end.ExitCode != 0:
+		a.set(endCause(end, EndedRestarts), "container %q %s, and starts again", s.Name, endText(end))
+	case end.ExitCode == 0:
+		*a = Answer{}
+		return false // it has completed, and other containers go on
+	default:
+		a.set(Failed, "container %q %s, and is not started again", s.Name, endText(end))
+	}
+	a.fact("last words", end.Message)
+	a.do("%s", logsCommand(in, s.Name, false))
+	return true
+}
+
+// waits answers for a container in the state waiting.
+func waits(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
+	reason, message := "", ""
+	if w := s.State.Waiting; w != nil {
+		reason, message = w.Reason, w.Message
+	}
+	a.Container = name
+	switch {
+	case reason == "CrashLoopBackOff":
+		crashed(in, a, s)
+		return true
+	case decide.PullReason(reason), reason == "ImagePullBackOff":
+		pullFails(in, a, name, reason, message)
+		return true
+	case reason == "CreateContainerConfigError":
+		a.set(ConfigInvalid, "the configuration of container %q cannot be made: %s", name, message)
+	case reason == "CreateContainerError":
+		a.set(match(startWords, message, CreateFails), "the runtime cannot create container %q", name)
+	case reason == "RunContainerError", reason == "StartError":
+		a.set(match(startWords, message, StartFails), "the runtime cannot start container %q", name)
+	case reason == "PostStartHookError":
+		a.set(PostStartFails, "the postStart hook of container %q failed", name)
+	default:
+		return starts(in, a, name, s)
+	}
+	if a.Cause != ConfigInvalid {
+		a.fact("error", message)
+	}
+	if cm := in.memory(name); cm != nil && in.Now.Before(cm.StartUntil) {
+		a.then(cm.StartUntil, "the node tries again")
+	}
+	return true
+}
+
+// starts answers for a container that has not failed and does not run yet.
+func starts(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
+	a.Container = name
+	if f := in.flightOf(name, pod.OpPullImage); f != nil {
+		image := ""
+		if c := pod.SpecOf(in.Pod, name); c != nil {
+			image = c.Image
+		}
+		a.set(Pulling, "the image of container %q is being pulled: %s", name, image)
+		a.Since = f.Began
+		return true
+	}
+	if f := in.flightOf(name, pod.OpStartContainer); f != nil {
+		a.set(ContainerStarts, "the runtime starts container %q", name)
+		a.Since = f.Began
+		return true
+	}
+	if hooks(in, a, name) {
+		return true
+	}
+	if s != nil && s.LastTerminationState.Terminated != nil {
+		end := s.LastTerminationState.Terminated
+		a.set(EndedRestarts, "container %q %s, and starts again", name, endText(end))
+		a.Since = end.FinishedAt.Time
+		return true
+	}
+	*a = Answer{}
+	return false
+}
+
+// crashed answers for a container that waits for its back-off.
+func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
+	end := s.LastTerminationState.Terminated
+	if end == nil {
+		end = &v1.ContainerStateTerminated{Reason: "Unknown"}
+	}
+	a.Since = end.FinishedAt.Time
+	a.set(endCause(end, CrashLoop), "container %q %s; it has been restarted %s", s.Name, endText(end), times(s.RestartCount))
+	if cm := in.memory(s.Name); cm != nil {
+		switch cm.ReplacedFor {
+		case pod.CauseLiveness:
+			a.set(LivenessRestarts, "container %q was ended because its liveness probe failed; it has been restarted %s", s.Name, times(s.RestartCount))
+		case pod.CauseStartup:
+			a.set(StartupRestarts, "container %q was ended because its startup probe failed; it has been restarted %s", s.Name, times(s.RestartCount))
+		}
+		if _, id, _ := strings.Cut(end.ContainerID, "://"); cm.PostStartFailed && id != "" && cm.PostStartedID == id {
+			a.set(PostStartFails, "container %q was ended because its postStart hook failed; it has been restarted %s", s.Name, times(s.RestartCount))
+		}
+		if in.Now.Before(cm.CrashUntil) {
+			a.then(cm.CrashUntil, "the container starts again")
+		}
+	}
+	a.fact("last words", end.Message)
+	if a.Cause == OutOfMemory {
+		if c := pod.SpecOf(in.Pod, s.Name); c != nil {
+			if limit, ok := c.Resources.Limits[v1.ResourceMemory]; ok {
+				a.fact("memory limit", limit.String())
+			}
+		}
+		a.do("raise resources.limits.memory of the container, or make it use less")
+	}
+	a.do("%s", logsCommand(in, s.Name, true))
+}
+
+// pullFails answers for a container whose image cannot be pulled.
+func pullFails(in *Input, a *Answer, name, reason, message string) {
+	image, detail := "", message
+	cm := in.memory(name)
+	if cm != nil {
+		image = cm.PullFailed
+		if cm.WaitingMessage != "" {
+			reason, detail = cm.WaitingReason, cm.WaitingMessage // the status only says that it backs off
+		}
+	}
+	if image == "" {
+		if c := pod.SpecOf(in.Pod, name); c != nil {
+			image = c.Image
+		}
+	}
+	cause := pullCause(reason, detail)
+	a.set(cause, "%s: %s", pullTexts[cause], image)
+	a.fact("error", detail)
+	if cm != nil && in.Now.Before(cm.PullUntil) {
+		a.then(cm.PullUntil, "the node pulls again")
+	}
+	switch cause {
+	case ImageDenied:
+		a.do("give the pod an imagePullSecret for this registry, or the node a credential provider")
+	case ImageNotFound, ImageNameInvalid:
+		a.do("check the image's name and tag for a typing error")
+	case RegistryAway:
+		a.do("see whether this node reaches the registry: crictl pull %s", image)
+	case ImageNeverPulled:
+		a.do("load the image on the node, or change imagePullPolicy")
+	}
+}
+
+// pullTexts says what is wrong with an image, by cause.
+var pullTexts = map[Cause]string{
+	ImageNotFound: "the registry does not have the image", ImageDenied: "the registry does not give the image to this node",
+	RegistryAway: "the registry of the image cannot be reached", PullFails: "the image cannot be pulled",
+	ImageNameInvalid: "the name of the image is not valid", ImageUnverified: "the signature of the image is not valid",
+	ImageNeverPulled: "the image is not on the node, and imagePullPolicy Never forbids to pull it",
+}
+
+// endCause returns the cause for a container that the kernel killed for its memory or that could not be started, or else other.
+func endCause(end *v1.ContainerStateTerminated, other Cause) Cause {
+	switch end.Reason {
+	case "OOMKilled":
+		return OutOfMemory
+	case "StartError":
+		return match(startWords, end.Message, StartFails)
+	}
+	return other
+}
+
+// endText says how a container ended.
+func endText(end *v1.ContainerStateTerminated) string {
+	switch {
+	case end.Reason == "OOMKilled":
+		return "was killed because it used more memory than it may"
+	case end.Reason == "ContainerStatusUnknown":
+		return "is lost: the runtime does not know how it ended"
+	case end.Reason == "StartError":
+		return "could not be started"
+	case end.Reason == "Unknown" && end.ExitCode == 0:
+		return "ended, and how is not known"
+	case end.ExitCode > 128 && end.ExitCode < 128+65:
+		return fmt.Sprintf("ended by signal %d (exit code %d)", end.ExitCode-128, end.ExitCode)
+	}
+	return fmt.Sprintf("ended with exit code %d", end.ExitCode)
+}
+
+// probeFact adds the output of the container's probe that fails.
+func (a *Answer) probeFact(in *Input, container string) {
+	for i := range in.Failing {
+		if p := &in.Failing[i]; p.Container == container {
+			a.fact(fmt.Sprintf("%s probe, %d of %d failures", p.Kind, p.Times, p.Threshold), p.Output)
+			return
+		}
+	}
+}
+
+func (in *Input) failing(container, kind string) *FailingProbe {
+	for i := range in.Failing {
+		if p := &in.Failing[i]; p.Container == container && p.Kind == kind {
+			return p
+		}
+	}
+	return nil
+}
+
+func (in *Input) memory(name string) *decide.ContainerMemory {
+	if in.Turn == nil {
+		return nil
+	}
+	return in.Turn.Memory.Container(name)
+}
+
+// logsCommand returns the command that prints the output of a container.
+func logsCommand(in *Input, container string, previous bool) string {
+	flag := ""
+	if previous {
+		flag = " --previous"
+	}
+	return fmt.Sprintf("see its output: kubectl logs -n %s %s -c %s%s", in.Pod.Namespace, in.Pod.Name, container, flag)
+}
+
+// times says how often something happened.
+func times(n int32) string {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

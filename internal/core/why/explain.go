@@ -1,0 +1,477 @@
+package why
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
+)
+
+// Input is all that an answer depends on.
+type Input struct {
+	// Pod is the pod with the status that the node last computed; never nil.
+	Pod *v1.Pod
+	// Turn is what a turn of the pod's worker read and decided; nil: no turn was taken in time.
+	Turn *Turn
+	// Failing are the probes whose last check failed.
+	Failing []FailingProbe
+	// Hangs is how long the runtime has not answered the present inspection; InspectionError is the error of the last one.
+	Hangs           time.Duration
+	InspectionError string
+	Now             time.Time
+}
+
+// Turn is what a turn of the pod's worker read and decided.
+type Turn struct {
+	Observed *pod.Observed // never nil
+	Memory   decide.Memory // a copy
+	Node     decide.Node
+	Phase    decide.Phase
+	WakeAt   time.Time // when the worker looks again by itself; zero: never
+	Queued   bool      // the pod waits until other pods have started
+	Flights  []Flight  // actions in flight, oldest first
+	Looked   bool      // the agent has inspected the pod, or listed the runtime's pods, since it began
+}
+
+// Flight is an action that has begun and not ended.
+type Flight struct {
+	Action pod.Action
+	Began  time.Time
+}
+
+// FailingProbe is a probe whose last check failed.
+type FailingProbe struct {
+	Container string
+	Kind      string // startup, liveness or readiness
+	Times     int    // failures in a row that count; a quick first check does not count
+	Threshold int    // the number of failures in a row that has an effect
+	Output    string
+}
+
+// rule answers for one situation; false: it is not the pod's.
+type rule func(in *Input, a *Answer) bool
+
+// rules are tried in this order, and the first that applies answers. A pod that ends comes before what keeps a pod from starting,
+// and what concerns the pod before what concerns one container.
+var rules = [...]rule{
+	inspection,
+	ending,
+	stopped,
+	finished,
+	notLooked,
+	waitsForNode,
+	setUp,
+	sandbox,
+	containers,
+	readinessGates,
+	resizes,
+	well,
+}
+
+// Explain returns the answer for a pod.
+func Explain(in *Input) Answer {
+	var a Answer
+	for _, r := range rules {
+		if r(in, &a) {
+			break
+		}
+	}
+	return a
+}
+
+// flight returns the oldest action in flight with one of these verbs, or nil.
+func (in *Input) flight(ops ...pod.Op) *Flight {
+	if in.Turn == nil {
+		return nil
+	}
+	for i := range in.Turn.Flights {
+		if f := &in.Turn.Flights[i]; slices.Contains(ops, f.Action.Op) {
+			return f
+		}
+	}
+	return nil
+}
+
+// flightOf does the same as flight for one container.
+func (in *Input) flightOf(container string, op pod.Op) *Flight {
+	if in.Turn == nil {
+		return nil
+	}
+	for i := range in.Turn.Flights {
+		if f := &in.Turn.Flights[i]; f.Action.Op == op && f.Action.Container == container {
+			return f
+		}
+	}
+	return nil
+}
+
+// retry returns the back-off of a verb of the pod, or nil.
+func (in *Input) retry(ops ...pod.Op) *decide.Retry {
+	if in.Turn == nil {
+		return nil
+	}
+	for i := range in.Turn.Memory.Retry {
+		if r := &in.Turn.Memory.Retry[i]; slices.Contains(ops, r.Op) && r.Message != "" {
+			return r
+		}
+	}
+	return nil
+}
+
+// inspection answers while the node does not know what runs of the pod.
+func inspection(in *Input, a *Answer) bool {
+	switch {
+	case in.Hangs > 0:
+		a.set(RuntimeHangs, "the container runtime does not answer when it is asked about this pod")
+		a.Since = in.Now.Add(-in.Hangs)
+		a.then(time.Time{}, "the node decides nothing about the pod until the runtime answers")
+		a.do("look at the runtime: crictl pods --name %s; journalctl -u containerd", in.Pod.Name)
+		return true
+	case in.InspectionError != "":
+		a.set(InspectionFailed, "the container runtime cannot say what runs of this pod")
+		a.fact("runtime", in.InspectionError)
+		a.then(time.Time{}, "the node asks again")
+		a.do("look at the runtime: crictl pods --name %s; journalctl -u containerd", in.Pod.Name)
+		return true
+	}
+	return false
+}
+
+// ending answers for a pod of which something still runs or remains although it has to end.
+func ending(in *Input, a *Answer) bool {
+	t, deleted := in.Turn, in.Pod.DeletionTimestamp != nil
+	ends := deleted || t != nil && !t.Memory.StopBegan.IsZero()
+	if !ends || !deleted && t != nil && t.Phase != decide.PhaseStopping && in.flight(pod.OpTearDown) == nil && in.retry(pod.OpTearDown) == nil {
+		return false // nothing runs, so the reason of its end is the answer
+	}
+	if t != nil && !t.Memory.StopBegan.IsZero() {
+		a.Since = t.Memory.StopBegan
+	} else if deleted { // the API's timestamp is the end of the grace period
+		a.Since = in.Pod.DeletionTimestamp.Time
+		if grace := in.Pod.DeletionGracePeriodSeconds; grace != nil {
+			a.Since = a.Since.Add(-pod.Seconds(*grace))
+		}
+	}
+	why := "it is deleted"
+	if !deleted {
+		why = "the node ends it"
+		if t.Memory.Stop != nil {
+			why = "the node ends it (" + t.Memory.Stop.Reason + ")"
+		}
+	}
+	switch {
+	case t == nil:
+		a.set(Removing, "the pod ends: %s", why)
+	case in.flight(pod.OpPreStop) != nil:
+		preStop(in, a, why)
+	case in.flight(pod.OpStopContainer) != nil || t.Observed.AnyAlive():
+		stopsContainers(in, a, why)
+	case in.flight(pod.OpStopSandbox) != nil || t.Phase == decide.PhaseStopping:
+		a.set(SandboxStops, "all containers have ended and the sandbox with the pod's network is being removed; %s", why)
+		if r := in.retry(pod.OpStopSandbox); r != nil && in.Now.Before(r.Until) {
+			a.fact("runtime", r.Message)
+			a.then(r.Until, "the node tries to stop the sandbox again")
+		}
+	case in.retry(pod.OpTearDown) != nil:
+		r := in.retry(pod.OpTearDown)
+		a.set(TearDownFails, "nothing of the pod runs, but its volumes cannot be removed; %s", why)
+		a.fact("error", r.Message)
+		a.then(r.Until, "the node tries again")
+		a.do("look which mount is busy or which driver is away: findmnt | grep %s", in.Pod.UID)
+	case in.flight(pod.OpTearDown) != nil:
+		a.set(TearDownRuns, "nothing of the pod runs and its volumes are being unmounted; %s", why)
+		a.Since = in.flight(pod.OpTearDown).Began
+	default:
+		remains(in, a, why)
+	}
+	return true
+}
+
+// remains answers for a pod of which nothing runs and whose object still exists.
+func remains(in *Input, a *Answer, why string) {
+	if len(in.Pod.Finalizers) > 0 && in.Pod.DeletionTimestamp != nil {
+		a.set(FinalizersRemain, "nothing of the pod is left to end on this node; finalizers keep its object: %s", strings.Join(in.Pod.Finalizers, ", "))
+		a.then(time.Time{}, "the object goes when whoever set the finalizers removes them")
+		a.do("find the controller of the finalizer and see why it does not remove it")
+		return
+	}
+	a.set(Removing, "nothing of the pod runs; what is left of it is being removed; %s", why)
+}
+
+// preStop answers while a preStop hook runs.
+func preStop(in *Input, a *Answer, why string) {
+	f := in.flight(pod.OpPreStop)
+	a.Container = f.Action.Container
+	a.set(PreStopRuns, "the preStop hook of container %q runs; %s", a.Container, why)
+	a.Since = f.Began
+	killAt := in.Turn.Memory.StopBegan.Add(in.Turn.Memory.StopGrace)
+	if in.Turn.Memory.StopBegan.IsZero() {
+		killAt = f.Began.Add(f.Action.Grace)
+	}
+	a.then(killAt, "the grace period ends, and the container is killed")
+}
+
+// stopsContainers answers while containers run that have to end.
+func stopsContainers(in *Input, a *Answer, why string) {
+	m := &in.Turn.Memory
+	if f := in.flight(pod.OpStopContainer); f != nil {
+		a.Container = f.Action.Container
+		a.Since = f.Began
+	} else {
+		for i := range in.Turn.Observed.Containers {
+			if c := &in.Turn.Observed.Containers[i]; c.Alive() {
+				a.Container = c.Name
+			}
+		}
+	}
+	killAt := m.StopBegan.Add(m.StopGrace)
+	if overdue := in.Now.Sub(killAt); overdue > stopSlack {
+		a.set(StopOverdue, "the grace period is over since %s, and the runtime has not ended container %q yet; %s", round(overdue), a.Container, why)
+		if cm := m.Container(a.Container); cm != nil && in.Now.Before(cm.StopUntil) {
+			a.then(cm.StopUntil, "the node asks the runtime again")
+		} else {
+			a.then(time.Time{}, "the node asks again when the runtime has answered")
+		}
+		a.do("look at the runtime and for processes that cannot be killed (state D): crictl ps; ps -eo pid,stat,cmd")
+		return
+	}
+	a.set(GraceRuns, "container %q was asked to end and may take its grace period of %s; %s", a.Container, m.StopGrace, why)
+	a.then(killAt, "the grace period ends, and the container is killed")
+	a.do("a program that ignores SIGTERM always takes the whole grace period: handle the signal, or set a shorter terminationGracePeriodSeconds")
+}
+
+// stopSlack is how long after the end of the grace period a container may take to die before it counts as overdue: the least
+// grace period of 2 s, and the kill itself.
+const stopSlack = 5 * time.Second
+
+// stopped answers for a pod that the node refused or ended, and of which nothing runs.
+func stopped(in *Input, a *Answer) bool {
+	var reason, message string
+	rejected := false
+	switch t := in.Turn; {
+	case t != nil && t.Memory.Stop != nil:
+		s := t.Memory.Stop
+		reason, message, rejected, a.Since = s.Reason, s.Message, s.Rejected, s.Since
+	case in.Pod.Status.Phase == v1.PodFailed && in.Pod.Status.Reason != "":
+		reason, message = in.Pod.Status.Reason, in.Pod.Status.Message
+		rejected = len(in.Pod.Status.ContainerStatuses) == 0
+	default:
+		return false
+	}
+	a.set(stopCause(reason, message, rejected), "%s", strings.TrimSuffix(reason+": "+message, ": "))
+	switch a.Cause {
+	case DoesNotFit:
+		a.do("lower the requests of the pod, or free some on the node: kubectl describe node %s", in.Pod.Spec.NodeName)
+	case Evicted:
+		a.do("see what the node was short of: kubectl describe node %s; give the pod requests that match what it uses", in.Pod.Spec.NodeName)
+	case Preempted:
+		a.do("its controller makes another pod; nothing is to be done on this node")
+	}
+	a.then(time.Time{}, "nothing: the pod stays as it is until somebody deletes it")
+	return true
+}
+
+// stopCause returns the cause that belongs to a status.reason and its message.
+func stopCause(reason, message string, rejected bool) Cause {
+	switch {
+	case admit.ShortOfResources(reason, message):
+		return DoesNotFit
+	case reason == admit.ReasonPreempting:
+		return Preempted
+	case reason == shutdown.ReasonTerminated, reason == shutdown.ReasonRefused:
+		return NodeShutsDown
+	case reason == decide.ReasonDeadlineExceeded:
+		return DeadlineExceeded
+	case rejected:
+		return Refused
+	case reason == admit.ReasonEvicted:
+		return Evicted
+	}
+	return Stopped
+}
+
+// finished answers for a pod whose containers have all ended for good.
+func finished(in *Input, a *Answer) bool {
+	switch in.Pod.Status.Phase {
+	case v1.PodSucceeded:
+		a.set(Completed, "all containers have completed")
+		return true
+	case v1.PodFailed:
+	default:
+		return false
+	}
+	a.set(Failed, "the pod has failed and is not started again (restartPolicy %s)", in.Pod.Spec.RestartPolicy)
+	for s := range pod.BaseStatuses(&in.Pod.Status) {
+		if end := s.State.Terminated; end != nil && end.ExitCode != 0 {
+			a.Container, a.Since = s.Name, end.FinishedAt.Time
+			a.set(endCause(end, Failed), "container %q %s, and is not started again", s.Name, endText(end))
+			a.fact("last words", end.Message)
+			a.do("%s", logsCommand(in, s.Name, false))
+			break
+		}
+	}
+	return true
+}
+
+// notLooked answers while the agent does not know yet what runs of the pod.
+func notLooked(in *Input, a *Answer) bool {
+	switch {
+	case in.Turn == nil:
+		return false // the status says what it can
+	case !in.Turn.Looked:
+		a.set(NotLooked, "the agent has just started and has not inspected the pod yet")
+		a.then(time.Time{}, "the runtime is asked for all pods first")
+		return true
+	}
+	return false
+}
+
+// waitsForNode answers for a pod that has no sandbox because of something that is not its own.
+func waitsForNode(in *Input, a *Answer) bool {
+	t := in.Turn
+	if t == nil || t.Observed.NewestSandbox() != nil {
+		return false
+	}
+	switch {
+	case !t.Memory.Admitted:
+		a.set(AdmissionWaits, "the node cannot decide yet whether it takes the pod, because it does not know its own Node object or other pods have to end first")
+		a.then(t.WakeAt, "it asks again")
+	case t.Node.Predecessor:
+		a.set(PredecessorRemains, "an earlier pod of the same name still has containers or volumes on this node")
+		a.then(time.Time{}, "the pod starts when the earlier one is gone")
+	case t.Queued:
+		a.set(Queued, "the pod waits until other pods of this node have started")
+		a.then(time.Time{}, "it starts when one of them has started")
+	case !t.Node.NetworkReady && !in.Pod.Spec.HostNetwork:
+		a.set(NetworkNotReady, "the node has no pod network")
+		a.fact("runtime", t.Node.NetworkMessage)
+		a.then(time.Time{}, "the pod starts when the runtime reports that the network is ready")
+		a.do("install or mend the network plugin: the runtime wants a configuration in /etc/cni/net.d and programs in /opt/cni/bin")
+	default:
+		return false
+	}
+	a.Since = t.Memory.StartTime
+	return true
+}
+
+// setUp answers while volumes, directories or the cgroup are not there.
+func setUp(in *Input, a *Answer) bool {
+	if in.Turn == nil || in.Turn.Memory.SetUp {
+		return false
+	}
+	if r := in.retry(pod.OpSetUp); r != nil {
+		a.set(SetUpFails, "the volumes of the pod cannot be set up")
+		if r.Reason != "" && r.Reason != "FailedMount" {
+			a.set(SetUpFails, "the directories or the cgroup of the pod cannot be made (%s)", r.Reason)
+		}
+		a.fact("error", r.Message)
+		a.Since = in.Turn.Memory.StartTime
+		a.then(r.Until, "the node tries again, at once if the object that is missing appears")
+		return true
+	}
+	if f := in.flight(pod.OpSetUp); f != nil && in.Turn.Observed.NewestSandbox() == nil {
+		a.set(SetUpRuns, "the volumes of the pod are being set up")
+		a.Since = f.Began
+		return true
+	}
+	return false
+}
+
+// sandbox answers while the pod has no sandbox that is ready.
+func sandbox(in *Input, a *Answer) bool {
+	t := in.Turn
+	if t == nil {
+		return false
+	}
+	if s := t.Observed.NewestSandbox(); s != nil && s.Ready {
+		return false
+	}
+	if r := in.retry(pod.OpRunSandbox); r != nil {
+		a.set(SandboxFails, "the runtime cannot make the sandbox of the pod")
+		a.fact("runtime", r.Message)
+		a.Since = t.Memory.StartTime
+		a.then(r.Until, "the node tries again")
+		a.do("look at the network plugin and the runtime class: journalctl -u containerd; crictl pods --name %s", in.Pod.Name)
+		return true
+	}
+	if f := in.flight(pod.OpRunSandbox); f != nil {
+		a.set(SandboxStarts, "the runtime makes the sandbox with the pod's network")
+		a.Since = f.Began
+		return true
+	}
+	return false
+}
+
+// readinessGates answers for a pod whose containers are ready and whose readiness gates are not.
+func readinessGates(in *Input, a *Answer) bool {
+	for _, g := range in.Pod.Spec.ReadinessGates {
+		c := condition(&in.Pod.Status, g.ConditionType)
+		if c != nil && c.Status == v1.ConditionTrue {
+			continue
+		}
+		a.set(GateMissing, "all containers are ready, but the readiness gate %q is not true", g.ConditionType)
+		if c != nil {
+			a.fact("condition", strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
+			a.Since = c.LastTransitionTime.Time
+		}
+		a.then(time.Time{}, "the pod becomes ready when its controller sets the condition")
+		return true
+	}
+	return false
+}
+
+// resizes answers for a pod that runs well and whose new resources are not in force.
+func resizes(in *Input, a *Answer) bool {
+	c := condition(&in.Pod.Status, v1.PodResizePending)
+	if c == nil {
+		c = condition(&in.Pod.Status, v1.PodResizeInProgress)
+	}
+	if c == nil || c.Status != v1.ConditionTrue {
+		return false
+	}
+	a.set(ResizeWaits, "the pod runs, but its new resources are not in force (%s)", strings.TrimPrefix(string(c.Type)+" "+c.Reason, " "))
+	a.fact("condition", c.Message)
+	a.Since = c.LastTransitionTime.Time
+	return true
+}
+
+// well answers when nothing is wrong. If the worker did not answer, it says so.
+func well(in *Input, a *Answer) bool {
+	if in.Turn == nil {
+		a.set(NoAnswer, "the pod's worker is busy; the status shows phase %s and nothing that is wrong", in.Pod.Status.Phase)
+		return true
+	}
+	if in.Pod.Status.Phase != v1.PodRunning {
+		a.set(ContainerStarts, "the pod is starting")
+		a.Since = in.Turn.Memory.StartTime
+		return true
+	}
+	a.set(Running, "everything is as the spec says")
+	if c := condition(&in.Pod.Status, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
+		a.Since = c.LastTransitionTime.Time
+	}
+	return true
+}
+
+func condition(s *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == kind {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// round shortens a duration for people.
+func round(d time.Duration) time.Duration {
+	if d > time.Minute {
+		return d.Round(time.Second)
+	}
+	return d.Round(100 * time.Millisecond)
+}

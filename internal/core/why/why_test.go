@@ -1,0 +1,367 @@
+package why
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// situation is an Input with one main container "app" that runs and is ready; options change it.
+type situation struct {
+	in   Input
+	pod  *v1.Pod
+	turn *Turn
+	app  *v1.ContainerStatus
+}
+
+func healthy() *situation {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u1"},
+		Spec:       v1.PodSpec{NodeName: "n1", RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app", Image: "img:1"}}},
+		Status: v1.PodStatus{
+			Phase:      v1.PodRunning,
+			Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}},
+			ContainerStatuses: []v1.ContainerStatus{{
+				Name: "app", ContainerID: "containerd://c1", Ready: true, Started: new(true),
+				State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-time.Minute))}},
+			}},
+		},
+	}
+	t := &Turn{
+		Observed: &pod.Observed{
+			Sandboxes:  []pod.Sandbox{{ID: "s1", Ready: true}},
+			Containers: []pod.Container{{ID: "c1", Name: "app", SandboxID: "s1", State: pod.StateRunning}},
+		},
+		Node: decide.Node{NetworkReady: true, SourcesReady: true}, Looked: true,
+	}
+	t.Memory.Admitted, t.Memory.SetUp, t.Memory.StartTime = true, true, now.Add(-2*time.Minute)
+	s := &situation{pod: p, turn: t, app: &p.Status.ContainerStatuses[0]}
+	s.in = Input{Pod: p, Turn: t, Now: now}
+	return s
+}
+
+// fresh is a pod of which nothing runs yet.
+func fresh() *situation {
+	s := healthy()
+	s.pod.Status.Phase = v1.PodPending
+	s.turn.Observed = &pod.Observed{}
+	s.turn.Memory.SetUp = false
+	s.waits("ContainerCreating", "")
+	s.app.ContainerID = ""
+	return s
+}
+
+func (s *situation) waits(reason, message string) *situation {
+	s.app.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
+	s.app.Ready, s.app.Started = false, new(false)
+	return s
+}
+
+func (s *situation) ended(code int32, reason, message string) v1.ContainerState {
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ExitCode: code, Reason: reason, Message: message, FinishedAt: metav1.NewTime(now.Add(-5 * time.Second)),
+	}}
+}
+
+// crashes makes the container wait for its back-off of 20 s, which ends in 15 s.
+func (s *situation) crashes(code int32, reason, message string) *situation {
+	s.waits("CrashLoopBackOff", "back-off 20s restarting failed container")
+	s.app.LastTerminationState, s.app.RestartCount = s.ended(code, reason, message), 3
+	s.memory().CrashUntil = now.Add(15 * time.Second)
+	return s
+}
+
+func (s *situation) memory() *decide.ContainerMemory { return s.turn.Memory.Ensure("app") }
+
+func (s *situation) flies(a pod.Action) *situation {
+	s.turn.Flights = append(s.turn.Flights, Flight{Action: a, Began: now.Add(-3 * time.Second)})
+	return s
+}
+
+func (s *situation) retries(op pod.Op, reason, message string) *situation {
+	s.turn.Memory.Retry = append(s.turn.Memory.Retry, decide.Retry{Op: op, Until: now.Add(8 * time.Second), Reason: reason, Message: message})
+	return s
+}
+
+// pullFails makes the container wait for its image.
+func (s *situation) pullFails(reason, message string) *situation {
+	s.waits("ImagePullBackOff", `Back-off pulling image "img:1"`)
+	m := s.memory()
+	m.WaitingReason, m.WaitingMessage, m.PullFailed, m.PullUntil = reason, message, "img:1", now.Add(30*time.Second)
+	return s
+}
+
+func (s *situation) stops(reason, message string, rejected bool) *situation {
+	s.turn.Memory.Stop = &decide.Stop{Reason: reason, Message: message, Rejected: rejected, Since: now.Add(-time.Hour)}
+	s.turn.Phase = decide.PhaseStopped
+	s.turn.Observed = &pod.Observed{}
+	s.pod.Status.Phase = v1.PodFailed
+	return s
+}
+
+// deleted makes the pod end since 10 s with a grace period of 30 s.
+func (s *situation) deleted() *situation {
+	t := metav1.NewTime(now.Add(20 * time.Second))
+	s.pod.DeletionTimestamp = &t
+	s.turn.Phase = decide.PhaseStopping
+	s.turn.Memory.StopBegan, s.turn.Memory.StopGrace = now.Add(-10*time.Second), 30*time.Second
+	return s
+}
+
+func (s *situation) empty() *situation {
+	s.turn.Observed = &pod.Observed{}
+	s.turn.Phase = decide.PhaseStopped
+	return s
+}
+
+func (s *situation) and(f func(*situation)) *situation {
+	f(s)
+	return s
+}
+
+// cases has each cause at least once, with what its answer must say: parts of its text, and when the next thing happens.
+var cases = []struct {
+	name  string
+	s     *situation
+	cause Cause
+	says  string        // in the line, in a fact, in what is next or in the advice
+	next  time.Duration // from now; 0: no time is known
+}{
+	{"a pod that runs", healthy(), Running, "as the spec says", 0},
+	{"a runtime that hangs", healthy().and(func(s *situation) { s.in.Hangs = 40 * time.Second }), RuntimeHangs, "does not answer", 0},
+	{"a runtime that errs", healthy().and(func(s *situation) { s.in.InspectionError = "rpc broke" }), InspectionFailed, "rpc broke", 0},
+	{"an agent that has just started", healthy().and(func(s *situation) { s.turn.Looked = false }), NotLooked, "just started", 0},
+	{"a worker that does not answer", healthy().and(func(s *situation) { s.in.Turn = nil }), NoAnswer, "phase Running", 0},
+	{"no turn, and a container that crashes", healthy().crashes(1, "Error", "").and(func(s *situation) { s.in.Turn = nil }), CrashLoop, "exit code 1", 0},
+
+	{"a node that cannot decide", fresh().and(func(s *situation) { s.turn.Memory.Admitted, s.turn.WakeAt = false, now.Add(time.Second) }), AdmissionWaits, "cannot decide", time.Second},
+	{"a taint", fresh().stops("TaintToleration", "Predicate TaintToleration failed", true), Refused, "TaintToleration", 0},
+	{"no CPU left", fresh().stops("OutOfcpu", "requested: 4000, used: 1000, capacity: 2000", true), DoesNotFit, "kubectl describe node n1", 0},
+	{"an eviction", healthy().stops("Evicted", "The node was low on resource: memory.", false), Evicted, "low on resource", 0},
+	{"a pressure that refuses a pod", fresh().stops("Evicted", "The node had condition: [MemoryPressure].", true), Refused, "MemoryPressure", 0},
+	{"an eviction known only from the status", healthy().and(func(s *situation) {
+		s.in.Turn = nil
+		s.pod.Status.Phase, s.pod.Status.Reason, s.pod.Status.Message = v1.PodFailed, "Evicted", "low"
+	}), Evicted, "low", 0},
+	{"a preemption", healthy().stops("Preempting", "to admit critical pod", false), Preempted, "critical", 0},
+	{"a machine that shuts down", healthy().stops("Terminated", "Pod was terminated in response to imminent node shutdown.", false), NodeShutsDown, "shutdown", 0},
+	{"a deadline", healthy().stops("DeadlineExceeded", "longer than the specified deadline", false), DeadlineExceeded, "deadline", 0},
+	{"another stop", healthy().stops("Strange", "so", false), Stopped, "Strange: so", 0},
+
+	{"a preStop hook", healthy().deleted().flies(pod.Action{Op: pod.OpPreStop, Container: "app", ID: "c1"}), PreStopRuns, `"app"`, 20 * time.Second},
+	{"a grace period", healthy().deleted().flies(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "c1"}), GraceRuns, "30s", 20 * time.Second},
+	{"a container that does not die", healthy().deleted().and(func(s *situation) { s.turn.Memory.StopBegan = now.Add(-2 * time.Minute) }).
+		flies(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "c1"}), StopOverdue, "1m30s", 0},
+	{"an eviction that ends a container", healthy().deleted().and(func(s *situation) {
+		s.pod.DeletionTimestamp, s.turn.Memory.Stop = nil, &decide.Stop{Reason: "Evicted"}
+	}).flies(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "c1"}), GraceRuns, "the node ends it (Evicted)", 20 * time.Second},
+	{"a sandbox that stops", healthy().deleted().and(func(s *situation) { s.turn.Observed.Containers[0].State = pod.StateExited }).
+		flies(pod.Action{Op: pod.OpStopSandbox, ID: "s1"}), SandboxStops, "sandbox", 0},
+	{"a sandbox that cannot stop", healthy().deleted().and(func(s *situation) { s.turn.Observed.Containers[0].State = pod.StateExited }).
+		retries(pod.OpStopSandbox, "", "netns busy"), SandboxStops, "netns busy", 8 * time.Second},
+	{"a mount that is busy", healthy().deleted().empty().retries(pod.OpTearDown, "FailedUnmount", "device busy"), TearDownFails, "device busy", 8 * time.Second},
+	{"volumes that are unmounted", healthy().deleted().empty().flies(pod.Action{Op: pod.OpTearDown}), TearDownRuns, "unmounted", 0},
+	{"a finalizer", healthy().deleted().empty().and(func(s *situation) { s.pod.Finalizers = []string{"example.com/x"} }), FinalizersRemain, "example.com/x", 0},
+	{"the rest of a pod", healthy().deleted().empty(), Removing, "removed", 0},
+	{"a deletion without a turn", healthy().deleted().and(func(s *situation) { s.in.Turn = nil }), Removing, "deleted", 0},
+
+	{"an earlier pod of the name", fresh().and(func(s *situation) { s.turn.Node.Predecessor = true }), PredecessorRemains, "earlier pod", 0},
+	{"the gate", fresh().and(func(s *situation) { s.turn.Queued = true }), Queued, "other pods", 0},
+	{"no CNI", fresh().and(func(s *situation) {
+		s.turn.Node.NetworkReady, s.turn.Node.NetworkMessage = false, "cni plugin not initialized"
+	}), NetworkNotReady, "cni plugin not initialized", 0},
+	{"no CNI, host network", fresh().and(func(s *situation) {
+		s.turn.Node.NetworkReady, s.pod.Spec.HostNetwork = false, true
+	}).flies(pod.Action{Op: pod.OpSetUp}), SetUpRuns, "volumes", 0},
+	{"a set-up", fresh().flies(pod.Action{Op: pod.OpSetUp}), SetUpRuns, "volumes", 0},
+	{"a ConfigMap that is missing", fresh().retries(pod.OpSetUp, "FailedMount", `configmap "c" not found`), SetUpFails, `configmap "c" not found`, 8 * time.Second},
+	{"a cgroup that cannot be made", fresh().retries(pod.OpSetUp, "FailedCreatePodContainer", "no space left"), SetUpFails, "FailedCreatePodContainer", 8 * time.Second},
+	{"a sandbox that starts", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).flies(pod.Action{Op: pod.OpRunSandbox}), SandboxStarts, "sandbox", 0},
+	{"a sandbox that fails", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).retries(pod.OpRunSandbox, "FailedCreatePodSandBox", "no addresses"), SandboxFails, "no addresses", 8 * time.Second},
+
+	{"a pull", healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPullImage, Container: "app"}), Pulling, "img:1", 0},
+	{"an image that does not exist", healthy().pullFails("ErrImagePull", "failed to resolve reference: img:1: not found"), ImageNotFound, "typing error", 30 * time.Second},
+	{"a registry that wants a login", healthy().pullFails("ErrImagePull", "pull access denied, repository does not exist or may require authorization"), ImageDenied, "imagePullSecret", 30 * time.Second},
+	{"a registry that is away", healthy().pullFails("ErrImagePull", "dial tcp 10.0.0.1:443: connect: connection refused"), RegistryAway, "crictl pull img:1", 30 * time.Second},
+	{"a registry that is away, by its reason", healthy().pullFails("RegistryUnavailable", "503"), RegistryAway, "503", 30 * time.Second},
+	{"a layer that breaks", healthy().pullFails("ErrImagePull", "unpack: invalid tar header"), PullFails, "invalid tar header", 30 * time.Second},
+	{"a name that is none", healthy().pullFails("InvalidImageName", "couldn't parse image name"), ImageNameInvalid, "parse", 30 * time.Second},
+	{"an image that may not be pulled", healthy().pullFails("ErrImageNeverPull", "never"), ImageNeverPulled, "imagePullPolicy", 30 * time.Second},
+	{"a bad signature", healthy().pullFails("SignatureValidationFailed", "bad"), ImageUnverified, "signature", 30 * time.Second},
+	{"a Secret that is missing", healthy().waits("CreateContainerConfigError", `secret "s" not found`).and(func(s *situation) { s.memory().StartUntil = now.Add(time.Second) }), ConfigInvalid, `secret "s" not found`, time.Second},
+	{"a command that is missing", healthy().waits("RunContainerError", `exec: "nope": executable file not found in $PATH`), CommandNotFound, "nope", 0},
+	{"a command without the right", healthy().waits("CreateContainerError", "exec: /x: permission denied"), CommandDenied, "permission denied", 0},
+	{"a create that fails", healthy().waits("CreateContainerError", "name is reserved"), CreateFails, "reserved", 0},
+	{"a start that fails", healthy().waits("RunContainerError", "cgroup gone"), StartFails, "cgroup gone", 0},
+	{"a start", healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpStartContainer, Container: "app"}), ContainerStarts, `"app"`, 0},
+	{"a postStart hook", healthy().flies(pod.Action{Op: pod.OpPostStart, Container: "app", ID: "c1"}), PostStartRuns, "postStart", 0},
+	{"a postStart hook before the container counts as started", healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPostStart, Container: "app", ID: "c1"}), PostStartRuns, "postStart", 0},
+	{"a crash loop by a postStart hook", healthy().crashes(0, "Completed", "").and(func(s *situation) {
+		s.app.LastTerminationState.Terminated.ContainerID = "containerd://c1"
+		s.memory().PostStartedID, s.memory().PostStartFailed = "c1", true
+	}), PostStartFails, "3 times", 15 * time.Second},
+	{"a crash loop without a command", healthy().crashes(128, "StartError", "exec nope: executable file not found in $PATH"), CommandNotFound, "nope", 15 * time.Second},
+	{"a postStart hook that failed", healthy().waits("PostStartHookError", "exit 1"), PostStartFails, "exit 1", 0},
+	{"a container that is ended for its hook", healthy().and(func(s *situation) {
+		s.turn.Memory.Ends = decide.Ends{{Name: "app", ID: "c1", Cause: pod.CausePostStart, Began: now}}
+	}), PostStartFails, "being ended", 0},
+	{"memory", healthy().crashes(137, "OOMKilled", "").and(func(s *situation) {
+		s.pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}
+	}), OutOfMemory, "64Mi", 15 * time.Second},
+	{"a crash loop", healthy().crashes(3, "Error", "panic: no config"), CrashLoop, "panic: no config", 15 * time.Second},
+	{"a crash loop by a signal", healthy().crashes(139, "Error", ""), CrashLoop, "signal 11", 15 * time.Second},
+	{"a restart at once", healthy().and(func(s *situation) { s.app.State = s.ended(1, "Error", "") }), EndedRestarts, "starts again", 0},
+	{"an init container that runs", healthy().and(func(s *situation) {
+		s.pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+		s.pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+		s.waits("PodInitializing", "")
+	}), InitRuns, `"init"`, 0},
+	{"an init container that failed", healthy().and(func(s *situation) {
+		s.pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+		s.pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: s.ended(2, "Error", "no database")}}
+	}), InitFailed, "no database", 0},
+	{"an init container that is done", healthy().and(func(s *situation) {
+		s.pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+		s.pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: s.ended(0, "Completed", "")}}
+	}), Running, "", 0},
+	{"a liveness probe that failed", healthy().and(func(s *situation) {
+		s.turn.Memory.Ends = decide.Ends{{Name: "app", ID: "c1", Cause: pod.CauseLiveness, Began: now}}
+		s.in.Failing = []FailingProbe{{"app", "liveness", 3, 3, "connection refused"}}
+	}), LivenessRestarts, "connection refused", 0},
+	{"a crash loop by liveness", healthy().crashes(137, "Error", "").and(func(s *situation) { s.memory().ReplacedFor = pod.CauseLiveness }), LivenessRestarts, "3 times", 15 * time.Second},
+	{"a startup probe that failed", healthy().and(func(s *situation) {
+		s.turn.Memory.Ends = decide.Ends{{Name: "app", ID: "c1", Cause: pod.CauseStartup, Began: now}}
+	}), StartupRestarts, "restarted", 0},
+	{"a crash loop by startup", healthy().crashes(137, "Error", "").and(func(s *situation) { s.memory().ReplacedFor = pod.CauseStartup }), StartupRestarts, "3 times", 15 * time.Second},
+	{"a new image", healthy().and(func(s *situation) {
+		s.turn.Memory.Ends = decide.Ends{{Name: "app", ID: "c1", Cause: pod.CauseChanged, Began: now}}
+	}), DefinitionRestarts, "Changed", 0},
+
+	{"a startup probe", healthy().and(func(s *situation) {
+		s.app.Started, s.app.Ready = new(false), false
+		s.in.Failing = []FailingProbe{{"app", "startup", 2, 30, "not yet"}}
+	}), StartupPending, "2 of 30 failures: not yet", 0},
+	{"a readiness probe that has not run", healthy().and(func(s *situation) { s.app.Ready = false }), ReadinessPending, "not succeeded", 0},
+	{"a readiness probe that fails", healthy().and(func(s *situation) {
+		s.app.Ready = false
+		s.in.Failing = []FailingProbe{{"app", "readiness", 4, 3, "HTTP probe failed with statuscode: 503"}}
+	}), ReadinessFails, "503", 0},
+	{"a readiness gate", healthy().and(func(s *situation) {
+		s.pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "lb/ready"}}
+	}), GateMissing, "lb/ready", 0},
+	{"a resize that is deferred", healthy().and(func(s *situation) {
+		s.pod.Status.Conditions = append(s.pod.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: "Deferred", Message: "not enough cpu"})
+	}), ResizeWaits, "not enough cpu", 0},
+	{"a Job that is done", healthy().and(func(s *situation) { s.pod.Status.Phase = v1.PodSucceeded }), Completed, "completed", 0},
+	{"a Job that failed", healthy().and(func(s *situation) {
+		s.pod.Status.Phase, s.pod.Spec.RestartPolicy = v1.PodFailed, v1.RestartPolicyNever
+		s.app.State = s.ended(4, "Error", "bad input")
+	}), Failed, "bad input", 0},
+	{"one container of two that failed for good", healthy().and(func(s *situation) {
+		s.pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		s.app.State = s.ended(4, "Error", "bad input")
+	}), Failed, "not started again", 0},
+	{"one container of two that is done", healthy().and(func(s *situation) {
+		s.pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		s.app.State = s.ended(0, "Completed", "")
+	}), Running, "", 0},
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a := Explain(&c.s.in)
+			if a.Cause != c.cause || a.Level != c.cause.Level() {
+				t.Fatalf("cause %s (%s), want %s\n%+v", a.Cause, a.Level, c.cause, a)
+			}
+			if all := a.Line + "\n" + strings.Join(a.Facts, "\n") + "\n" + a.Next + "\n" + strings.Join(a.Do, "\n"); !strings.Contains(all, c.says) {
+				t.Errorf("the answer does not say %q:\n%s", c.says, all)
+			}
+			if next := a.NextAt.Sub(now); a.NextAt.IsZero() != (c.next == 0) || !a.NextAt.IsZero() && next != c.next {
+				t.Errorf("next in %v (zero: %v), want %v", next, a.NextAt.IsZero(), c.next)
+			}
+			if a.Line == "" || strings.Contains(a.Line, "\n") {
+				t.Errorf("the line is %q", a.Line)
+			}
+		})
+	}
+}
+
+// Each cause of the closed list is the answer of a case above.
+func TestEveryCauseHasACase(t *testing.T) {
+	t.Parallel()
+	has := map[Cause]bool{}
+	for _, c := range cases {
+		has[c.cause] = true
+	}
+	for _, c := range Causes {
+		if !has[c] {
+			t.Errorf("no case has the cause %s", c)
+		}
+	}
+	if len(has) != len(Causes) {
+		t.Errorf("%d causes have a case, the list has %d", len(has), len(Causes))
+	}
+}
+
+// A main container in trouble is the answer, even if another one before it only makes progress.
+func TestTroubleBeforeProgress(t *testing.T) {
+	t.Parallel()
+	s := healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPullImage, Container: "app"})
+	s.pod.Spec.Containers = append(s.pod.Spec.Containers, v1.Container{Name: "other", Image: "x"})
+	s.pod.Status.ContainerStatuses = append(s.pod.Status.ContainerStatuses, v1.ContainerStatus{
+		Name: "other", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: "no secret"}},
+	})
+	if a := Explain(&s.in); a.Cause != ConfigInvalid || a.Container != "other" {
+		t.Errorf("the answer is about %q: %s", a.Container, a.Line)
+	}
+}
+
+// Texts of containers and runtimes are bounded, have one line and no control characters.
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("\x1b[31mred\nline\t", 10_000)
+	for _, s := range []*situation{
+		healthy().crashes(1, "Error", text), healthy().pullFails("ErrImagePull", text), healthy().waits("CreateContainerConfigError", text),
+		fresh().retries(pod.OpSetUp, "FailedMount", text), healthy().stops("Evicted", text, false),
+	} {
+		a := Explain(&s.in)
+		for _, part := range append(append([]string{a.Line, a.Next}, a.Facts...), a.Do...) {
+			if len(part) > 2*maxFact+100 || strings.ContainsAny(part, "\x1b\n\t") {
+				t.Errorf("%s: a text of %d bytes: %.60q", a.Cause, len(part), part)
+			}
+		}
+	}
+}
+
+// An answer is complete for any input that a source, a runtime or a status can have: no field of it is needed.
+func TestSparseInput(t *testing.T) {
+	t.Parallel()
+	deleted := metav1.NewTime(now)
+	for _, p := range []*v1.Pod{
+		{}, {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &deleted}},
+		{Status: v1.PodStatus{Phase: v1.PodFailed}},
+		{Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "i"}}, Containers: []v1.Container{{Name: "a"}, {}}}},
+		{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "a"}}}},
+		{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+			{Name: "a", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}},
+		}}},
+	} {
+		for _, turn := range []*Turn{nil, {Observed: &pod.Observed{}}, {Observed: &pod.Observed{}, Looked: true}} {
+			if a := Explain(&Input{Pod: p, Turn: turn, Now: now}); a.Cause == "" || a.Line == "" {
+				t.Errorf("no answer for %+v with %+v", p, turn)
+			}
+		}
+	}
+}
