@@ -96,6 +96,7 @@ func TestWhy(t *testing.T) {
 }
 
 func (c *whyCase) check(l *lone) {
+	time.Sleep(time.Second) // the agent refuses pods until it has read those of an earlier agent
 	for _, f := range c.faults {
 		l.runtime.Inject(f)
 	}
