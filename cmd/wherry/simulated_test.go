@@ -184,7 +184,7 @@ func TestSimulatedNodeHasAControlSocket(t *testing.T) {
 	n := startFakeNode(t)
 	n.write(t, "web")
 	n.says(t, []string{"web-fake", "1/1", "Running"}, "ps")
-	n.says(t, []string{"start-container", "the container has not been started"}, "explain", "web-fake")
+	n.says(t, []string{"start-container", "the container has not been started"}, "explain", "web-fake", "--all")
 	n.says(t, nil, "logs", "web-fake")
 }
 
