@@ -233,7 +233,7 @@ func starts(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
 	end := s.LastTerminationState.Terminated
 	if end == nil {
-		end = &v1.ContainerStateTerminated{Reason: "Unknown"}
+		end = &v1.ContainerStateTerminated{} // the status does not say how it ended
 	}
 	a.Since = end.FinishedAt.Time
 	a.set(endCause(end, CrashLoop), "container %q %s; it has been restarted %s", s.Name, endText(end), times(s.RestartCount))
@@ -324,7 +324,7 @@ func endText(end *v1.ContainerStateTerminated) string {
 		return "is lost: the runtime does not know how it ended"
 	case end.Reason == "StartError":
 		return "could not be started"
-	case end.Reason == "Unknown" && end.ExitCode == 0:
+	case end.FinishedAt.IsZero() && end.ExitCode == 0:
 		return "ended, and how is not known"
 	case end.ExitCode > 128 && end.ExitCode < 128+65:
 		return fmt.Sprintf("ended by signal %d (exit code %d)", end.ExitCode-128, end.ExitCode)
