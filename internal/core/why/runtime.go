@@ -5,11 +5,14 @@ import "strings"
 // The runtime's errors have no type that says what is wrong with an image or a command: CRI passes on the words of the registry
 // and of the OCI runtime. These tables are the words that containerd, CRI-O and runc use.
 
-// pullWords maps words of a pull error to causes. The first row that matches decides.
-var pullWords = []struct {
+// words is a row of such a table: any of them, in lower case, means the cause.
+type words struct {
 	cause Cause
-	words []string
-}{
+	any   []string
+}
+
+// pullWords maps words of a pull error to causes. The first row that matches decides.
+var pullWords = []words{
 	{ImageDenied, []string{"unauthorized", "401", "403", "forbidden", "denied", "no basic auth credentials", "authorization failed", "authentication required"}},
 	{RegistryAway, []string{
 		"no such host", "connection refused", "connection reset", "i/o timeout", "network is unreachable", "no route to host", "tls handshake timeout",
@@ -35,21 +38,16 @@ func pullCause(reason, message string) Cause {
 }
 
 // startWords maps words of a start error to causes.
-var startWords = []struct {
-	cause Cause
-	words []string
-}{
+var startWords = []words{
 	{CommandNotFound, []string{"executable file not found", "no such file or directory"}},
 	{CommandDenied, []string{"permission denied", "exec format error"}},
 }
 
-func match(table []struct {
-	cause Cause
-	words []string
-}, message string, other Cause) Cause {
+// match returns the cause of the first row that has a word of the message, or else other.
+func match(table []words, message string, other Cause) Cause {
 	message = strings.ToLower(message)
 	for _, row := range table {
-		for _, w := range row.words {
+		for _, w := range row.any {
 			if strings.Contains(message, w) {
 				return row.cause
 			}

@@ -65,16 +65,6 @@ func (d *Drivers) Driver(name string) *csi.Driver {
 	return nil
 }
 
-// Names returns the names of the registered drivers.
-func (d *Drivers) Names() (names []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name := range d.byName {
-		names = append(names, name)
-	}
-	return names
-}
-
 // Register asks a driver about itself, tells the cluster, and gives the driver out from then on. The driver replaces an earlier one of the
 // same name, so that the next version of a driver can register while the earlier one still runs.
 func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {

@@ -41,8 +41,6 @@ type Error struct {
 	Text   string
 }
 
-func (e *Error) Error() string { return e.Text }
-
 // Parse reads the parameters of a request. It returns nil without an error if they contain no query.
 func Parse(values url.Values) (*Query, *Error) {
 	p := parser{values: values}
