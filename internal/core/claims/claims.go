@@ -10,6 +10,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // protection is the finalizer that keeps a claim while pods use it.
@@ -35,9 +36,13 @@ func ReadOnly(vol *v1.Volume) bool {
 // Missing is the error for a claim that does not exist.
 func Missing(p *v1.Pod, vol *v1.Volume) error {
 	if vol.Ephemeral != nil {
-		return fmt.Errorf("waits for the control plane to create persistentvolumeclaim %q of this ephemeral volume", Name(p, vol))
+		return lacks(pod.LackClaim, "waits for the control plane to create persistentvolumeclaim %q of this ephemeral volume", Name(p, vol))
 	}
-	return fmt.Errorf("persistentvolumeclaim %q not found: create it in namespace %q", Name(p, vol), p.Namespace)
+	return lacks(pod.LackClaim, "persistentvolumeclaim %q not found: create it in namespace %q", Name(p, vol), p.Namespace)
+}
+
+func lacks(what pod.Lack, format string, args ...any) error {
+	return &pod.Lacking{What: what, Err: fmt.Errorf(format, args...)}
 }
 
 // Check returns the name of the persistent volume that a claim is bound to. The error says why the pod cannot use the claim yet.
@@ -56,7 +61,7 @@ func Check(p *v1.Pod, vol *v1.Volume, claim *v1.PersistentVolumeClaim) (volume s
 		return "", fmt.Errorf("persistentvolumeclaim %q has lost its persistentvolume %q: that was deleted, so the claim's data is gone; "+
 			"delete the claim and create it again", claim.Name, claim.Spec.VolumeName)
 	case claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "":
-		return "", fmt.Errorf("waits for persistentvolumeclaim %q to be bound%s", claim.Name, className(claim))
+		return "", lacks(pod.LackBinding, "waits for persistentvolumeclaim %q to be bound%s", claim.Name, className(claim))
 	}
 	return claim.Spec.VolumeName, nil
 }
@@ -75,7 +80,7 @@ func CheckVolume(p *v1.Pod, vol *v1.Volume, claim *v1.PersistentVolumeClaim, pv 
 	case pv.Name != claim.Spec.VolumeName:
 		return fmt.Errorf("asked for persistentvolume %q and got %q", claim.Spec.VolumeName, pv.Name)
 	case ref == nil:
-		return fmt.Errorf("waits for persistentvolume %q to be bound to persistentvolumeclaim %q", pv.Name, claim.Name)
+		return lacks(pod.LackBinding, "waits for persistentvolume %q to be bound to persistentvolumeclaim %q", pv.Name, claim.Name)
 	case ref.UID != claim.UID || ref.Namespace != claim.Namespace || ref.Name != claim.Name:
 		return fmt.Errorf("persistentvolume %q is bound to another claim, %s/%s (UID %s), not to %s/%s (UID %s)",
 			pv.Name, ref.Namespace, ref.Name, ref.UID, claim.Namespace, claim.Name, claim.UID)
@@ -134,5 +139,5 @@ func Exclusive(claim *v1.PersistentVolumeClaim) bool {
 
 // InUse is the error for an exclusive claim that another pod of this node still uses.
 func InUse(claim string, other string) error {
-	return fmt.Errorf("persistentvolumeclaim %q has access mode ReadWriteOncePod, and pod %s of this node still uses it: waits for the end of that pod", claim, other)
+	return lacks(pod.LackTurn, "persistentvolumeclaim %q has access mode ReadWriteOncePod, and pod %s of this node still uses it: waits for the end of that pod", claim, other)
 }

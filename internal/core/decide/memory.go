@@ -169,6 +169,7 @@ type Retry struct {
 	Until   time.Time
 	Reason  string
 	Message string
+	Lack    pod.Lack
 }
 
 // Stop says that a pod must end before its spec says so. A deletion in the API needs no Stop: it is in the Pod.

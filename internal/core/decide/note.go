@@ -94,7 +94,7 @@ func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
 }
 
 func (r *Retry) again(o pod.Outcome, delay time.Duration) {
-	r.Delay, r.Until, r.Reason, r.Message = delay, o.Ended.Add(delay), o.Reason, o.Message
+	r.Delay, r.Until, r.Reason, r.Message, r.Lack = delay, o.Ended.Add(delay), o.Reason, o.Message, o.Lack
 	if r.Message == "" && o.Err != nil {
 		r.Message = o.Err.Error()
 	}

@@ -121,6 +121,7 @@ type Outcome struct {
 	// FailedMount, PostStartHookError.
 	Reason  string
 	Message string // a success may have one too: the size and duration of a pull
+	Lack    Lack   // what a failed OpSetUp needs and does not have
 	// ID is the sandbox or container that was created, or the reference of the image that was pulled, or the image whose pull
 	// failed.
 	ID string

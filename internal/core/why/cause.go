@@ -41,7 +41,19 @@ const (
 	Queued             Cause = "Queued"             // the pod waits until other pods have started
 	NetworkNotReady    Cause = "NetworkNotReady"    // the node has no pod network
 	SetUpRuns          Cause = "SetUpRuns"          // directories, cgroup and volumes are being made
-	SetUpFails         Cause = "SetUpFails"         // they cannot be made
+	SetUpFails         Cause = "SetUpFails"         // they cannot be made, for a reason that is none of the following
+	ConfigMapMissing   Cause = "ConfigMapMissing"   // a volume needs a ConfigMap that does not exist
+	SecretMissing      Cause = "SecretMissing"      // a volume needs a Secret that does not exist
+	KeyMissing         Cause = "KeyMissing"         // a volume needs a key that a ConfigMap or Secret does not have
+	ClaimMissing       Cause = "ClaimMissing"       // a volume's claim does not exist
+	ClaimNotBound      Cause = "ClaimNotBound"      // a volume's claim is not bound to a persistent volume
+	ClaimInUse         Cause = "ClaimInUse"         // a claim may be used by one pod only, and another pod uses it
+	VolumeNotAttached  Cause = "VolumeNotAttached"  // a volume is not attached to the node yet
+	AttachFails        Cause = "AttachFails"        // a volume cannot be attached to the node
+	DriverMissing      Cause = "DriverMissing"      // the CSI driver of a volume has not registered on the node
+	ObjectForbidden    Cause = "ObjectForbidden"    // the API server does not let the node read an object of a volume
+	APIServerAway      Cause = "APIServerAway"      // a volume needs an object, and the API server does not answer
+	VolumeUnsupported  Cause = "VolumeUnsupported"  // this agent does not have this kind of volume
 	SandboxStarts      Cause = "SandboxStarts"      // the runtime makes the sandbox
 	SandboxFails       Cause = "SandboxFails"       // the runtime cannot make the sandbox
 )
@@ -91,7 +103,9 @@ var Causes = [...]Cause{
 	RuntimeHangs, InspectionFailed, NotLooked, NoAnswer,
 	AdmissionWaits, Refused, DoesNotFit, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, Stopped,
 	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing,
-	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails, SandboxStarts, SandboxFails,
+	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
+	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,
+	ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
 	Pulling, ImageNotFound, ImageDenied, RegistryAway, PullFails, ImageNameInvalid, ImageNeverPulled, ImageUnverified,
 	ConfigInvalid, CommandNotFound, CommandDenied, CreateFails, StartFails, ContainerStarts, PostStartRuns, PostStartFails,
 	OutOfMemory, CrashLoop, EndedRestarts, InitRuns, InitFailed, LivenessRestarts, StartupRestarts, DefinitionRestarts,

@@ -360,19 +360,43 @@ func waitsForNode(in *Input, a *Answer) bool {
 	return true
 }
 
+// lacks says what each lack of a pod's volumes means.
+var lacks = [...]struct {
+	cause    Cause
+	line, do string
+}{
+	pod.LackNone:       {SetUpFails, "the volumes of the pod cannot be set up", ""},
+	pod.LackConfigMap:  {ConfigMapMissing, "a volume of the pod needs a ConfigMap that does not exist", "create the ConfigMap, or mark it optional in the pod"},
+	pod.LackSecret:     {SecretMissing, "a volume of the pod needs a Secret that does not exist", "create the Secret, or mark it optional in the pod"},
+	pod.LackKey:        {KeyMissing, "a volume of the pod needs a key that its ConfigMap or Secret does not have", "add the key, or remove the item from the pod"},
+	pod.LackClaim:      {ClaimMissing, "the persistent volume claim of a volume does not exist", "create the claim in the pod's namespace"},
+	pod.LackBinding:    {ClaimNotBound, "the claim of a volume is not bound to a persistent volume yet", "see what its provisioner does: kubectl describe pvc"},
+	pod.LackTurn:       {ClaimInUse, "the claim of a volume may be used by one pod only, and another pod uses it", "end the other pod"},
+	pod.LackAttachment: {VolumeNotAttached, "a volume is not attached to this node yet", "see what the attacher does: kubectl get volumeattachments"},
+	pod.LackAttach:     {AttachFails, "a volume cannot be attached to this node", "see what the attacher says: kubectl describe volumeattachments"},
+	pod.LackDriver:     {DriverMissing, "the CSI driver of a volume has not registered on this node", "see whether the driver's pod runs on this node: kubectl get csinode"},
+	pod.LackRight:      {ObjectForbidden, "the API server does not let this node read an object of a volume", "see whether the pod is bound to this node and names the object"},
+	pod.LackServer:     {APIServerAway, "a volume needs an object of the API server, which does not answer", "see whether this node reaches the API server"},
+	pod.LackSupport:    {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
+}
+
 // setUp answers while volumes, directories or the cgroup are not there.
 func setUp(in *Input, a *Answer) bool {
 	if in.Turn == nil || in.Turn.Memory.SetUp {
 		return false
 	}
 	if r := in.retry(pod.OpSetUp); r != nil {
-		a.set(SetUpFails, "the volumes of the pod cannot be set up")
+		l := lacks[r.Lack]
+		a.set(l.cause, "%s", l.line)
 		if r.Reason != "" && r.Reason != "FailedMount" {
 			a.set(SetUpFails, "the directories or the cgroup of the pod cannot be made (%s)", r.Reason)
 		}
 		a.fact("error", r.Message)
 		a.Since = in.Turn.Memory.StartTime
 		a.then(r.Until, "the node tries again, at once if the object that is missing appears")
+		if l.do != "" {
+			a.do("%s", l.do)
+		}
 		return true
 	}
 	if f := in.flight(pod.OpSetUp); f != nil && in.Turn.Observed.NewestSandbox() == nil {

@@ -92,6 +92,13 @@ func (s *situation) retries(op pod.Op, reason, message string) *situation {
 	return s
 }
 
+// lacks makes the set-up of the volumes fail for want of something.
+func (s *situation) lacks(what pod.Lack) *situation {
+	s.retries(pod.OpSetUp, "FailedMount", "the words of the volume")
+	s.turn.Memory.Retry[0].Lack = what
+	return s
+}
+
 // pullFails makes the container wait for its image.
 func (s *situation) pullFails(reason, message string) *situation {
 	s.waits("ImagePullBackOff", `Back-off pulling image "img:1"`)
@@ -184,6 +191,18 @@ var cases = []struct {
 	}).flies(pod.Action{Op: pod.OpSetUp}), SetUpRuns, "volumes", 0},
 	{"a set-up", fresh().flies(pod.Action{Op: pod.OpSetUp}), SetUpRuns, "volumes", 0},
 	{"a ConfigMap that is missing", fresh().retries(pod.OpSetUp, "FailedMount", `configmap "c" not found`), SetUpFails, `configmap "c" not found`, 8 * time.Second},
+	{"a volume whose ConfigMap is missing", fresh().lacks(pod.LackConfigMap), ConfigMapMissing, "create the ConfigMap", 8 * time.Second},
+	{"a volume whose Secret is missing", fresh().lacks(pod.LackSecret), SecretMissing, "create the Secret", 8 * time.Second},
+	{"a volume whose key is missing", fresh().lacks(pod.LackKey), KeyMissing, "add the key", 8 * time.Second},
+	{"a volume whose claim is missing", fresh().lacks(pod.LackClaim), ClaimMissing, "create the claim", 8 * time.Second},
+	{"a volume whose claim is not bound", fresh().lacks(pod.LackBinding), ClaimNotBound, "kubectl describe pvc", 8 * time.Second},
+	{"a volume that another pod uses", fresh().lacks(pod.LackTurn), ClaimInUse, "one pod only", 8 * time.Second},
+	{"a volume that is not attached", fresh().lacks(pod.LackAttachment), VolumeNotAttached, "volumeattachments", 8 * time.Second},
+	{"a volume that cannot be attached", fresh().lacks(pod.LackAttach), AttachFails, "volumeattachments", 8 * time.Second},
+	{"a driver that is not there", fresh().lacks(pod.LackDriver), DriverMissing, "csinode", 8 * time.Second},
+	{"an object that is forbidden", fresh().lacks(pod.LackRight), ObjectForbidden, "does not let", 8 * time.Second},
+	{"an API server that is away", fresh().lacks(pod.LackServer), APIServerAway, "does not answer", 8 * time.Second},
+	{"a kind of volume that is not there", fresh().lacks(pod.LackSupport), VolumeUnsupported, "what-works", 8 * time.Second},
 	{"a cgroup that cannot be made", fresh().retries(pod.OpSetUp, "FailedCreatePodContainer", "no space left"), SetUpFails, "FailedCreatePodContainer", 8 * time.Second},
 	{"a sandbox that starts", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).flies(pod.Action{Op: pod.OpRunSandbox}), SandboxStarts, "sandbox", 0},
 	{"a sandbox that fails", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).retries(pod.OpRunSandbox, "FailedCreatePodSandBox", "no addresses"), SandboxFails, "no addresses", 8 * time.Second},

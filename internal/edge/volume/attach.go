@@ -38,12 +38,14 @@ func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, er
 			return nil, fmt.Errorf("wait for the attachment of the volume: %w", err)
 		}
 		if !said {
-			return nil, errors.New("waits for the API server to have the node's status, which says that the volume is in use")
+			return nil, &pod.Lacking{What: pod.LackAttachment, Err: errors.New("waits for the API server to have the node's status, which says that the volume is in use")}
 		}
 		if _, err := v.attachment(ctx, b, node.Name); err != nil {
 			return nil, err
 		}
-		return nil, errors.New("waits for the attach-detach controller to list the volume in the node's status (volumesAttached)")
+		return nil, &pod.Lacking{
+			What: pod.LackAttachment, Err: errors.New("waits for the attach-detach controller to list the volume in the node's status (volumesAttached)"),
+		}
 	}
 }
 
@@ -58,14 +60,16 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 	a, err := v.cfg.Claims.Attachment(ctx, csispec.Attachment(b.Handle, b.Driver, node))
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err): // forbidden: the API server's authorizer has not seen it yet
-		return nil, &worded{text: "waits for the attach-detach controller to attach the volume to this node: there is no VolumeAttachment", cause: err}
+		return nil, &pod.Lacking{What: pod.LackAttachment, Err: &worded{
+			text: "waits for the attach-detach controller to attach the volume to this node: there is no VolumeAttachment", cause: err,
+		}}
 	case err != nil:
 		return nil, fmt.Errorf("read VolumeAttachment: %w", err)
 	case a.Status.AttachError != nil:
-		return nil, fmt.Errorf("the volume cannot be attached to this node: %s (since %s)", pod.Text(strings.TrimSpace(a.Status.AttachError.Message)),
-			a.Status.AttachError.Time.UTC().Format(time.RFC3339))
+		return nil, &pod.Lacking{What: pod.LackAttach, Err: fmt.Errorf("the volume cannot be attached to this node: %s (since %s)",
+			pod.Text(strings.TrimSpace(a.Status.AttachError.Message)), a.Status.AttachError.Time.UTC().Format(time.RFC3339))}
 	case !a.Status.Attached:
-		return nil, fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)
+		return nil, &pod.Lacking{What: pod.LackAttachment, Err: fmt.Errorf("waits for CSI driver %s to attach the volume to this node", b.Driver)}
 	}
 	return a.Status.AttachmentMetadata, nil
 }

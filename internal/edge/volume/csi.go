@@ -21,6 +21,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/csispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // Driver is the node service of a CSI driver. Calls may be concurrent. Each call ends with its context, or after a bound of its own, and
@@ -77,7 +78,7 @@ func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error
 	if d := v.cfg.Driver(name); d != nil { // the driver may have registered just before the pod began to wait
 		return d, nil
 	}
-	return nil, fmt.Errorf("waits for CSI driver %s to register on this node%s", name, what)
+	return nil, &pod.Lacking{What: pod.LackDriver, Err: fmt.Errorf("waits for CSI driver %s to register on this node%s", name, what)}
 }
 
 // DriverRegistered must be called after a driver has registered: the work on the pods that wait for it is tried again.

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // defaultFileMode is the mode of files if the volume specifies none ("Defaults to 0644").
@@ -82,10 +83,14 @@ func (r *resolver) secret(name string, items []v1.KeyToPath, mode fs.FileMode, o
 // sourceError returns an error that names the missing object and the remedy.
 func sourceError(what, namespace, name string, err error) error {
 	if apierrors.IsNotFound(err) {
-		return &worded{
+		lack := pod.LackSecret
+		if what == "configmap" {
+			lack = pod.LackConfigMap
+		}
+		return &pod.Lacking{What: lack, Err: &worded{
 			text:  fmt.Sprintf("%s %q not found: create it in namespace %q, or mark it optional; the volume is made as soon as it exists", what, name, namespace),
 			cause: err,
-		}
+		}}
 	}
 	return fmt.Errorf("read %s %s/%s: %w", what, namespace, name, err)
 }
@@ -127,7 +132,7 @@ func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, opt
 			if optional {
 				continue
 			}
-			return nil, fmt.Errorf("%s references non-existent key %q: add the key, remove the item, or mark the source optional", what, item.Key)
+			return nil, &pod.Lacking{What: pod.LackKey, Err: fmt.Errorf("%s references non-existent key %q: add the key, remove the item, or mark the source optional", what, item.Key)}
 		}
 		f := file{Data: value, Mode: mode, UID: -1}
 		if item.Mode != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/claims"
 	"github.com/wherry-node/wherry/internal/core/csispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // Claims reads the objects behind persistent volumes from the API server. Calls may be concurrent. The Node authorizer lets a node
@@ -67,7 +68,7 @@ func findClaim(ctx context.Context, api Claims, p *v1.Pod, vol *v1.Volume) (foun
 	claim, err := api.Claim(ctx, p.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return found{}, &worded{text: claims.Missing(p, vol).Error(), cause: err}
+		return found{}, &pod.Lacking{What: pod.LackClaim, Err: &worded{text: claims.Missing(p, vol).Error(), cause: err}}
 	case err != nil:
 		return found{}, fmt.Errorf("read persistentvolumeclaim %s/%s: %w", p.Namespace, name, err)
 	}
@@ -81,7 +82,9 @@ func findClaim(ctx context.Context, api Claims, p *v1.Pod, vol *v1.Volume) (foun
 	pv, err := api.PersistentVolume(ctx, pvName)
 	switch {
 	case apierrors.IsNotFound(err):
-		return found{}, &worded{text: fmt.Sprintf("persistentvolume %q of persistentvolumeclaim %q not found", pvName, name), cause: err}
+		return found{}, &pod.Lacking{
+			What: pod.LackBinding, Err: &worded{text: fmt.Sprintf("persistentvolume %q of persistentvolumeclaim %q not found", pvName, name), cause: err},
+		}
 	case err != nil:
 		return found{}, fmt.Errorf("read persistentvolume %s: %w", pvName, err)
 	}

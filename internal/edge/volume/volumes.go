@@ -9,12 +9,16 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/claims"
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // Mounter mounts and unmounts. Calls for different directories may be concurrent.
@@ -137,6 +141,7 @@ type Error struct {
 	// Message says what is wrong and what to do. It does not repeat Volume. Failures of other volumes follow, each with
 	// the volume's name.
 	Message string
+	Lack    pod.Lack // what the volume needs and does not have
 	Err     error
 }
 
@@ -152,7 +157,23 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func failed(volume string, err error) *Error {
-	return &Error{Volume: volume, Reason: ReasonFailedMount, Message: err.Error(), Err: err}
+	return &Error{Volume: volume, Reason: ReasonFailedMount, Message: err.Error(), Lack: lackOf(err), Err: err}
+}
+
+// lackOf returns what a volume needs and does not have.
+func lackOf(err error) pod.Lack {
+	switch lack := pod.LackOf(err); {
+	case lack != pod.LackNone:
+		return lack
+	case errors.Is(err, ErrUnsupported), errors.Is(err, claims.ErrBlock), errors.Is(err, errNoObjects), errors.Is(err, errNoClaims):
+		return pod.LackSupport
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return pod.LackRight
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err),
+		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, context.DeadlineExceeded):
+		return pod.LackServer
+	}
+	return pod.LackNone
 }
 
 // SetUp makes all volumes that a container of the pod mounts, and updates existing ones. A volume that fails does not

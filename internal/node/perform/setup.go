@@ -29,9 +29,13 @@ func (x *Performer) setUp(ctx context.Context, job pod.Job) pod.Outcome {
 	if err == nil {
 		return pod.Outcome{}
 	}
+	o := failed("FailedMount", err)
 	var ve *volume.Error
-	if errors.As(err, &ve) && ctx.Err() == nil {
-		x.event(job, v1.EventTypeWarning, "FailedMount", "MountVolume.SetUp failed for volume %q : %s", ve.Volume, ve.Message)
+	if errors.As(err, &ve) {
+		o.Lack = ve.Lack
+		if ctx.Err() == nil {
+			x.event(job, v1.EventTypeWarning, "FailedMount", "MountVolume.SetUp failed for volume %q : %s", ve.Volume, ve.Message)
+		}
 	}
-	return failed("FailedMount", err)
+	return o
 }

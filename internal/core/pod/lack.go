@@ -1,0 +1,43 @@
+package pod
+
+import "errors"
+
+// Lack is what the volumes of a pod need and do not have. LackNone: the reason for their failure is another one.
+type Lack uint8
+
+// These are the lacks.
+const (
+	LackNone       Lack = iota
+	LackConfigMap       // a ConfigMap does not exist
+	LackSecret          // a Secret does not exist
+	LackKey             // a ConfigMap or Secret does not have a key
+	LackClaim           // a persistent volume claim does not exist
+	LackBinding         // a claim is not bound to a persistent volume
+	LackTurn            // a claim may be used by one pod only, and another pod of the node uses it
+	LackAttachment      // a volume is not attached to the node yet
+	LackAttach          // a volume could not be attached to the node
+	LackDriver          // a CSI driver has not registered on the node
+	LackRight           // the API server does not let the node read an object
+	LackServer          // the API server did not answer
+	LackSupport         // the agent does not have this kind of volume
+)
+
+// Lacking is an error with the lack that causes it.
+type Lacking struct {
+	What Lack
+	Err  error
+}
+
+func (e *Lacking) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error without the lack.
+func (e *Lacking) Unwrap() error { return e.Err }
+
+// LackOf returns the lack that causes an error, or LackNone.
+func LackOf(err error) Lack {
+	var l *Lacking
+	if errors.As(err, &l) {
+		return l.What
+	}
+	return LackNone
+}
