@@ -216,7 +216,7 @@ func TestAnswersOfPluginsAreShort(t *testing.T) {
 func TestAPluginThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*announcer{
-		"when it is asked": {info: valid("n"), getInfo: func(ctx context.Context) error { <-ctx.Done(); return nil }},
+		"when it is asked": {info: valid("n"), getInfo: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
 		"when it is told":  {info: valid("n"), told: nil}, // a send to a nil channel blocks
 	} {
 		t.Run(name, func(t *testing.T) {
