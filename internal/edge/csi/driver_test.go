@@ -132,6 +132,7 @@ func TestACallThatHangsEndsAfterTheTimeout(t *testing.T) {
 		d := connect(t, &hostile{publish: func(ctx context.Context, _ string) error {
 			if !answers.Load() {
 				<-ctx.Done()
+				time.Sleep(time.Second) // an answer at the instant of the deadline would be a race
 			}
 			return nil
 		}})
