@@ -50,7 +50,7 @@ func (a *Agent) buildMetrics() error {
 	if a.pulls != nil {
 		catalogue.PullRecords = a.pullRecords.Count
 	}
-	catalogue.Tally = a.tally
+	catalogue.Tally, catalogue.PersistentVolumes = a.tally, a.persistentVolumes
 	for _, g := range gates(&a.cfg).List() {
 		catalogue.Gates = append(catalogue.Gates, stats.Gate(g))
 	}
@@ -146,7 +146,42 @@ func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Vo
 			Inodes: u.Inodes, InodesFree: u.InodesFree, UsedBytes: u.UsedBytes, InodesUsed: u.InodesUsed, Time: u.Time,
 		})
 	}
-	return out, err
+	persistent, more := v.a.platform.volumes.PersistentUsage(ctx, p)
+	for i := range persistent {
+		out = append(out, persistentVolume(p, &persistent[i]))
+	}
+	return out, errors.Join(err, more)
+}
+
+func persistentVolume(p *v1.Pod, u *volume.Usage) stats.Volume {
+	return stats.Volume{
+		Name: u.Name, PVCNamespace: p.Namespace, PVCName: u.Claim, CapacityBytes: u.CapacityBytes, AvailableBytes: u.AvailableBytes,
+		Inodes: u.Inodes, InodesFree: u.InodesFree, UsedBytes: u.UsedBytes, InodesUsed: u.InodesUsed, Time: u.Time,
+	}
+}
+
+// scrapePatience bounds how long a scrape waits for first measurements of volumes that hang.
+const scrapePatience = 2 * time.Second
+
+// persistentVolumes measures the persistent volumes of all pods, for the metrics. A claim that several pods use is there once.
+func (a *Agent) persistentVolumes() []stats.Volume {
+	if !a.built.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	type claim struct{ namespace, name string }
+	seen, all := map[claim]bool{}, []stats.Volume(nil)
+	for _, p := range a.pods.List() {
+		usage, _ := a.platform.volumes.PersistentUsage(ctx, p) // /stats/summary logs the error
+		for i := range usage {
+			if c := (claim{p.Namespace, usage[i].Claim}); !seen[c] {
+				seen[c] = true
+				all = append(all, persistentVolume(p, &usage[i]))
+			}
+		}
+	}
+	return all
 }
 
 // statsMachine returns a function with the facts of the machine.

@@ -24,6 +24,13 @@ func TestLocalVolumeClaim(t *testing.T) {
 	t.Cleanup(func() { s.kubectl("delete", "pv", s.name, "--wait=false") })
 	s.ready("writer")
 	s.sh("writer", "echo kept > /data/file; stat -c %g /data > /data/group")
+	proxy := "/api/v1/nodes/" + s.env.node.Name + "/proxy/"
+	if text := s.kubectl("get", "--raw", proxy+"stats/summary"); !strings.Contains(text, `"pvcRef"`) {
+		t.Errorf("/stats/summary does not have the claim: %s", text)
+	}
+	if text := s.kubectl("get", "--raw", proxy+"metrics"); !strings.Contains(text, `kubelet_volume_stats_capacity_bytes{namespace="`+s.name+`",persistentvolumeclaim="data"}`) {
+		t.Error("/metrics does not have the claim")
+	}
 	s.kubectl("delete", "pod", "writer", "--wait=false", "--grace-period=1")
 	s.gone("writer")
 	s.pod("reader", strings.Replace(claimingPod, "claimName: data", "claimName: data, readOnly: true", 1), onNode(s.env.node))

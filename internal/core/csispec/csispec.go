@@ -21,6 +21,8 @@ type Capabilities struct {
 	MountGroup bool
 	// SingleNodeMultiWriter: the driver knows the access modes for one writer and for several writers on one node.
 	SingleNodeMultiWriter bool
+	// Stats: the driver can say how full a volume is.
+	Stats bool
 }
 
 // CapabilitiesOf reads the capabilities from a driver's answer. It ignores all others.
@@ -33,6 +35,8 @@ func CapabilitiesOf(list []*csi.NodeServiceCapability) (c Capabilities) {
 			c.MountGroup = true
 		case csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			c.SingleNodeMultiWriter = true
+		case csi.NodeServiceCapability_RPC_GET_VOLUME_STATS:
+			c.Stats = true
 		}
 	}
 	return c

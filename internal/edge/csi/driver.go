@@ -130,6 +130,11 @@ func (d *Driver) Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequ
 	return err
 }
 
+// Stats says how full a published volume is.
+func (d *Driver) Stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	return call(ctx, d, "NodeGetVolumeStats", d.node.NodeGetVolumeStats, req)
+}
+
 // call makes one call. Its error does not wrap that of gRPC, which has the driver's text without a bound.
 func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
 	began := time.Now()

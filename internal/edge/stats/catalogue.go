@@ -31,6 +31,9 @@ type MetricsConfig struct {
 	// read; nil: these metrics are absent.
 	Tally   func() Tally
 	Startup func() Startup
+	// PersistentVolumes measures the persistent volumes of the node's pods, each claim once. It is called when the metrics are read; nil:
+	// kubelet_volume_stats_* are absent.
+	PersistentVolumes func() []Volume
 	// CgroupVersion returns 1 or 2, or 0 if it is not known; nil: the metric is absent.
 	CgroupVersion func() int
 	// Gates are the feature gates.
@@ -96,6 +99,9 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	}
 	if cfg.Startup != nil {
 		all = append(all, collector{func(out sink) { countStartup(cfg.Startup, out) }})
+	}
+	if cfg.PersistentVolumes != nil {
+		all = append(all, collector{func(out sink) { countPersistentVolumes(cfg.PersistentVolumes(), out) }})
 	}
 	if cfg.CgroupVersion != nil {
 		all = append(all, collector{func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})

@@ -26,6 +26,7 @@ func TestCatalogue(t *testing.T) {
 				Working: map[Working]int{{"sync", "desired", ""}: 3, {"terminating", "orphan", "true"}: 1}, Pending: map[string]int{"deferred": 1, "infeasible": 2}, InProgress: 1,
 			}
 		},
+		PersistentVolumes: func() []Volume { return []Volume{{PVCNamespace: "ns", PVCName: "data"}} },
 		Startup: func() Startup {
 			return Startup{Boot: at(0), Began: at(10), Attempt: at(12), Registered: at(15), Ready: at(20)}
 		},

@@ -93,3 +93,19 @@ func countStartup(read func() Startup, out sink) {
 	put("kubelet_node_startup_post_registration_duration_seconds", "Seconds from the registration of a new Node until it was ready", s.Registered, s.Ready)
 	put("kubelet_node_startup_duration_seconds", "Seconds from the start of the machine until its new Node was ready", s.Boot, s.Ready)
 }
+
+// countPersistentVolumes writes how full the persistent volumes are. A number that nobody could tell is 0, as with upstream's kubelet.
+func countPersistentVolumes(volumes []Volume, out sink) {
+	put := func(name, help string, value func(*Volume) uint64) {
+		f := newFamily(prometheus.GaugeValue, "kubelet_volume_stats_"+name, help, "namespace", "persistentvolumeclaim")
+		for i := range volumes {
+			out.put(f, time.Time{}, float64(value(&volumes[i])), volumes[i].PVCNamespace, volumes[i].PVCName)
+		}
+	}
+	put("capacity_bytes", "Capacity of the volume in bytes", func(v *Volume) uint64 { return v.CapacityBytes })
+	put("available_bytes", "Number of available bytes in the volume", func(v *Volume) uint64 { return v.AvailableBytes })
+	put("used_bytes", "Number of used bytes in the volume", func(v *Volume) uint64 { return v.UsedBytes })
+	put("inodes", "Maximum number of inodes in the volume", func(v *Volume) uint64 { return v.Inodes })
+	put("inodes_free", "Number of free inodes in the volume", func(v *Volume) uint64 { return v.InodesFree })
+	put("inodes_used", "Number of used inodes in the volume", func(v *Volume) uint64 { return v.InodesUsed })
+}

@@ -32,6 +32,7 @@ type Driver interface {
 	Unstage(ctx context.Context, req *csi.NodeUnstageVolumeRequest) error
 	Publish(ctx context.Context, req *csi.NodePublishVolumeRequest) error
 	Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) error
+	Stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error)
 }
 
 const (

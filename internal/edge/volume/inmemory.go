@@ -163,6 +163,9 @@ func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 // Usage returns nothing, because no volume uses disk space.
 func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
 
+// PersistentUsage returns nothing, because nothing is mounted.
+func (m *InMemory) PersistentUsage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
+
 // FilesUsage is zero, because no file is written.
 func (m *InMemory) FilesUsage(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
 

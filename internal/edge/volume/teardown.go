@@ -34,6 +34,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 		return failedTearDown(ref, err)
 	}
 	v.walks.forget(ref.UID)
+	v.measures.forget(ref.UID)
 	v.waits.forget(ref.UID)
 	dir := v.layout.pod(ref.UID)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -24,6 +24,8 @@ type Meter interface {
 // Usage is how full a volume is.
 type Usage struct {
 	Name string
+	// Claim is the name of the persistent volume claim of the volume, if it has one.
+	Claim string
 	// Memory says that the volume is in memory. Its usage counts against the pod's memory, not against its ephemeral storage.
 	Memory bool
 	// These four fields describe the file system of the volume. A memory-backed volume is a file system of its own.

@@ -94,6 +94,7 @@ type Volumes struct {
 	cfg      Config
 	layout   layout
 	walks    walks
+	measures measures
 	swaps    sync.Once // logs the warning about swap space once, and calls MaySwap once
 	ofVolume keyed     // a lock for each persistent volume, which several pods may use
 	ofHosts  keyed     // a lock for the hosts file of each pod, which the containers of the pod share

@@ -24,6 +24,8 @@ type Config struct {
 	Topology     map[string]string
 	// Stage, MountGroup: the driver has these capabilities.
 	Stage, MountGroup bool
+	// Usage is what the driver says about how full each volume is. Nil: it does not have the capability.
+	Usage []*csi.VolumeUsage
 	// Type, Endpoint and Versions replace the true values in the answer to the registration, if they are not empty.
 	Type, Endpoint string
 	Versions       []string
@@ -201,6 +203,9 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabili
 	if d.cfg.MountGroup {
 		add(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	}
+	if d.cfg.Usage != nil {
+		add(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
+	}
 	return out, d.do(ctx, "NodeGetCapabilities", "", func() error { return nil })
 }
 
@@ -208,6 +213,18 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabili
 func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	out := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes, AccessibleTopology: &csi.Topology{Segments: d.cfg.Topology}}
 	return out, d.do(ctx, "NodeGetInfo", "", func() error { return nil })
+}
+
+// NodeGetVolumeStats says how full a volume is. The volume must be published at the path.
+func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	return &csi.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.published[r.VolumePath] != r.VolumeId {
+			return status.Errorf(codes.NotFound, "volume %s is not published at %s", r.VolumeId, r.VolumePath)
+		}
+		return nil
+	})
 }
 
 // NodeStageVolume stages a volume.

@@ -1,0 +1,190 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/claims"
+)
+
+// The bounds of measurements of persistent volumes. A measurement may hang for ever in a dead mount, or for a long time in a driver.
+const (
+	maxMeasuring   = 64          // measurements in flight; when there are more, the others keep their last results
+	measurePatient = time.Second // how long a caller waits for the first result of a volume; the result of a hung one is never waited for again
+)
+
+// measures has the last measurements of persistent volumes.
+type measures struct {
+	mu     sync.Mutex
+	flying int
+	pods   map[types.UID]map[string]*measure // by pod and name of the volume
+}
+
+// measure is the state of one volume's measurement. The mutex of measures guards it.
+type measure struct {
+	last  Usage
+	known bool          // last has a result
+	err   error         // of the last measurement
+	at    time.Time     // when the last measurement began
+	done  chan struct{} // closed when the measurement in flight ends; nil: none is in flight
+}
+
+// PersistentUsage returns how full the persistent volumes of a pod are: CSI volumes whose driver can tell
+// (GET_VOLUME_STATS), and volumes of the kind local, of which the file system is measured. It measures a volume at most once a
+// minute, each in a goroutine of its own, so that a dead mount or a driver that hangs delays no other volume, and a caller by at most a
+// second, once. Volumes without a result are left out. The error joins the errors of the last measurements.
+func (v *Volumes) PersistentUsage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
+	var waits []<-chan struct{}
+	var names []string
+	for _, vol := range usedVolumes(p) {
+		if claims.Name(p, vol) == "" {
+			continue
+		}
+		names = append(names, vol.Name)
+		if first := v.measure(p, vol); first != nil {
+			waits = append(waits, first)
+		}
+	}
+	if len(waits) > 0 {
+		patience := time.NewTimer(measurePatient)
+		defer patience.Stop()
+		for _, done := range waits {
+			select {
+			case <-done:
+				continue
+			case <-patience.C:
+			case <-ctx.Done():
+			}
+			break
+		}
+	}
+	return v.measured(p, names)
+}
+
+// measured returns the last results of a pod's volumes.
+func (v *Volumes) measured(p *v1.Pod, names []string) (all []Usage, err error) {
+	v.measures.mu.Lock()
+	defer v.measures.mu.Unlock()
+	var errs []error
+	for _, name := range names {
+		m := v.measures.pods[p.UID][name]
+		if m == nil {
+			continue
+		}
+		if m.known {
+			all = append(all, m.last)
+		}
+		if m.err != nil {
+			errs = append(errs, fmt.Errorf("volume %q: %w", name, m.err))
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// measure begins a measurement of a volume if the last one is old. It returns a channel that is closed with the first result, or nil if
+// there is nothing to wait for.
+func (v *Volumes) measure(p *v1.Pod, vol *v1.Volume) (first <-chan struct{}) {
+	ms := &v.measures
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.pods[p.UID][vol.Name]
+	if m == nil {
+		m = &measure{}
+		if ms.pods[p.UID] == nil {
+			if ms.pods == nil {
+				ms.pods = map[types.UID]map[string]*measure{}
+			}
+			ms.pods[p.UID] = map[string]*measure{}
+		}
+		ms.pods[p.UID][vol.Name] = m
+	}
+	if m.done != nil || time.Since(m.at) < usageTTL || ms.flying >= maxMeasuring {
+		return nil
+	}
+	ms.flying++
+	m.at, m.done = time.Now(), make(chan struct{})
+	done, known, claim := m.done, m.known, claims.Name(p, vol)
+	go func() {
+		u, ok, err := v.measureNow(p.UID, vol.Name)
+		ms.mu.Lock()
+		defer ms.mu.Unlock()
+		ms.flying--
+		m.done, m.err = nil, err
+		if ok {
+			u.Name, u.Claim = vol.Name, claim
+			m.last, m.known = u, true
+		}
+		close(done)
+	}()
+	if known {
+		return nil // the last result serves meanwhile
+	}
+	return done
+}
+
+// measureNow measures one volume; ok is false if nobody can tell, or it is not set up yet.
+func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err error) {
+	b, err := v.readRecord(uid, name)
+	if errors.Is(err, errNotSetUp) || err == nil && !b.Done {
+		return u, false, nil
+	}
+	if err != nil {
+		return u, false, err
+	}
+	switch b.Kind {
+	case kindLocal:
+		u.CapacityBytes, u.AvailableBytes, u.Inodes, u.InodesFree, err = v.cfg.Host.DiskSpace(b.dir(v.layout, uid))
+		u.UsedBytes, u.InodesUsed, u.Time = u.CapacityBytes-u.AvailableBytes, u.Inodes-u.InodesFree, time.Now()
+		return u, err == nil, err
+	case kindCSI:
+		return v.askDriver(uid, &b)
+	}
+	return u, false, nil
+}
+
+// askDriver asks the driver of a CSI volume how full it is.
+func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err error) {
+	d := v.cfg.Driver(b.Driver)
+	if d == nil || !d.Can().Stats {
+		return u, false, nil
+	}
+	req := &csi.NodeGetVolumeStatsRequest{VolumeId: b.Handle, VolumePath: b.dir(v.layout, uid)}
+	if d.Can().Stage && !b.Inline {
+		req.StagingTargetPath = filepath.Join(v.layout.staging(b), globalDir)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	answer, err := d.Stats(ctx, req)
+	if err != nil {
+		return u, false, err
+	}
+	u.Time = time.Now()
+	for _, part := range answer.GetUsage() {
+		total, used, available := atLeast0(part.GetTotal()), atLeast0(part.GetUsed()), atLeast0(part.GetAvailable())
+		switch part.GetUnit() {
+		case csi.VolumeUsage_BYTES:
+			u.CapacityBytes, u.UsedBytes, u.AvailableBytes, ok = total, used, available, true
+		case csi.VolumeUsage_INODES:
+			u.Inodes, u.InodesUsed, u.InodesFree, ok = total, used, available, true
+		case csi.VolumeUsage_UNKNOWN:
+		}
+	}
+	return u, ok, nil
+}
+
+// atLeast0 returns a number of a driver's answer; CSI forbids negative ones.
+func atLeast0(n int64) uint64 { return uint64(max(0, n)) }
+
+func (m *measures) forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, uid)
+}

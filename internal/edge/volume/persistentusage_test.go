@@ -1,0 +1,130 @@
+package volume_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/sim/simcsi"
+)
+
+// A driver with the capability says how full its volumes are, and negative numbers count as 0. After the pod's end nothing is kept.
+func TestUsageOfACSIVolume(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true, Usage: []*csi.VolumeUsage{
+		{Unit: csi.VolumeUsage_BYTES, Total: 100, Used: 30, Available: 70},
+		{Unit: csi.VolumeUsage_INODES, Total: 10, Used: 3, Available: -1},
+	}})
+	f.disk("c")
+	p := podOf("u1", claim("v", "c", false))
+	setUp(t, f.fixture, p)
+	list, err := f.Volumes.PersistentUsage(t.Context(), p)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	u := list[0]
+	if u.Time.IsZero() {
+		t.Error("no time")
+	}
+	u.Time = time.Time{}
+	want := volume.Usage{Name: "v", Claim: "c", CapacityBytes: 100, UsedBytes: 30, AvailableBytes: 70, Inodes: 10, InodesUsed: 3}
+	if u != want {
+		t.Errorf("%+v, want %+v", u, want)
+	}
+	asked := count(f.driver.Calls(), "NodeGetVolumeStats")
+	if _, err := f.Volumes.PersistentUsage(t.Context(), p); err != nil || count(f.driver.Calls(), "NodeGetVolumeStats") != asked || asked != 1 {
+		t.Errorf("%d questions for two scrapes within a minute, %v", count(f.driver.Calls(), "NodeGetVolumeStats"), err)
+	}
+	if err := f.Volumes.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := f.Volumes.PersistentUsage(t.Context(), p); len(list) != 0 || err != nil {
+		t.Errorf("of a pod that is gone: %+v, %v", list, err)
+	}
+}
+
+func count(calls []string, method string) (n int) {
+	for _, c := range calls {
+		if strings.HasPrefix(c, method+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+// A driver that does not have the capability is not asked, and an error of a driver is passed on.
+func TestUsageThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{})
+	f.disk("c")
+	p := podOf("u1", claim("v", "c", false))
+	setUp(t, f.fixture, p)
+	if list, err := f.Volumes.PersistentUsage(t.Context(), p); len(list) != 0 || err != nil || count(f.driver.Calls(), "NodeGetVolumeStats") != 0 {
+		t.Errorf("%+v, %v, calls %q", list, err, f.driver.Calls())
+	}
+}
+
+// The usage of a local volume is that of its file system.
+func TestUsageOfALocalVolume(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	f.claims.bind("c", local(t.TempDir()))
+	p := aPod(claim("v", "c", false))
+	setUp(t, f, p)
+	list, err := f.Volumes.PersistentUsage(t.Context(), p)
+	if err != nil || len(list) != 1 || list[0].Claim != "c" || list[0].CapacityBytes == 0 || list[0].CapacityBytes != list[0].UsedBytes+list[0].AvailableBytes {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// deadDisk hangs when it measures a file system.
+type deadDisk struct {
+	hostfs.Host
+	asked   chan struct{} // gets a value for each measurement
+	release chan struct{}
+}
+
+func (d *deadDisk) DiskSpace(string) (capacity, available, inodes, inodesFree uint64, err error) {
+	d.asked <- struct{}{}
+	<-d.release
+	return 8, 4, 2, 1, nil
+}
+
+// A dead mount delays a caller once, and no more than one measurement of it is ever in flight. When it answers, its result is there.
+func TestUsageOfADeadMount(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	f.claims.bind("c", local(t.TempDir()))
+	p := aPod(claim("v", "c", false))
+	setUp(t, f, p)
+	d := &deadDisk{asked: make(chan struct{}, 10), release: make(chan struct{})}
+	v := volume.New(volume.Config{RootDir: f.root, Host: d, Claims: f.claims})
+	for range 3 {
+		if list, err := v.PersistentUsage(t.Context(), p); len(list) != 0 || err != nil {
+			t.Fatalf("%+v, %v", list, err)
+		}
+	}
+	if n := len(d.asked); n != 1 {
+		t.Errorf("%d measurements in flight", n)
+	}
+	close(d.release)
+	for {
+		list, err := v.PersistentUsage(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 1 {
+			if list[0].UsedBytes != 4 {
+				t.Errorf("%+v", list[0])
+			}
+			return
+		}
+	}
+}
