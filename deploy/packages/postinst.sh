@@ -1,6 +1,7 @@
 #!/bin/sh
-# After the files are in place. deb: "configure" and the version that was configured before; rpm: 1 at first, more on an upgrade.
-# Containers go on: the unit has KillMode=process, so that only the agent is restarted, and only where it ran.
+# The package manager runs this script after it has installed the files. Arguments of deb: "configure" and the version that was
+# configured before. Argument of rpm: 1 on the first installation, more on an upgrade.
+# Containers continue to run: the unit has KillMode=process, so only the agent restarts. If the agent was stopped, it stays stopped.
 set -e
 case "$1" in
 configure | [1-9]*) ;;
@@ -9,7 +10,7 @@ esac
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
 if [ "$1" = 1 ] || { [ "$1" = configure ] && [ -z "$2" ]; }; then
-	# In the place of a package whose agent was enabled, and which has stopped it.
+	# This package may replace another one, whose agent was enabled and is stopped now. Then the unit is still enabled: start it.
 	if systemctl -q is-enabled @UNIT@ 2>/dev/null; then action=start; else exit 0; fi
 else
 	action=try-restart

@@ -1,5 +1,6 @@
 #!/bin/sh
-# After the files have gone. deb: "remove", then "purge"; rpm: 0 (1: another version is there).
+# The package manager runs this script after it has removed the files. Argument of deb: "remove", later "purge". Argument of rpm: 0,
+# or 1 if another version stays installed.
 set -e
 case "$1" in
 remove | purge | 0) ;;
@@ -8,14 +9,14 @@ esac
 unit=@UNIT@
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 [ "$1" = purge ] || exit 0
-# Another package may have the unit by now: then it and the node's state are that one's.
+# If the unit file still exists, it belongs to another package, and so does the node's state: keep both.
 if [ -e "/usr/lib/systemd/system/$unit" ] || [ -e "/etc/systemd/system/$unit" ]; then exit 0; fi
 rm -f "/etc/systemd/system/multi-user.target.wants/$unit"
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
 	systemctl reset-failed "$unit" 2>/dev/null || true
 fi
-# What the agent made. Pods that are still here keep their volumes, and the node its identity.
+# Remove the files that the agent has created. If pods are left on this machine, keep their volumes and the identity of the node.
 [ "$unit" = kubelet.service ] || exit 0
 if [ -n "$(ls -A /var/lib/kubelet/pods 2>/dev/null)" ] || grep -q ' /var/lib/kubelet/' /proc/self/mountinfo; then
 	echo "pods are left on this node: /var/lib/kubelet and /etc/kubernetes/kubelet.conf stay; drain a node before its agent is purged" >&2

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Before the files go. deb: "remove", or "upgrade" when another version comes; rpm: 0, or 1.
-# The agent stops, containers go on.
+# The package manager runs this script before it removes the files. Argument of deb: "remove", or "upgrade" before another version
+# is installed. Argument of rpm: 0, or 1 before another version is installed.
+# It stops the agent. Containers continue to run.
 set -e
 case "$1" in
 remove) action=stop ;;
