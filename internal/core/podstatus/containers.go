@@ -274,7 +274,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  ReasonCompleted,
-			Message: "the runtime no longer has the container; it must have completed, because the main containers were created after it",
+			Message: "Unable to get init container status: the runtime no longer has the container; it must have completed, because the main containers were created after it",
 		}}
 	case old != nil && old.State.Running != nil:
 		st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
