@@ -20,7 +20,7 @@ func TestLocalVolumeClaim(t *testing.T) {
 	disk := s.TempDir()
 	s.pod("writer", claimingPod, onNode(s.env.node))
 	s.event("writer", "FailedMount", `persistentvolumeclaim "data" not found`)
-	s.apply(fmt.Sprintf(localClaim, s.name, disk, s.env.node.Name))
+	s.apply(fmt.Sprintf(boundClaim, s.name, fmt.Sprintf(localSource, disk, s.env.node.Name)))
 	t.Cleanup(func() { s.kubectl("delete", "pv", s.name, "--wait=false") })
 	s.ready("writer")
 	s.sh("writer", "echo kept > /data/file; stat -c %g /data > /data/group")
@@ -48,7 +48,9 @@ securityContext: {fsGroup: 1234}
 volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
 containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMounts: [{name: v, mountPath: /data}]}]`
 
-const localClaim = `
+// boundClaim is a persistent volume and the claim "data" that is bound to it. Its arguments are the name of the volume, which is also
+// the namespace of the claim, and the fields with the source of the volume.
+const boundClaim = `
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %[1]s}
@@ -58,14 +60,16 @@ spec:
   persistentVolumeReclaimPolicy: Retain
   storageClassName: ""
   claimRef: {namespace: %[1]s, name: data}
-  local: {path: %[2]s}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%[3]s]}]}]}}
+  %[2]s
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: %[1]s, resources: {requests: {storage: 1Gi}}}
 `
+
+const localSource = `local: {path: %s}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}`
 
 // A CSI driver registers on a node, stands in its CSINode, and its volumes are mounted, persistent and inline ones.
 func TestCSIDriver(t *testing.T) {
@@ -82,7 +86,7 @@ func TestCSIDriver(t *testing.T) {
 		},
 	})
 	t.Cleanup(d.Close)
-	s.apply(fmt.Sprintf(csiClaim, s.name, name))
+	s.apply(fmt.Sprintf(csiDriver, name) + fmt.Sprintf(boundClaim, s.name, fmt.Sprintf("csi: {driver: %s, volumeHandle: one}", name)))
 	t.Cleanup(func() { s.kubectl("delete", "pv/"+s.name, "csidriver/"+name, "--wait=false") })
 	spec := fmt.Sprintf(`
 volumes: [{name: v, persistentVolumeClaim: {claimName: data}}, {name: i, csi: {driver: %s}}]
@@ -118,25 +122,9 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 	})
 }
 
-const csiClaim = `
+const csiDriver = `
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
-metadata: {name: %[2]s}
+metadata: {name: %s}
 spec: {attachRequired: false, podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: %[1]s}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  persistentVolumeReclaimPolicy: Retain
-  storageClassName: ""
-  claimRef: {namespace: %[1]s, name: data}
-  csi: {driver: %[2]s, volumeHandle: one}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: %[1]s, resources: {requests: {storage: 1Gi}}}
-`
+---`
