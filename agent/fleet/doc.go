@@ -4,8 +4,8 @@
 //	f, err := fleet.New(fleet.Config{Name: "dev", Client: restConfig, Groups: []fleet.Group{{Count: 100}}, Log: log})
 //	err = f.Run(ctx) // joins the nodes; removes them when ctx ends
 //
-// The nodes share what can be shared without a change in what they do: one transport, one wheel that renews all leases, and one watch
-// for the numbers of Status. Nodes join at the pace that the API server bears: a new one begins when joins do not get slower
+// The nodes share what can be shared without a change in what they do: one transport, one wheel that renews all leases, and, without
+// Config.OwnWatches, one watch of all pods, one of all Nodes, and one of each object that their pods refer to. Nodes join at the pace that the API server bears: a new one begins when joins do not get slower
 // and the leases of the others are renewed in time.
 //
 // Every Node has the label wherry.dev/fleet with the name of its fleet. Clean finds by it what a killed process left. A fleet never takes over

@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -98,7 +99,8 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 	return of, nil
 }
 
-// Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults.
+// Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults, each for its own time. After an
+// error no node has the fault.
 func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 	if fault.For < 0 {
 		return nil, errors.New("a fault cannot last for a negative time")
@@ -112,15 +114,20 @@ func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.injected++
+	number := f.injected
 	var names []string
-	for _, n := range nodes {
-		if err := n.suffer(fault); err != nil {
-			return names, err
+	for i, n := range nodes {
+		if err := n.suffer(fault, number); err != nil {
+			for _, m := range nodes[:i] {
+				m.heal(number)
+			}
+			return nil, err
 		}
 		names = append(names, n.name)
 	}
 	if fault.For > 0 {
-		time.AfterFunc(fault.For, func() { f.healAll(nodes, fault.Kind) })
+		time.AfterFunc(fault.For, func() { f.healAll(nodes, number) })
 	}
 	f.cfg.Log.Info("a fault begins", "fault", fault.Kind, "nodes", len(names), "for", fault.For)
 	return names, nil
@@ -134,7 +141,7 @@ func (f *Fleet) Heal(s Selector) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.healAll(nodes, "")
+	f.healAll(nodes, everyFault)
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.name)
@@ -142,17 +149,27 @@ func (f *Fleet) Heal(s Selector) ([]string, error) {
 	return names, nil
 }
 
-// healAll ends the faults of a kind; "": of every kind.
-func (f *Fleet) healAll(nodes []*node, kind FaultKind) {
+// everyFault is the number that stands for all faults of a node. Inject numbers its faults from 1 on.
+const everyFault = 0
+
+// healAll ends the fault with a number on nodes, or everyFault.
+func (f *Fleet) healAll(nodes []*node, number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range nodes {
-		n.heal(kind)
+		n.heal(number)
 	}
 }
 
+// activeFault is a fault that a node has now.
+type activeFault struct {
+	kind FaultKind
+	end  func() // ends a fault of the runtime; nil for the other kinds
+}
+
 // suffer begins a fault. The caller holds the lock.
-func (n *node) suffer(fault Fault) error {
+func (n *node) suffer(fault Fault, number int) error {
+	active := activeFault{kind: fault.Kind}
 	switch fault.Kind {
 	case FaultCrash, FaultAgent:
 		n.down = true
@@ -161,7 +178,8 @@ func (n *node) suffer(fault Fault) error {
 		}
 		if fault.Kind == FaultCrash && n.sim != nil {
 			n.sim.Close()
-			n.sim, n.faults = nil, nil
+			n.sim = nil
+			n.forgetRuntimeFaults()
 		}
 	case FaultPartition:
 		n.link.partition(true)
@@ -176,26 +194,49 @@ func (n *node) suffer(fault Fault) error {
 		if err != nil {
 			return err
 		}
-		n.faults = append(n.faults, end)
+		active.end = end
 	}
+	if n.faults == nil {
+		n.faults = map[int]activeFault{}
+	}
+	n.faults[number] = active
 	return nil
 }
 
-// heal ends the faults of a kind; "": of every kind. The caller holds the lock.
-func (n *node) heal(kind FaultKind) {
-	if kind == "" || kind == FaultPartition {
+// forgetRuntimeFaults forgets the faults of a runtime that has ended with its machine. The caller holds the lock.
+func (n *node) forgetRuntimeFaults() {
+	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return a.kind == FaultRuntime })
+}
+
+// has reports whether the node has a fault of one of the kinds. The caller holds the lock.
+func (n *node) has(kinds ...FaultKind) bool {
+	for _, a := range n.faults {
+		if slices.Contains(kinds, a.kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// heal ends the fault with a number, or everyFault. A node that has another fault of the same kind keeps suffering from that one. The caller
+// holds the lock.
+func (n *node) heal(number int) {
+	for i, a := range n.faults {
+		if number != everyFault && number != i {
+			continue
+		}
+		if a.end != nil {
+			a.end()
+		}
+		delete(n.faults, i)
+	}
+	if n.link.partitioned() && !n.has(FaultPartition) {
 		n.link.partition(false)
 		if h := n.fleet.hub; h != nil {
 			h.heal(n.link)
 		}
 	}
-	if kind == "" || kind == FaultRuntime {
-		for _, end := range n.faults {
-			end()
-		}
-		n.faults = nil
-	}
-	if (kind == "" || kind == FaultCrash || kind == FaultAgent) && n.down {
+	if n.down && !n.has(FaultCrash, FaultAgent) {
 		n.down = false
 		select {
 		case n.wake <- struct{}{}:

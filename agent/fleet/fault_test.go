@@ -180,3 +180,47 @@ func TestSelectors(t *testing.T) {
 		b.end(t)
 	})
 }
+
+// A fault lasts as long as its own time says, also if an earlier or later fault of the same kind ends meanwhile.
+func TestFaultsOverlap(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []fleet.FaultKind{fleet.FaultCrash, fleet.FaultAgent, fleet.FaultPartition} {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1}}})
+			b.until(t, "it joins", settled)
+			inject := func(lasts time.Duration) {
+				t.Helper()
+				if _, err := b.fleet.Inject(fleet.Selector{All: true}, fleet.Fault{Kind: kind, For: lasts}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			suffers := func(when string, want bool) {
+				t.Helper()
+				s := b.fleet.Status()
+				if got := s.Nodes.Crashed+s.Nodes.Partitioned > 0; got != want {
+					t.Errorf("%s, %s: the node suffers is %v: %+v", kind, when, got, s.Nodes)
+				}
+			}
+			inject(60 * time.Second)
+			time.Sleep(10 * time.Second)
+			inject(20 * time.Second) // ends before the first
+			time.Sleep(25 * time.Second)
+			suffers("after the shorter fault", true)
+			time.Sleep(30 * time.Second)
+			suffers("after both", false)
+
+			inject(20 * time.Second)
+			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
+				t.Fatal(err)
+			}
+			inject(0) // until it is healed
+			time.Sleep(30 * time.Second)
+			suffers("after the end of a fault that was healed before", true)
+			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
+				t.Fatal(err)
+			}
+			suffers("after the second heal", false)
+			b.end(t)
+		})
+	}
+}

@@ -52,6 +52,8 @@ type Fleet struct {
 	joining map[*node]bool
 	began   time.Time // when Run began
 	leaving sync.WaitGroup
+	// injected counts the calls of Inject; the count is the number of the last fault.
+	injected int
 }
 
 // New checks the configuration and returns a fleet for Run. It does no IO and starts nothing.
@@ -243,6 +245,7 @@ func (f *Fleet) step() (again bool) {
 			f.endJoin(n)
 		}
 	}
+	f.removeExtra() // first, because nodes that cannot join must not keep others from leaving
 	for i := range f.cfg.Groups {
 		g := &f.cfg.Groups[i]
 		for index := 1; index <= f.want[i]; index++ {
@@ -256,7 +259,6 @@ func (f *Fleet) step() (again bool) {
 			f.start(g, name, index)
 		}
 	}
-	f.removeExtra()
 	return len(f.joining) > 0
 }
 

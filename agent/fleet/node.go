@@ -37,9 +37,9 @@ type node struct {
 	down   bool      // its agent does not run: a crash
 	err    error     // why its agent failed last; nil while it runs
 	wake   chan struct{}
-	stop   context.CancelFunc // ends the agent that runs; nil: none runs
-	faults []func()           // end the faults of the runtime
-	sim    *simulated.Node    // nil: the machine is off
+	stop   context.CancelFunc  // ends the agent that runs; nil: none runs
+	faults map[int]activeFault // by the number that Inject gave them
+	sim    *simulated.Node     // nil: the machine is off
 }
 
 // run runs the node's agents until ctx ends. After a crash it waits for the node's return.

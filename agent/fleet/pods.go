@@ -18,12 +18,15 @@ const creations = 16
 // accountWait bounds the wait for the service account of a namespace, which a controller creates after the namespace.
 const accountWait = 30 * time.Second
 
+// MaxPods bounds how many pods CreatePods creates.
+const MaxPods = 1_000_000
+
 // CreatePods creates count pods that only the fleet's nodes can run, and leaves the choice of the nodes to the scheduler. The pods are named
 // FLEET-pod-N and have the labels app=FLEET and wherry.dev/fleet, and one container that runs until it is stopped. The namespace must exist. Pods
 // that exist already are counted as created. Run removes them at its end.
 func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) error {
-	if count < 0 {
-		return fmt.Errorf("create %d pods: use 0 or more", count)
+	if count < 0 || count > MaxPods {
+		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)
 	}
 	if err := f.awaitAccount(ctx, namespace); err != nil {
 		return err

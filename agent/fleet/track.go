@@ -123,8 +123,8 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 		}
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
+	w.mu.Unlock()
 	if h := w.f.hub; h != nil {
 		h.setPods(items)
 	}
@@ -158,7 +158,7 @@ func (w *podWatch) Failed(err error) {
 	}
 }
 
-// rateWindow is the time over which starts are counted; maxStarts bounds how many of it are kept.
+// rateWindow is the time over which starts are counted. maxStarts bounds how many of them are kept: the newest.
 const (
 	rateWindow = 10 * time.Second
 	maxStarts  = 20_000
@@ -179,8 +179,11 @@ func (w *podWatch) note(p *v1.Pod) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning && len(w.starts) < maxStarts {
+	if s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning {
 		w.starts = append(w.starts, time.Now())
+		if len(w.starts) > maxStarts {
+			w.starts = w.starts[1:]
+		}
 	}
 	w.pods[p.UID] = s
 }
