@@ -3,10 +3,12 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -15,6 +17,12 @@ import (
 
 // maxNodeConfig bounds a docker configuration file of the node, in bytes.
 const maxNodeConfig = 1 << 20
+
+// These constants bound the imagePullSecrets of one pod, which its author chooses: each name costs a request, and each credential memory.
+const (
+	maxPullSecrets     = 256     // names
+	maxPullSecretBytes = 4 << 20 // the contents of all together
+)
 
 // credentials are the credentials for one request. They come from the pod's secrets and from the node's files and plugins, and are read
 // when they are first needed.
@@ -79,9 +87,14 @@ func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
 	if req.Pod == nil || m.cfg.Secrets == nil {
 		return nil
 	}
+	read, size := map[string]bool{"": true}, 0
 	for _, ref := range req.Pod.Spec.ImagePullSecrets {
-		if ref.Name == "" {
+		if read[ref.Name] { // a pod may name one secret many times
 			continue
+		}
+		read[ref.Name] = true
+		if len(read) > maxPullSecrets+1 { // "" is one of them
+			return fmt.Errorf("the pod names more than %d imagePullSecrets: name only those that its images need", maxPullSecrets)
 		}
 		s, err := m.cfg.Secrets(ctx, req.Pod, ref.Name)
 		switch {
@@ -94,6 +107,9 @@ func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
 			m.cfg.Log.Warn("cannot read image pull secret", "secret", req.Pod.Namespace+"/"+ref.Name, "err", err)
 			c.warnings = append(c.warnings, ref.Name)
 			continue
+		}
+		if size += len(s.Data[v1.DockerConfigJsonKey]) + len(s.Data[v1.DockerConfigKey]); size > maxPullSecretBytes {
+			return fmt.Errorf("the pod's imagePullSecrets have more than %d bytes together: name only those that its images need", maxPullSecretBytes)
 		}
 		if err := into.addSecret(s); err != nil {
 			return err

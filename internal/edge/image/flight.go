@@ -238,7 +238,10 @@ func (m *Images) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// fetch tries one credential after the other. It returns the runtime's reference, and the index of the credential that worked.
+// maxTries bounds the credentials that one pull tries. Each costs requests to the registry, and a secret can hold thousands.
+const maxTries = 64
+
+// fetch tries one credential after the other, at most maxTries. It returns the runtime's reference, and the index of the credential that worked.
 func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	creds := o.creds
 	if len(creds) == 0 {
@@ -246,6 +249,10 @@ func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	}
 	var errs []error
 	for i, c := range creds {
+		if i == maxTries {
+			errs = append(errs, fmt.Errorf("only %d of %d credentials were tried: remove those that the registry does not take from the imagePullSecrets", i, len(creds)))
+			break
+		}
 		resp, err := m.cfg.Client.PullImage(ctx, &runtimeapi.PullImageRequest{Image: o.spec, Auth: c.auth})
 		if err == nil && resp.ImageRef == "" {
 			err = errors.New("the runtime returned no reference to the image")

@@ -358,3 +358,61 @@ func TestPullMessage(t *testing.T) {
 		}
 	}
 }
+
+// A pod that names very many secrets, or secrets with very many credentials, costs the node and the registry a bounded number of requests.
+func TestPullSecretsAreBounded(t *testing.T) {
+	t.Parallel()
+	many := func(n int, name func(i int) string) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+		for i := range n {
+			p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: name(i)})
+		}
+		return p
+	}
+	crowded := func(pad int) string { // 1,000 credentials for one registry
+		var b strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(&b, `%q: {"username": "u%d"},`, fmt.Sprintf("reg.example.com/p%d", i), i)
+			fmt.Fprintf(&b, `%q: {"username": "u%d"},`, fmt.Sprintf("https://reg.example.com/team%s", strings.Repeat("/", i%3)), i)
+		}
+		return `{"auths": {` + b.String() + `"x": {"email": "` + strings.Repeat("e", pad) + `"}}}`
+	}
+	for _, c := range []struct {
+		name   string
+		pod    *v1.Pod
+		secret string
+		reads  int
+		pulls  int
+		err    string
+	}{
+		{"one secret often", many(5000, func(int) string { return "a" }), `{}`, 1, 1, ""},
+		{"many names", many(5000, func(i int) string { return fmt.Sprint("s", i) }), `{}`, 256, 0, "more than 256 imagePullSecrets"},
+		{"many bytes", many(9, func(i int) string { return fmt.Sprint("s", i) }), crowded(900 << 10), 5, 0, "more than 4194304 bytes"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &store{present: map[string]string{}}
+			reads := 0
+			m := New(Config{Client: s, Secrets: func(_ context.Context, _ *v1.Pod, name string) (*v1.Secret, error) {
+				reads++
+				return secret(name, v1.SecretTypeDockerConfigJson, v1.DockerConfigJsonKey, c.secret), nil
+			}})
+			_, err := m.Ensure(t.Context(), Request{Pod: c.pod, Image: "reg.example.com/team/app:1"})
+			switch {
+			case c.err == "" && err != nil, c.err != "" && (err == nil || err.Reason != ReasonPull || !strings.Contains(err.Message, c.err)):
+				t.Errorf("%s: %v", c.name, err)
+			case reads != c.reads || len(s.pulls) != c.pulls:
+				t.Errorf("%s: %d secrets read and %d pulls, want %d and %d", c.name, reads, len(s.pulls), c.reads, c.pulls)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{present: map[string]string{}, err: func(string, string) error { return status.Error(codes.Unknown, "denied") }}
+		m := New(Config{Client: s, Secrets: func(_ context.Context, _ *v1.Pod, name string) (*v1.Secret, error) {
+			return secret(name, v1.SecretTypeDockerConfigJson, v1.DockerConfigJsonKey, `{"auths": {"reg.example.com": {"username": "`+name+`"}}}`), nil
+		}})
+		_, err := m.Ensure(t.Context(), Request{Pod: many(100, func(i int) string { return fmt.Sprint("s", i) }), Image: "reg.example.com/team/app:1"})
+		if err == nil || len(s.pulls) != 64 || !strings.Contains(err.Message, "only 64 of 100 credentials were tried") {
+			t.Errorf("%d pulls: %v", len(s.pulls), err)
+		}
+	})
+}
