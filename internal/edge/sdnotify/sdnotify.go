@@ -98,8 +98,9 @@ func (m *Manager) send(text string) error {
 	return nil
 }
 
-// line replaces the line ends in a text, because the text after a line end would count as another assignment.
+// line replaces the line ends in a text, because the text after a line end would count as another assignment. The result is valid UTF-8,
+// because systemd ignores any other status.
 func line(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " ")
-	return text[:min(len(text), statusKept)]
+	return strings.ToValidUTF8(text[:min(len(text), statusKept)], "")
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 const (
 	dialTimeout    = 10 * time.Second
 	answerTimeout  = 30 * time.Second
+	maxAnswerHead  = 256 << 10       // bytes of the status line and the headers of the runtime's answer
 	maxRefusal     = 64 << 10        // the client gets at most this many bytes of a refusal
 	lingerAfterEnd = 2 * time.Second // time for a client to read the runtime's last output
 )
@@ -63,7 +65,8 @@ func (s *Server) ask(ctx context.Context, to *url.URL, method string, header htt
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	req := &http.Request{Method: method, URL: to, Host: to.Host, Header: header, ProtoMajor: 1, ProtoMinor: 1}
 	_ = conn.SetDeadline(time.Now().Add(answerTimeout))
-	in := bufio.NewReader(conn)
+	limited := &io.LimitedReader{R: conn, N: maxAnswerHead}
+	in := bufio.NewReader(limited)
 	err = req.Write(conn)
 	var answer *http.Response
 	if err == nil {
@@ -75,6 +78,7 @@ func (s *Server) ask(ctx context.Context, to *url.URL, method string, header htt
 		return nil, fmt.Errorf("ask the runtime's streaming server: %w", err)
 	}
 	_ = conn.SetDeadline(time.Time{})
+	limited.N = math.MaxInt64 // the stream itself has no end
 	return &upstream{Conn: cutConn{conn, stop}, in: in, answer: answer}, nil
 }
 

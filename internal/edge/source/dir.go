@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -306,7 +307,7 @@ func (s *scan) read(name string) (text, []byte, error) {
 	case !st.Mode().IsRegular():
 		return text{}, nil, errors.New("not a regular file")
 	}
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that has just taken the file's place must not block
 	if errors.Is(err, fs.ErrNotExist) {
 		return text{}, nil, nil
 	}
@@ -314,6 +315,12 @@ func (s *scan) read(name string) (text, []byte, error) {
 		return text{}, nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
+	if st, err = f.Stat(); err == nil && !st.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return text{}, nil, err
+	}
 	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxBytes+1))
 	if err != nil {
 		return text{}, nil, err

@@ -177,7 +177,7 @@ func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("ask the runtime for stats of containers: %w", err))
 		}
-		r.takeContainers(resp.GetStats())
+		takeContainers(r.containersByID(), resp.GetStats())
 	}
 	return errors.Join(errs...)
 }
@@ -187,6 +187,7 @@ func (r *reading) takeSandboxes(stats []*runtimeapi.PodSandboxStats) {
 	for i := range r.pods {
 		byID[r.pods[i].sandbox.id] = &r.pods[i]
 	}
+	containers := r.containersByID()
 	for _, st := range stats {
 		p := byID[st.GetAttributes().GetId()]
 		if p == nil || st.GetLinux() == nil {
@@ -199,17 +200,23 @@ func (r *reading) takeSandboxes(stats []*runtimeapi.PodSandboxStats) {
 		if p.network == nil && !p.hostNetwork {
 			p.network = networkFromCRI(st.Linux.Network)
 		}
-		r.takeContainers(st.Linux.Containers)
+		takeContainers(containers, st.Linux.Containers)
 	}
 }
 
-func (r *reading) takeContainers(stats []*runtimeapi.ContainerStats) {
+// containersByID returns the readings of all containers by their IDs.
+func (r *reading) containersByID() map[string]*containerReading {
 	byID := map[string]*containerReading{}
 	for i := range r.pods {
 		for j := range r.pods[i].containers {
 			byID[r.pods[i].containers[j].id] = &r.pods[i].containers[j]
 		}
 	}
+	return byID
+}
+
+// takeContainers adds the runtime's numbers to the readings of containers.
+func takeContainers(byID map[string]*containerReading, stats []*runtimeapi.ContainerStats) {
 	for _, st := range stats {
 		c := byID[st.GetAttributes().GetId()]
 		if c == nil {

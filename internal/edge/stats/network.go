@@ -1,6 +1,8 @@
 package stats
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,17 +19,27 @@ type device struct {
 	packetsKnown, defaultRoute            bool
 }
 
+// A container with the right to change its network may have any number of interfaces and routes, so these constants bound what is read of
+// them.
+const (
+	maxNetworkFile = 1 << 20 // bytes; what follows is left out
+	maxInterfaces  = 256
+)
+
 // readNetwork reads the interfaces of a network namespace from /proc/<pid>/net of a process in it; an empty pid means
 // this process. It leaves out loopback and the host's ends of virtual interfaces.
 func readNetwork(host, pid string) []device {
 	dir := filepath.Join(host, "proc", pid, "net")
-	data, err := os.ReadFile(filepath.Join(dir, "dev"))
+	data, err := beginning(filepath.Join(dir, "dev"))
 	if err != nil {
 		return nil
 	}
 	route := defaultRoute(dir)
 	var out []device
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(data) {
+		if len(out) == maxInterfaces {
+			break
+		}
 		name, rest, ok := strings.Cut(line, ":")
 		name = strings.TrimSpace(name)
 		f := strings.Fields(rest)
@@ -46,6 +58,20 @@ func readNetwork(host, pid string) []device {
 	return out
 }
 
+// beginning returns the first maxNetworkFile bytes of a file, without an incomplete last line.
+func beginning(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxNetworkFile))
+	if err != nil {
+		return "", err
+	}
+	return string(data[:bytes.LastIndexByte(data, '\n')+1]), nil
+}
+
 func ignored(name string) bool {
 	for _, prefix := range [...]string{"lo", "veth", "docker", "nerdctl"} {
 		if strings.HasPrefix(name, prefix) {
@@ -57,11 +83,11 @@ func ignored(name string) bool {
 
 // defaultRoute returns the interface of the IPv4 default route.
 func defaultRoute(dir string) string {
-	data, err := os.ReadFile(filepath.Join(dir, "route"))
+	data, err := beginning(filepath.Join(dir, "route"))
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(data) {
 		if f := strings.Fields(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
 			return f[0]
 		}
