@@ -399,6 +399,37 @@ func TestCSIDriverThatHangs(t *testing.T) {
 	}
 }
 
+// A driver that cannot end its volume keeps no other volume of the pod mounted.
+func TestCSIDriverKeepsNoOtherVolume(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.disk("d", v1.ReadWriteOnce)
+	memory := v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}
+	p := podOf("a", claim("v", "d", false), memory)
+	setUp(t, f.fixture, p)
+	mounted := func(kind string) int {
+		points, err := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods/a/volumes", kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(points)
+	}
+	if mounted("kubernetes.io~empty-dir") != 1 || mounted("kubernetes.io~csi") != 1 {
+		t.Fatalf("%d and %d mounts", mounted("kubernetes.io~empty-dir"), mounted("kubernetes.io~csi"))
+	}
+	f.driver.SetFault("NodeUnpublishVolume", &simcsi.Fault{Err: status.Error(codes.Internal, "the disk is on fire")})
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err == nil {
+		t.Error("the driver's error is lost")
+	}
+	if mounted("kubernetes.io~empty-dir") != 0 || mounted("kubernetes.io~csi") != 1 {
+		t.Errorf("after a failed end %d and %d mounts, want 0 and 1", mounted("kubernetes.io~empty-dir"), mounted("kubernetes.io~csi"))
+	}
+	f.driver.SetFault("NodeUnpublishVolume", nil)
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Error(err)
+	}
+}
+
 // If a driver says that it published a volume, and did not, the set-up fails.
 func TestCSIDriverThatLies(t *testing.T) {
 	t.Parallel()

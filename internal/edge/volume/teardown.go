@@ -47,6 +47,9 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	if err := v.unmountBelow(ctx, filepath.Join(dir, subpathsDir)); err != nil { // subPaths keep their volumes busy
 		return failedTearDown(ref, err)
 	}
+	if err := v.unmountOthers(ctx, ref.UID); err != nil {
+		return failedTearDown(ref, err)
+	}
 	if err := v.takeDownCSI(ctx, ref.UID); err != nil {
 		return failedTearDown(ref, err)
 	}
@@ -69,6 +72,27 @@ func failedTearDown(ref pod.Ref, err error) error {
 		Reason: "FailedUnmount", Err: err,
 		Message: fmt.Sprintf("cannot clear the volumes of pod %s, will try again: %v", ref, err),
 	}
+}
+
+// unmountOthers unmounts the volumes that no CSI driver has mounted. They come before those of drivers, so that a driver that hangs or fails keeps
+// only its own volumes mounted.
+func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
+	entries, err := os.ReadDir(v.layout.volumes(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list volumes: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() == kindCSI.dir() {
+			continue
+		}
+		if err := v.unmountBelow(ctx, filepath.Join(v.layout.volumes(uid), e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unmountBelow unmounts everything at or below dir, the newest mount first, until no mount is left.

@@ -139,8 +139,8 @@ type Error struct {
 	Volume string
 	// Reason is the reason of an event.
 	Reason string
-	// Message says what is wrong and what to do. It does not repeat Volume. Failures of other volumes follow, each with
-	// the volume's name.
+	// Message says what is wrong with Volume and what to do, without its name. If other volumes of the pod failed too, their failures
+	// follow, each with the name of its volume.
 	Message string
 	Lack    pod.Lack // what the volume needs and does not have
 	Err     error
