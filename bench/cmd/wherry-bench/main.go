@@ -34,7 +34,7 @@ type options struct {
 	runtime        string
 	full           bool
 	keep, prebuilt bool
-	agree          string
+	agree, merge   string
 }
 
 func main() {
@@ -61,7 +61,15 @@ func main() {
 	flag.StringVar(&o.plan.Profiles, "profiles", "", "directory for CPU and heap profiles of the agents with many pods and at rest; empty: none are taken")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
 	flag.StringVar(&o.agree, "agree", "", "measure nothing: read the samples of two runs, files of -json with a comma between them, and print which cells of their tables do not agree: their spreads do not overlap, and their medians differ by more than a tenth")
+	flag.StringVar(&o.merge, "merge", "", "measure nothing: read the samples of runs of the same work on the same machine, files of -json with commas between them, and report their rounds as one run")
 	flag.Parse()
+	if o.merge != "" {
+		if err := merge(&o, strings.Split(o.merge, ",")); err != nil {
+			fmt.Fprintln(os.Stderr, "wherry-bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if o.agree != "" {
 		if err := agree(strings.Split(o.agree, ",")); err != nil {
 			fmt.Fprintln(os.Stderr, "wherry-bench:", err)
@@ -140,6 +148,7 @@ type bench struct {
 	calls    map[string]map[string][]string
 	machine  []string
 	began    time.Time
+	took     string // how long the run took; "": it is still running
 }
 
 // arm returns the map for the samples of an arm in a round.
@@ -239,10 +248,13 @@ func (b *bench) turn(ctx context.Context, cri *work.CRI, agent *rig.Agent, name 
 
 func (b *bench) report() error {
 	lines := table.Fill(rows, b.samples, upstream, wherry)
+	if b.took == "" {
+		b.took = "took " + time.Since(b.began).Round(time.Second).String()
+	}
 	arms := []string{bare, limit, upstream, wherry}
-	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once (%d on the crowded node), %d containers killed per round, %v at rest; took %v\n"+
+	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once (%d on the crowded node), %d containers killed per round, %v at rest; %s\n"+
 		"median of all (least-greatest of a round); ratio: wherry to upstream\n",
-		strings.Join(b.machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Dense, b.plan.Deaths, b.plan.Rest, time.Since(b.began).Round(time.Second))
+		strings.Join(b.machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Dense, b.plan.Deaths, b.plan.Rest, b.took)
 	fmt.Println(head)
 	if err := table.Print(os.Stdout, lines, arms); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// Pair is both agents in one world.
+// Pair has both agents, upstream's kubelet and Wherry, on the same simulated machine with the same cluster objects (World).
 type Pair struct {
 	upstream *Upstream
 	wherry   *Wherry

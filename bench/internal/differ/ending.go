@@ -185,8 +185,8 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.reportedBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
 
-// withoutWaits removes values of upstream's kubelet about a failed start, or an end, of an attempt for whose back-off it already waits;
-// Wherry shows that attempt as waiting.
+// withoutWaits removes the values in which upstream's kubelet shows the failed start or the end of an attempt, if Wherry shows the same attempt as
+// waiting for its back-off.
 func (d *differ) withoutWaits(u, wherry []string) []string {
 	return slices.DeleteFunc(u, func(v string) bool {
 		fields := strings.Fields(v)

@@ -326,7 +326,8 @@ func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	}
 }
 
-// The life of a static pod ends when its manifest is changed or removed. Whether a start was still to come is measured to that end.
+// Upstream's kubelet starts a container later than Wherry, and meanwhile the manifest of the static pod is removed. The comparison excuses the
+// missing start only if the removal came before upstream's kubelet had to start the container.
 func TestAStartThatTheEndOfALifePrevents(t *testing.T) {
 	for at, class := range map[time.Duration]string{
 		22 * time.Second: "time of StartContainer of main after an exit, whose definition is changed: upstream is later",

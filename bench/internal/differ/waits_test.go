@@ -25,7 +25,7 @@ func (l life) states(second float64, running map[string]bool) {
 }
 
 // reportedLate returns a pod with two main containers and its lives on upstream's kubelet and on Wherry. Upstream's kubelet reports that
-// main-0 runs 5.4 s later than Wherry. With stopped, both agents have asked main-1 to end in that time.
+// main-0 runs 5.4 s later than Wherry does. If stopped is set, both agents ask main-1 to end within these 5.4 s.
 func reportedLate(stopped bool) (c *Case, u, w life) {
 	c = &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
 		Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}

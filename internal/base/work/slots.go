@@ -27,11 +27,10 @@ type Slots struct {
 	xx, xy float64 // sums of x*x and x*y over the rounds; see next
 }
 
-// After more slots were of no use, Slots tries another number only once in rest rounds if it has the minimum, and once in doubt rounds if
-// it has more.
+// When a larger number of slots has not helped, Slots tries another number again only after these numbers of rounds.
 const (
-	rest  = 8
-	doubt = 2
+	rest  = 8 // if it has the minimum
+	doubt = 2 // if it has more than the minimum
 )
 
 const (

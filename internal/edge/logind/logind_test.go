@@ -160,7 +160,7 @@ func (b *fakeBus) send(m *dbus.Message) {
 		return
 	}
 	data := out.Bytes()
-	binary.LittleEndian.PutUint32(data[8:], 1) // a serial: 0 is not one
+	binary.LittleEndian.PutUint32(data[8:], 1) // the serial number of the message, which must not be 0
 	var rights []byte
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
