@@ -68,11 +68,10 @@ func (a *Agent) buildControl() error {
 	view := a.view()
 	extra := a.push.Routes(a.finished)
 	maps.Copy(extra, map[string]http.Handler{
-		"GET /explain":                   a.explainAll(view),
-		"GET /explain/{namespace}/{pod}": a.explain(view),
-		"GET /pods/{namespace}/{name}":   a.servePod(view),
-		"GET /node":                      http.HandlerFunc(a.serveNode),
+		"GET /pods/{namespace}/{name}": a.servePod(view),
+		"GET /node":                    http.HandlerFunc(a.serveNode),
 	})
+	maps.Copy(extra, a.explanations(view))
 	if a.events.local != nil {
 		extra["GET /events"] = a.events.local
 	}

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/core/why"
 	"github.com/wherry-node/wherry/internal/node/podworker"
@@ -31,6 +32,13 @@ type explanation struct {
 	Inspection string `json:"inspection,omitempty"`
 }
 
+// explanations returns the endpoints that say why pods are in their state.
+func (a *Agent) explanations(view *podView) map[string]http.Handler {
+	return map[string]http.Handler{
+		"GET /explain": a.explainAll(view), "GET /explain/{namespace}/{pod}": a.explain(view), "GET /explain/{namespace}/{pod}/turn": a.exportTurn(view),
+	}
+}
+
 // explain serves the answer for a pod and its timeline as JSON, oldest record first.
 func (a *Agent) explain(view *podView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,6 +56,43 @@ func (a *Agent) explain(view *podView) http.Handler {
 		out := a.answers(r.Context(), []*v1.Pod{p})[0]
 		out.Dropped, out.Records = dropped, records
 		writeJSON(w, out)
+	})
+}
+
+// exportTurn serves the present turn of a pod: what it decides, and from what (package replay).
+func (a *Agent) exportTurn(view *podView) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ns, name := r.PathValue("namespace"), r.PathValue("pod")
+		p, ok := view.Pod(ns, name)
+		var worker *podworker.Worker
+		if ok {
+			worker = a.loop.Worker(p.UID)
+		}
+		if worker == nil {
+			http.Error(w, "pod "+ns+"/"+name+" is not on this node", http.StatusNotFound)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+		defer cancel()
+		turns := make(chan *replay.Turn, 1)
+		worker.AskExport(func(t *podworker.Turn) { turns <- t.Export })
+		var turn *replay.Turn
+		select {
+		case turn = <-turns:
+		case <-ctx.Done():
+		}
+		if turn == nil {
+			http.Error(w, "nothing is decided about pod "+ns+"/"+name+" yet: wherry explain says what the node waits for", http.StatusServiceUnavailable)
+			return
+		}
+		turn.Agent = a.cfg.KubeletVersion
+		data, err := turn.Encode()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(data) // an error means that the client is gone
 	})
 }
 
@@ -112,7 +157,7 @@ func (a *Agent) answer(p *v1.Pod, t *why.Turn) explanation {
 			t.Flights = append(t.Flights, why.Flight{Action: f.Action, Began: f.Began})
 		}
 	}
-	in := why.Input{Pod: p, Turn: t, Now: time.Now()}
+	in := why.Input{Pod: p, Turn: t, Standalone: a.deps.Client == nil, Now: time.Now()}
 	for _, f := range a.probes.Failing(p.UID) {
 		in.Failing = append(in.Failing, why.FailingProbe{
 			Container: f.Container, Kind: strings.ToLower(f.Kind.String()), Times: f.Times, Threshold: f.Threshold, Output: f.Output,

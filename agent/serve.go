@@ -25,7 +25,7 @@ func (a *Agent) buildServer() error {
 	k := &a.cfg.Kubelet
 	view := a.view()
 	gates, _ := config.NewGates(k.FeatureGates) // checked when the configuration was read
-	extra := map[string]http.Handler{"GET /explain": a.explainAll(view), "GET /explain/{namespace}/{pod}": a.explain(view)}
+	extra := a.explanations(view)
 	if a.cfg.PushAPI {
 		maps.Copy(extra, a.push.Routes(a.finished))
 	}

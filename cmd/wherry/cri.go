@@ -48,7 +48,7 @@ func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 		_ = c.Close()
 		return fmt.Errorf("--listen=%s: another process serves there: end it, or choose another path", endpoint)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeSocket(path); err != nil {
 		return fmt.Errorf("--listen=%s: %w", endpoint, err)
 	}
 	l, err := net.Listen("unix", path)
@@ -59,4 +59,18 @@ func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 	defer r.Close()
 	log.Info("simulated runtime listens", "endpoint", endpoint)
 	return r.Serve(ctx, l)
+}
+
+// removeSocket removes a socket that an earlier process left. It leaves any other file alone, because a path may be mistyped.
+func removeSocket(path string) error {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case st.Mode().Type() != fs.ModeSocket:
+		return errors.New("there is a file that is no socket: choose another path, or remove the file")
+	}
+	return os.Remove(path)
 }

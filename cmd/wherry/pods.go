@@ -9,7 +9,7 @@ import (
 
 // newPodCommands returns the commands that talk to an agent over its socket.
 func newPodCommands() []*cobra.Command {
-	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy()}
+	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy(), newReplay()}
 }
 
 func streams(cmd *cobra.Command) podctl.Streams {
@@ -161,7 +161,23 @@ func newExplain() *cobra.Command {
 	targetFlags(cmd.Flags(), &r.Target)
 	cmd.Flags().BoolVarP(&r.All, "all", "a", false, "also every decision of the node about the pod, with its cause; without a pod: also pods that are well")
 	cmd.Flags().BoolVarP(&r.Watch, "watch", "w", false, "print the answer again when it changes, until the pod is well")
+	cmd.Flags().BoolVar(&r.Export, "export", false, "print what the node decides about the pod now, and from what, for wherry replay; without secrets")
 	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: text")
+	return cmd
+}
+
+func newReplay() *cobra.Command {
+	var r podctl.Replay
+	cmd := &cobra.Command{
+		Use: "replay FILE", Short: "Decide again what a node decided about a pod, from a file of wherry explain --export",
+		Long: "Decide again, without a node, what a node decided about a pod. The command prints the decision; lines that begin with - are of the\n" +
+			"version that exported the file, lines that begin with + of this version. It fails if the two differ.",
+		Example: "  wherry explain web --export > web.json\n" +
+			"  wherry replay web.json",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(streams(cmd), args[0]) },
+	}
+	cmd.Flags().BoolVar(&r.Update, "update", false, "write the present decision into the file")
 	return cmd
 }
 

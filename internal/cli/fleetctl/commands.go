@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
 // Get is wherry fleet get.
@@ -51,7 +52,7 @@ func (g *Get) Run(ctx context.Context, out io.Writer) error {
 		t := table(out)
 		fmt.Fprintln(t, "NAME\tGROUP\tSTATE\tPODS\tREASON")
 		for _, n := range nodes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", n.Name, n.Group, n.State, n.Pods, oneLine(n.Reason))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", n.Name, n.Group, n.State, n.Pods, plain.Text(n.Reason))
 		}
 		return t.Flush()
 	}
@@ -60,19 +61,13 @@ func (g *Get) Run(ctx context.Context, out io.Writer) error {
 
 func table(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 3, ' ', 0) }
 
-// oneLine returns a text without control characters.
-func oneLine(s string) string {
-	quoted := strconv.Quote(s)
-	return quoted[1 : len(quoted)-1]
-}
-
 // writeState writes the state of a fleet as text.
 func writeState(out io.Writer, s *State) {
 	t := table(out)
 	fmt.Fprintf(t, "fleet\t%s, running for %s\n", s.Name, s.Running.Round(time.Second))
-	fmt.Fprintf(t, "cluster\t%s\n", oneLine(s.Server))
+	fmt.Fprintf(t, "cluster\t%s\n", plain.Text(s.Server))
 	if s.Kubeconfig != "" {
-		fmt.Fprintf(t, "use it\texport KUBECONFIG=%s\n", oneLine(s.Kubeconfig))
+		fmt.Fprintf(t, "use it\texport KUBECONFIG=%s\n", plain.Text(s.Kubeconfig))
 	}
 	n := &s.Nodes
 	fmt.Fprintf(t, "nodes\t%d of %d Ready%s\n", n.Ready, n.Want, others(n))

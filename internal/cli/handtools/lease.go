@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/edge/heartbeat"
 )
 
@@ -93,7 +94,7 @@ func (l *LeaseRenewal) step(ctx context.Context, lease *heartbeat.Lease) error {
 		return fmt.Errorf("renew lease %s/%s: %w", v1.NamespaceNodeLease, l.Node, err)
 	}
 	l.last = time.Now()
-	fmt.Fprintf(l.Out, "%s lease of %s renewed for %s; Ready is %s\n", l.last.UTC().Format(time.RFC3339), l.Node, l.Duration, orNone(ready.Status))
+	fmt.Fprintf(l.Out, "%s lease of %s renewed for %s; Ready is %s\n", l.last.UTC().Format(time.RFC3339), l.Node, l.Duration, plain.Text(string(orNone(ready.Status))))
 	if !l.Ready {
 		return nil
 	}

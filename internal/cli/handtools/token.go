@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	tokenapi "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
 // DefaultTokenGroup is the group that kubeadm binds to the ClusterRole system:node-bootstrapper.
@@ -157,8 +159,12 @@ func row(s *v1.Secret, now time.Time) string {
 		}
 	}
 	token := value(tokenapi.BootstrapTokenIDKey) + "." + value(tokenapi.BootstrapTokenSecretKey)
-	return strings.Join([]string{token, ttl, expires, or(strings.Join(usages, ","), "<none>"),
-		or(value(tokenapi.BootstrapTokenDescriptionKey), "<none>"), or(value(tokenapi.BootstrapTokenExtraGroupsKey), "<none>")}, "\t")
+	columns := []string{token, ttl, expires, or(strings.Join(usages, ","), "<none>"),
+		or(value(tokenapi.BootstrapTokenDescriptionKey), "<none>"), or(value(tokenapi.BootstrapTokenExtraGroupsKey), "<none>")}
+	for i, c := range columns {
+		columns[i] = plain.Text(c)
+	}
+	return strings.Join(columns, "\t")
 }
 
 // DeleteToken removes a token by its value or its ID.

@@ -192,6 +192,11 @@ func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	return e, err
 }
 
+// turn returns the present turn of a pod, for wherry replay. The caller must close it.
+func (c *client) turn(ctx context.Context, p *v1.Pod) (io.ReadCloser, error) {
+	return c.do(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name+"/turn", nil, nil)
+}
+
 // explainAll returns the answers for all pods, those in trouble first.
 func (c *client) explainAll(ctx context.Context) ([]explanation, error) {
 	var l []explanation
@@ -256,7 +261,7 @@ func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
 		if len(names) == 0 {
 			return nil, fmt.Errorf("pod %q is not on this node, which has no pods", arg)
 		}
-		return nil, fmt.Errorf("pod %q is not on this node; it has %s", arg, shortList(names))
+		return nil, fmt.Errorf("pod %q is not on this node; it has %s", arg, shortList(nearest(names, name)))
 	case 1:
 		return found[0], nil
 	}

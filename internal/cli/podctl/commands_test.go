@@ -111,7 +111,11 @@ func TestCommandsOnANode(t *testing.T) {
 		{"explain without a pod", func(s Streams) error { return (&Explain{Target: at}).Run(t.Context(), s, "") }, []string{"default/job", "Failed", "exit code 3"}, ""},
 		{"explain of the node", func(s Streams) error { return (&Explain{Target: at}).Run(t.Context(), s, "node") }, []string{"pods: 1 well, 0 on their way, 1 in trouble"}, ""},
 		{"explain as JSON", func(s Streams) error { return (&Explain{Target: at, Format: "json"}).Run(t.Context(), s, "job") }, []string{`"cause": "Failed"`, `"level": "trouble"`}, ""},
-		{"explain --watch without a pod", func(s Streams) error { return (&Explain{Target: at, Watch: true}).Run(t.Context(), s, "") }, nil, "--watch needs a pod"},
+		{"explain --watch without a pod", func(s Streams) error { return (&Explain{Target: at, Watch: true}).Run(t.Context(), s, "") }, nil, "need a pod"},
+		{"explain --export", func(s Streams) error { return (&Explain{Target: at, Export: true}).Run(t.Context(), s, "web") }, []string{`"kind": "WherryTurn"`, `"name": "web"`, "= active"}, ""},
+		{"explain --export with --all", func(s Streams) error {
+			return (&Explain{Target: at, Export: true, All: true}).Run(t.Context(), s, "web")
+		}, nil, "--export excludes"},
 		{"rm of a pod that runs", func(s Streams) error { return (&Rm{Target: at, Grace: -1}).Run(t.Context(), s, []string{"web"}) }, nil, "--force"},
 		{"rm of nothing", func(s Streams) error { return (&Rm{Target: at}).Run(t.Context(), s, nil) }, nil, "--all"},
 		{"stop", func(s Streams) error { return (&Stop{Target: at, Grace: 1}).Run(t.Context(), s, []string{"web"}) }, []string{"web"}, ""},

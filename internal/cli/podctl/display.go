@@ -3,6 +3,8 @@ package podctl
 import (
 	"fmt"
 	"io"
+	"net"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -10,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
@@ -182,11 +185,11 @@ func portsOf(p *v1.Pod) string {
 				if port.HostPort == 0 {
 					continue
 				}
-				host := ""
-				if port.HostIP != "" && port.HostIP != "0.0.0.0" {
-					host = port.HostIP + ":"
+				at := strconv.Itoa(int(port.HostPort))
+				if port.HostIP != "" && port.HostIP != "0.0.0.0" && port.HostIP != "::" {
+					at = net.JoinHostPort(port.HostIP, at)
 				}
-				out = append(out, fmt.Sprintf("%s%d->%d/%s", host, port.HostPort, port.ContainerPort, strings.ToLower(string(port.Protocol))))
+				out = append(out, fmt.Sprintf("%s->%d/%s", at, port.ContainerPort, strings.ToLower(string(port.Protocol))))
 			}
 		}
 	}
@@ -203,7 +206,7 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 	fmt.Fprintln(t, header)
 	for i := range pods {
 		p := &pods[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", plain(p.Namespace), plain(p.Name), readyOf(p), plain(statusOf(p)), restartsOf(p, now), ageOf(createdAt(p), now), plain(orNone(p.Status.PodIP)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", plain.Text(p.Namespace), plain.Text(p.Name), readyOf(p), plain.Text(statusOf(p)), restartsOf(p, now), ageOf(createdAt(p), now), plain.Text(orNone(p.Status.PodIP)))
 		if wide {
 			from := p.Annotations[pod.AnnotationSource]
 			if from == "" {
@@ -213,7 +216,7 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 			for j := range p.Spec.Containers {
 				images = append(images, p.Spec.Containers[j].Image)
 			}
-			fmt.Fprintf(t, "\t%s\t%s\t%s", plain(orNone(portsOf(p))), plain(from), plain(strings.Join(images, ",")))
+			fmt.Fprintf(t, "\t%s\t%s\t%s", plain.Text(orNone(portsOf(p))), plain.Text(from), plain.Text(strings.Join(images, ",")))
 		}
 		fmt.Fprintln(t)
 	}

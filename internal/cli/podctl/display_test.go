@@ -184,7 +184,7 @@ func TestFindPod(t *testing.T) {
 		{"", "web", "default/web"}, {"", "pod/web", "default/web"}, {"", "a/db", "a/db"}, {"b", "db", "b/db"},
 		{"", "static", "default/static-n1"}, {"", "twice", "default/twice"},
 		{"", "db", `pod "db" may be a/db or b/db: choose a namespace with -n`},
-		{"a", "web", `pod "web" is not on this node; it has default/web, a/db, b/db, default/static-n1, a/twice, default/twice`},
+		{"a", "web", `pod "web" is not on this node; it has default/web, a/db, b/db, a/twice, default/twice, default/static-n1`},
 	} {
 		p, err := findPod(pods, c.ns, c.arg)
 		got := ""

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
 // Events prints the events of the node.
@@ -70,7 +72,7 @@ func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) err
 		if _, container, ok := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{"); ok {
 			object += " [" + container + "]"
 		}
-		if _, err := fmt.Fprintf(w, row, seen, plain(e.Type), plain(e.Reason), plain(object), plain(strings.TrimSpace(e.Message))); err != nil {
+		if _, err := fmt.Fprintf(w, row, seen, plain.Text(e.Type), plain.Text(e.Reason), plain.Text(object), plain.Text(strings.TrimSpace(e.Message))); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
+	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
@@ -20,7 +22,9 @@ type Explain struct {
 	// All adds the record of decisions. Without a pod, it adds the pods that are well.
 	All bool
 	// Watch prints the answer again when it changes, until the pod is well.
-	Watch  bool
+	Watch bool
+	// Export prints the present turn of the pod for wherry replay, instead of an answer.
+	Export bool
 	Format string // json or yaml; "": text
 }
 
@@ -30,8 +34,10 @@ const watchEvery = time.Second
 // Run prints the answer for a pod; "": for all pods that are not well; "node": for the node. (pod/node is a pod of that name.)
 func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
 	switch {
-	case pod == "" && r.Watch:
-		return errors.New("--watch needs a pod")
+	case (pod == "" || pod == "node") && (r.Watch || r.Export):
+		return errors.New("--watch and --export need a pod")
+	case r.Export && (r.Watch || r.All || r.Format != ""):
+		return errors.New("--export excludes --watch, --all and --output")
 	case pod == "":
 		return r.all(ctx, s)
 	case pod == "node":
@@ -39,6 +45,15 @@ func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
 	}
 	c, p, err := r.pod(ctx, pod)
 	if err != nil {
+		return err
+	}
+	if r.Export {
+		body, err := c.turn(ctx, p)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		_, err = io.Copy(s.Out, io.LimitReader(body, replay.MaxBytes))
 		return err
 	}
 	said := ""
@@ -109,7 +124,7 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		if !a.NextAt.IsZero() {
 			next = "in " + until(a.NextAt, now)
 		}
-		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\n", plain(e.Namespace), plain(e.Name), plain(string(a.Cause)), sinceText(a.Since, now), next, plain(a.Line))
+		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\n", plain.Text(e.Namespace), plain.Text(e.Name), plain.Text(string(a.Cause)), sinceText(a.Since, now), next, plain.Text(a.Line))
 	}
 	return t.Flush()
 }
@@ -121,24 +136,24 @@ const maxFacts = 4
 // shows it and what to do.
 func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	a := &e.Answer
-	fmt.Fprintf(w, "%s/%s: %s\n", plain(e.Namespace), plain(e.Name), plain(a.Line))
+	fmt.Fprintf(w, "%s/%s: %s\n", plain.Text(e.Namespace), plain.Text(e.Name), plain.Text(a.Line))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "  cause\t%s\n", plain(string(a.Cause)))
+	fmt.Fprintf(t, "  cause\t%s\n", plain.Text(string(a.Cause)))
 	if !a.Since.IsZero() {
 		fmt.Fprintf(t, "  since\t%s ago (%s)\n", duration.HumanDuration(now.Sub(a.Since)), a.Since.Local().Format("15:04:05"))
 	}
 	switch {
 	case !a.NextAt.IsZero():
-		fmt.Fprintf(t, "  next\tin %s: %s\n", until(a.NextAt, now), plain(a.Next))
+		fmt.Fprintf(t, "  next\tin %s: %s\n", until(a.NextAt, now), plain.Text(a.Next))
 	case a.Next != "":
-		fmt.Fprintf(t, "  next\t%s\n", plain(a.Next))
+		fmt.Fprintf(t, "  next\t%s\n", plain.Text(a.Next))
 	}
 	for _, f := range a.Facts[:min(len(a.Facts), maxFacts)] {
 		what, text, _ := strings.Cut(f, ": ")
-		fmt.Fprintf(t, "  %s\t%s\n", plain(what), plain(text))
+		fmt.Fprintf(t, "  %s\t%s\n", plain.Text(what), plain.Text(text))
 	}
 	for _, d := range a.Do[:min(len(a.Do), maxFacts)] {
-		fmt.Fprintf(t, "  do\t%s\n", plain(d))
+		fmt.Fprintf(t, "  do\t%s\n", plain.Text(d))
 	}
 	return t.Flush()
 }
@@ -175,7 +190,7 @@ func writeRecord(w io.Writer, e explanation) error {
 		if r.Took > 0 {
 			took = r.Took.Round(time.Millisecond).String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.At.Format("15:04:05.000"), r.Kind, plain(r.What), took, plain(strings.TrimSpace(why)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.At.Format("15:04:05.000"), r.Kind, plain.Text(r.What), took, plain.Text(strings.TrimSpace(why)))
 	}
 	return t.Flush()
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
@@ -63,17 +64,17 @@ func writeNode(w io.Writer, n *v1.Node, pods []v1.Pod, answers []explanation, no
 	case len(wrong) > 0:
 		line = strings.Join(wrong, ", ")
 	}
-	fmt.Fprintf(w, "node %s: %s\n", plain(n.Name), plain(line))
+	fmt.Fprintf(w, "node %s: %s\n", plain.Text(n.Name), plain.Text(line))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
-		fmt.Fprintf(t, "  %s\t%s\tsince %s\t%s\n", plain(string(c.Type)), plain(string(c.Status)), sinceText(c.LastTransitionTime.Time, now), plain(strings.TrimSpace(c.Message)))
+		fmt.Fprintf(t, "  %s\t%s\tsince %s\t%s\n", plain.Text(string(c.Type)), plain.Text(string(c.Status)), sinceText(c.LastTransitionTime.Time, now), plain.Text(strings.TrimSpace(c.Message)))
 	}
 	for _, taint := range n.Spec.Taints {
-		fmt.Fprintf(t, "  taint\t%s\t\tpods that do not tolerate it are refused or ended\n", plain(taint.ToString()))
+		fmt.Fprintf(t, "  taint\t%s\t\tpods that do not tolerate it are refused or ended\n", plain.Text(taint.ToString()))
 	}
 	if n.Spec.Unschedulable {
-		fmt.Fprintf(t, "  unschedulable\ttrue\t\tsomebody has cordoned it: kubectl uncordon %s\n", plain(n.Name))
+		fmt.Fprintf(t, "  unschedulable\ttrue\t\tsomebody has cordoned it: kubectl uncordon %s\n", plain.Text(n.Name))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -109,6 +110,6 @@ func writeRequested(w io.Writer, n *v1.Node, pods []v1.Pod) {
 	}
 	slices.Sort(parts)
 	if len(parts) > 0 {
-		fmt.Fprintf(w, "  requested: %s\n", plain(strings.Join(parts, ", ")))
+		fmt.Fprintf(w, "  requested: %s\n", plain.Text(strings.Join(parts, ", ")))
 	}
 }

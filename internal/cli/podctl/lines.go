@@ -16,29 +16,40 @@ type lineWriter struct {
 
 func newLineWriter(w io.Writer) *lineWriter { return &lineWriter{w: w} }
 
-// copy writes each line of r with a prefix. If there is a prefix, an incomplete last line gets a newline.
+// longestLine bounds the bytes of a line that copy keeps in memory: a container may write without ever ending its line.
+const longestLine = 64 << 10
+
+// copy writes each line of r with a prefix. If there is a prefix, an incomplete last line gets a newline, and a line of more than longestLine
+// bytes becomes several. Without a prefix, the bytes stay as they are.
 func (l *lineWriter) copy(prefix string, r io.Reader) error {
-	in := bufio.NewReader(r)
+	in := bufio.NewReaderSize(r, longestLine)
 	for {
-		line, err := in.ReadString('\n')
-		if line != "" {
-			if prefix != "" && line[len(line)-1] != '\n' {
-				line += "\n"
-			}
-			l.mu.Lock()
-			_, werr := io.WriteString(l.w, prefix+line)
-			l.mu.Unlock()
-			if werr != nil {
+		line, err := in.ReadSlice('\n')
+		if len(line) > 0 {
+			if werr := l.write(prefix, line); werr != nil {
 				return werr
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		switch {
+		case err == nil, errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		default:
 			return err
 		}
 	}
+}
+
+// write writes one line, or a part of a long one.
+func (l *lineWriter) write(prefix string, line []byte) error {
+	text := prefix + string(line)
+	if prefix != "" && line[len(line)-1] != '\n' {
+		text += "\n"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := io.WriteString(l.w, text)
+	return err
 }
 
 func (l *lineWriter) printf(format string, args ...any) {

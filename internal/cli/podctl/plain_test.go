@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/core/why"
 )
@@ -20,7 +21,7 @@ const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u202
 // unsafe returns a part of the text that still controls a terminal.
 func unsafe(s string) string {
 	for _, r := range s {
-		if r != '\n' && r != '\t' && isControl(r) {
+		if r != '\n' && r != '\t' && plain.Controls(r) {
 			return string(r)
 		}
 	}
@@ -75,38 +76,5 @@ func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 		if !strings.Contains(b.String(), "title") || strings.Contains(b.String(), "\nfake row") && name != "error" {
 			t.Errorf("%s: the text is lost, or makes a row of its own: %q", name, b.String())
 		}
-	}
-	if got := plain("späte Grüße 日本"); got != "späte Grüße 日本" {
-		t.Errorf("an ordinary character is changed: %q", got)
-	}
-}
-
-// On a terminal, logs keep their colours but no other control sequence, whatever pieces the text arrives in.
-func TestLogsOnATerminal(t *testing.T) {
-	t.Parallel()
-	text := "\x1b[1;31mred\x1b[0m ü\r\n" + hostile + "\x1b[" + strings.Repeat("1", 100) + "m\tend\n"
-	for piece := 1; piece < 9; piece++ {
-		var b bytes.Buffer
-		w := &terminalWriter{w: &b}
-		for rest := []byte(text); len(rest) > 0; {
-			n := min(piece, len(rest))
-			if m, err := w.Write(rest[:n]); err != nil || m != n {
-				t.Fatal(m, err)
-			}
-			rest = rest[n:]
-		}
-		got := b.String()
-		coloured, rest, _ := strings.Cut(got, "\r\n")
-		if coloured != "\x1b[1;31mred\x1b[0m ü" || !strings.HasSuffix(got, "\tend\n") {
-			t.Errorf("in pieces of %d: %q", piece, got)
-		}
-		rest = strings.ReplaceAll(rest, "\r\n", "\n") // a carriage return before a newline is harmless
-		if bad := unsafe(rest); bad != "" {
-			t.Errorf("in pieces of %d: passes on %q: %q", piece, bad, rest)
-		}
-	}
-	var b bytes.Buffer
-	if plainTerminal(&b) != &b {
-		t.Error("a writer that is no terminal must get the container's original bytes")
 	}
 }

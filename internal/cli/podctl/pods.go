@@ -16,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
 // Streams are the input and outputs of a command.
@@ -83,7 +85,7 @@ func printPods(out, errOut io.Writer, pods []v1.Pod, format string) error {
 		return printObject(out, list, format)
 	case "name":
 		for i := range pods {
-			fmt.Fprintf(out, "pod/%s\n", plain(pods[i].Name))
+			fmt.Fprintf(out, "pod/%s\n", plain.Text(pods[i].Name))
 		}
 		return nil
 	}
@@ -103,10 +105,10 @@ func printObject(out io.Writer, obj any, format string) error {
 		return err
 	}
 	if format == "yaml" { // its strings no longer contain control characters
-		_, err = fmt.Fprintln(out, plainLines(strings.TrimRight(string(text), "\n")))
+		_, err = fmt.Fprintln(out, plain.Lines(strings.TrimRight(string(text), "\n")))
 		return err
 	}
-	_, err = fmt.Fprintln(out, plainJSON(strings.TrimRight(string(text), "\n")))
+	_, err = fmt.Fprintln(out, plain.JSON(strings.TrimRight(string(text), "\n")))
 	return err
 }
 
@@ -192,7 +194,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 		return err
 	}
 	defer body.Close()
-	if _, err = io.Copy(plainTerminal(s.Out), body); ctx.Err() != nil {
+	if _, err = io.Copy(plain.Terminal(s.Out), body); ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return err
@@ -200,7 +202,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 
 // allLogs prints the logs of all containers of a pod side by side.
 func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
-	out := newLineWriter(plainTerminal(to))
+	out := newLineWriter(plain.Terminal(to))
 	var names []string
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
@@ -260,3 +262,6 @@ func terminalOf(f any) int {
 	}
 	return int(file.Fd())
 }
+
+// SayError prints why a command failed. The text may come from the agent, the runtime or a container.
+func SayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plain.Lines(err.Error())) }

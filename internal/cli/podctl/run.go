@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/cli/launch"
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
@@ -54,7 +55,7 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{Run: o, say: newLineWriter(s.Err), out: newLineWriter(plainTerminal(s.Out)), seen: map[string]string{}}
+	r := &runner{Run: o, say: newLineWriter(s.Err), out: newLineWriter(plain.Terminal(s.Out)), seen: map[string]string{}}
 	for _, note := range m.notes {
 		r.progress("%s", note)
 	}
@@ -96,7 +97,7 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 
 func (r *runner) progress(format string, args ...any) {
 	if !r.Quiet {
-		r.say.printf("%s", plain(fmt.Sprintf(format, args...)))
+		r.say.printf("%s", plain.Text(fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
@@ -36,7 +37,7 @@ func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done
 				return err
 			}
 		}
-		fmt.Fprintln(out, plain(p.Name))
+		fmt.Fprintln(out, plain.Text(p.Name))
 	}
 	return nil
 }

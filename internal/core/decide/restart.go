@@ -287,7 +287,7 @@ func Killing(p *v1.Pod, container string, cause pod.Cause) string {
 	r := ruleOf(cause)
 	title, promise := "Container ", ""
 	switch kind, _, known := pod.KindOf(p, container); {
-	case kind == pod.KindInit: // no event promises its restart
+	case kind == pod.KindInit: // the event of an init container does not say that it will be restarted
 		title = "Init container "
 	case r.again == always, known && restartPolicy(&p.Spec, pod.SpecOf(p, container)) != v1.RestartPolicyNever:
 		promise = ", will be restarted"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
@@ -25,6 +26,7 @@ func TestScripts(t *testing.T) {
 	script.Run(t, "testdata/decide/*.txt", *update, func(t *testing.T, x *script.Text) func([]string) {
 		s := &story{world: newWorld(), Text: x}
 		s.noInspect = false
+		s.seen = func(in *decide.Input, plan *decide.Plan) { replays(t, in, plan) }
 		t.Cleanup(func() {
 			for _, b := range s.broken {
 				t.Errorf("invariant: %s: %s", b.inv, b.text)
@@ -32,6 +34,24 @@ func TestScripts(t *testing.T) {
 		})
 		return s.command
 	})
+}
+
+// replays checks that an exported turn is decided in the same way when it is read from its file.
+func replays(t *testing.T, in *decide.Input, plan *decide.Plan) {
+	t.Helper()
+	turn := replay.Of(in.Observed.Ref, in)
+	turn.Decided(plan)
+	data, err := turn.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := replay.Parse("turn", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines, same := replay.Diff(read.Plan, read.Again()); !same {
+		t.Errorf("an exported turn is decided otherwise:\n%s\n%s", strings.Join(lines, "\n"), data)
+	}
 }
 
 // story is a script about one pod.

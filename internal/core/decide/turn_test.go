@@ -86,7 +86,7 @@ var now = epoch.Add(time.Hour)
 // moment is the input of one decision, with methods to change it.
 type moment struct{ decide.Input }
 
-// turnCase is one case: the containers of a running pod, and a change to its moment.
+// turnCase is one case: the containers of a running pod, and a function that changes the input of the decision.
 type turnCase struct {
 	name       string
 	containers []v1.Container // sidecars, and containers named init, become init containers

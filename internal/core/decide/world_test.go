@@ -35,7 +35,8 @@ type flight struct {
 // in broken when an action or its effect breaks an invariant.
 type world struct {
 	pod       *v1.Pod
-	lastGrace *int64 // the grace period of a pod whose object is gone
+	seen      func(*decide.Input, *decide.Plan) // called in each turn; may be nil
+	lastGrace *int64                            // the grace period of a pod whose object is gone
 	hashes    map[string]string
 	sized     bool                // the pod has resources
 	group     pod.Size            // the size of the pod's cgroup
@@ -218,6 +219,9 @@ func (w *world) turn() decide.Plan {
 	restarted := w.mem.RestartingAll
 	plan := w.brain.decide(&in)
 	w.checkPlan(&in, &plan)
+	if w.seen != nil {
+		w.seen(&in, &plan)
+	}
 	if !w.strict && !reflect.DeepEqual(&before, in.Memory) {
 		w.breaks(invPure, "Decide wrote to memory")
 	}

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,19 @@ func (op Op) String() string {
 		return opNames[op]
 	}
 	return fmt.Sprintf("op(%d)", op)
+}
+
+// MarshalText writes the word, and UnmarshalText reads it.
+func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
+
+// UnmarshalText returns an error for a word that is no verb.
+func (op *Op) UnmarshalText(text []byte) error {
+	i := slices.Index(opNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("verb %q is unknown", text)
+	}
+	*op = Op(i)
+	return nil
 }
 
 // Starts reports whether the action creates or starts something. While a pod terminates, or while the last inspection is older

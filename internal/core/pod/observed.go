@@ -1,6 +1,9 @@
 package pod
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // These are labels of every sandbox and container. Kubernetes fixes their names: crictl, log collectors and other node agents
 // read them.
@@ -73,6 +76,20 @@ func (s ContainerState) String() string {
 		return "unknown"
 	}
 	return "invalid"
+}
+
+// MarshalText writes the word, and UnmarshalText reads it.
+func (s ContainerState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText returns an error for a word that is no state.
+func (s *ContainerState) UnmarshalText(text []byte) error {
+	for state := StateCreated; state <= StateUnknown; state++ {
+		if state.String() == string(text) {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("container state %q is unknown", text)
 }
 
 // ExitLost is the exit code that the agent reports for a container whose end nobody saw. Such a container counts as killed.

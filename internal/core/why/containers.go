@@ -364,7 +364,23 @@ func logsCommand(in *Input, container string, previous bool) string {
 	if previous {
 		flag = " --previous"
 	}
-	return fmt.Sprintf("see its output: kubectl logs -n %s %s -c %s%s", in.Pod.Namespace, in.Pod.Name, container, flag)
+	return fmt.Sprintf("see its output: %s logs -n %s %s -c %s%s", client(in), in.Pod.Namespace, in.Pod.Name, container, flag)
+}
+
+// nodeCommand returns the command that shows the state of the node.
+func nodeCommand(in *Input) string {
+	if in.Standalone {
+		return "wherry explain node"
+	}
+	return "kubectl describe node " + in.Pod.Spec.NodeName
+}
+
+// client returns the program that reaches the pod's containers.
+func client(in *Input) string {
+	if in.Standalone {
+		return "wherry"
+	}
+	return "kubectl"
 }
 
 // times says how often something happened.

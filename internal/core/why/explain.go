@@ -24,7 +24,9 @@ type Input struct {
 	// Hangs is how long the runtime has not answered the present inspection; InspectionError is the error of the last one.
 	Hangs           time.Duration
 	InspectionError string
-	Now             time.Time
+	// Standalone: the node has no API server, so the advice names commands that ask the node itself.
+	Standalone bool
+	Now        time.Time
 }
 
 // Turn is what a turn of the pod's worker read and decided.
@@ -267,9 +269,9 @@ func stopped(in *Input, a *Answer) bool {
 	a.set(stopCause(reason, message, rejected), "%s", strings.TrimSuffix(reason+": "+message, ": "))
 	switch a.Cause {
 	case DoesNotFit:
-		a.do("lower the requests of the pod, or free some on the node: kubectl describe node %s", in.Pod.Spec.NodeName)
+		a.do("lower the requests of the pod, or free some on the node: %s", nodeCommand(in))
 	case Evicted:
-		a.do("see what the node was short of: kubectl describe node %s; give the pod requests that match what it uses", in.Pod.Spec.NodeName)
+		a.do("see what the node was short of: %s; give the pod requests that match what it uses", nodeCommand(in))
 	case Preempted:
 		a.do("its controller makes another pod; nothing is to be done on this node")
 	}

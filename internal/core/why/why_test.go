@@ -384,3 +384,22 @@ func TestSparseInput(t *testing.T) {
 		}
 	}
 }
+
+// On a node without an API server, the advice names only commands that work there.
+func TestAdviceOfAStandaloneNode(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		s    *situation
+		want string
+	}{
+		{healthy().crashes(3, "Error", ""), "wherry logs -n ns web -c app --previous"},
+		{fresh().stops("OutOfcpu", "requested: 4000, used: 1000, capacity: 2000", true), "wherry explain node"},
+		{fresh().stops("Evicted", "The node was low on resource: memory.", false), "wherry explain node"},
+	} {
+		c.s.in.Standalone = true
+		advice := strings.Join(Explain(&c.s.in).Do, "\n")
+		if !strings.Contains(advice, c.want) || strings.Contains(advice, "kubectl") {
+			t.Errorf("%q, want %q and no kubectl", advice, c.want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
 // glance is the part of a turn's input that other goroutines write. run takes it under the lock.
@@ -16,6 +17,7 @@ type glance struct {
 	cause    string
 	outcomes []pod.Outcome
 	asks     []func(*Turn)
+	export   bool
 	inFlight []pod.Action
 	refresh  bool
 	stop     *decide.Stop
@@ -65,7 +67,14 @@ func (w *Worker) turn(look glance) (gone bool) {
 	if accepted == nil {
 		in.LastGrace = w.cfg.Desired.LastGrace(uid)
 	}
+	var export *replay.Turn
+	if look.export {
+		export = replay.Of(w.ref, &in)
+	}
 	plan := decide.Decide(&in)
+	if export != nil {
+		export.Decided(&plan)
+	}
 	begins := plan.Ending && w.memory.StopBegan.IsZero()
 	if decide.Remember(w.memory, &plan) {
 		w.checkpoint()
@@ -78,7 +87,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.begin(accepted, obs, &plan)
 	turn := Turn{
 		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Probed: w.work.probed,
-		Plan: &plan, Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Looked: true, Now: began,
+		Plan: &plan, Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Looked: true, Now: began, Export: export,
 	}
 	w.cfg.Reporter.Turn(&turn)
 	w.answer(&look, &turn)

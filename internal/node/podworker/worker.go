@@ -12,6 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
@@ -108,6 +109,7 @@ type Turn struct {
 	Queued   bool          // the pod waits until other pods have started
 	Looked   bool          // false: the agent has not listed the runtime's pods yet, so only Ref, Memory and Flights are set
 	Now      time.Time
+	Export   *replay.Turn // what the turn decided from, and what; nil: nobody asked for it (AskExport), or the turn decided nothing
 }
 
 // Worker drives one pod.
@@ -156,6 +158,7 @@ type busy struct {
 	flights  []flight
 	outcomes []pod.Outcome
 	asks     []func(*Turn) // called in the next turn; see Ask
+	export   bool          // the next turn fills Turn.Export
 }
 
 // work is derived state that turns need while the pod is not at rest.
@@ -205,11 +208,16 @@ func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
 
 // Ask makes the worker take a turn and call see with it, from the goroutine of the turn. see must not block and must not keep what
 // is valid only during the call. A worker that has retired never calls it.
-func (w *Worker) Ask(see func(*Turn)) {
+func (w *Worker) Ask(see func(*Turn)) { w.askTurn(see, false) }
+
+// AskExport is Ask for a turn whose Export is set.
+func (w *Worker) AskExport(see func(*Turn)) { w.askTurn(see, true) }
+
+func (w *Worker) askTurn(see func(*Turn), export bool) {
 	w.mu.Lock()
 	if !w.retired {
 		b := w.engage()
-		b.asks = append(b.asks, see)
+		b.asks, b.export = append(b.asks, see), b.export || export
 	}
 	w.mu.Unlock()
 	w.Look("asked why")
@@ -313,8 +321,8 @@ func (w *Worker) run() {
 		w.mu.Lock()
 		// Take outcomes and flights under one lock, so that each action is in exactly one of them.
 		b := w.engage()
-		look := glance{cause: b.cause, outcomes: b.outcomes, asks: b.asks, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
-		b.cause, b.outcomes, b.asks, w.again, w.refresh = "", nil, nil, false, false
+		look := glance{cause: b.cause, outcomes: b.outcomes, asks: b.asks, export: b.export, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
+		b.cause, b.outcomes, b.asks, b.export, w.again, w.refresh = "", nil, nil, false, false, false
 		w.mu.Unlock()
 
 		gone := w.cfg.Context.Err() == nil && w.turn(look)

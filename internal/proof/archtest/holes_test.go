@@ -56,7 +56,7 @@ var nodeHoles = []hole{
 		[]string{"volume.TestSubPathUnderAttack", "hostfs.TestOpenBeneathUnderAttack"}},
 	{"CVE-2021-25743", "escape sequences in a pod's messages control the terminal of the person who reads them",
 		"the commands escape control characters; only logs and exec that write to files and pipes are unchanged",
-		[]string{"podctl.TestCVE202125743EscapeSequencesDoNotReachTheTerminal", "podctl.TestLogsOnATerminal"}},
+		[]string{"podctl.TestCVE202125743EscapeSequencesDoNotReachTheTerminal", "plain.TestLogsOnATerminal"}},
 	{"CVE-2023-2431", "a seccomp profile of type Localhost with an empty name runs unconfined",
 		"an empty name is an error, and a name cannot leave the directory of profiles",
 		[]string{"crispec.TestCVE20232431EmptyProfileIsRefused"}},

@@ -1,30 +1,30 @@
-package podctl
+package plain
 
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
-// plain makes a text of the cluster, of a container or of the agent safe for a terminal. It escapes characters that move the
+// Text makes a text of the cluster, of a container or of the agent safe for a terminal. It escapes characters that move the
 // cursor, change colours or titles, or change the direction of text (CVE-2021-25743). It also escapes newlines and tabs, because
 // a message must not look like two lines of a table.
-func plain(s string) string { return escaped(s, "") }
+func Text(s string) string { return escaped(s, "") }
 
-// SayError prints why a command failed. The text may come from the agent, the runtime or a container.
-func SayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plainLines(err.Error())) }
+// Lines does the same as Text, but keeps newlines and tabs.
+func Lines(s string) string { return escaped(s, "\n\t") }
 
-// plainLines does the same as plain, but keeps newlines and tabs.
-func plainLines(s string) string { return escaped(s, "\n\t") }
-
-// plainJSON escapes, in JSON's notation, control characters that JSON does not escape.
-func plainJSON(s string) string {
+// JSON escapes, in JSON's notation, control characters that JSON does not escape.
+func JSON(s string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if r != '\n' && isControl(r) && r < 0x10000 {
+		if r != '\n' && Controls(r) && r < 0x10000 {
 			fmt.Fprintf(&b, "\\u%04x", r)
 			continue
 		}
@@ -35,7 +35,7 @@ func plainJSON(s string) string {
 
 // escaped escapes the control characters of s except those in keep.
 func escaped(s, keep string) string {
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, isControl) {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, Controls) {
 		return s
 	}
 	var b strings.Builder
@@ -44,7 +44,7 @@ func escaped(s, keep string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			b.WriteString(`\x` + strconv.FormatUint(uint64(s[i]), 16))
-		case isControl(r) && !strings.ContainsRune(keep, r):
+		case Controls(r) && !strings.ContainsRune(keep, r):
 			quoted := strconv.QuoteRuneToASCII(r)
 			b.WriteString(quoted[1 : len(quoted)-1])
 		default:
@@ -55,19 +55,19 @@ func escaped(s, keep string) string {
 	return b.String()
 }
 
-// isControl reports whether a terminal acts on a character: C0 and C1 controls, line separators, and characters that change the
+// Controls reports whether a terminal acts on a character: C0 and C1 controls, line separators, and characters that change the
 // direction of text. Bytes that are not UTF-8 are escaped too, because a terminal with another encoding takes them for C1.
-func isControl(r rune) bool {
+func Controls(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
-// plainTerminal returns w. If w is a terminal, it removes control characters except colours from the lines of containers. Files
-// and pipes get the original bytes.
-func plainTerminal(w io.Writer) io.Writer {
-	if terminalOf(w) < 0 {
-		return w
+// Terminal returns w. If w is a terminal, it returns a writer that escapes the control characters except colours in the lines of containers.
+// Files and pipes get the original bytes.
+func Terminal(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &terminalWriter{w: w}
 	}
-	return &terminalWriter{w: w}
+	return w
 }
 
 // terminalWriter escapes control characters. It keeps colours (ESC [ ... m) and newlines. It keeps back a few bytes if they may
@@ -108,7 +108,7 @@ func (t *terminalWriter) Write(b []byte) (int, error) {
 				continue
 			}
 		}
-		out.WriteString(plainLines(string(in[:n])))
+		out.WriteString(Lines(string(in[:n])))
 		in = in[n:]
 	}
 	t.held = append([]byte(nil), in...)

@@ -1,0 +1,72 @@
+package podctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/wherry-node/wherry/internal/cli/plain"
+	"github.com/wherry-node/wherry/internal/core/replay"
+)
+
+// Replay decides an exported turn of a pod again.
+type Replay struct {
+	// Update writes the present decision into the file.
+	Update bool
+}
+
+// errDiffers is the error if this version decides otherwise than the version that exported the turn.
+var errDiffers = errors.New("this version decides otherwise")
+
+// Run decides the turn of a file again, and prints the decision, with the lines that differ. "-" is the standard input. It returns an error if
+// anything differs.
+func (r *Replay) Run(s Streams, file string) error {
+	if file == "-" && r.Update {
+		return errors.New("--update needs a file")
+	}
+	t, err := readTurn(file, s.In)
+	if err != nil {
+		return err
+	}
+	now := t.Again()
+	lines, same := replay.Diff(t.Plan, now)
+	fmt.Fprintf(s.Out, "%s/%s, exported by %s at %s\n", plain.Text(t.Namespace), plain.Text(t.Name), plain.Text(orNone(t.Agent)), t.Input.Now.UTC().Format("2006-01-02 15:04:05"))
+	for _, l := range lines {
+		fmt.Fprintln(s.Out, plain.Text(l))
+	}
+	switch {
+	case same:
+		fmt.Fprintln(s.Out, "This version decides the same.")
+		return nil
+	case !r.Update:
+		return errDiffers
+	}
+	t.Plan = now
+	data, err := t.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		return fmt.Errorf("write the decision: %w", err)
+	}
+	fmt.Fprintln(s.Out, "The file has the present decision now.")
+	return nil
+}
+
+func readTurn(file string, stdin io.Reader) (*replay.Turn, error) {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, replay.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return replay.Parse(file, data)
+}

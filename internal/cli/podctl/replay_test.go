@@ -1,0 +1,57 @@
+package podctl
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An exported turn is decided again in the same way; a file with another decision is a difference, which --update removes.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	at := Target{Socket: startNode(t)}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pods.yaml")
+	if err := os.WriteFile(file, []byte(manifests3), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := Run{Files: []string{file}, Detach: true, Wait: true, Timeout: time.Minute, Grace: -1, Quiet: true}
+	run.Agent.Socket = at.Socket
+	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // the exit code of the job
+	for _, pod := range []string{"web", "job"} {
+		var turn, out bytes.Buffer
+		if err := (&Explain{Target: at, Export: true}).Run(t.Context(), Streams{Out: &turn}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Replay{}).Run(Streams{In: &turn, Out: &out}, "-"); err != nil || !strings.Contains(out.String(), "default/"+pod) || !strings.Contains(out.String(), "decides the same") {
+			t.Errorf("%s: %v\n%s", pod, err, out.String())
+		}
+	}
+
+	var turn, out bytes.Buffer
+	if err := (&Explain{Target: at, Export: true}).Run(t.Context(), Streams{Out: &turn}, "web"); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(dir, "web.json")
+	text := strings.Replace(turn.String(), `"= active: `, `"= gone: \u001b[2J`, 1)
+	if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := (&Replay{}).Run(Streams{Out: &out}, other)
+	if !errors.Is(err, errDiffers) || !strings.Contains(out.String(), "- = gone") || !strings.Contains(out.String(), "+ = active") || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%v\n%q", err, out.String())
+	}
+	if err := (&Replay{Update: true}).Run(Streams{Out: &out}, other); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Replay{}).Run(Streams{Out: &out}, other); err != nil {
+		t.Error(err)
+	}
+	if err := (&Replay{}).Run(Streams{Out: &out}, file); err == nil || !strings.Contains(err.Error(), "not a turn that was exported") {
+		t.Errorf("a manifest: %v", err)
+	}
+}

@@ -1,0 +1,178 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Schema is the version of the file format. It changes when a file of an earlier version would be decided from other values.
+const Schema = 1
+
+// Kind is the kind of the file.
+const Kind = "WherryTurn"
+
+// MaxBytes bounds a file.
+const MaxBytes = 8 << 20
+
+// Turn is one turn of a pod: what it knew and what it decided.
+type Turn struct {
+	Kind   string `json:"kind"`
+	Schema int    `json:"schema"`
+	// Agent is the version of the agent that decided. Whoever writes the file sets it.
+	Agent     string `json:"agent,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid"`
+	Input     input  `json:"input"`
+	// Plan is what the turn decided, as Lines writes it.
+	Plan []string `json:"plan"`
+}
+
+// input is a decide.Input in a form that can be written to a file.
+type input struct {
+	Pod       *v1.Pod             `json:"pod,omitempty"`
+	LastGrace *int64              `json:"lastGrace,omitempty"`
+	Observed  *pod.Observed       `json:"observed"`
+	Memory    memory              `json:"memory"`
+	Probed    decide.ProbeResults `json:"probed,omitempty"`
+	InFlight  []pod.Action        `json:"inFlight,omitempty"`
+	Stale     bool                `json:"stale,omitempty"`
+	Hashes    map[string]string   `json:"hashes,omitempty"`
+	Sizes     []pod.NamedSize     `json:"sizes,omitempty"`
+	Node      decide.Node         `json:"node"`
+	Policy    decide.Policy       `json:"policy"`
+	Now       time.Time           `json:"now"`
+}
+
+// memory is a decide.Memory with the parts that a checkpoint leaves out.
+type memory struct {
+	decide.Memory
+	Tries          decide.PodTries         `json:"tries"`
+	ContainerTries []decide.ContainerTries `json:"containerTries,omitempty"` // in the order of Containers
+}
+
+// Of copies the input of a turn. Decided adds the plan.
+func Of(ref pod.Ref, in *decide.Input) *Turn {
+	t := &Turn{Kind: Kind, Schema: Schema, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID)}
+	t.Input = input{
+		Pod: bare(in.Pod), LastGrace: in.LastGrace, Observed: silent(in.Observed), Memory: memoryOf(in.Memory),
+		Probed: append(decide.ProbeResults(nil), in.Probed...), InFlight: append([]pod.Action(nil), in.InFlight...), Stale: in.Stale,
+		Hashes: copied(in.Hashes), Sizes: append([]pod.NamedSize(nil), in.Sizes...), Node: in.Node, Policy: *in.Policy, Now: in.Now,
+	}
+	t.Input.Node.Excess = append([]string(nil), in.Node.Excess...)
+	return t
+}
+
+func copied(m map[string]string) map[string]string {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+// memoryOf copies a memory without the messages of failures.
+func memoryOf(m *decide.Memory) memory {
+	out := memory{Memory: m.Clone()}
+	if out.Stop != nil {
+		out.Stop.Message, out.Stop.Disruption = "", ""
+	}
+	out.Resize.PendingMessage, out.Resize.Error = "", mark(out.Resize.Error)
+	out.Tries = out.PodTries
+	for i := range out.Tries.Retry {
+		out.Tries.Retry[i].Message = ""
+	}
+	for i := range out.Containers {
+		tries := out.Containers[i].ContainerTries
+		tries.WaitingMessage = ""
+		out.ContainerTries = append(out.ContainerTries, tries)
+	}
+	return out
+}
+
+// mark replaces a text by a word, and keeps an empty one: some texts count by whether they are there.
+func mark(text string) string {
+	if text == "" {
+		return ""
+	}
+	return leftOut
+}
+
+// restored returns the memory with all its parts.
+func (m *memory) restored() decide.Memory {
+	out := m.Memory
+	out.PodTries = m.Tries
+	for i := range out.Containers {
+		if i < len(m.ContainerTries) {
+			out.Containers[i].ContainerTries = m.ContainerTries[i]
+		}
+	}
+	return out
+}
+
+// Decided adds what the turn decided.
+func (t *Turn) Decided(p *decide.Plan) { t.Plan = Lines(p, t.Input.Now) }
+
+// Again decides the turn again, and returns what the present version decides.
+func (t *Turn) Again() []string {
+	in, mem := &t.Input, t.Input.Memory.restored()
+	policy := in.Policy
+	plan := decide.Decide(&decide.Input{
+		Pod: in.Pod, LastGrace: in.LastGrace, Observed: in.Observed, Memory: &mem, Probed: in.Probed, InFlight: in.InFlight, Stale: in.Stale,
+		Hashes: in.Hashes, Sizes: in.Sizes, Node: in.Node, Policy: &policy, Now: in.Now,
+	})
+	return Lines(&plan, in.Now)
+}
+
+// Encode writes a turn as a file.
+func (t *Turn) Encode() ([]byte, error) {
+	data, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode the turn: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// Parse reads a file. name is its name for errors.
+func Parse(name string, data []byte) (*Turn, error) {
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("%s: the file has more than %d bytes", name, MaxBytes)
+	}
+	var head struct {
+		Kind   string
+		Schema int
+		Agent  string
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("%s: this is not a turn that was exported: %w", name, err)
+	}
+	switch {
+	case head.Kind != Kind:
+		return nil, fmt.Errorf("%s: kind %q: a turn that was exported has the kind %s", name, head.Kind, Kind)
+	case head.Schema != Schema:
+		return nil, fmt.Errorf("%s: the file has schema %d, of an agent of version %q; this program reads schema %d: use one of that version", name, head.Schema, head.Agent, Schema)
+	}
+	t := &Turn{}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(t); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if t.Input.Observed == nil {
+		return nil, fmt.Errorf("%s: input.observed: %w", name, errMissing)
+	}
+	return t, nil
+}
+
+var errMissing = errors.New("the field is missing")
