@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
@@ -71,6 +72,11 @@ func TestWhatTheManagerHears(t *testing.T) {
 			t.Errorf("a long status: %v", err)
 		} else if got := next(); len(got) > 1024 {
 			t.Errorf("a long status has %d bytes", len(got))
+		}
+		if err := m.Status("x" + strings.Repeat("ü", 1000)); err != nil {
+			t.Error(err)
+		} else if got := next(); !utf8.ValidString(got) {
+			t.Errorf("a status is cut in a character: %q", got[len(got)-4:])
 		}
 		if err := m.Close(); err != nil {
 			t.Error(err)

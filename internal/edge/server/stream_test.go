@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -334,6 +335,7 @@ func TestStreamRefusals(t *testing.T) {
 func TestBadStreamingServer(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
+	var written atomic.Int64 // bytes of headers without end
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
 	t.Cleanup(evil.Close)
 	target, err := url.Parse(evil.URL)
@@ -358,6 +360,15 @@ func TestBadStreamingServer(t *testing.T) {
 			_, _ = io.WriteString(conn, "nonsense\n\n")
 			conn.Close()
 		}, 502},
+		{func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, _ := http.NewResponseController(w).Hijack()
+			defer conn.Close()
+			_, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+			for line := []byte("X-More: " + strings.Repeat("x", 8<<10) + "\r\n"); err == nil; {
+				_, err = conn.Write(line)
+				written.Add(int64(len(line)))
+			}
+		}, 502},
 	} {
 		answer = c.answer
 		for _, upgrade := range []http.Header{
@@ -380,6 +391,9 @@ func TestBadStreamingServer(t *testing.T) {
 				t.Errorf("the client receives %s", l)
 			}
 		}
+	}
+	if n := written.Load(); n > 32<<20 { // the buffers of the connections have some of it
+		t.Errorf("%d bytes of headers were read", n)
 	}
 }
 
