@@ -175,7 +175,7 @@ func (c *Config) usualSocket() string {
 	if c.Simulated != nil {
 		return c.inRoot(socketName)
 	}
-	rootDir := filepath.Clean(c.RootDir)
+	rootDir := c.inRoot("")
 	if rootDir == defaultRootDir {
 		return SystemSocket
 	}

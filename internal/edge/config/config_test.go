@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -221,7 +222,7 @@ func TestBad(t *testing.T) {
 		{"gate", "featureGates: {NoSuch: true, NodeLogQuery: false}\n", []string{"--feature-gates=ImageVolumes=true"}, []string{
 			"featureGates.NoSuch", `featureGates.ImageVolumes (--feature-gates): Kubernetes v1.36.3 has no such gate (did you mean "ImageVolume"?)`}},
 		{"eviction", "evictionHard: {memory.availabel: 5%, nodefs.available: 200%}\nevictionSoft: {memory.available: 1Gi}\n", nil, []string{
-			`signal "memory.availabel" (did you mean "memory.available"?)`, `evictionHard[nodefs.available]: "200%"`, "also set evictionSoftGracePeriod[memory.available]"}},
+			`signal "memory.availabel" (did you mean "memory.available"?)`, `evictionHard[nodefs.available] (--eviction-hard): "200%"`, "also set evictionSoftGracePeriod[memory.available]"}},
 		{"allowlist", "preloadedImagesVerificationAllowlist: [a]\n", nil, []string{
 			"preloadedImagesVerificationAllowlist: [a]: needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages"}},
 		{"allowlist pattern", "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [\"reg.example.com/*\", \"a:1\"]\n", nil, []string{
@@ -231,6 +232,15 @@ func TestBad(t *testing.T) {
 		{"pull credentials policy", "imagePullCredentialsVerificationPolicy: Sometimes\n", nil, []string{
 			`imagePullCredentialsVerificationPolicy: "Sometimes": use one of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify`}},
 		{"bootstrap alone", "", []string{"--bootstrap-kubeconfig=x"}, []string{"also give --kubeconfig"}},
+		{"locked gate", "maxPods: 10\nfeatureGates:\n  NoSuch: true\n", []string{"--feature-gates=NoSuchEither=true"}, []string{
+			"c.yaml line 5: featureGates.NoSuch (--feature-gates): Kubernetes", "\nfeatureGates.NoSuchEither (--feature-gates): Kubernetes"}},
+		{"simulated in the file", "containerRuntimeEndpoint: \"simulated://?cpus=3\"\n", nil, []string{"c.yaml line 3: containerRuntimeEndpoint"}},
+		{"thresholds by flag", "evictionHard: {memory.available: 5%}\n", []string{"--eviction-hard=memory.available<much"}, []string{
+			"invalid configuration:\nevictionHard[memory.available] (--eviction-hard): \"much\""}},
+		{"numbers of CPUs", "reservedSystemCPUs: 0-9999999999\n", nil, []string{"reservedSystemCPUs (--reserved-cpus): \"0-9999999999\": write a list of CPUs"}},
+		{"credentials", "staticPodURL: ftp://user:secret@host/\n", nil, []string{"staticPodURL (--manifest-url): \"ftp://REDACTED@host/\": write"}},
+		{"credentials without a scheme", "staticPodURL: user:secret@host/\n", nil, []string{"staticPodURL (--manifest-url): \"REDACTED\": write"}},
+		{"an excluding flag", "", []string{"--allow-privileged=False"}, []string{"--allow-privileged: Kubernetes has removed this flag"}},
 		{"simulated", "", []string{"--container-runtime-endpoint=simulated://?cpus=3"}, []string{`"cpus" is not known`}},
 		{"enforce", "enforceNodeAllocatable: [none, pods, kube-reserved]\n", nil, []string{"none must stand alone", "also set kubeReservedCgroup"}},
 	} {
@@ -258,6 +268,15 @@ func TestMissingFiles(t *testing.T) {
 	}
 	if _, _, err := config.Load([]string{"--config-dir", dir + "/none"}); err == nil || !strings.Contains(err.Error(), "--config-dir") {
 		t.Errorf("missing directory: %v", err)
+	}
+	if err := syscall.Mkfifo(dir+"/10.conf", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := config.Load([]string{"--config-dir", dir}); err == nil || !strings.Contains(err.Error(), "10.conf is not a regular file") {
+		t.Errorf("drop-in that is a named pipe: %v", err)
+	}
+	if _, _, err := config.Load([]string{"--wherry-config", "/dev/zero"}); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+		t.Errorf("a file without an end: %v", err)
 	}
 	if err := os.WriteFile(dir+"/empty", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -416,5 +435,38 @@ func TestNodeName(t *testing.T) {
 	}
 	if _, err := cfg.NodeName(" "); err == nil {
 		t.Error("no error for no name")
+	}
+}
+
+// An empty word is the value of the flag before it, or counts as nothing.
+func TestEmptyWords(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t, "--hostname-override", "", "--max-pods=7", " ", "--allow-privileged=True")
+	if cfg.HostnameOverride != "" || cfg.Kubelet.MaxPods != 7 {
+		t.Errorf("hostname-override is %q, max-pods %d", cfg.HostnameOverride, cfg.Kubelet.MaxPods)
+	}
+}
+
+// A drop-in may ask for the default thresholds beside those of the file.
+func TestMergedEvictionDefaults(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "c.yaml", "evictionHard: {memory.available: 5%}\n")
+	write(t, dir, "conf.d/10.conf", "mergeDefaultEvictionSettings: true\n")
+	cfg, _ := load(t, "--config="+file, "--config-dir="+filepath.Join(dir, "conf.d"))
+	if got := cfg.Kubelet.EvictionHard; got["memory.available"] != "5%" || got["nodefs.available"] != "10%" {
+		t.Errorf("evictionHard is %v", got)
+	}
+}
+
+// Large whole numbers pass through the merge of drop-ins unchanged.
+func TestLargeNumbers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "c.yaml", "maxOpenFiles: 9007199254740993\n")
+	write(t, dir, "conf.d/10.conf", "maxPods: 7\n")
+	cfg, _ := load(t, "--config="+file, "--config-dir="+filepath.Join(dir, "conf.d"))
+	if got := cfg.Kubelet.MaxOpenFiles; got != 9007199254740993 {
+		t.Errorf("maxOpenFiles is %d", got)
 	}
 }

@@ -58,15 +58,15 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-const legend = `- **yes**: it has the effect that Kubernetes documents. What is missing of it stands beside.
-- **no**: Kubernetes' kubelet acts by it and Wherry does not. A start says so, where the value that is set, or Kubernetes'
-  default, would have an effect.
-- **nothing to do**: there is nothing in Wherry that it could change.
+const legend = `- **yes**: it has the effect that Kubernetes documents. If a part is missing, the row says so.
+- **no**: it has an effect in Kubernetes' kubelet, but not in Wherry. Wherry logs a notice at its start if the configured value, or
+  Kubernetes' default, would have an effect.
+- **nothing to do**: Wherry has nothing that it could change.
 
 `
 
-const refusedLegend = `- **refused**: Kubernetes' kubelet acts by it and Wherry does not, and the node would be less safe than its owner believes. A
-  value that would have an effect is an error.
+const refusedLegend = `- **refused**: it has an effect in Kubernetes' kubelet, but not in Wherry, and without it the node would be less safe than its owner
+  believes. A value that would have an effect is an error.
 `
 
 // legendOf explains the states that occur in a table.
@@ -88,12 +88,12 @@ func configurationPage() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Configuration\n\n<!-- made of the tables in internal/edge/config by make golden -->\n\n"+
 		"Wherry takes the flags of Kubernetes' kubelet %s, its `KubeletConfiguration` (`--config`) and drop-in files\n"+
-		"(`--config-dir`). A flag stands over a drop-in file, that over the file, and that over the default. A field that does not\n"+
+		"(`--config-dir`). Flags override drop-in files, drop-in files override the file, and the file overrides the defaults. A field that does not\n"+
 		"exist, or a bad value, is an error that names it. [Flags](flags.md) and [feature gates](feature-gates.md) have pages of their own.\n\n", KubernetesVersion)
-	b.WriteString("## A change while the agent runs\n\nThe files of `--config`, `--config-dir` and `--wherry-config` are watched. What can change while the node runs changes as soon as\n" +
-		"the files are valid and have settled; what cannot keeps its value until the agent is restarted. Both are logged and reported by events\n" +
+	b.WriteString("## A change while the agent runs\n\nThe files of `--config`, `--config-dir` and `--wherry-config` are watched. Some fields change as soon as\n" +
+		"the files are valid and have settled; the others keep their values until the agent is restarted. Both are logged and reported by events\n" +
 		"on the node (`ConfigurationChanged`, `ConfigurationNeedsRestart`), and `/configz` shows what is in effect. Files that are not valid\n" +
-		"change nothing; a log line and the event `InvalidConfiguration` name the file, the line and the field. A flag stands over the files\n" +
+		"change nothing; a log line and the event `InvalidConfiguration` name the file, the line and the field. Flags override the files\n" +
 		"then as well. Kubernetes' kubelet reads its files at its start only.\n\n" +
 		"A file may have 1 MiB, the drop-in files 4 MiB together; there may be 1,024 of them.\n\n")
 	b.WriteString("## Fields\n\n" + legendOf(fields) + "The last column says when a change takes effect while the agent runs, or why it waits for a restart.\n\n" +
@@ -111,8 +111,8 @@ func configurationPage() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", path, named, cell(usual), fields[path].state, cell(fields[path].why), changes[path])
 	}
-	b.WriteString("\n## Settings of the kernel\n\nWith `protectKernelDefaults: false` (the default) the agent sets these at each start, on a real machine; what the kernel\n" +
-		"does not let it set is a warning. With `true` it changes nothing, and does not start where one of them differs. The agent that\n" +
+	b.WriteString("\n## Settings of the kernel\n\nWith `protectKernelDefaults: false` (the default) a real node sets these at each start, and warns of those that the kernel\n" +
+		"does not let it set. With `true` it sets nothing, and does not start if one of them has another value. The agent that\n" +
 		"`wherry run` starts neither sets nor checks them.\n\n| setting | value |\n|---|---|\n")
 	for _, s := range KernelSettings() {
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", s.Name, s.Value)
@@ -128,7 +128,7 @@ func flagsPage() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Flags of `wherry kubelet`\n\n<!-- made of the tables in internal/edge/config by make golden -->\n\n"+
 		"These are the flags of Kubernetes' kubelet %s, and Wherry's own. A flag that sets a field of the\n"+
-		"`KubeletConfiguration` stands over the file; [configuration.md](configuration.md) has the fields. `wherry kubelet --help` prints\n"+
+		"`KubeletConfiguration` overrides the file; [configuration.md](configuration.md) has the fields. `wherry kubelet --help` prints\n"+
 		"the same list, and so does its manual page (`wherry man DIR`).\n\n", KubernetesVersion)
 	b.WriteString("The column \"honoured\":\n\n" + legendOf(fields) + "| flag | value | default | honoured | field | what it does |\n|---|---|---|---|---|---|\n")
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -152,13 +152,13 @@ func flagsPage() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, valueOf(f), cell(usualOf(flags, f)), use.state, field, cell(what))
 	})
-	b.WriteString("\n## Flags of the cAdvisor inside Kubernetes' kubelet\n\nThey are accepted and have no effect, and a start says so: there is no cAdvisor here, statistics are read on demand.\n\n" +
+	b.WriteString("\n## Flags of the cAdvisor inside Kubernetes' kubelet\n\nThe agent accepts them without effect, and says so when it starts: it has no cAdvisor and reads statistics on demand.\n\n" +
 		"| flag | honoured |\n|---|---|\n")
 	for _, name := range slices.Sorted(slices.Values(cadvisorFlags)) {
 		fmt.Fprintf(&b, "| `--%s` | no |\n", name)
 	}
-	b.WriteString("\n## Flags that Kubernetes has removed\n\nThey are accepted, so that old files keep working, and a start says what to use instead. Those that forbade something to\n" +
-		"pods (`--allow-privileged=false`, and `--host-network-sources` and its kin with anything but `*`) are an error.\n\n" +
+	b.WriteString("\n## Flags that Kubernetes has removed\n\nThe agent accepts them, so that old files keep working, and says at its start what to use instead. Those that excluded\n" +
+		"pods (`--allow-privileged=false`, and `--host-network-sources`, `--host-pid-sources` and `--host-ipc-sources` with other values than `*`) are errors.\n\n" +
 		"| flag | since | instead |\n|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(removedFlags)) {
 		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", name, removedFlags[name].since, cell(removedFlags[name].successor))

@@ -2,9 +2,11 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -56,11 +58,11 @@ func decode(data []byte, lines map[string]int) (map[string]any, error) {
 		return nil, fmt.Errorf("not valid YAML or JSON: %w", err)
 	}
 	m := map[string]any{}
-	if err := json.Unmarshal(asJSON, &m); err != nil {
+	if err := unmarshalMap(asJSON, &m); err != nil {
 		return nil, errors.New("not a map of fields: write apiVersion, kind and fields of a " + fileKind)
 	}
 	if m["apiVersion"] != fileAPIVersion || m["kind"] != fileKind {
-		return nil, fmt.Errorf("apiVersion %v, kind %v: must be %s and %s", m["apiVersion"], m["kind"], fileAPIVersion, fileKind)
+		return nil, fmt.Errorf("apiVersion %v, kind %v: must be %s and %s", cmp.Or(m["apiVersion"], "none"), cmp.Or(m["kind"], "none"), fileAPIVersion, fileKind)
 	}
 	return m, checkFields(asJSON, lines, &kubelet.KubeletConfiguration{}, func(path, meant string) error {
 		return fmt.Errorf("unknown field %s%s: not a field of %s in Kubernetes %s: remove or correct it", path, meant, fileAPIVersion, KubernetesVersion)
@@ -127,6 +129,13 @@ func readDropIns(dir string) (all []map[string]any, from []origin, err error) {
 	}
 	left := int64(maxFiles)
 	for _, path := range files {
+		info, err := os.Stat(path)
+		if err == nil && !info.Mode().IsRegular() { // to open a named pipe would wait for its writer
+			err = fmt.Errorf("%s is not a regular file: remove it", path)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read drop-in directory (--config-dir): %w", err)
+		}
 		m, o, size, err := readFile(path, left)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read drop-in directory (--config-dir): %w", err)
@@ -183,13 +192,20 @@ func toConfiguration(m map[string]any, kc *kubelet.KubeletConfiguration) error {
 	return nil
 }
 
+// unmarshalMap decodes a map and keeps every number as it is written, because float64 holds whole numbers only up to 2^53.
+func unmarshalMap(data []byte, m *map[string]any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(m)
+}
+
 func toMap(kc *kubelet.KubeletConfiguration) (map[string]any, error) {
 	data, err := json.Marshal(kc)
 	if err != nil {
 		return nil, fmt.Errorf("encode configuration: %w", err)
 	}
 	m := map[string]any{}
-	if err := json.Unmarshal(data, &m); err != nil {
+	if err := unmarshalMap(data, &m); err != nil {
 		return nil, fmt.Errorf("decode configuration: %w", err)
 	}
 	// Values that are empty on purpose are added again, because omitempty drops them, and a missing value would mean the default.

@@ -53,14 +53,21 @@ func NewGates(set map[string]bool) (Gates, []error) {
 		switch {
 		case name == "AllAlpha" || name == "AllBeta":
 		case !known:
-			errs = append(errs, fmt.Errorf("featureGates.%s (--feature-gates): Kubernetes %s has no such gate%s: remove it",
-				name, KubernetesVersion, didYouMean(name, slices.Collect(maps.Keys(gateFacts)))))
+			errs = append(errs, gateError(name, "Kubernetes %s has no such gate%s: remove it",
+				KubernetesVersion, didYouMean(name, slices.Collect(maps.Keys(gateFacts)))))
 		case fact.locked && set[name] != fact.on:
-			errs = append(errs, fmt.Errorf("featureGates.%s (--feature-gates): locked to %t in Kubernetes %s: remove it",
-				name, fact.on, KubernetesVersion))
+			errs = append(errs, gateError(name, "locked to %t in Kubernetes %s: remove it", fact.on, KubernetesVersion))
 		}
 	}
 	return Gates{set: maps.Clone(set)}, errs
+}
+
+// gatePath is the beginning of the paths of gates.
+const gatePath = "featureGates."
+
+func gateError(name, format string, args ...any) error {
+	path := gatePath + name
+	return &fieldError{path, path + " (--feature-gates): " + fmt.Sprintf(format, args...)}
 }
 
 // Enabled reports whether a gate is on: the value that is set, or else AllAlpha or AllBeta for its stage, or else its default.

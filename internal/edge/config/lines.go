@@ -15,6 +15,14 @@ type fieldError struct {
 
 func (e *fieldError) Error() string { return e.text }
 
+// field returns the path of the whole field, without a key or index.
+func (e *fieldError) field() string { return fieldOf(e.path) }
+
+func fieldOf(path string) string {
+	field, _, _ := strings.Cut(path, "[")
+	return field
+}
+
 // origin is a file that was read, with the line of each field that it sets.
 type origin struct {
 	name  string
@@ -25,6 +33,9 @@ type origin struct {
 // were merged.
 func located(err *fieldError, files []origin) error {
 	for _, f := range slices.Backward(files) {
+		if strings.HasPrefix(err.path, gatePath) && f.lines[err.path] == 0 {
+			continue // the file may set other gates
+		}
 		if line := lineOf(f.lines, err.path); line > 0 {
 			return fmt.Errorf("%s line %d: %s", f.name, line, err.text)
 		}

@@ -59,7 +59,8 @@ func Usage() string {
 	return "Usage:\n  kubelet [flags]\n\nFlags:\n" + Flags().FlagUsagesWrapped(120)
 }
 
-// Flags returns all flags with their defaults, for help, manual pages and completion. Flags without effect are hidden.
+// Flags returns all flags with their defaults, for help, manual pages and completion. The flags that Kubernetes has removed, and those of
+// cAdvisor, are hidden.
 func Flags() *pflag.FlagSet {
 	cfg := baseConfig()
 	return newFlagSet(&cfg).FlagSet
@@ -86,14 +87,18 @@ func parse(f *flagSet, args []string) error {
 		return ErrVersionRaw
 	case f.version != "" && f.version != "false":
 		return ErrVersion
-	case f.NArg() > 0:
-		return fmt.Errorf("command line: unexpected argument %q: the kubelet takes flags only", f.Arg(0))
+	}
+	for _, word := range f.Args() {
+		if word != "" { // an empty variable of a unit file or script
+			return fmt.Errorf("command line: unexpected argument %q: the kubelet takes flags only", word)
+		}
 	}
 	return nil
 }
 
-// dropComments removes the words between a lone # and the next flag. Environment files with values over several lines have such
-// comments (KUBELET_EXTRA_ARGS="--a=b \ # why \ --c=d"), and systemd does not remove them.
+// dropComments removes each word that begins with #, and the words after it up to the next flag. Environment files with values over
+// several lines have such comments (KUBELET_EXTRA_ARGS="--a=b \ # why \ --c=d"), and systemd does not remove them. It trims the
+// other words, and keeps empty ones, because they may be the values of flags.
 func dropComments(args []string) ([]string, []Notice) {
 	var kept, dropped []string
 	in := false
@@ -106,7 +111,7 @@ func dropComments(args []string) ([]string, []Notice) {
 		}
 		if in {
 			dropped = append(dropped, arg)
-		} else if strings.TrimSpace(arg) != "" {
+		} else {
 			kept = append(kept, strings.TrimSpace(arg))
 		}
 	}
@@ -178,9 +183,7 @@ func finish(cfg *Config, f *flagSet, set map[string]string, files []origin) erro
 			errs = append(errs, err)
 		}
 	}
-	if cfg.Kubelet.EvictionHard == nil {
-		defaultEviction(&cfg.Kubelet)
-	}
+	defaultEviction(&cfg.Kubelet)
 	var gateErrs []error
 	cfg.Gates, gateErrs = NewGates(cfg.Kubelet.FeatureGates)
 	errs = append(errs, gateErrs...)
@@ -198,7 +201,7 @@ func finish(cfg *Config, f *flagSet, set map[string]string, files []origin) erro
 		return nil
 	}
 	for i, err := range errs {
-		if e := (*fieldError)(nil); errors.As(err, &e) && set[e.path] == "" {
+		if e := (*fieldError)(nil); errors.As(err, &e) && set[e.field()] == "" {
 			errs[i] = located(e, files)
 		}
 	}

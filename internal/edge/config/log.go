@@ -50,6 +50,9 @@ func jsonNames(groups []string, a slog.Attr) slog.Attr {
 	}
 	switch a.Key {
 	case slog.TimeKey:
+		if a.Value.Kind() != slog.KindTime { // an attribute of the line with this name
+			return a
+		}
 		return slog.Float64("ts", float64(a.Value.Time().UnixMicro())/1000)
 	case slog.LevelKey:
 		level, ok := a.Value.Any().(slog.Level)
@@ -164,5 +167,5 @@ func writeAttr(b *strings.Builder, prefix string, a slog.Attr) {
 	}
 }
 
-// quoted keeps a line one line.
+// quoted quotes a text, so that a line break in it does not begin another line.
 func quoted(s string) string { return strconv.Quote(s) }

@@ -10,7 +10,8 @@ import (
 
 // setting is one field or gate with its value.
 type setting struct {
-	subject string // its name, with the flag that set it
+	path    string // its path in the file
+	subject string // the path, with the flag that set it
 	name    string // its name in the notice about defaults
 	use     fieldUse
 	value   string // as in the file
@@ -56,7 +57,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		lines = append(lines, why+" ("+strings.Join(usual[why], ", ")+")")
 	}
 	return append(notices, Notice{NoticeNotHonoured, "defaults of Kubernetes",
-		"not all that they ask for is done here yet: " + strings.Join(lines, "; ")})
+		"some of them have no effect on this node yet: " + strings.Join(lines, "; ")})
 }
 
 // useErrors returns errors for settings that the agent must not ignore, because the node would be less safe than the user
@@ -64,7 +65,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 func useErrors(c *Config, set map[string]string) (errs []error) {
 	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
 		if s.use.state == stateRefused && !s.usual && s.acts() {
-			errs = append(errs, &fieldError{s.name, fmt.Sprintf("%s: %s is refused, because this node would be less safe than it says: %s", s.subject, s.value, s.use.why)})
+			errs = append(errs, &fieldError{s.path, fmt.Sprintf("%s: %s is refused, because the node does not do this, and would be less safe than the setting says: %s", s.subject, s.value, s.use.why)})
 		}
 	}
 	return errs
@@ -95,7 +96,7 @@ func fieldSettings(c *Config, set map[string]string) []setting {
 	defaultEviction(&defaults)
 	var all []setting
 	for _, path := range slices.Sorted(maps.Keys(fields)) {
-		s := setting{subject: path, name: path, use: fields[path]}
+		s := setting{path: path, subject: path, name: path, use: fields[path]}
 		if flag := set[path]; flag != "" {
 			s.subject += " (--" + flag + ")"
 		}
@@ -132,7 +133,7 @@ func gateSettings(c *Config) []setting {
 	var all []setting
 	for _, name := range slices.Sorted(maps.Keys(gateUses)) {
 		on := c.Gates.Enabled(name)
-		s := setting{subject: "featureGates." + name, name: name, use: gateUses[name], value: fmt.Sprint(on), usual: on == gateFacts[name].on}
+		s := setting{path: gatePath + name, subject: gatePath + name, name: name, use: gateUses[name], value: fmt.Sprint(on), usual: on == gateFacts[name].on}
 		if _, own := c.Kubelet.FeatureGates[name]; !own && !s.usual && s.acts() {
 			s.usual, s.use = true, s.use.byDefault()
 		}
@@ -145,7 +146,7 @@ func gateSettings(c *Config) []setting {
 var idleFlags = map[string]string{
 	"lock-file":                 "let systemd see to it that one agent runs",
 	"exit-on-lock-contention":   "let systemd see to it that one agent runs",
-	"experimental-mounter-path": "the kernel is asked directly: remove the flag",
+	"experimental-mounter-path": "the agent asks the kernel to mount, without a program: remove the flag",
 }
 
 // flagNotices returns notices about flags that set no field, and have no effect or are deprecated.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // These constants bound the files of one configuration. The files of kubeadm have about 1 KiB.
@@ -30,7 +31,7 @@ func readBounded(name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > most {
-		return nil, fmt.Errorf("%s has more than %d bytes: a configuration is smaller; write it shorter", name, most)
+		return nil, fmt.Errorf("%s has more than %d bytes, the most that a configuration file may have", name, most)
 	}
 	return data, nil
 }
@@ -81,13 +82,8 @@ func entriesOf(dir string, most int) ([]os.DirEntry, error) {
 		return nil, err
 	}
 	if len(list) > most {
-		return nil, fmt.Errorf("%s has more than %d files: keep others elsewhere", dir, maxEntries)
+		return nil, fmt.Errorf("%s has more than %d files: keep files that are no drop-ins elsewhere", dir, maxEntries)
 	}
-	slices.SortFunc(list, func(a, b os.DirEntry) int {
-		if a.Name() < b.Name() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, nil
 }

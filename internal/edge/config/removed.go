@@ -108,12 +108,19 @@ var restricting = map[string]string{"allow-privileged": "true", "host-network-so
 // removedErrors returns errors for the removed flags that the agent must not ignore.
 func (f *flagSet) removedErrors() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(restricting)) {
-		if v := f.removed[name]; v.given && v.value != restricting[name] {
-			errs = append(errs, fmt.Errorf("--%s: Kubernetes has removed it, and this node would not keep out what %q keeps out: %s",
+		if v := f.removed[name]; v.given && !sameValue(v.value, restricting[name]) {
+			errs = append(errs, fmt.Errorf("--%s: Kubernetes has removed this flag, so the node would also run the pods that the value %q is to exclude: %s",
 				name, v.value, removedFlags[name].successor))
 		}
 	}
 	return errs
+}
+
+// sameValue reports whether two values of a flag are the same text or the same boolean.
+func sameValue(a, b string) bool {
+	x, errA := strconv.ParseBool(a)
+	y, errB := strconv.ParseBool(b)
+	return a == b || errA == nil && errB == nil && x == y
 }
 
 // removedValue accepts any value and stores it.

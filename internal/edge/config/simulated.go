@@ -26,8 +26,8 @@ func parseSimulated(endpoint string, maxPods int32) (*SimulatedNode, error) {
 		return nil, nil
 	}
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("containerRuntimeEndpoint (--container-runtime-endpoint): %q: %s: write simulated://?cpu=100&memory=32Gi&pods=110",
-			endpoint, fmt.Sprintf(format, args...))
+		return &fieldError{"containerRuntimeEndpoint", fmt.Sprintf("containerRuntimeEndpoint (--container-runtime-endpoint): %q: %s: write simulated://?cpu=100&memory=32Gi&pods=110",
+			endpoint, fmt.Sprintf(format, args...))}
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -67,7 +67,7 @@ func parseSimulated(endpoint string, maxPods int32) (*SimulatedNode, error) {
 }
 
 // keepInRoot puts the files of a simulated node that a real node has in well-known directories of the machine into the root
-// directory, because several simulated nodes, and a real one, may run on the machine. Paths that are configured stay as they are.
+// directory, because several simulated nodes, and a real one, may run on the machine. Other paths stay as they are.
 func (c *Config) keepInRoot() {
 	if c.Simulated == nil || c.RootDir == "" {
 		return

@@ -27,7 +27,7 @@ type checker struct {
 // bad adds a problem in the form `path (--flag): value: remedy`.
 func (c *checker) bad(path string, value any, way string, args ...any) {
 	subject := path
-	if f, ok := c.flag[path]; ok {
+	if f, ok := c.flag[fieldOf(path)]; ok {
 		subject += " (--" + f + ")"
 	}
 	c.errs = append(c.errs, &fieldError{path, fmt.Sprintf("%s: %v: %s", subject, value, fmt.Sprintf(way, args...))})
@@ -152,7 +152,7 @@ func (c *checker) checkServer() {
 	c.notNegative("authorization.webhook.cacheUnauthorizedTTL", int64(kc.Authorization.Webhook.CacheUnauthorizedTTL.Duration))
 	if kc.StaticPodURL != "" {
 		if u, err := url.Parse(kc.StaticPodURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			c.bad("staticPodURL", fmt.Sprintf("%q", kc.StaticPodURL), "write http://host/path or https://host/path")
+			c.bad("staticPodURL", fmt.Sprintf("%q", maskURL(kc.StaticPodURL)), "write http://host/path or https://host/path")
 		}
 	}
 	if q := kc.EnableSystemLogQuery; q != nil && *q {
@@ -175,7 +175,7 @@ func (c *checker) checkTLS() {
 	}
 	for i, suite := range kc.TLSCipherSuites {
 		if _, err := cliflag.TLSCipherSuites([]string{suite}); err != nil {
-			c.bad(fmt.Sprintf("tlsCipherSuites[%d] (--tls-cipher-suites)", i), fmt.Sprintf("%q", suite), "use names such as %s",
+			c.bad(fmt.Sprintf("tlsCipherSuites[%d]", i), fmt.Sprintf("%q", suite), "use names such as %s",
 				strings.Join(cliflag.PreferredTLSCipherNames(), ", "))
 		}
 	}

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,7 +118,7 @@ func (c *checker) checkNodeResources() {
 		}
 	}
 	if list := kc.ReservedSystemCPUs; list != "" {
-		if _, err := cpuset.Parse(list); err != nil {
+		if err := checkCPUs(list); err != nil {
 			c.bad("reservedSystemCPUs", fmt.Sprintf("%q", list), "write a list of CPUs, as in 0-1,4")
 		}
 		if kc.SystemReservedCgroup != "" || kc.KubeReservedCgroup != "" {
@@ -258,4 +260,16 @@ func (c *checker) checkShutdown() {
 	if len(kc.ShutdownGracePeriodByPodPriority) > 0 && (all > 0 || critical > 0) {
 		c.bad("shutdownGracePeriodByPodPriority", "set", "cannot be used with shutdownGracePeriod")
 	}
+}
+
+// longCPU matches a number that no CPU has. Linux has at most 8192 CPUs.
+var longCPU = regexp.MustCompile(`[0-9]{6}`)
+
+// checkCPUs checks a list of CPUs. A range with large numbers would fill the memory.
+func checkCPUs(list string) error {
+	if longCPU.MatchString(list) {
+		return errors.New("a CPU has a number of at most five digits")
+	}
+	_, err := cpuset.Parse(list)
+	return err
 }

@@ -36,7 +36,8 @@ const (
 type Watch struct {
 	// Files are the files, from Load.
 	Files Files
-	// Apply is called with each configuration that is valid and differs from the last one. One goroutine calls it.
+	// Apply is called with the configuration after each change of the files that leaves them valid, and once at the beginning. One
+	// goroutine calls it.
 	Apply func(Config, []Notice)
 	// Wrong is called with the error if files cannot be read or are not valid, once for each state of the files. Right, if set,
 	// is called when the files are valid again.

@@ -97,7 +97,7 @@ func TestWatch(t *testing.T) {
 			expect("that directory vanishes", "maxPods 20, podsPerCore 2")
 
 			write(t, dir, "config.yaml", "maxPods: 30\nevictionHard:\n  memory.available: much\n")
-			expect("a bad value", "wrong: invalid configuration:\nDIR/config.yaml line 5: evictionHard[memory.available]: \"much\": write a quantity as in 100Mi, or a percentage from 0% to 100%")
+			expect("a bad value", "wrong: invalid configuration:\nDIR/config.yaml line 5: evictionHard[memory.available] (--eviction-hard): \"much\": write a quantity as in 100Mi, or a percentage from 0% to 100%")
 			expect("the same bad value later", "")
 			write(t, dir, "config.yaml", "maxPods: 30\nevictionHrad:\n")
 			expect("an unknown field", "wrong: configuration file DIR/config.yaml: line 4: unknown field evictionHrad (did you mean \"evictionHard\"?): "+

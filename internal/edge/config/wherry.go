@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -20,9 +19,6 @@ const (
 	WherryAPIVersion = "wherry.dev/v1alpha1"
 	WherryKind       = "WherryConfiguration"
 )
-
-// maxWherryFile bounds the size of the file in bytes.
-const maxWherryFile = 1 << 20
 
 // Wherry has the settings that Kubernetes has no field for. wherryFields documents each of them.
 type Wherry struct {
@@ -102,14 +98,7 @@ func loadWherry(name string) (Wherry, error) {
 	if name == "" {
 		return w, nil
 	}
-	info, err := os.Stat(name)
-	if err == nil && info.Size() > maxWherryFile {
-		err = fmt.Errorf("%s has %d bytes, more than %d", name, info.Size(), maxWherryFile)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(name)
-	}
+	data, err := readBounded(name, maxFile)
 	if err != nil {
 		return w, fmt.Errorf("read --wherry-config: %w", err)
 	}

@@ -253,12 +253,25 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 	}
 }
 
+// declares reports whether a Go file of a directory declares a symbol.
 func declares(t *testing.T, dir, name string) bool {
 	t.Helper()
-	re := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const |\t)` + name + `\b`)
+	return matches(t, dir, ".go", `(?m)^(func (\([^)]*\) )?|type |var |const |\t)`+name+`\b`)
+}
+
+// declaresTest reports whether a test file of a directory declares a test.
+func declaresTest(t *testing.T, dir, name string) bool {
+	t.Helper()
+	return matches(t, dir, "_test.go", `(?m)^func `+name+`\(`)
+}
+
+// matches reports whether a file of a directory whose name ends so matches a pattern.
+func matches(t *testing.T, dir, end, pattern string) bool {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
 	found := false
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") {
+		if err != nil || !strings.HasSuffix(path, end) {
 			return err
 		}
 		src, err := os.ReadFile(path)

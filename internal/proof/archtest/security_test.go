@@ -51,12 +51,18 @@ func testExists(t *testing.T, name string) bool {
 	if !ok || !regexp.MustCompile(`^(Test|Fuzz)\w+$`).MatchString(test) {
 		return false
 	}
+	dir := packageDir(t, pkg)
+	return dir != "" && declaresTest(t, filepath.Join(root, dir), test)
+}
+
+// packageDir returns the directory of a package that a page names, relative to the repository; "": there is none.
+func packageDir(t *testing.T, pkg string) string {
+	t.Helper()
 	dirs := map[string]string{"integration": "test/integration", "crilog": "internal/edge/server/crilog", "agent": "agent", "wherry": "cmd/wherry", "tools": "tools"}
-	dir, ok := dirs[pkg]
-	if !ok {
-		dir = dirOf(t, pkg)
+	if dir, ok := dirs[pkg]; ok {
+		return dir
 	}
-	return dir != "" && declares(t, filepath.Join(root, dir), test)
+	return dirOf(t, pkg)
 }
 
 // docs/security.md is generated from the tables: `make golden` writes it.
