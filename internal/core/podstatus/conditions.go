@@ -121,7 +121,7 @@ func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
 // initializedCondition returns the condition Initialized: "all init containers have completed successfully".
 func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
-	if s.Phase == v1.PodSucceeded {
+	if d.outcome == v1.PodSucceeded {
 		c.Reason = ReasonPodCompleted
 		return c
 	}
@@ -152,7 +152,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 // its containers take their grace period. A deleted pod needs no such rule, because its deletionTimestamp shows that it ends.
 func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionTrue}
-	switch s.Phase {
+	switch d.outcome {
 	case v1.PodSucceeded:
 		c.Status, c.Reason = v1.ConditionFalse, ReasonPodCompleted
 		return c

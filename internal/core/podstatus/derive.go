@@ -105,6 +105,8 @@ func boundTexts(s *v1.PodStatus) {
 type derivation struct {
 	Input
 	initialized bool // the init containers had completed at some time
+	// outcome is the phase that the pod has or, if that must wait until the node's resources are free, is going to have.
+	outcome v1.PodPhase
 }
 
 // rejected reports whether the node never admitted the pod, and nothing of it has run.

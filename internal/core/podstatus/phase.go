@@ -13,6 +13,7 @@ type tally struct {
 	sidecarPending              int
 	running, waiting            int // sidecars and main containers
 	stopped, succeeded, forGood int // main containers; forGood counts the stopped ones that do not start again
+	returning                   int // main containers that have ended and wait to be started again
 }
 
 // phase derives phase, reason and message ("The phase of a Pod is a simple, high-level summary of where the Pod is
@@ -25,16 +26,24 @@ func (d *derivation) phase(s *v1.PodStatus) {
 			if s.Reason == "" && s.Message == "" {
 				s.Reason, s.Message = d.Pod.Status.Reason, d.Pod.Status.Message
 			}
+			d.outcome = p
 			return
 		}
 	}
-	s.Phase = d.summary(s)
+	t := d.tally(s)
+	s.Phase = d.summary(&t)
+	d.outcome = s.Phase
+	if t.initFailed == 0 && t.returning > 0 && terminal(s.Phase) {
+		d.outcome = v1.PodRunning
+	}
 	switch {
 	case d.Plan.Ended && d.Memory.Stop != nil:
 		s.Phase, s.Reason, s.Message = v1.PodFailed, d.Memory.Stop.Reason, d.Memory.Stop.Message
+		d.outcome = s.Phase
 		return
 	case d.Plan.Ended && !terminal(s.Phase) && !pod.IsStatic(d.Pod):
 		s.Phase = v1.PodFailed // the pod ended and did not succeed
+		d.outcome = s.Phase
 	case !d.Plan.Ended && terminal(s.Phase):
 		// A terminal phase must wait until the node's resources are free, because others act on it: a Job creates its next pod.
 		s.Phase = v1.PodRunning
@@ -50,8 +59,7 @@ func (d *derivation) phase(s *v1.PodStatus) {
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // summary returns the phase that follows from the containers alone.
-func (d *derivation) summary(s *v1.PodStatus) v1.PodPhase {
-	t := d.tally(s)
+func (d *derivation) summary(t *tally) v1.PodPhase {
 	switch {
 	case t.initFailed > 0:
 		return v1.PodFailed
@@ -159,6 +167,9 @@ func (t *tally) main(spec *v1.PodSpec, c *v1.Container, st *v1.ContainerStatus) 
 		t.waiting++
 	default:
 		t.stopped++
+		if st.State.Waiting != nil {
+			t.returning++
+		}
 		if end.ExitCode == 0 && st.State.Terminated != nil {
 			t.succeeded++
 		}
