@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -61,26 +60,21 @@ func main() {
 	flag.StringVar(&o.plan.Profiles, "profiles", "", "directory for CPU and heap profiles of the agents with many pods and at rest; empty: none are taken")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
 	flag.StringVar(&o.agree, "agree", "", "measure nothing: read the samples of two runs, files of -json with a comma between them, and print which cells of their tables do not agree: their spreads do not overlap, and their medians differ by more than a tenth")
-	flag.StringVar(&o.merge, "merge", "", "measure nothing: read the samples of runs of the same work on the same machine, files of -json with commas between them, and report their rounds as one run")
+	flag.StringVar(&o.merge, "merge", "", "measure nothing: read the samples of runs of the same work on the same machine, files of -json with commas between them, and report their rounds as one run; it writes only the files that -json, -markdown, -readme and -plot name")
 	flag.Parse()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if o.merge != "" {
-		if err := merge(&o, strings.Split(o.merge, ",")); err != nil {
-			fmt.Fprintln(os.Stderr, "wherry-bench:", err)
-			os.Exit(1)
-		}
+		o.writeOnly(given)
+		fail(merge(&o, strings.Split(o.merge, ",")))
 		return
 	}
 	if o.agree != "" {
-		if err := agree(strings.Split(o.agree, ",")); err != nil {
-			fmt.Fprintln(os.Stderr, "wherry-bench:", err)
-			os.Exit(1)
-		}
+		fail(agree(strings.Split(o.agree, ",")))
 		return
 	}
 	o.plan.Brief = !o.full
 	if o.full {
-		given := map[string]bool{}
-		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 		for name, value := range map[string]string{"sequence": "20", "deaths": "20", "volumes": "5", "dense": "500", "rest": "1m", "probes": "exec,http,grpc"} {
 			if !given[name] {
 				_ = flag.Set(name, value)
@@ -89,7 +83,12 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, &o); err != nil {
+	fail(run(ctx, &o))
+}
+
+// fail ends the program if there is an error.
+func fail(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "wherry-bench:", err)
 		os.Exit(1)
 	}
@@ -103,12 +102,13 @@ func run(ctx context.Context, o *options) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("needs root: it starts a container runtime")
 	}
+	if err := o.names(); err != nil {
+		return err
+	}
 	checkout, err := findCheckout()
 	if err != nil {
 		return err
 	}
-	o.plan.Work = set(o.work)
-	o.plan.Probes = slices.Sorted(maps.Keys(set(o.probes)))
 	b := &bench{options: o, samples: map[string][]table.Samples{}, calls: map[string]map[string][]string{}, began: time.Now()}
 	if b.programs, err = buildPrograms(ctx, checkout, o.prebuilt, func(name string) work.Samples { return b.arm(name, 0) }); err != nil {
 		return err
@@ -159,10 +159,29 @@ func (b *bench) arm(name string, round int) work.Samples {
 	return b.samples[name][round]
 }
 
+// names sets the parts of the plan that are given by names, and refuses a name that means nothing.
+func (o *options) names() error {
+	var of []string
+	for _, arm := range arms {
+		of = append(of, strings.Fields(arm)[0])
+	}
+	for name := range set(o.arms) {
+		if !slices.Contains(of, name) {
+			return fmt.Errorf("-arms %s: there is no arm %q, only %s", o.arms, name, strings.Join(of, ", "))
+		}
+	}
+	o.plan.Work = set(o.work)
+	o.plan.Probes = slices.Sorted(maps.Keys(set(o.probes)))
+	return o.plan.Check()
+}
+
 func (b *bench) wants(arm string) bool {
 	s := set(b.arms)
 	return len(s) == 0 || s[strings.Fields(arm)[0]]
 }
+
+// searched begins the line about the search for the number of workers, in the description of a machine.
+const searched = "bare and limit: "
 
 func (b *bench) rounds(ctx context.Context) error {
 	cri, err := work.DialCRI(b.rig.Socket, filepath.Join(b.rig.Dir, "bare"))
@@ -176,7 +195,7 @@ func (b *bench) rounds(ctx context.Context) error {
 		if b.plan.Parallel, said, err = cri.Fastest(ctx, []int{4, 8, 16}, 30); err != nil {
 			return fmt.Errorf("try numbers of workers: %w", err)
 		}
-		b.machine = append(b.machine, "bare and limit: "+said)
+		b.machine = append(b.machine, searched+said)
 	}
 	agents := map[string]*rig.Agent{}
 	for _, name := range []string{upstream, wherry} {
@@ -193,7 +212,7 @@ func (b *bench) rounds(ctx context.Context) error {
 	}
 	var errs []error // a block that fails affects only its own rows
 	for round := range b.options.rounds {
-		for _, block := range b.plan.Blocks(round, true) {
+		for _, block := range work.BlockNames() {
 			for _, name := range order(round) {
 				agent := name == upstream || name == wherry
 				if !b.wants(name) || !slices.Contains(b.plan.Blocks(round, agent), block) || ctx.Err() != nil {
@@ -212,7 +231,7 @@ func (b *bench) rounds(ctx context.Context) error {
 // order returns the order of the arms in a round. It changes, so that no arm always comes first, or always after the same other
 // arm.
 func order(round int) []string {
-	arms := []string{bare, limit, upstream, wherry}
+	arms := slices.Clone(arms)
 	n := round % len(arms)
 	arms = append(arms[n:], arms[:n]...)
 	if round/2%2 == 1 {
@@ -247,11 +266,10 @@ func (b *bench) turn(ctx context.Context, cri *work.CRI, agent *rig.Agent, name 
 }
 
 func (b *bench) report() error {
-	lines := table.Fill(rows, b.samples, upstream, wherry)
+	lines := table.Fill(rows(b.plan.Pods), b.samples, upstream, wherry)
 	if b.took == "" {
 		b.took = "took " + time.Since(b.began).Round(time.Second).String()
 	}
-	arms := []string{bare, limit, upstream, wherry}
 	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once (%d on the crowded node), %d containers killed per round, %v at rest; %s\n"+
 		"median of all (least-greatest of a round); ratio: wherry to upstream\n",
 		strings.Join(b.machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Dense, b.plan.Deaths, b.plan.Rest, b.took)
@@ -278,7 +296,7 @@ func (b *bench) report() error {
 		}
 	}
 	if b.readme != "" {
-		if err := b.intoReadme(lines, arms); err != nil {
+		if err := b.intoReadme(lines); err != nil {
 			return err
 		}
 	}
@@ -311,7 +329,7 @@ func (b *bench) report() error {
 }
 
 // intoReadme writes the most important lines into the README.
-func (b *bench) intoReadme(lines []table.Line, arms []string) error {
+func (b *bench) intoReadme(lines []table.Line) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median of all (least-greatest of a round); ratio: wherry to upstream.\n\n",
 		b.machine[0], b.machine[2], b.machine[4], b.options.rounds, b.plan.Pods)
@@ -346,6 +364,9 @@ func agree(files []string) error {
 		}
 	}
 	cells, apart := table.Compare(runs[0].Table, runs[1].Table)
+	if cells == 0 {
+		return fmt.Errorf("%s and %s have no cell in common", files[0], files[1])
+	}
 	for _, a := range apart {
 		fmt.Printf("%s, %s: %s and %s\n", strings.TrimSpace(a.Work), a.Column, a.One, a.Other)
 	}
@@ -383,67 +404,4 @@ func set(list string) map[string]bool {
 		}
 	}
 	return out
-}
-
-// findCheckout returns the project's root: the working directory or one above it.
-func findCheckout() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for d := dir; d != "/"; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "bench", "cmd", "wherry-bench")); err == nil {
-			return d, nil
-		}
-	}
-	return "", fmt.Errorf("%s is not in a checkout of the project", dir)
-}
-
-// buildPrograms builds both agents, stripped and without cgo, and counts the packages in them.
-func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func(string) work.Samples) (map[string][]string, error) {
-	bin := filepath.Join(checkout, "bin")
-	for _, need := range []string{"wherry-controlplane", "wherry-dev", "containerd", "images.tar"} {
-		if _, err := os.Stat(filepath.Join(bin, need)); err != nil {
-			return nil, fmt.Errorf("%w: run `make build` first", err)
-		}
-	}
-	const v = "k8s.io/component-base/version."
-	ldflags := "-s -w -X " + v + "gitVersion=v1.36.3 -X " + v + "gitMajor=1 -X " + v + "gitMinor=36 -X " + v + "gitTreeState=clean"
-	for _, p := range []struct {
-		arm, file, module, pkg string
-		build                  []string // directory of the module to build from: the root module, or another
-	}{
-		{upstream, "bench-kubelet", "bench", "k8s.io/kubernetes/cmd/kubelet",
-			[]string{"bench", "build", "-ldflags", ldflags, "-o", filepath.Join(bin, "bench-kubelet"), "k8s.io/kubernetes/cmd/kubelet"}},
-		// This is Wherry, built as users build it.
-		{wherry, "wherry", ".", "./cmd/wherry", []string{"tools", "run", "./cmd/wherry-dev", "build", "wherry"}},
-	} {
-		if !prebuilt {
-			progress("building %s", p.file)
-			if msg, err := goCommand(ctx, filepath.Join(checkout, p.build[0]), p.build[1:]...); err != nil {
-				return nil, fmt.Errorf("build %s: %w\n%s", p.file, err, msg)
-			}
-		}
-		deps, err := goCommand(ctx, filepath.Join(checkout, p.module), "list", "-tags", "grpcnotrace", "-deps", p.pkg)
-		if err != nil {
-			return nil, fmt.Errorf("list packages of %s: %w\n%s", p.pkg, err, deps)
-		}
-		st, err := os.Stat(filepath.Join(bin, p.file))
-		if err != nil {
-			return nil, err
-		}
-		arm(p.arm)["binary"] = []float64{float64(st.Size())}
-		arm(p.arm)["packages"] = []float64{float64(strings.Count(string(deps), "\n"))}
-	}
-	return map[string][]string{
-		upstream: {filepath.Join(bin, "bench-kubelet")},
-		wherry:   {filepath.Join(bin, "wherry"), "kubelet"},
-	}, nil
-}
-
-func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	return cmd.CombinedOutput()
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wherry-node/wherry/bench/internal/table"
 	"github.com/wherry-node/wherry/bench/internal/work"
@@ -14,11 +15,21 @@ import (
 
 // measured is the content of a file of -json, as far as merge needs it.
 type measured struct {
+	Began   time.Time
 	Machine []string
 	Plan    work.Plan
 	Rounds  int
 	Samples map[string][]table.Samples
 	Calls   map[string]map[string][]string
+}
+
+// writeOnly leaves only the output files whose flags were given.
+func (o *options) writeOnly(given map[string]bool) {
+	for name, file := range map[string]*string{"json": &o.json, "markdown": &o.md, "plot": &o.plot} {
+		if !given[name] {
+			*file = ""
+		}
+	}
 }
 
 // merge reports the rounds of several runs as those of one. The runs must be of the same machine, the same programs and the same plan.
@@ -35,20 +46,55 @@ func merge(o *options, files []string) error {
 			return fmt.Errorf("read %s: %w", file, err)
 		}
 		if i == 0 {
-			b.machine, b.calls, o.plan = m.Machine, m.Calls, m.Plan
+			b.machine, b.calls, o.plan, b.began = m.Machine, m.Calls, m.Plan, m.Began
 		}
-		if one, other := withoutLoad(b.machine), withoutLoad(m.Machine); !slices.Equal(one, other) || !reflect.DeepEqual(o.plan, m.Plan) {
-			return fmt.Errorf("%s and %s are not runs of the same work on the same machine:\n%s %+v\n%s %+v", files[0], file, strings.Join(one, "; "), o.plan, strings.Join(other, "; "), m.Plan)
+		if err := b.same(&m); err != nil {
+			return fmt.Errorf("%s and %s are not runs of the same work on the same machine: %w", files[0], file, err)
 		}
-		o.rounds += m.Rounds
-		for arm, rounds := range m.Samples {
-			b.samples[arm] = append(b.samples[arm], rounds...)
-		}
+		b.append(&m)
 	}
 	return b.report()
 }
 
-// withoutLoad returns the description of a machine without the line about its load before the run.
-func withoutLoad(machine []string) []string {
-	return slices.DeleteFunc(slices.Clone(machine), func(l string) bool { return strings.HasPrefix(l, "load before: ") })
+// same returns an error unless a run is of the same work on the same machine.
+func (b *bench) same(m *measured) error {
+	if one, other := withoutVarying(b.machine), withoutVarying(m.Machine); !slices.Equal(one, other) {
+		return fmt.Errorf("the machines are\n%s\n%s", strings.Join(one, "; "), strings.Join(other, "; "))
+	}
+	if b.plan.Parallel != m.Plan.Parallel {
+		return fmt.Errorf("%d and %d workers start pods in the arms bare and limit: give each run the same -parallel", b.plan.Parallel, m.Plan.Parallel)
+	}
+	if !reflect.DeepEqual(b.plan, m.Plan) {
+		return fmt.Errorf("the plans are\n%+v\n%+v", b.plan, m.Plan)
+	}
+	return nil
+}
+
+// append appends the rounds of a run. An arm that lacks rounds, because the run was interrupted, gets empty ones, so that the rounds of
+// all arms stay side by side.
+func (b *bench) append(m *measured) {
+	before := b.options.rounds
+	b.options.rounds += m.Rounds
+	for arm, rounds := range m.Samples {
+		b.samples[arm] = append(filled(b.samples[arm], before), rounds...)
+	}
+	for arm, rounds := range b.samples {
+		b.samples[arm] = filled(rounds, b.options.rounds)
+	}
+}
+
+// filled returns rounds with empty ones at the end, so that there are at least n.
+func filled(rounds []table.Samples, n int) []table.Samples {
+	for len(rounds) < n {
+		rounds = append(rounds, table.Samples{})
+	}
+	return rounds
+}
+
+// withoutVarying returns the description of a machine without what differs from run to run: its load, and the times of the search for
+// the number of workers.
+func withoutVarying(machine []string) []string {
+	return slices.DeleteFunc(slices.Clone(machine), func(l string) bool {
+		return strings.HasPrefix(l, "load before: ") || strings.HasPrefix(l, searched)
+	})
 }

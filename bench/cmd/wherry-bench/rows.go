@@ -1,8 +1,13 @@
 package main
 
-import "github.com/wherry-node/wherry/bench/internal/table"
+import (
+	"strconv"
+	"strings"
 
-// These are the arms, in the order of the columns.
+	"github.com/wherry-node/wherry/bench/internal/table"
+)
+
+// These are the names of the arms.
 const (
 	bare     = "bare CRI"
 	limit    = "limit"
@@ -10,8 +15,23 @@ const (
 	wherry   = "wherry"
 )
 
-// rows are the rows of the table, in this order. Samples without a row are only in the JSON.
-var rows = []table.Row{
+// arms are the arms in the order of the columns.
+var arms = []string{bare, limit, upstream, wherry}
+
+// rows returns the rows of a table of runs with this many pods at once.
+func rows(pods int) []table.Row {
+	numbers := strings.NewReplacer("ALL", strconv.Itoa(pods), "FIFTH", strconv.Itoa(pods/5), "REST", strconv.Itoa(pods-pods/5))
+	out := make([]table.Row, len(allRows))
+	for i, r := range allRows {
+		r.Title, r.Sample = numbers.Replace(r.Title), numbers.Replace(r.Sample)
+		out[i] = r
+	}
+	return out
+}
+
+// allRows are the rows of the table, in this order. In titles and in names of samples, ALL is the number of pods at once, FIFTH is a
+// fifth of it, and REST is the rest. Samples without a row are only in the JSON.
+var allRows = []table.Row{
 	{Title: "RSS idle", Short: true, Sample: "RSS, idle", Unit: table.MiB, Target: 0.4},
 	{Title: "  of it anonymous", Sample: "RSS anonymous, idle", Unit: table.MiB},
 	{Title: "  of it file pages", Sample: "RSS file, idle", Unit: table.MiB},
@@ -52,17 +72,17 @@ var rows = []table.Row{
 	{Title: "pods at once with an exec readiness probe a second, p99 of a pod", Sample: "probed pods at once, create to Ready, each", Unit: table.Seconds, Quantile: 0.99},
 	{Title: "pods at once beside as many with an exec readiness probe a second, total", Sample: "pods at once beside as many probed pods, create to Ready, total", Unit: table.Seconds, Target: 0.6},
 	{Title: "pods at once beside as many with an exec readiness probe a second, p50 of a pod", Sample: "pods at once beside as many probed pods, create to Ready, each", Unit: table.Seconds},
-	{Title: "one pod beside 100 probed pods, create to Ready, p50", Short: true, Sample: "one pod beside 100 probed pods, create to Ready", Unit: table.Milliseconds, Target: 0.5},
-	{Title: "one pod beside 100 probed pods, delete (grace 1 s) to gone, p50", Sample: "one pod beside 100 probed pods, delete to gone", Unit: table.Milliseconds, Target: 0.5},
-	{Title: "kubectl exec beside 100 probed pods, first byte, p50", Sample: "exec beside 100 probed pods, first byte", Unit: table.Milliseconds, Target: 0.5},
-	{Title: "kubectl logs beside 100 probed pods, first byte, p50", Sample: "logs beside 100 probed pods, first byte", Unit: table.Milliseconds, Target: 0.5},
-	{Title: "one pod beside 80 of these pods that are deleted by force, create to Ready", Sample: "one pod beside 80 pods that are deleted by force, create to Ready", Unit: table.Milliseconds},
-	{Title: "one pod beside 20 probed pods, create to Ready, p50", Sample: "one pod beside 20 probed pods, create to Ready", Unit: table.Milliseconds},
-	{Title: "one pod beside 20 probed pods, delete (grace 1 s) to gone, p50", Sample: "one pod beside 20 probed pods, delete to gone", Unit: table.Milliseconds},
-	{Title: "kubectl exec beside 20 probed pods, first byte, p50", Sample: "exec beside 20 probed pods, first byte", Unit: table.Milliseconds},
-	{Title: "kubectl logs beside 20 probed pods, first byte, p50", Sample: "logs beside 20 probed pods, first byte", Unit: table.Milliseconds},
-	{Title: "one pod beside 100 pods that crash-loop, create to Ready, p50", Sample: "one pod beside pods that crash-loop, create to Ready", Unit: table.Milliseconds},
-	{Title: "one pod beside 100 pods that crash-loop, delete (grace 1 s) to gone, p50", Sample: "one pod beside pods that crash-loop, delete to gone", Unit: table.Milliseconds},
+	{Title: "one pod beside ALL probed pods, create to Ready, p50", Short: true, Sample: "one pod beside ALL probed pods, create to Ready", Unit: table.Milliseconds, Target: 0.5},
+	{Title: "one pod beside ALL probed pods, delete (grace 1 s) to gone, p50", Sample: "one pod beside ALL probed pods, delete to gone", Unit: table.Milliseconds, Target: 0.5},
+	{Title: "kubectl exec beside ALL probed pods, first byte, p50", Sample: "exec beside ALL probed pods, first byte", Unit: table.Milliseconds, Target: 0.5},
+	{Title: "kubectl logs beside ALL probed pods, first byte, p50", Sample: "logs beside ALL probed pods, first byte", Unit: table.Milliseconds, Target: 0.5},
+	{Title: "one pod beside REST of these pods that are deleted by force, create to Ready", Sample: "one pod beside REST pods that are deleted by force, create to Ready", Unit: table.Milliseconds},
+	{Title: "one pod beside FIFTH probed pods, create to Ready, p50", Sample: "one pod beside FIFTH probed pods, create to Ready", Unit: table.Milliseconds},
+	{Title: "one pod beside FIFTH probed pods, delete (grace 1 s) to gone, p50", Sample: "one pod beside FIFTH probed pods, delete to gone", Unit: table.Milliseconds},
+	{Title: "kubectl exec beside FIFTH probed pods, first byte, p50", Sample: "exec beside FIFTH probed pods, first byte", Unit: table.Milliseconds},
+	{Title: "kubectl logs beside FIFTH probed pods, first byte, p50", Sample: "logs beside FIFTH probed pods, first byte", Unit: table.Milliseconds},
+	{Title: "one pod beside ALL pods that crash-loop, create to Ready, p50", Sample: "one pod beside pods that crash-loop, create to Ready", Unit: table.Milliseconds},
+	{Title: "one pod beside ALL pods that crash-loop, delete (grace 1 s) to gone, p50", Sample: "one pod beside pods that crash-loop, delete to gone", Unit: table.Milliseconds},
 	{Title: "one pod beside containers that write logs, create to Ready, p50", Sample: "one pod beside containers that write logs, create to Ready", Unit: table.Milliseconds},
 	{Title: "one pod beside containers that write logs, delete (grace 1 s) to gone, p50", Sample: "one pod beside containers that write logs, delete to gone", Unit: table.Milliseconds},
 	{Title: "one pod beside an image that is pulled and unpacked, create to Ready, p50", Sample: "one pod beside an image that is pulled, create to Ready", Unit: table.Milliseconds},

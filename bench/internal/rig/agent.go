@@ -93,7 +93,7 @@ func (a *Agent) Start(socket string) error {
 	if err := os.WriteFile(a.path("config.yaml"), b.Bytes(), 0o644); err != nil {
 		return err
 	}
-	if err := makeCgroup(a.cgroup()); err != nil {
+	if err := MakeCgroup(a.cgroup()); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(a.path("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -104,20 +104,31 @@ func (a *Agent) Start(socket string) error {
 	args := append(a.prog.Args[1:len(a.prog.Args):len(a.prog.Args)],
 		"--config="+a.path("config.yaml"), "--root-dir="+a.path("root"), "--cert-dir="+a.path("pki"),
 		"--bootstrap-kubeconfig="+a.rig.path("cp", "bootstrap.kubeconfig"), "--kubeconfig="+a.path("kubeconfig"),
-		"--hostname-override="+a.Node, "--node-ip="+address(), "--v=0")
-	a.cmd = exec.Command(a.prog.Args[0], args...)
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		"--hostname-override="+a.Node, "--node-ip="+Address(), "--v=0")
+	return a.run(exec.Command(a.prog.Args[0], args...), log)
+}
+
+// run starts the agent's process. If it fails, the agent stays stopped.
+func (a *Agent) run(cmd *exec.Cmd, log *os.File) error {
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	a.Began = time.Now()
-	if err := a.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	a.done = make(chan struct{})
+	done := make(chan struct{})
+	a.cmd, a.done = cmd, done
 	go func() {
-		defer close(a.done)
-		_ = a.cmd.Wait() // Wait returns an error, because a signal ends the process
+		defer close(done)
+		_ = cmd.Wait() // Wait returns an error, because a signal ends the process
 	}()
 	return nil
+}
+
+// HasCredentials reports whether the agent has credentials from an earlier start. Otherwise its next start requests them.
+func (a *Agent) HasCredentials() bool {
+	_, err := os.Stat(a.path("kubeconfig"))
+	return err == nil
 }
 
 // Forget removes the agent's credentials, so that its next start requests new ones, as the first start does. The agent must not
@@ -170,7 +181,11 @@ func (a *Agent) Alive() error {
 // AwaitReady waits until the API has a Ready status that this process has sent, and returns how long that took.
 func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error) {
 	for {
-		if at, ok := w.NodeReady(a.Node, a.Began); ok {
+		at, ok, err := w.NodeReady(a.Node, a.Began)
+		if err != nil {
+			return 0, fmt.Errorf("wait until %s is Ready: %w", a.Node, err)
+		}
+		if ok {
 			return at.Sub(a.Began), nil
 		}
 		if err := a.Alive(); err != nil {
@@ -184,8 +199,8 @@ func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error)
 	}
 }
 
-// address returns an address of the machine, because a kubelet refuses a loopback address.
-func address() string {
+// Address returns an address of the machine, which is that of its nodes, because a kubelet refuses a loopback address.
+func Address() string {
 	c, err := net.Dial("udp", "198.51.100.1:9") // this sends nothing
 	if err != nil {
 		return "127.0.0.1"
@@ -193,9 +208,6 @@ func address() string {
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
-
-// MakeCgroup makes a cgroup in every hierarchy, as a node agent does for a pod. Its parent must exist.
-func MakeCgroup(path string) error { return makeCgroup(path) }
 
 // LeastShares gives a cgroup the smallest CPU weight, as pods without a CPU request have it, so that its processes yield to all
 // others.
@@ -205,12 +217,6 @@ func LeastShares(path string) error {
 	}
 	return os.WriteFile("/sys/fs/cgroup/cpu"+path+"/cpu.shares", []byte("2"), 0o644)
 }
-
-// RemoveCgroup removes a cgroup and all cgroups below it from every hierarchy.
-func RemoveCgroup(path string) error { return removeCgroup(path) }
-
-// Address returns the address of the node.
-func Address() string { return address() }
 
 func controllers() []string {
 	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -223,8 +229,9 @@ func controllers() []string {
 	return dirs
 }
 
-// makeCgroup makes the agent's cgroup root in every hierarchy, because a kubelet requires that it exists.
-func makeCgroup(path string) error {
+// MakeCgroup makes a cgroup in every hierarchy: the root of an agent's cgroups, which a kubelet requires to exist, or the cgroup of a pod,
+// as a node agent makes it.
+func MakeCgroup(path string) error {
 	for _, c := range controllers() {
 		if err := os.MkdirAll(c+path, 0o755); err != nil {
 			return err
@@ -241,7 +248,8 @@ func makeCgroup(path string) error {
 	return nil
 }
 
-func removeCgroup(path string) error {
+// RemoveCgroup removes a cgroup and all cgroups below it from every hierarchy.
+func RemoveCgroup(path string) error {
 	var last error
 	for _, c := range controllers() {
 		var dirs []string

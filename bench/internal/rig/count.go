@@ -24,13 +24,18 @@ type Counter struct {
 
 	mu    sync.Mutex
 	calls map[string]int
-	conns map[net.Conn]bool
+	conns map[net.Conn]bool // nil: the proxy is closed
 	wg    sync.WaitGroup
 }
 
 // Count opens a counting proxy.
 func (r *Rig) Count() (*Counter, error) {
-	c := &Counter{Socket: r.path("count.sock"), to: r.Socket, calls: map[string]int{}, conns: map[net.Conn]bool{}}
+	return count(r.path("count.sock"), r.Socket)
+}
+
+// count opens a counting proxy at a socket, for the server at another one.
+func count(socket, to string) (*Counter, error) {
+	c := &Counter{Socket: socket, to: to, calls: map[string]int{}, conns: map[net.Conn]bool{}}
 	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -57,6 +62,7 @@ func (c *Counter) Close() {
 	for n := range c.conns {
 		_ = n.Close()
 	}
+	c.conns = nil
 	c.mu.Unlock()
 	c.wg.Wait()
 }
@@ -77,8 +83,15 @@ func (c *Counter) serve(from net.Conn) {
 		return
 	}
 	c.mu.Lock()
-	c.conns[from], c.conns[to] = true, true
+	closed := c.conns == nil
+	if !closed {
+		c.conns[from], c.conns[to] = true, true
+	}
 	c.mu.Unlock()
+	if closed {
+		_, _ = from.Close(), to.Close()
+		return
+	}
 	defer func() {
 		_, _ = from.Close(), to.Close()
 		c.mu.Lock()
@@ -147,6 +160,13 @@ func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 		return nil, err
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() < offset {
+		return nil, fmt.Errorf("%s has %d bytes and had %d before: the API server began it anew", r.AuditLog(), st.Size(), offset)
+	}
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return nil, err
 	}

@@ -152,14 +152,19 @@ func parent(pid int) int {
 	return ppid
 }
 
-// stat returns the fields of /proc/PID/stat after the program's name. The name is in parentheses and may contain anything.
+// afterName returns the fields that follow the program's name in a line of /proc/PID/stat. The name is in parentheses and may contain
+// anything, parentheses and spaces too. The fields after it contain no parenthesis.
+func afterName(line string) []string {
+	return strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
+}
+
+// stat returns the fields of /proc/PID/stat after the program's name.
 func stat(pid int) ([]string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, err
 	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	f := strings.Fields(rest)
+	f := afterName(string(b))
 	if len(f) < 15 {
 		return nil, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(f))
 	}

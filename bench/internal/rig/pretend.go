@@ -15,7 +15,7 @@ import (
 func (r *Rig) PretendNode(ctx context.Context, name string) (leave func(), err error) {
 	now := metav1.Now()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{
-		Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address()}},
+		Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: Address()}},
 		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now, Reason: "KubeletReady"}},
 	}}
 	if _, err := r.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {

@@ -40,7 +40,7 @@ func MemoryOf(pid int) (Memory, error) {
 
 // CPUOf returns the processor time that a process has used, without its children's.
 func CPUOf(pid int) (time.Duration, error) {
-	// schedstat counts nanoseconds per thread. The sum is complete, because threads of a Go process do not end.
+	// schedstat counts nanoseconds per thread. The sum is complete as long as no thread ends, which is rare in a Go process.
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return 0, err

@@ -36,7 +36,8 @@ type Rig struct {
 
 	flavor     string
 	plane      *exec.Cmd
-	registry   *Registry // nil: not started yet
+	planeDone  chan struct{} // closed when the process of plane has ended
+	registry   *Registry     // nil: not started yet
 	runtime    bool
 	runtimePID int
 	admin      *rest.Config
@@ -56,15 +57,15 @@ rules:
 
 // Open starts the control plane and the runtime in dir. flavor is a flavor of `wherry-dev runtime`; "" starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
+	if dir, err = realDir(dir); err != nil {
+		return nil, err
+	}
 	r = &Rig{Bin: bin, Dir: dir, flavor: flavor, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
 		}
 	}()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return r, err
-	}
 	r.recordSysctls()
 	r.raise("fs/inotify/max_user_instances", crowdedInstances)
 	if err := r.startPlane(ctx); err != nil {
@@ -82,6 +83,18 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 		return r, fmt.Errorf("count the runtime's processor time: %w", err)
 	}
 	return r, r.prepareAPI(ctx)
+}
+
+// realDir creates a directory and returns its absolute path without symbolic links, as the kernel lists the mounts below it.
+func realDir(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
 }
 
 func (r *Rig) path(elem ...string) string { return filepath.Join(append([]string{r.Dir}, elem...)...) }
@@ -110,22 +123,35 @@ func (r *Rig) startPlane(ctx context.Context) error {
 	ready := r.path("ready")
 	r.plane = exec.Command(filepath.Join(r.Bin, "wherry-controlplane"), "--data-dir", r.path("cp"), "--secure-port", "0",
 		"--proxy=false", "--ready-file", ready,
-		"--apiserver-arg", "audit-policy-file="+r.path("audit.yaml"), "--apiserver-arg", "audit-log-path="+r.AuditLog())
+		"--apiserver-arg", "audit-policy-file="+r.path("audit.yaml"), "--apiserver-arg", "audit-log-path="+r.AuditLog(),
+		"--apiserver-arg", "audit-log-maxsize=10240") // in megabytes; at the default of 100 the log would begin anew during a run
 	r.plane.Stdout, r.plane.Stderr = log, log
 	r.plane.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := r.plane.Start(); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(2 * time.Minute); ; {
+	r.planeDone = make(chan struct{})
+	go func() {
+		defer close(r.planeDone)
+		_ = r.plane.Wait() // Wait returns an error, because a signal ends the process
+	}()
+	return r.awaitPlane(ctx, ready)
+}
+
+// awaitPlane waits until the control plane has written its ready file. It fails at once if the control plane ends.
+func (r *Rig) awaitPlane(ctx context.Context, ready string) error {
+	deadline := time.After(2 * time.Minute)
+	for {
 		if _, err := os.Stat(ready); err == nil {
 			return nil
-		}
-		if err := syscall.Kill(r.plane.Process.Pid, 0); err != nil || time.Now().After(deadline) {
-			return fmt.Errorf("not ready; see %s", r.path("plane.log"))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-r.planeDone:
+			return fmt.Errorf("it ended; see %s", r.path("plane.log"))
+		case <-deadline:
+			return fmt.Errorf("it is not ready after two minutes; see %s", r.path("plane.log"))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -165,18 +191,22 @@ func (r *Rig) Close() error {
 			errs = append(errs, fmt.Errorf("end containerd: %w\n%s", err, out))
 		}
 	}
-	if r.plane != nil && r.plane.Process != nil {
+	if r.planeDone != nil {
 		_ = r.plane.Process.Signal(syscall.SIGTERM)
-		_ = r.plane.Wait() // Wait returns an error, because a signal ends the process
+		<-r.planeDone
 	}
 	r.restoreSysctls()
 	for _, c := range append(r.cgroups, Cgroup("bare"), Cgroup("limit")) {
-		errs = append(errs, removeCgroup(c))
+		errs = append(errs, RemoveCgroup(c))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return errors.Join(unmountBelow(r.Dir), os.RemoveAll(r.Dir))
+	// A removal through a mount that is still there would delete files of the machine.
+	if err := unmountBelow(r.Dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(r.Dir)
 }
 
 // Cgroup returns the cgroup of an arm's pods. Two runs at the same time have different ones.
@@ -220,6 +250,9 @@ func (r *Rig) restoreSysctls() {
 	}
 }
 
+// escaped replaces the escapes of paths in mountinfo.
+var escaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
 // unmountBelow detaches the mounts that a killed agent left, so that a later removal does not delete files of the machine through
 // a mount.
 func unmountBelow(dir string) error {
@@ -229,10 +262,14 @@ func unmountBelow(dir string) error {
 	}
 	var errs []error
 	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if at := escaped.Replace(f[4]); strings.HasPrefix(at, dir+"/") {
 			// A mount may be gone already, if it was unmounted together with another one.
-			if err := syscall.Unmount(f[4], syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
-				errs = append(errs, fmt.Errorf("unmount %s: %w", f[4], err))
+			if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
+				errs = append(errs, fmt.Errorf("unmount %s: %w", at, err))
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ type Watch struct {
 	nodes  map[string][]nodeSeen
 	events int           // number of changes of pods
 	moved  chan struct{} // closed and replaced at every change; any number of goroutines may wait for it
+	err    error         // why no further changes come; nil: they come
+	closed bool
 	stop   []watch.Interface
 	wg     sync.WaitGroup
 }
@@ -76,17 +79,35 @@ func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
 		w.stop = append(w.stop, s)
-		w.wg.Go(func() {
-			for e := range s.ResultChan() {
-				w.take(e, time.Now())
-			}
-		})
+		w.wg.Go(func() { w.follow(ctx, s.ResultChan()) })
 	}
 	return w, nil
 }
 
+// errEnded says that a watch ended although nobody closed it, for example because the API server no longer has the version from which
+// the watch would continue.
+var errEnded = errors.New("the watch ended")
+
+// follow takes changes until the watch is closed. If it ends for another reason, everything that waits for a change fails.
+func (w *Watch) follow(ctx context.Context, changes <-chan watch.Event) {
+	for e := range changes {
+		w.take(e, time.Now())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || ctx.Err() != nil || w.err != nil {
+		return
+	}
+	w.err = errEnded
+	close(w.moved)
+	w.moved = make(chan struct{})
+}
+
 // Close ends the watch.
 func (w *Watch) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	for _, s := range w.stop {
 		s.Stop()
 	}
@@ -141,14 +162,17 @@ func (w *Watch) takePod(t watch.EventType, p *v1.Pod, at time.Time) {
 	}
 }
 
-// await calls f, with the lock held, after every change until f returns true.
+// await calls f, with the lock held, after every change until f returns true. It fails if no further changes come.
 func (w *Watch) await(ctx context.Context, f func() bool) error {
 	for {
 		w.mu.Lock()
-		ok, moved := f(), w.moved
+		ok, moved, err := f(), w.moved, w.err
 		w.mu.Unlock()
 		if ok {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -226,14 +250,15 @@ func (w *Watch) PodEvents() int {
 }
 
 // NodeReady returns when a Ready status of the node from after since was first seen. The time in a status is in whole seconds, so
-// an agent must not be started in the same second in which the agent before it may have sent a status.
-func (w *Watch) NodeReady(node string, since time.Time) (time.Time, bool) {
+// an agent must not be started in the same second in which the agent before it may have sent a status. An error says that no status will
+// be seen, because the watch ended.
+func (w *Watch) NodeReady(node string, since time.Time) (at time.Time, ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.nodes[node] {
 		if n.ready && n.at.After(since) && !n.beat.Before(since.Truncate(time.Second)) {
-			return n.at, true
+			return n.at, true, nil
 		}
 	}
-	return time.Time{}, false
+	return time.Time{}, false, w.err
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Near is the difference of two medians, as a share of the greater one, that two runs of the same work may have.
@@ -16,19 +17,13 @@ type Apart struct{ Work, Column, One, Other string }
 
 // Compare compares all cells that two runs have in common, including ratios.
 func Compare(one, other []Line) (cells int, apart []Apart) {
-	others, row := map[string]*Line{}, map[string]int{}
-	key := func(l *Line) string { // the key includes the headings above a row, because some rows have the same title
-		k := fmt.Sprintf("%s %d", l.Work, row[l.Work])
-		row[l.Work]++
-		return k
+	others, keys := map[string]*Line{}, keysOf(one)
+	for i, k := range keysOf(other) {
+		others[k] = &other[i]
 	}
-	for i := range other {
-		others[key(&other[i])] = &other[i]
-	}
-	clear(row)
 	for i := range one {
 		a := &one[i]
-		b := others[key(a)]
+		b := others[keys[i]]
 		if b == nil {
 			continue
 		}
@@ -49,6 +44,21 @@ func Compare(one, other []Line) (cells int, apart []Apart) {
 		}
 	}
 	return cells, apart
+}
+
+// keysOf returns a key of each line: the line's title and the heading above it, because some rows have the same title. A heading is a
+// line that is not indented. Lines with the same title below the same heading are counted.
+func keysOf(lines []Line) []string {
+	keys, count, heading := make([]string, len(lines)), map[string]int{}, ""
+	for i, l := range lines {
+		if !strings.HasPrefix(l.Work, " ") {
+			heading = l.Work
+		}
+		k := heading + "\n" + l.Work
+		keys[i] = fmt.Sprintf("%s\n%d", k, count[k])
+		count[k]++
+	}
+	return keys
 }
 
 // meet reports whether two spreads overlap, in the precision that is printed, or the medians are near each other.

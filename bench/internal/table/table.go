@@ -14,7 +14,8 @@ import (
 type Samples = map[string][]float64
 
 // Stat is a statistic of one arm: a quantile of all samples, such as the median, with its spread. The spread is the smallest and
-// largest value of the quantile in single rounds or, if there is only one round, the smallest and largest sample.
+// largest value of the quantile in single rounds or, if there is only one round, the smallest and largest sample. It always includes
+// Value, which with few samples may lie outside the values of the rounds.
 type Stat struct {
 	Value, Min, Max float64
 	N               int // number of samples
@@ -34,7 +35,8 @@ func Of(rounds [][]float64, quantile float64) (s Stat, ok bool) {
 			spread = append(spread, Quantile(slices.Sorted(slices.Values(v)), quantile))
 		}
 	}
-	return Stat{Quantile(all, quantile), slices.Min(spread), slices.Max(spread), len(all)}, true
+	value := Quantile(all, quantile)
+	return Stat{value, min(value, slices.Min(spread)), max(value, slices.Max(spread)), len(all)}, true
 }
 
 // Quantile returns a quantile of sorted values, interpolated between neighbours.
@@ -73,7 +75,7 @@ func (u Unit) format(v float64) string {
 }
 
 // digits prints two significant digits, or more if there are more before the decimal point. Further digits would differ from run
-// to run.
+// to run. There are at most three decimal places.
 func digits(v float64) string {
 	places := 0
 	for at := 10.0; places < 3 && math.Abs(v) < at && v != 0; at /= 10 {
@@ -157,7 +159,7 @@ func ratio(ours, theirs [][]float64, quantile float64) *Stat {
 		}
 	}
 	if len(each) > 1 {
-		r.Min, r.Max, r.N = slices.Min(each), slices.Max(each), len(each)
+		r.Min, r.Max, r.N = min(all, slices.Min(each)), max(all, slices.Max(each)), len(each)
 	}
 	return r
 }

@@ -102,3 +102,30 @@ func TestBetween(t *testing.T) {
 		}
 	}
 }
+
+// A value lies in its own spread, even if it lies outside the values of single rounds.
+func TestValueIsInItsSpread(t *testing.T) {
+	t.Parallel()
+	theirs := []Samples{{"x": {2, 2, 2}}, {"x": {20}}}
+	ours := []Samples{{"x": {1}}, {"x": {10, 10, 10}}}
+	lines := Fill([]Row{{Title: "x", Sample: "x"}}, map[string][]Samples{"a": theirs, "b": ours}, "a", "b")
+	if r := *lines[0].Ratio; r != (Stat{Value: 5, Min: 0.5, Max: 5, N: 2}) {
+		t.Errorf("ratio %+v", r)
+	}
+	if s, _ := Of([][]float64{{0, 100}, {0, 100}}, 0.99); s.Value != 100 || s.Max < s.Value {
+		t.Errorf("p99 of two rounds: %+v", s)
+	}
+}
+
+// Rows of the same title are compared below the same heading, even if one run lacks a row.
+func TestCompareBelowHeadings(t *testing.T) {
+	t.Parallel()
+	line := func(work string, v float64) Line {
+		return Line{Work: work, Unit: Seconds, Arms: map[string]Stat{"a": {Value: v, Min: v, Max: v, N: 1}}}
+	}
+	one := []Line{line("start", 1), line("  shims", 10), line("stop", 2), line("  shims", 20)}
+	other := []Line{line("start", 1), line("stop", 2), line("  shims", 20)}
+	if cells, apart := Compare(one, other); cells != 3 || len(apart) != 0 {
+		t.Errorf("%d cells, apart: %q", cells, apart)
+	}
+}

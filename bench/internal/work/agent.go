@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ type Plan struct {
 	Pods     int           // number of pods that start at once
 	Deaths   int           // number of containers to kill
 	Rest     time.Duration // how long the agent is measured at rest
-	Parallel int           // number of workers of the arm without an agent
+	Parallel int           // number of workers that start pods in the arms "bare CRI" and "limit"
 	Volumes  int           // number of pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probes that run in all pods each second: exec, http, grpc
 	Dense    int           // number of pods on a crowded node, started in two halves; 0: skip
@@ -45,8 +46,8 @@ type Session struct {
 	Node    string
 	Plan    Plan
 	Samples Samples
-	// These are counts by name: Calls and Requests per minute at rest, Starts requests per start of a pod, Stops calls per
-	// deletion.
+	// These are counts by name. At rest: Calls is CRI calls per minute, Requests is API requests per minute. Starts is API requests per
+	// start of a pod, Stops is CRI calls per deletion of a pod.
 	Calls, Requests, Starts, Stops map[string]float64
 
 	watch *rig.Watch
@@ -108,6 +109,42 @@ func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	return names
 }
 
+// BlockNames returns the names of all blocks, in the order in which they run.
+func BlockNames() (names []string) {
+	for _, b := range blocks {
+		names = append(names, b.name)
+	}
+	return names
+}
+
+// Check returns an error if the plan names work or kinds of probes that do not exist, or work without the work that it continues.
+func (p *Plan) Check() error {
+	known := map[string]string{} // what each step needs, by its name
+	for _, b := range blocks {
+		for _, s := range b.steps {
+			known[s.name] = s.needs
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Work)) {
+		needs, ok := known[name]
+		if !ok {
+			return fmt.Errorf("there is no work %q, only %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+		if needs != "" && !p.Work[needs] {
+			return fmt.Errorf("the work %q continues with the pods of %q, which is not named", name, needs)
+		}
+	}
+	if p.Work["dense"] && p.Dense == 0 {
+		return errors.New(`the work "dense" has no pods: give -dense`)
+	}
+	for _, kind := range p.Probes {
+		if !slices.Contains(probeKinds, kind) {
+			return fmt.Errorf("there is no kind of probe %q, only %s", kind, strings.Join(probeKinds, ", "))
+		}
+	}
+	return nil
+}
+
 func steps(name string) []step {
 	for _, b := range blocks {
 		if b.name == name {
@@ -137,12 +174,14 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 		ctx := context.WithoutCancel(ctx)
 		err = errors.Join(err, s.stop(ctx), s.clear(ctx))
 	}()
-	what := "start to Ready, no pods"
 	if block == blocks[0].name { // once per round
-		what = "first start to Ready"
 		if err := s.Agent.Forget(); err != nil {
 			return err
 		}
+	}
+	what := "start to Ready, no pods"
+	if !s.Agent.HasCredentials() {
+		what = "first start to Ready"
 	}
 	took, err := s.start(ctx, s.Rig.Socket)
 	if err != nil {
@@ -234,7 +273,7 @@ func (s *Session) endCount() {
 	}
 }
 
-// anew restores a clean state after a failed step: no pods, and an agent that has just started.
+// anew restores a clean state, after a failed step or after work that leaves pods behind: no pods, and an agent that has just started.
 func (s *Session) anew(ctx context.Context) error {
 	if err := s.stop(ctx); err != nil {
 		return err
@@ -274,6 +313,14 @@ func (s *Session) create(ctx context.Context, name string, change func(*v1.Pod))
 func (s *Session) delete(ctx context.Context, name string) error {
 	if err := s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete pod %s: %w", name, err)
+	}
+	return nil
+}
+
+// deleteNow deletes a pod with a grace period of 0.
+func (s *Session) deleteNow(ctx context.Context, name string) error {
+	if err := s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		return fmt.Errorf("delete pod %s by force: %w", name, err)
 	}
 	return nil
 }

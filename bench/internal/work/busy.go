@@ -6,14 +6,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
 // This file measures a busy node: how long a user waits while the node has other work all the time.
 
-// readySoon gives a pod a readiness probe that runs a command every second.
+// readySoon gives a pod a readiness probe that runs a command every second. Its container writes one line first, which LogsFirstByte
+// reads.
 func readySoon(p *v1.Pod) {
 	c := &p.Spec.Containers[0]
 	c.ReadinessProbe = &v1.Probe{
@@ -33,9 +31,7 @@ func (s *Session) busy(ctx context.Context) error {
 		return fmt.Errorf("beside %d pods with probes: %w", len(names), err)
 	}
 	for _, n := range []int{len(names), len(names) / 5} {
-		if _, err := each(names[n:], func(name string) error {
-			return s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-		}); err != nil {
+		if _, err := each(names[n:], func(name string) error { return s.deleteNow(ctx, name) }); err != nil {
 			return err
 		}
 		deleted := len(names) - n
@@ -52,7 +48,7 @@ func (s *Session) busy(ctx context.Context) error {
 			return fmt.Errorf("beside %d pods with probes: %w", n, err)
 		}
 	}
-	if err := s.force(ctx, names); err != nil {
+	if err := s.force(ctx, names, ""); err != nil {
 		return err
 	}
 	return s.anew(ctx) // because an agent may leave sandboxes for a minute
@@ -64,9 +60,7 @@ func (s *Session) more(ctx context.Context) error {
 	if err := s.atOnce(ctx, names, "pods at once beside as many probed pods, create to Ready", nil); err != nil {
 		return err
 	}
-	if _, err := each(names, func(name string) error {
-		return s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-	}); err != nil {
+	if _, err := each(names, func(name string) error { return s.deleteNow(ctx, name) }); err != nil {
 		return err
 	}
 	return s.settle(ctx, s.Plan.Pods)
@@ -115,7 +109,7 @@ func (s *Session) crash(ctx context.Context) error {
 	if err := s.sequence(ctx, "besidecrash", s.Plan.Sequence, "one pod beside "+what+", create to Ready", "one pod beside "+what+", delete to gone", nil); err != nil {
 		return err
 	}
-	if err := s.force(ctx, names); err != nil {
+	if err := s.force(ctx, names, ""); err != nil {
 		return err
 	}
 	return s.anew(ctx)
@@ -138,7 +132,7 @@ func (s *Session) chatter(ctx context.Context) error {
 	if err := s.sequence(ctx, "besidechatter", s.Plan.Sequence, "one pod beside "+what+", create to Ready", "one pod beside "+what+", delete to gone", nil); err != nil {
 		return err
 	}
-	if err := s.force(ctx, names); err != nil {
+	if err := s.force(ctx, names, ""); err != nil {
 		return err
 	}
 	return s.anew(ctx)

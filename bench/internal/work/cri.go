@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,30 +53,27 @@ func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 		return 0, fmt.Errorf("get status of container %s: %w", id, err)
 	}
 	var info struct{ PID int }
-	if err := json.Unmarshal([]byte(st.Info["info"]), &info); err != nil || info.PID == 0 {
-		return 0, fmt.Errorf("status of container %s has no process: %w", id, err)
+	if err := json.Unmarshal([]byte(st.Info["info"]), &info); err != nil {
+		return 0, fmt.Errorf("read status of container %s: %w", id, err)
+	}
+	if info.PID == 0 {
+		return 0, fmt.Errorf("status of container %s has no process", id)
 	}
 	return info.PID, nil
 }
 
 // NoneRuns waits until no container runs, and returns the time when it saw that.
 func (c *CRI) NoneRuns(ctx context.Context) (time.Time, error) {
-	err := c.Run(ctx, 0)
-	return time.Now(), err
-}
-
-// Run waits until at most this many containers run.
-func (c *CRI) Run(ctx context.Context, most int) error {
 	for {
 		list, err := c.r.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
 		n := len(list.GetContainers())
-		if err == nil && n <= most {
-			return nil
+		if err == nil && n == 0 {
+			return time.Now(), nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d containers still run, not %d (%v): %w", n, most, err, ctx.Err())
+			return time.Time{}, fmt.Errorf("%d containers still run (%v): %w", n, err, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -307,8 +305,12 @@ func (c *CRI) startAll(ctx context.Context, names []string, workers int, s Sampl
 	})
 }
 
+// remove removes the sandboxes of pods. A pod whose sandbox did not start has none.
 func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 	_, err := each(slices.Collect(maps.Keys(made)), func(name string) error {
+		if made[name].sandbox == "" {
+			return nil
+		}
 		_, err := c.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: made[name].sandbox})
 		return err
 	})
@@ -320,8 +322,9 @@ func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 
 // Fastest starts some pods with each of the numbers of workers. It returns the number with which they were up soonest, and how
 // long it took with each number.
-func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, said string, err error) {
+func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, times string, err error) {
 	least := 0.0
+	var said []string
 	for i, n := range workers {
 		s, made := Samples{}, map[string]bare{}
 		err := c.startAll(ctx, names(fmt.Sprintf("bare-try-%d-", n), pods), n, s, made)
@@ -332,9 +335,9 @@ func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, s
 		if i == 0 || took < least {
 			best, least = n, took
 		}
-		said += fmt.Sprintf(", %d: %.2f s", n, took)
+		said = append(said, fmt.Sprintf("%d: %.2f s", n, took))
 	}
-	return best, fmt.Sprintf("%d pods with so many workers%s", pods, said), nil
+	return best, fmt.Sprintf("time to start %d pods, by number of workers: %s", pods, strings.Join(said, ", ")), nil
 }
 
 func names(prefix string, n int) []string {
@@ -345,7 +348,8 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// atOnce calls f for all names with a number of workers. The time of each name is measured from the common beginning.
+// atOnce calls f for all names with a number of workers. The time of each name is measured from the common beginning. A call that fails
+// adds no time, and then there is no total.
 func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex, f func(string) error) error {
 	todo := make(chan string, len(names))
 	for _, n := range names {
@@ -361,8 +365,9 @@ func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex,
 				err := f(n)
 				took := time.Since(start)
 				mu.Lock()
-				s.took(what+", each", took)
-				if first == nil {
+				if err == nil {
+					s.took(what+", each", took)
+				} else if first == nil {
 					first = err
 				}
 				mu.Unlock()
@@ -370,6 +375,8 @@ func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex,
 		})
 	}
 	wg.Wait()
-	s.took(what+", total", time.Since(start))
+	if first == nil {
+		s.took(what+", total", time.Since(start))
+	}
 	return first
 }

@@ -80,7 +80,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	return c.stop(ctx, b)
 }
 
-// execAgain runs a command repeatedly, several at a time, and adds the duration of each to the samples.
+// execAgain runs a command repeatedly, several at a time, and adds the duration of each that succeeds to the samples.
 func (c *CRI) execAgain(ctx context.Context, s Samples, what string, atOnce int, run func(context.Context) error) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -92,8 +92,9 @@ func (c *CRI) execAgain(ctx context.Context, s Samples, what string, atOnce int,
 				_, err := within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, run(ctx) })
 				took := time.Since(began)
 				mu.Lock()
-				s.took(what, took)
-				if first == nil {
+				if err == nil {
+					s.took(what, took)
+				} else if first == nil {
 					first = err
 				}
 				mu.Unlock()

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -156,7 +158,7 @@ func (l *Limit) note(err error) {
 
 // keep does the same as note. The caller holds the lock.
 func (l *Limit) keep(err error) {
-	if err != nil && l.err == nil && !errors.Is(err, context.Canceled) {
+	if err != nil && l.err == nil && !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
 		l.err = err
 		l.log("  %s: %v", l.node, err)
 	}
@@ -246,8 +248,11 @@ func (l *Limit) up(ctx context.Context, state *limited) error {
 		return err
 	}
 	img, err := l.cri.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
-	if err != nil || img.GetImage() == nil {
-		return fmt.Errorf("image %s is not there: %w", image, err)
+	if err != nil {
+		return fmt.Errorf("get status of image %s: %w", image, err)
+	}
+	if img.GetImage() == nil {
+		return fmt.Errorf("the runtime does not have image %s", image)
 	}
 	l.event(p, "Pulled", fmt.Sprintf("Container image %q already present on machine", image))
 	state.sandbox = l.cri.sandboxConfig(p.Name, string(p.UID), l.path(p), podCgroup(p))

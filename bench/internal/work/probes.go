@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/wherry-node/wherry/bench/internal/rig"
@@ -14,6 +13,9 @@ import (
 
 // probedFor is how long the agent is measured while it probes.
 const probedFor = 20 * time.Second
+
+// probeKinds are the kinds of probe that probes knows.
+var probeKinds = []string{"exec", "grpc", "http"}
 
 // probes runs pods that are probed every second, with one kind of probe after another. The pods are on the host's network, so
 // that a server of the benchmark answers HTTP and gRPC probes and counts them. The pods are deleted by force.
@@ -62,24 +64,25 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	if kind != "exec" {
 		s.Samples.add("probes per second, "+kind, float64(target.Served())/took.Seconds())
 	}
-	if err := s.force(ctx, names); err != nil {
+	if err := s.force(ctx, names, "pods deleted by force, to the end of the last process"); err != nil {
 		return err
 	}
 	return s.anew(ctx) // because an agent may leave sandboxes for a minute
 }
 
-// force deletes pods with a grace period of 0. They are gone from the API at once, so the runtime shows when they have ended.
-func (s *Session) force(ctx context.Context, names []string) error {
+// force deletes pods with a grace period of 0. They are gone from the API at once, so the runtime shows when they have ended. It adds the
+// time to the samples of this name; "": to none.
+func (s *Session) force(ctx context.Context, names []string, what string) error {
 	start := time.Now()
-	if _, err := each(names, func(n string) error {
-		return s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, n, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-	}); err != nil {
+	if _, err := each(names, func(n string) error { return s.deleteNow(ctx, n) }); err != nil {
 		return err
 	}
 	ended, err := within(ctx, 3*time.Minute, s.CRI.NoneRuns)
 	if err != nil {
 		return err
 	}
-	s.Samples.took("pods deleted by force, to the end of the last process", ended.Sub(start))
+	if what != "" {
+		s.Samples.took(what, ended.Sub(start))
+	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -249,8 +250,8 @@ func (s *Session) spread(name string, start time.Time, began, ended map[string]t
 	s.Samples.took(name+", total", last.Sub(start))
 }
 
-// deaths kills containers without the agent's knowledge. Before each, it waits until the last killed container runs again and
-// nothing else happens.
+// deaths kills containers without the agent's knowledge. Before each kill it waits until the container that was killed last runs again,
+// and then at least half a second.
 func (s *Session) deaths(ctx context.Context) error {
 	for i := range min(s.Plan.Deaths, s.Plan.Pods) {
 		name := s.names()[i]
@@ -370,14 +371,9 @@ func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	return nil
 }
 
-// Lines prints counts per minute, the largest first.
+// Lines formats counts, the largest first.
 func Lines(m map[string]float64) []string {
-	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
-		if m[a] != m[b] {
-			return int(m[b]*10) - int(m[a]*10)
-		}
-		return strings.Compare(a, b)
-	})
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) })
 	for i, k := range keys {
 		keys[i] = strconv.FormatFloat(m[k], 'f', 1, 64) + " " + k
 	}

@@ -119,15 +119,15 @@ func (s *Session) crowd(ctx context.Context) error {
 		if err := s.atOnce(ctx, part.names, part.what+", create to Ready", nil); err != nil {
 			return fmt.Errorf("%s: %w", part.what, err)
 		}
-		if err := s.settled(ctx, part.what); err != nil {
+		if err := s.measureAtRest(ctx, part.what); err != nil {
 			return fmt.Errorf("%s: %w", part.what, err)
 		}
 	}
 	return s.allGone(ctx, names, "crowded, delete to gone")
 }
 
-// settled measures an agent whose pods are running: at rest, and how soon its node is Ready again after a restart of the agent.
-func (s *Session) settled(ctx context.Context, what string) error {
+// measureAtRest measures an agent whose pods are running: at rest, and how soon its node is Ready again after a restart of the agent.
+func (s *Session) measureAtRest(ctx context.Context, what string) error {
 	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
