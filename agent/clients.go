@@ -18,8 +18,8 @@ import (
 type clients struct {
 	api   *kubeclient.Client
 	beats *kubeclient.Client // heartbeats and events
-	// reviews sends the reviews of unknown clients. These set the rate of its requests, so nothing else uses it. Nil without an
-	// HTTPS API.
+	// reviews sends TokenReviews and SubjectAccessReviews for requests to the agent's HTTPS API. Unknown clients can cause any
+	// number of reviews, so this client is used for nothing else. It is nil if the agent serves no HTTPS API.
 	reviews *kubeclient.Client
 }
 

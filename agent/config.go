@@ -115,13 +115,15 @@ type ServerLimits struct {
 
 // Deps are the agent's dependencies.
 type Deps struct {
-	// Client configures the access to the API server as this node; nil: Config.Kubeconfig does, or there is no API server. From
-	// it the agent makes a small client of its own, with the resources that a node uses. Agents of one process share
-	// connections as client-go does: if their TLS configurations are equal, or by Transport. Heartbeats, if set, configures a
-	// second client without a rate limit (QPS -1) for node status and lease, so that they never wait behind other requests. It
-	// also sends events, which have a rate limit of their own (eventRecordQPS) and would otherwise delay statuses when many
-	// pods start. Its Timeout should be that of the status frequency, so that the agent notices in time when a server is gone.
-	Client     *rest.Config
+	// Client configures the access to the API server as this node. If it is nil, the agent uses Config.Kubeconfig; without that
+	// there is no API server. The agent makes a client of its own from it, which knows only the resources that a node uses.
+	// Agents of one process share connections by the rules of client-go: if their TLS configurations are equal, or if they have
+	// the same Transport.
+	Client *rest.Config
+	// Heartbeats, if set, configures a second client, without a rate limit (QPS -1), for node status and lease, so that they
+	// never wait behind other requests. This client also sends events, which have a rate limit of their own (eventRecordQPS)
+	// and would otherwise delay statuses when many pods start. Set its Timeout to the interval of the node status, so that the
+	// agent notices in time when a server is gone.
 	Heartbeats *rest.Config
 	// CloseConnections closes the connections of the clients. It is called when heartbeats fail repeatedly.
 	CloseConnections func()

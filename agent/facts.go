@@ -270,7 +270,8 @@ func (a *Agent) nodeKnown() bool {
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
 }
 
-// nodeSince reports whether the Node was read after t. Without a Node in the API there is nothing newer to read.
+// nodeSince reports whether the Node was read after t. It is also true for an agent without
+// an API server, because such an agent never reads a Node.
 func (a *Agent) nodeSince(t time.Time) bool {
 	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
 }

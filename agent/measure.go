@@ -240,8 +240,8 @@ func (v volumeUsage) FilesUsage(uid types.UID) (bytes, inodes uint64, err error)
 	return u.Bytes(), u.Inodes, err
 }
 
-// podFiles returns the function that bounds the files that the agent makes for containers; nil on a simulated machine, which
-// has none.
+// podFiles returns the function that measures the files that the agent makes for containers, and cuts those that are too large. It
+// returns nil on a simulated machine, which has no such files.
 func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	if !a.deps.Machine.real {
 		return nil

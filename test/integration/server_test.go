@@ -96,7 +96,7 @@ func TestNodePorts(t *testing.T) {
 		}
 	}
 	token := strings.TrimSpace(s.kubectl("create", "token", "default"))
-	s.eventually("a service account without rights to be refused", func() error { // a token review has a timeout of 10 s
+	s.eventually("a service account without rights to be refused", func() error { // tried again, because a token review may fail after its timeout of 10 s
 		status, body, err := insecure(base+"/pods", token)
 		if err == nil && status != http.StatusForbidden {
 			err = errorf("%d %s, want 403", status, body)

@@ -218,7 +218,8 @@ func (s *Scheduler) unload(j *Job, took time.Duration) {
 	}
 }
 
-// expire unloads the jobs that began long ago.
+// expire stops counting the jobs whose time (flight.until) is over, so that a job that hangs does not hold a place for ever. The jobs
+// themselves go on.
 func (s *Scheduler) expire(now time.Time) {
 	for i := 0; i < len(s.flying); {
 		if f := s.flying[i]; !now.Before(f.until) {

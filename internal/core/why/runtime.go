@@ -5,7 +5,7 @@ import "strings"
 // The runtime's errors have no type that says what is wrong with an image or a command: CRI passes on the words of the registry
 // and of the OCI runtime. These tables are the words that containerd, CRI-O and runc use.
 
-// words is a row of such a table: any of them, in lower case, means the cause.
+// words is a row of these tables: if the runtime's error, in lower case, contains any of the texts, its cause is the row's cause.
 type words struct {
 	cause Cause
 	any   []string

@@ -46,8 +46,8 @@ type fieldUse struct {
 	defaultActs bool
 }
 
-// honoured returns the table entry of a field that works. tests are needed if the effect of the field does not show in how the agent is
-// built.
+// honoured returns the table entry of a field that has its documented effect. tests names tests of the effect. It may be empty if
+// TestHonouredFieldsReachTheAgent can see the effect.
 func honoured(tests ...string) fieldUse { return fieldUse{tests: tests} }
 
 // meaningless returns the table entry of a field that has no meaning in this agent, for the reason why.

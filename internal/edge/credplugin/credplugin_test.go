@@ -481,7 +481,7 @@ func TestHashOfTheConfiguration(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, got, _ := readConfig(file, true) // the file lists no provider, which causes another problem
+	_, got, _ := readConfig(file, true) // the error, that the file lists no provider, is not tested here
 	sum := sha256.Sum256([]byte("\x00\x00\x00\x00\x00\x00\x00" + string(rune(len(text))) + text))
 	if want := fmt.Sprintf("sha256:%x", sum); got != want {
 		t.Errorf("%s, want %s", got, want)

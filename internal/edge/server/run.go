@@ -14,7 +14,7 @@ import (
 
 // Listeners are the sockets on which a server answers; a nil one is left out. Run closes them.
 type Listeners struct {
-	// API is served with TLS (port 10250); TLS is required with it.
+	// API is served with HTTPS (port 10250). If it is set, the field TLS must be set, too.
 	API net.Listener
 	TLS *tls.Config
 	// Health is served without TLS (port 10248, loopback).

@@ -185,7 +185,8 @@ func join(client net.Conn, in io.Reader, up *upstream) {
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)
-	// The runtime has ended. Closing at once could lose output that the client has not read yet.
+	// The runtime has closed its connection. Only the writing side of the client's is closed, because a full close could lose
+	// output that the client has not read yet.
 	if c, ok := client.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
 		_ = client.SetReadDeadline(time.Now().Add(lingerAfterEnd))

@@ -175,7 +175,7 @@ type work struct {
 
 // flight is an action that has begun and has no outcome yet.
 type flight struct {
-	action   pod.Action // the key of the action
+	action   pod.Action // as in the plan; it identifies the action
 	began    time.Time
 	canceled bool
 	cancel   context.CancelFunc

@@ -57,8 +57,8 @@ func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 const (
 	// removeStep is how often RemoveDead checks whether the containers are gone.
 	removeStep = 100 * time.Millisecond
-	// reportWithin is how long RemoveDead keeps the containers of a pod that the node has ended because the API server does not have the
-	// pod's last status yet. After that it removes them, and the agent keeps the status in memory.
+	// reportWithin limits how long RemoveDead waits until the API server has the last status of a pod that the node has ended. Until
+	// then it keeps the pod's containers. After that it removes them, and the agent keeps the status in memory.
 	reportWithin = 2 * time.Second
 )
 

@@ -60,7 +60,7 @@ type member struct {
 	idle     bool // nothing runs and nothing is mounted
 	waits    bool // the pod waits for a predecessor, or for other pods to make room
 	evicted  bool // the loop has preempted or evicted the pod
-	met      bool // meet was called: every pod of the same name in the runtime has a worker
+	met      bool // meet was called, so every pod in the runtime with the namespace and name of this pod has a worker
 	known    bool // allocated is known: the checkpoint has been read
 	asks     bool // the worker has to look again when all checkpoints have been read
 

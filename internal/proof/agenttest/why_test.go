@@ -22,7 +22,7 @@ type explained struct {
 // whyCase makes one situation happen to pod "web" and says which cause the agent must give.
 type whyCase struct {
 	name string
-	// annotations and spec are parts of the pod's YAML: what is added to its annotations, to its spec and to its container.
+	// annotations, spec and container are YAML that is added to the pod's annotations, to its spec and to its container.
 	annotations, spec, container string
 	faults                       []simcri.Fault
 	// wait is how long after the pod's creation the agent is asked. end, if set, asks for the pod's end first, and the agent is asked

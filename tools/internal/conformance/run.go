@@ -165,7 +165,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	took := time.Since(began)
 	fmt.Fprintf(o.Progress, "tested for %.0f s\n", took.Seconds())
-	o.Progress = &last // until everything has ended
+	o.Progress = &last // shown after the lines about the end of the cluster
 	return o.report(ctx, ran, testErr, took)
 }
 
