@@ -18,6 +18,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -65,11 +66,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	s := &stage{options: o, config: cfg, admin: admin, namespace: fmt.Sprintf("many-%d", os.Getpid())}
-	defer func() {
-		if !o.keep {
-			err = errors.Join(err, s.clean())
-		}
-	}()
+	defer func() { err = errors.Join(err, s.clean()) }()
 	agents, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -245,14 +242,20 @@ func (s *stage) clean() error {
 	defer cancel()
 	now := int64(0)
 	err := each(s.nodes*s.pods, func(i int) error {
-		_ = s.admin.CoreV1().Pods(s.namespace).Delete(ctx, fmt.Sprintf("pod-%d", i), metav1.DeleteOptions{GracePeriodSeconds: &now}) // the pod may not exist
-		return nil
+		return unlessGone(s.admin.CoreV1().Pods(s.namespace).Delete(ctx, fmt.Sprintf("pod-%d", i), metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	})
-	_ = s.admin.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}) // the namespace may not exist
+	err = errors.Join(err, unlessGone(s.admin.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{})))
 	return errors.Join(err, each(s.nodes, func(i int) error {
-		_ = s.admin.CoreV1().Nodes().Delete(ctx, s.node(i), metav1.DeleteOptions{})
-		return nil
+		return unlessGone(s.admin.CoreV1().Nodes().Delete(ctx, s.node(i), metav1.DeleteOptions{}))
 	}))
+}
+
+// unlessGone returns the error of a deletion, but no error if the object does not exist.
+func unlessGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // poll repeats done until it returns true or an error, or ctx ends.

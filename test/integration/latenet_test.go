@@ -57,7 +57,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"]}]`, here)
 	}
 	s.eventually("the node's events", func() error {
 		out, _, err := s.try("get", "events", "-n", "default", "--field-selector", "involvedObject.name="+n.Name)
-		if err == nil && !containsAll(out, []string{"NodeNotReady", "NodeReady"}) && !strings.Contains(out, "NodeReady") {
+		if err == nil && !strings.Contains(out, "NodeReady") {
 			err = errorf("%s", out)
 		}
 		return err

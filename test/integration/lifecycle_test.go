@@ -66,7 +66,7 @@ containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /
 		t.Errorf("never-ok: %+v", end)
 	}
 	p = s.ended("never-bad", v1.PodFailed)
-	if end := p.Status.ContainerStatuses[1].State.Terminated; end == nil || end.ExitCode != 42 && p.Status.ContainerStatuses[0].State.Terminated.ExitCode != 42 {
+	if end := statusOf(p, "main").State.Terminated; end == nil || end.ExitCode != 42 {
 		t.Errorf("never-bad: %s", summary(p))
 	}
 	p = s.ended("onfailure", v1.PodSucceeded)
@@ -91,7 +91,7 @@ containers:
 	p := s.ended("staged", v1.PodSucceeded)
 	s.logged("staged", "first\nside\nsecond\nmain\n", "-c", "main")
 	s.logged("staged", "side-end\n", "-c", "side")
-	if !isTrue(p, v1.PodInitialized) && len(p.Status.InitContainerStatuses) != 3 {
+	if !isTrue(p, v1.PodInitialized) || len(p.Status.InitContainerStatuses) != 3 {
 		t.Errorf("status %s", summary(p))
 	}
 	s.pod("stuck", `

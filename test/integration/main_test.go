@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,12 +93,14 @@ func run(m *testing.M) int {
 		_ = f.Value.Set("8") // more than the processors, because tests mostly wait
 	}
 	sweep(e.bin)
-	defer keepKernel()()
+	restore := keepKernel()
+	defer restore()
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-interrupted
 		e.end(false)
+		restore()
 		os.Exit(1)
 	}()
 	if err := e.begin(); err != nil {
@@ -264,8 +267,16 @@ func runtimeDown(bin, dir string) {
 
 // clean removes the remains of a run from the machine: mounts, cgroups, and its directory, with or without the logs.
 func clean(dir string, id int, all bool) {
-	for _, m := range mountsBelow(dir) {
+	mounts, err := mountsBelow(dir)
+	for _, m := range mounts {
 		_ = syscall.Unmount(m, syscall.MNT_DETACH)
+	}
+	if err == nil {
+		mounts, err = mountsBelow(dir)
+	}
+	if err != nil || len(mounts) > 0 { // a mount could be a directory of the machine
+		fmt.Fprintf(os.Stderr, "%s stays, because of mounts below it: %v %v\n", dir, mounts, err)
+		return
 	}
 	for _, c := range cgroupDirs(prefix + strconv.Itoa(id)) {
 		_ = wait(5*time.Second, func() error { return removeTree(c) })
@@ -306,7 +317,9 @@ func endProcesses(dir string) {
 		left := 0
 		for _, f := range files {
 			args, err := os.ReadFile(f)
-			if err != nil || !strings.Contains(string(args), dir+"/") || strings.Contains(string(args), "containerd") {
+			program, _, _ := strings.Cut(string(args), "\x00")
+			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubectl"}, filepath.Base(program))
+			if err != nil || !ours || !strings.Contains(string(args), dir+"/") {
 				continue
 			}
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && pid != os.Getpid() {

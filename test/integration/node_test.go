@@ -140,7 +140,9 @@ func (n *node) checkNothingLeft() error {
 	}
 	leftIn("pod directories", list(filepath.Join(n.dir, "root", "pods")))
 	leftIn("log directories", list(filepath.Join(n.dir, "logs")))
-	leftIn("mounts", mountsBelow(filepath.Join(n.dir, "root", "pods")))
+	mounts, err := mountsBelow(filepath.Join(n.dir, "root", "pods"))
+	errs = append(errs, err)
+	leftIn("mounts", mounts)
 	for _, c := range cgroupDirs(n.cgroup) {
 		_ = filepath.WalkDir(c, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "pod") {
@@ -167,13 +169,13 @@ func list(dir string) (names []string) {
 }
 
 // mountsBelow returns the mount points below dir, innermost first.
-func mountsBelow(dir string) (points []string) {
-	infos, _ := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+func mountsBelow(dir string) (points []string, err error) {
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	for _, m := range infos {
 		points = append(points, m.Mountpoint)
 	}
 	slices.Reverse(points)
-	return points
+	return points, err
 }
 
 const cgroupFS = "/sys/fs/cgroup"

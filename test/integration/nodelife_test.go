@@ -48,6 +48,11 @@ func (s *space) witness(n *node) *witness {
 					w.mu.Unlock()
 				}
 			}
+			if ctx.Err() == nil {
+				w.mu.Lock()
+				w.saw = append(w.saw, "the watch ended before the test")
+				w.mu.Unlock()
+			}
 		})
 	}
 	c := s.client().CoreV1()
@@ -169,13 +174,13 @@ func (s *space) ids(n *node) string {
 // agentLife kills, stops, replaces and disconnects the agent. Running pods must not be affected.
 func agentLife(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
-	rt := filepath.Join(s.env.dir, "..", "rt-agent")
-	the.addRuntime(filepath.Clean(rt))
-	if err := e.runtimeUp(filepath.Clean(rt), e.subnet(filepath.Clean(rt))); err != nil {
+	rt := filepath.Join(the.dir, "rt-agent")
+	the.addRuntime(rt)
+	if err := e.runtimeUp(rt, the.subnet(rt)); err != nil { // two runtimes in one network namespace need different subnets
 		t.Fatal(err)
 	}
 	relay, bootstrap := newRelay(t, e, "agent")
-	n, err := e.startNode(nodeConfig{Name: "agent", Runtime: filepath.Clean(rt), Flags: []string{"--bootstrap-kubeconfig", bootstrap},
+	n, err := e.startNode(nodeConfig{Name: "agent", Runtime: rt, Flags: []string{"--bootstrap-kubeconfig", bootstrap},
 		Config: "rotateCertificates: true\nnodeStatusUpdateFrequency: 2s\nnodeLeaseDurationSeconds: 8\n"})
 	if err != nil {
 		t.Fatal(err)
@@ -419,7 +424,10 @@ func TestDeathIsSeen(t *testing.T) {
 		began, late := time.Now(), time.After(patience)
 		for seen := false; !seen; {
 			select {
-			case ev := <-w.ResultChan():
+			case ev, open := <-w.ResultChan():
+				if !open {
+					t.Fatal("the watch has ended")
+				}
 				p, ok := ev.Object.(*v1.Pod)
 				seen = ok && p.Status.ContainerStatuses[0].State.Terminated != nil
 			case <-late:

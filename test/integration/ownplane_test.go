@@ -88,9 +88,12 @@ func (e *env) runWherry(args ...string) (stdout, stderr string, err error) {
 }
 
 // restart starts an agent again after its end, as a service manager does.
-func (n *node) restart() (err error) {
+func (n *node) restart() error {
 	n.starts++
-	n.process, err = start(filepath.Join(n.env.dir, fmt.Sprintf("node-%s-%d.log", n.Name, n.starts)), n.env.wherry, n.process.cmd.Args[1:]...)
+	p, err := start(filepath.Join(n.env.dir, fmt.Sprintf("node-%s-%d.log", n.Name, n.starts)), n.env.wherry, n.process.cmd.Args[1:]...)
+	if err == nil {
+		n.process = p
+	}
 	return err
 }
 

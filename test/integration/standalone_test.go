@@ -130,9 +130,10 @@ func (a *alone) nothingLeft() {
 			a.Errorf("left in the runtime, %s: %s", what, out)
 		}
 	}
-	own := func(point string) bool { return point == a.root && a.agent.cmd.ProcessState == nil } // while the agent runs, its directory is a mount point
-	if m := slices.DeleteFunc(mountsBelow(a.root), own); len(m) > 0 {
-		a.Errorf("left mounts: %v", m)
+	own := func(point string) bool { return point == a.root && a.agent.alive() == nil } // while the agent runs, its directory is a mount point
+	mounts, err := mountsBelow(a.root)
+	if m := slices.DeleteFunc(mounts, own); err != nil || len(m) > 0 {
+		a.Errorf("left mounts: %v %v", m, err)
 	}
 	_ = filepath.WalkDir(a.root, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && filepath.Base(path) != "agent.log" {

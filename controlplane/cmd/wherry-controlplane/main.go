@@ -61,7 +61,7 @@ lies in --data-dir: admin.kubeconfig, bootstrap.kubeconfig, ca.crt, pki/, logs/,
 	fs.StringVar(&cfg.AdvertiseAddress, "advertise-address", "", "address by which pods reach kube-apiserver (default: the machine's)")
 	fs.IntVar(&cfg.SecurePort, "secure-port", 6443, "port of kube-apiserver; 0: the one of the last run, else a free one")
 	fs.IntVar(&cfg.EtcdPort, "etcd-port", 0, "etcd's port on loopback; 0: the one of the last run, else a free one")
-	fs.IntVar(&cfg.EtcdPeerPort, "etcd-peer-port", 0, "etcd's peer port on loopback; 0 as --etcd-port")
+	fs.IntVar(&cfg.EtcdPeerPort, "etcd-peer-port", 0, "etcd's peer port on loopback; 0: as for --etcd-port")
 	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", "10.96.0.0/12", "addresses of Services")
 	fs.StringVar(&cfg.ClusterCIDR, "cluster-cidr", "10.244.0.0/16", "addresses of pods")
 	fs.BoolVar(&cfg.AllocateNodeCIDRs, "allocate-node-cidrs", true, "give each node a /24 of --cluster-cidr")

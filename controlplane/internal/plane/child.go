@@ -98,7 +98,7 @@ func (c *child) supervise(ctx context.Context) {
 		if c.cfg.Now().Sub(began) > time.Minute {
 			backoff = time.Second
 		}
-		fmt.Fprintf(c.cfg.Progress, "%s ended by itself (%v); again in %s; log: %s\n", c.name, err, backoff, c.log)
+		fmt.Fprintf(c.cfg.Progress, "%s ended by itself (%v); it is started again in %s; log: %s\n", c.name, err, backoff, c.log)
 		select {
 		case <-ctx.Done():
 			return

@@ -159,7 +159,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 		return err
 	}
 	if err := poll(ctx, every, func(ctx context.Context) error { return p.cfg.install(ctx, client, ca) }); err != nil {
-		return fmt.Errorf("install what joining nodes need: %w", err)
+		return fmt.Errorf("install the objects for joining nodes: %w", err)
 	}
 	p.say("roles, bindings, bootstrap token and cluster-info installed")
 	// The controller manager creates the default service account, without which no pod can be created.

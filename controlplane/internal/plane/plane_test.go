@@ -66,8 +66,15 @@ func start(t *testing.T, dir string, change func(*Config)) *running {
 	if change != nil {
 		change(&c)
 	}
-	go func() { r.ended <- Run(ctx, c) }()
-	t.Cleanup(cancel)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.ended <- Run(ctx, c)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done // the plane writes into the directory that the test removes next
+	})
 	select {
 	case r.Endpoint = <-ready:
 	case err := <-r.ended:

@@ -66,7 +66,7 @@ func (c *Config) recordTables() error {
 	return pki.WriteFile(path, []byte(strings.Join(tables, "\n")), 0o644)
 }
 
-// removeProxyRules deletes kube-proxy's own tables. It also deletes the empty tables that kube-proxy's search for iptables
+// removeProxyRules deletes kube-proxy's own tables, unless they existed before. It also deletes the empty tables that kube-proxy's search for iptables
 // rules creates. Missing tables are no error.
 func (c *Config) removeProxyRules(ctx context.Context) error {
 	tables, err := netfilterTables(ctx)
@@ -76,14 +76,16 @@ func (c *Config) removeProxyRules(ctx context.Context) error {
 	path := c.path("netfilter.before")
 	before, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read netfilter tables of before: %w", err)
+		return fmt.Errorf("read the list of earlier netfilter tables: %w", err)
 	}
 	var errs []error
 	for _, table := range tables {
 		family, name, _ := strings.Cut(table, " ")
 		switch {
+		case slices.Contains(strings.Split(string(before), "\n"), table):
+			continue
 		case name == "kube-proxy" && (family == "ip" || family == "ip6"):
-		case slices.Contains(strings.Split(string(before), "\n"), table), !void(ctx, family, name):
+		case !void(ctx, family, name):
 			continue
 		}
 		if out, err := exec.CommandContext(ctx, "nft", "delete", "table", family, name).CombinedOutput(); err != nil {

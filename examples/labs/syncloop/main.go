@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -60,12 +61,15 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	go func() {
+		err := a.Run(ctx)
+		cancel() // an agent that ends by itself ends the lab
+		ended <- err
+	}()
 	base := "http://" + l.Addr().String()
 	if err := push(ctx, base); err != nil {
 		cancel()
-		<-ended
-		return err
+		return errors.Join(err, <-ended)
 	}
 	for shown := 0; ctx.Err() == nil; {
 		records := explain(ctx, base)
@@ -90,7 +94,12 @@ func pause(ctx context.Context) {
 // push sends the pod as soon as the agent accepts it.
 func push(ctx context.Context, base string) error {
 	for {
-		resp, err := http.Post(base+"/pods", "application/yaml", strings.NewReader(manifest))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/pods", strings.NewReader(manifest))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/yaml")
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return err
 		}

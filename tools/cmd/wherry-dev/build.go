@@ -40,7 +40,7 @@ func releaseCommand() *cobra.Command {
 func imagesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "images",
-		Short: "Make bin/images.tar, the container images (no registry is asked)",
+		Short: "Make bin/images.tar, the container images (without a registry)",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root, err := checkout()

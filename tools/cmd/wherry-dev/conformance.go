@@ -60,24 +60,24 @@ func conformanceCommand() *cobra.Command {
 			}
 			err = outside(ctx, o)
 			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("not done within --limit=%v (starting included), so it was ended: %w", limit, err)
+				err = fmt.Errorf("not done within --limit=%v (the start counts), so the run was ended: %w", limit, err)
 			}
 			return err
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "which of upstream's: e2e, of a cluster, or node, of one node from the inside")
+	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "upstream's suite: e2e (of a cluster) or node (of one node)")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
 	fs.StringVar(&o.Runtime, "runtime", "", "containerd2 (default) or debian: Debian's containerd, which has no container events")
-	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "which tests: a regular expression")
-	fs.StringVar(&o.Skip, "skip", "", "which not")
+	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "regular expression of the tests to run")
+	fs.StringVar(&o.Skip, "skip", "", "regular expression of the tests to leave out")
 	fs.StringVar(&o.List, "list", "", "a file with the names of the tests, one per line, in place of --focus")
-	fs.IntVar(&o.Procs, "procs", 6, "tests at a time")
-	fs.IntVar(&o.Repeat, "repeat", 1, "run them so often, until one fails")
+	fs.IntVar(&o.Procs, "procs", 6, "how many tests run at the same time")
+	fs.IntVar(&o.Repeat, "repeat", 1, "how many times the tests run, or until one fails")
 	fs.BoolVar(&o.Retry, "retry", false, "run the few that failed once more, alone, before they count")
 	fs.BoolVar(&o.Brief, "brief", false, "print a summary in place of the table: what failed and why comes last")
-	fs.DurationVar(&limit, "limit", 0, "end all of it that long after the build; to end takes up to three minutes more")
-	fs.BoolVar(&o.Keep, "keep", false, "at the end leave everything up until interrupted")
+	fs.DurationVar(&limit, "limit", 0, "end the run this long after the build; ending takes up to three minutes more")
+	fs.BoolVar(&o.Keep, "keep", false, "at the end keep everything running until interrupted")
 	fs.BoolVar(&noBuild, "no-build", false, "take the programs in bin/ as they are")
 	fs.BoolVar(&inside, "inside", false, "")
 	_ = fs.MarkHidden("inside")

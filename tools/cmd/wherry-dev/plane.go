@@ -18,7 +18,7 @@ import (
 func withPlaneCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "with-plane -- COMMAND [ARG...]", Args: cobra.MinimumNArgs(1),
-		Short: "Run a command with a control plane of its own ($KUBECONFIG, {kubeconfig} in arguments), ended afterwards",
+		Short: "Run a command with its own control plane, which ends after the command; $KUBECONFIG and {kubeconfig} in arguments name its kubeconfig",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, err := checkout()
 			if err != nil {
@@ -50,20 +50,26 @@ func withPlane(ctx context.Context, program string, args []string) (err error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- plane.Wait() }()
-	if err := awaitFile(ctx, ready, ended); err != nil {
+	stop := func() error {
 		_ = plane.Process.Signal(syscall.SIGTERM)
+		return <-ended
+	}
+	if err := awaitFile(ctx, ready, ended); err != nil {
+		if ctx.Err() != nil {
+			_ = stop()
+		} else {
+			_ = plane.Process.Kill()
+		}
 		text, _ := os.ReadFile(log.Name())
 		return fmt.Errorf("start control plane: %w\n%s", err, text)
 	}
-	defer func() {
-		_ = plane.Process.Signal(syscall.SIGTERM)
-		err = errors.Join(err, <-ended)
-	}()
+	defer func() { err = errors.Join(err, stop()) }()
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{kubeconfig}", kubeconfig)
 	}
 	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = time.Minute
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	if err := command.Run(); err != nil {

@@ -18,13 +18,13 @@ func runtimeCommand() *cobra.Command {
 	var flavor string
 	parent := &cobra.Command{
 		Use:   "runtime",
-		Short: "A containerd with everything of its own below --dir; instances do not meet if --dir and --pod-subnet differ",
+		Short: "A containerd with all its files below --dir; instances with different --dir and --pod-subnet do not disturb each other",
 	}
 	fs := parent.PersistentFlags()
-	fs.StringVar(&c.Dir, "dir", "", "directory of the instance (short: a unix socket lies in it)")
+	fs.StringVar(&c.Dir, "dir", "", "directory of the instance; its path must be short, because a unix socket is in it")
 	fs.StringVar(&c.PodSubnet, "pod-subnet", "10.88.0.0/24", "addresses of its pods; no two instances may share them")
 	fs.StringVar(&flavor, "flavor", string(runtime.Containerd2), "containerd2 (pinned) or debian (1.6)")
-	fs.BoolVar(&c.NoNetwork, "no-network", false, "without a CNI configuration: pods with a network of their own cannot start yet")
+	fs.BoolVar(&c.NoNetwork, "no-network", false, "write no CNI configuration yet, so that pods without hostNetwork cannot start")
 	complete := func() error {
 		root, err := checkout()
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 func vmCommand() *cobra.Command {
 	var o vmnode.Options
 	parent := &cobra.Command{Use: "vm", Short: "A virtual machine with systemd and cgroup v2 as a node, with Wherry from its packages"}
-	parent.PersistentFlags().StringVar(&o.Dir, "dir", "", "everything of it (default: .wherry/vm in the checkout)")
+	parent.PersistentFlags().StringVar(&o.Dir, "dir", "", "directory of all files of the machine (default: .wherry/vm in the checkout)")
 	parent.PersistentFlags().StringVar(&o.Cache, "cache", "", "where images are kept (default: wherry/vm in the user's cache directory)")
 	env := func(cmd *cobra.Command) (*vmnode.Env, error) {
 		root, err := checkout()
@@ -62,7 +62,6 @@ func vmCommand() *cobra.Command {
 	}
 	sh := &cobra.Command{
 		Use: "sh COMMAND [ARG...]", Args: cobra.MinimumNArgs(1), Short: "Run a shell command in the guest as root, without a terminal",
-		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := env(cmd)
 			if err != nil {
@@ -81,7 +80,7 @@ func vmCommand() *cobra.Command {
 		},
 	}
 	kubectl := &cobra.Command{
-		Use: "kubectl ARG...", Short: "Run kubectl as administrator of the guest's cluster", DisableFlagParsing: true,
+		Use: "kubectl ARG...", Short: "Run kubectl as administrator of the guest's cluster",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := env(cmd)
 			if err != nil {
@@ -89,6 +88,9 @@ func vmCommand() *cobra.Command {
 			}
 			return e.KubectlHere(cmd.Context(), args...)
 		},
+	}
+	for _, c := range []*cobra.Command{sh, kubectl} { // the flags after the first argument belong to the command in the guest
+		c.Flags().SetInterspersed(false)
 	}
 	parent.AddCommand(up, prepare, down, sh, kubectl)
 	return parent

@@ -128,7 +128,7 @@ func curl(args []string) (int, error) {
 	format, report := first(flags, "w", "write-out")
 	if err != nil {
 		if report {
-			fmt.Print(strings.ReplaceAll(format, "%{http_code}", "000"))
+			fmt.Print(strings.NewReplacer("%{http_code}", "000", `\n`, "\n").Replace(format))
 		}
 		return codeOf(err), err
 	}

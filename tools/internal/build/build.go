@@ -97,6 +97,11 @@ func Run(ctx context.Context, checkout string, names []string, progress io.Write
 			return err
 		}
 	}
+	for _, name := range names {
+		if !slices.ContainsFunc(Targets(), func(t Target) bool { return t.Name == name }) {
+			return fmt.Errorf("build %s: there is no target with this name", name)
+		}
+	}
 	targets := slices.DeleteFunc(Targets(), func(t Target) bool {
 		if len(names) == 0 {
 			return t.OnDemand

@@ -11,10 +11,10 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Registry serves images read-only, by the OCI distribution specification, under any host name. containerd names the original
+// Registry serves images read-only, by the OCI distribution specification, in place of their registries. containerd names the original
 // host in the parameter ns.
 type Registry struct {
-	manifests map[string]string // reference, or name@digest, to digest
+	manifests map[string]string // reference to digest
 	blobs     map[string][]byte
 	types     map[string]string // media types of manifests
 }

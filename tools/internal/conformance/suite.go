@@ -53,7 +53,7 @@ func (o Options) skips() (string, error) {
 	}
 	shared, err := ReadReference(filepath.Join(o.Checkout, "conformance", "upstream.txt"))
 	if err != nil {
-		return "", fmt.Errorf("read what the cluster suite runs: %w", err)
+		return "", fmt.Errorf("read the cluster suite's tests: %w", err)
 	}
 	return o.suite().skip + "|" + o.focusOn(shared.Results().Names()...), nil
 }

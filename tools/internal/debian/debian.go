@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ func Missing(ctx context.Context, packages []string) ([]string, error) {
 	var missing []string
 	for _, name := range packages {
 		out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${db:Status-Status}\n", name).Output()
-		if err != nil || !strings.Contains(string(out), "installed") || strings.Contains(string(out), "not-installed") {
+		if err != nil || !slices.Contains(strings.Fields(string(out)), "installed") {
 			missing = append(missing, name)
 		}
 	}

@@ -43,7 +43,7 @@ func (e *Env) Down(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, unlock()) }()
 	s, up, err := e.readState()
 	if err != nil {
-		e.say("%v: going by what is there", err)
+		e.say("%v: Down continues with the files that it finds", err)
 	}
 	if !up || s == nil {
 		s = &state{Runtime: runtimeContainerd2}
@@ -59,7 +59,10 @@ func (e *Env) Down(ctx context.Context) (err error) {
 			e.say("%s: done in %.1f s", step.what, took.Seconds())
 		}
 	}
-	if len(errs) == 0 {
+	if len(errs) == 0 { // after an error the state file stays, so that Down can be repeated
+		errs = append(errs, os.RemoveAll(e.path("run")))
+	}
+	if errors.Join(errs...) == nil {
 		e.say("down; logs of the last run: %s", e.path("logs"))
 	}
 	return errors.Join(errs...)
@@ -122,24 +125,28 @@ func (e *Env) endStrays(ctx context.Context, _ *state) error {
 	}
 	var errs []error
 	for _, p := range strays {
-		e.say("process %d of an earlier run is still there: ended", p.PID)
+		e.say("killed process %d of an earlier run", p.PID)
 		errs = append(errs, p.Kill(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// removeData removes everything except logs and caches.
+// removeData removes everything except logs, caches and the state file.
 func (e *Env) removeData(context.Context, *state) error {
 	// A remaining mount could be a directory of the machine, so never remove anything below it.
-	if mounts, err := mountsBelow(e.path()); err != nil || len(mounts) > 0 {
-		return errors.Join(err, fmt.Errorf("still mounted: %s", strings.Join(mounts, " ")))
+	mounts, err := runtime.MountsBelow(e.path())
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("still mounted: %s", strings.Join(mounts, " "))
 	}
 	logs, _ := os.ReadDir(e.path("controlplane", "logs"))
 	for _, log := range logs {
 		keepLog(e.path("controlplane", "logs", log.Name()), e.path("logs", log.Name()))
 	}
 	errs := []error{removeLogLinks("/var/log/containers", e.path("node", "pod-logs"))}
-	for _, name := range []string{"controlplane", "node", "containerd", "admin.kubeconfig", "run"} {
+	for _, name := range []string{"controlplane", "node", "containerd", "admin.kubeconfig"} {
 		errs = append(errs, os.RemoveAll(e.path(name)))
 	}
 	return errors.Join(errs...)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,7 @@ type Options struct {
 type Env struct {
 	Options
 	began time.Time
+	sayMu sync.Mutex // protects Progress
 	// fallback is set if the user did not choose a runtime. If no other runtime can run, the simulated one is used then.
 	fallback bool
 }
@@ -94,7 +96,7 @@ func New(o Options) (*Env, error) {
 	switch {
 	case o.Runtime == runtimeContainerd2, o.Runtime == runtimeDebian, o.Runtime == runtimeSimulated, filepath.IsAbs(o.Runtime):
 	default:
-		return nil, fmt.Errorf("RUNTIME=%s is none of %s, %s, %s and the path of a socket", o.Runtime, runtimeContainerd2, runtimeDebian, runtimeSimulated)
+		return nil, fmt.Errorf("RUNTIME=%s is neither %s, %s, %s nor the path of a socket", o.Runtime, runtimeContainerd2, runtimeDebian, runtimeSimulated)
 	}
 	return &Env{Options: o, began: time.Now(), fallback: fallback}, nil
 }
@@ -179,7 +181,10 @@ func (e *Env) lock() (unlock func() error, err error) {
 	return file.Close, nil
 }
 
+// say prints a line of progress. It may be called concurrently.
 func (e *Env) say(format string, args ...any) {
+	e.sayMu.Lock()
+	defer e.sayMu.Unlock()
 	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", e.elapsed().Seconds(), fmt.Sprintf(format, args...))
 }
 

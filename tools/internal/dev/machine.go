@@ -80,7 +80,7 @@ const (
 
 func makeDummy(ctx context.Context) error {
 	for _, args := range [][]string{
-		{"link", "add", dummyName, "type", "dummy"}, {"addr", "add", dummyAddress + "/32", "dev", dummyName}, {"link", "set", dummyName, "up"},
+		{"link", "add", dummyName, "type", "dummy"}, {"addr", "replace", dummyAddress + "/32", "dev", dummyName}, {"link", "set", dummyName, "up"},
 	} {
 		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil && !strings.Contains(string(out), "File exists") {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
@@ -184,27 +184,9 @@ func makeCgroups(parent string) error {
 	return nil
 }
 
-// mountsBelow returns the mount points below dir, innermost first.
-func mountsBelow(dir string) ([]string, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`)
-	var mounts []string
-	for line := range strings.SplitSeq(string(data), "\n") {
-		fields := strings.Fields(line)
-		if len(fields) > 4 && strings.HasPrefix(unescape.Replace(fields[4]), dir+"/") {
-			mounts = append(mounts, unescape.Replace(fields[4]))
-		}
-	}
-	slices.Reverse(mounts)
-	return mounts, nil
-}
-
 // unmountBelow detaches the mounts below dir, innermost first.
 func unmountBelow(dir string) error {
-	mounts, err := mountsBelow(dir)
+	mounts, err := runtime.MountsBelow(dir)
 	if err != nil {
 		return err
 	}
@@ -225,7 +207,7 @@ func removeProxyTables(ctx context.Context, before []string) error {
 		return err
 	}
 	for _, table := range []string{"ip kube-proxy", "ip6 kube-proxy"} {
-		if slices.Contains(tables, table) {
+		if slices.Contains(tables, table) && !slices.Contains(before, table) {
 			args := append([]string{"delete", "table"}, strings.Fields(table)...)
 			if out, err := exec.CommandContext(ctx, "nft", args...).CombinedOutput(); err != nil {
 				return fmt.Errorf("delete netfilter table %s: %w: %s", table, err, strings.TrimSpace(string(out)))
@@ -238,9 +220,7 @@ func removeProxyTables(ctx context.Context, before []string) error {
 // strays returns the processes of this checkout that have no pid file any more.
 func (e *Env) strays() ([]proc.Process, error) {
 	return proc.Matching(func(args []string) bool {
-		if args[0] != e.Agent[0] && args[0] != e.bin("wherry-controlplane") {
-			return false
-		}
-		return strings.Contains(strings.Join(args, " "), e.path())
+		return args[0] == e.Agent[0] && slices.Contains(args, "--config="+e.path("node", "config.yaml")) ||
+			args[0] == e.bin("wherry-controlplane") && slices.Contains(args, "--data-dir="+e.path("controlplane"))
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"text/template"
 
 	"github.com/wherry-node/wherry/tools/internal/proc"
@@ -91,7 +90,7 @@ func (e *Env) startNode(s *state) error {
 			"--root-dir=" + e.path("node", "root"),
 			"--hostname-override=" + s.NodeName,
 			"--node-ip=" + s.NodeIP,
-			"--v=" + strconv.Itoa(2),
+			"--v=2",
 		}, e.NodeFlags),
 	}
 	if err := writeUnit(e.Dir, spec); err != nil {

@@ -52,7 +52,7 @@ func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 		return listUnit(spec, rest, out)
 	}
 	if len(rest) != 1 || strings.TrimSuffix(rest[0], ".service") != strings.TrimSuffix(unitName, ".service") {
-		return fmt.Errorf("systemctl %s: not the one unit %s", strings.Join(args, " "), unitName)
+		return fmt.Errorf("systemctl %s: the stand-in knows only the unit %s", strings.Join(args, " "), unitName)
 	}
 	switch verb {
 	case "reset-failed": // nothing to do, because the stand-in does not count starts

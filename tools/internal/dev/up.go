@@ -81,6 +81,9 @@ func (e *Env) plan(ctx context.Context) (*state, error) {
 		if e.Runtime != s.Runtime && !e.fallback {
 			return nil, fmt.Errorf("the environment is up with RUNTIME=%s: make down first", s.Runtime)
 		}
+		if s.Dummy != "" {
+			return s, makeDummy(ctx)
+		}
 		return s, nil
 	}
 	s = &state{Runtime: e.Runtime, NodeName: e.NodeName, Sysctls: readSysctls(), NodeIP: machineAddress()}
@@ -99,14 +102,15 @@ func (e *Env) plan(ctx context.Context) (*state, error) {
 	if s.NodeIP == "" && root && s.Runtime != runtimeSimulated {
 		s.Dummy, s.NodeIP = dummyName, dummyAddress
 	}
+	if s.NodeIP == "" {
+		s.NodeIP = "127.0.0.1"
+	}
+	s.Proxy = root && s.Runtime != runtimeSimulated
 	if err := e.writeState(s); err != nil {
 		return nil, err
 	}
 	if s.Dummy != "" {
 		return s, makeDummy(ctx)
-	}
-	if s.NodeIP == "" {
-		s.NodeIP = "127.0.0.1"
 	}
 	return s, nil
 }
@@ -167,7 +171,6 @@ func (e *Env) startControlPlane(ctx context.Context, s *state) error {
 		if s.NodeIP != "127.0.0.1" {
 			args = append(args, "--advertise-address="+s.NodeIP)
 		}
-		s.Proxy = os.Geteuid() == 0 && s.Runtime != runtimeSimulated
 		args = append(args, "--proxy="+strconv.FormatBool(s.Proxy))
 		if _, err := proc.Start(proc.Spec{
 			PIDFile: e.pidFile("controlplane"), Log: e.path("logs", "controlplane.log"), Path: e.bin("wherry-controlplane"), Args: args,

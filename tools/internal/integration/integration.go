@@ -32,12 +32,12 @@ func Run(ctx context.Context, program, dir string, args []string, out io.Writer)
 		return err
 	}
 	names := strings.Join(failed, " ")
-	fmt.Fprintf(out, "\n%d failed beside the others; run again, alone: %s\n", len(failed), names)
+	fmt.Fprintf(out, "\n%d failed in the run of all tests; run again, alone: %s\n", len(failed), names)
 	alone := append(args[:len(args):len(args)], "-test.run", "^("+strings.Join(failed, "|")+")$", "-test.parallel", "1", "-test.v")
 	if _, err := once(ctx, program, dir, alone, out); err != nil {
 		return fmt.Errorf("failed a second time, alone: %s: %w", names, err)
 	}
-	fmt.Fprintf(out, "\nfailed beside the others (see above) and passed alone: %s\n", names)
+	fmt.Fprintf(out, "\nfailed in the run of all tests (see above) and passed alone: %s\n", names)
 	return nil
 }
 

@@ -57,7 +57,10 @@ func Start(s Spec) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("start %s: it ended at once; see %s", filepath.Base(s.Path), s.Log)
 	}
-	return p, os.WriteFile(s.PIDFile, fmt.Appendf(nil, "%d %d\n", p.PID, p.StartTime), 0o644)
+	if err := os.WriteFile(s.PIDFile, fmt.Appendf(nil, "%d %d\n", p.PID, p.StartTime), 0o644); err != nil {
+		return Process{}, errors.Join(err, p.Kill(context.Background())) // without the file nobody could find the process
+	}
+	return p, nil
 }
 
 // Find returns the process of a pid file if it still runs.
@@ -87,6 +90,9 @@ func Stop(ctx context.Context, pidFile string, grace time.Duration) error {
 		return removeFile(pidFile)
 	}
 	if err := p.end(ctx, syscall.SIGTERM, grace); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("end process %d (%s): %w", p.PID, pidFile, err)
+		}
 		if err := p.end(ctx, syscall.SIGKILL, 10*time.Second); err != nil {
 			return fmt.Errorf("end process %d (%s): %w", p.PID, pidFile, err)
 		}
@@ -103,7 +109,7 @@ func (p Process) end(ctx context.Context, signal syscall.Signal, bound time.Dura
 	for p.Alive() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("still running %s after %s", bound, signal)
+			return fmt.Errorf("still running after signal %d (%s): %w", signal, signal, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

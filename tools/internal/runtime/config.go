@@ -59,7 +59,7 @@ func (c Config) validate() error {
 	case !filepath.IsAbs(c.Dir):
 		return fmt.Errorf("configure runtime: directory %q is not absolute", c.Dir)
 	case len(c.Socket()) > 100:
-		return fmt.Errorf("configure runtime: the socket's path %s is too long (a unix socket's is at most 107 bytes)", c.Socket())
+		return fmt.Errorf("configure runtime: the socket's path %s is too long (at most 100 bytes, because containerd appends .ttrpc)", c.Socket())
 	}
 	if p, err := netip.ParsePrefix(c.PodSubnet); err != nil || !p.Addr().Is4() || p.Bits() > 30 {
 		return fmt.Errorf("configure runtime: pod subnet %q is not an IPv4 prefix such as 10.88.1.0/24", c.PodSubnet)

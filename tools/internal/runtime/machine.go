@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -26,17 +25,23 @@ const (
 
 const forwarding = "/proc/sys/net/ipv4/ip_forward"
 
-// mountsBelow returns the mount points below dir, innermost and latest first.
-func mountsBelow(dir string) ([]string, error) {
-	file, err := os.Open("/proc/self/mountinfo")
+// MountsBelow returns the mount points below dir, innermost and latest first.
+func MountsBelow(dir string) ([]string, error) {
+	dir, err := filepath.EvalSymlinks(dir) // the kernel lists paths without symbolic links
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var mounts []string
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
 		if len(fields) > 4 {
 			if path := unescape.Replace(fields[4]); strings.HasPrefix(path, dir+"/") {
 				mounts = append(mounts, path)

@@ -112,8 +112,12 @@ func Purge(ctx context.Context, c Config) error {
 		return err
 	}
 	// A remaining mount could be a directory of the machine, so never remove anything below it.
-	if mounts, err := mountsBelow(c.Dir); err != nil || len(mounts) > 0 {
-		return errors.Join(err, fmt.Errorf("remove %s: still mounted below it: %s", c.Dir, strings.Join(mounts, " ")))
+	mounts, err := MountsBelow(c.Dir)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("remove %s: still mounted below it: %s", c.Dir, strings.Join(mounts, " "))
 	}
 	return os.RemoveAll(c.Dir)
 }
@@ -155,16 +159,16 @@ func removeShimSocket(bundle string) {
 		if !ok {
 			continue
 		}
-		path := strings.FieldsFunc(rest, func(r rune) bool { return r == '"' || r == '\n' })[0]
-		if strings.HasPrefix(path, "/run/containerd/s/") {
-			_ = os.Remove(path)
+		path := strings.FieldsFunc(rest, func(r rune) bool { return r == '"' || r == '\n' })
+		if len(path) > 0 && strings.HasPrefix(path[0], "/run/containerd/s/") {
+			_ = os.Remove(path[0])
 		}
 	}
 }
 
 // unmount detaches all mounts below the directory, innermost first. Network namespaces end with their mounts.
 func (c Config) unmount(ctx context.Context) error {
-	mounts, err := mountsBelow(c.Dir)
+	mounts, err := MountsBelow(c.Dir)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,10 @@ func (m *Machine) awaitLife(ctx context.Context, before string) error {
 			return false, err.Error()
 		}
 		id, err := m.BootID(ctx)
-		return err == nil && id != before, "it is still in the boot before"
+		if err != nil {
+			return false, err.Error()
+		}
+		return id != before, "the guest has not rebooted yet"
 	})
 	if ended {
 		err = errors.New("the emulator has ended")

@@ -93,6 +93,9 @@ func (e *Env) payload(ctx context.Context) (file string, err error) {
 	}
 	dir := e.path("payload")
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.RemoveAll(dir); err != nil { // a killed run may have left packages of another version
+		return "", err
+	}
 	if err := os.MkdirAll(filepath.Join(dir, "bin", "cni"), 0o755); err != nil {
 		return "", err
 	}
@@ -145,7 +148,7 @@ func (e *Env) makeNetwork(ctx context.Context) error {
 		"route add 10.244.0.0/24 via " + guestAddress, // the route to pods, for programs that connect to them from this machine
 	} {
 		if _, err := output(ctx, "ip", append([]string{"-n", name}, strings.Fields(line)...)...); err != nil {
-			return err
+			return errors.Join(err, e.removeNetwork(context.WithoutCancel(ctx))) // the next Up takes a namespace that exists as complete
 		}
 	}
 	return nil
@@ -198,11 +201,14 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 		Dir: e.path("guest"), Image: image, HostName: NodeName, ReadOnly: []string{payload}, Namespace: e.namespace(), Tap: tap,
 		CPUs: 4, NUMANodes: 2, MemoryMiB: 3 << 10, Accel: e.Accel,
 	})
-	if err != nil || e.Machine.Running() {
+	if err != nil {
 		return false, err
 	}
 	_, err = os.Stat(e.installed())
 	fresh = err != nil
+	if e.Machine.Running() {
+		return fresh, nil
+	}
 	began := time.Now()
 	if err := e.Machine.Boot(ctx); err != nil {
 		return false, err

@@ -73,7 +73,7 @@ func up(t *testing.T) (*vmnode.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := vmnode.New(vmnode.Options{Checkout: checkout, NoBuild: true, Progress: t.Output()})
+	e, err := vmnode.New(vmnode.Options{Checkout: checkout, NoBuild: true, Progress: os.Stderr})
 	if err != nil {
 		return nil, err
 	}

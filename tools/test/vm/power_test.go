@@ -38,7 +38,7 @@ func (n *node) comeBack(names []string, restartsBefore map[string]int) {
 		for _, name := range names {
 			p := pods[name]
 			if p == nil || !p.ready() || p.Status.ContainerStatuses[0].RestartCount != restartsBefore[name]+1 {
-				left = append(left, p.String())
+				left = append(left, fmt.Sprintf("%s: %v", name, p))
 			}
 		}
 		return len(left) == 0, strings.Join(left, "; ")
