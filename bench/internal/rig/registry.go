@@ -2,11 +2,13 @@ package rig
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -17,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 )
 
 // These are the number of layers, and their size before compression in bytes, of the image that is pulled while pods start. Its
@@ -34,16 +37,32 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// Registry serves one image over HTTP on loopback, where container runtimes do not require TLS. The registry of
-// tools/internal/conformance serves archives of many images; this module cannot import it and does not need its features.
+// Registry serves large images over HTTP on loopback, where container runtimes do not require TLS. Each image can be run. No two of
+// them have a layer in common, so that a pull of one finds nothing that the runtime has from another one, even if the runtime has not
+// removed that yet. The registry of tools/internal/conformance serves archives of many images; this module cannot import it and does
+// not need its features.
 type Registry struct {
-	Image string // the reference of the image
+	host   string
+	layers []*layer
+	web    *http.Server
+	wg     sync.WaitGroup
 
-	dir      string
-	manifest []byte
-	types    map[string]string // by digest
-	web      *http.Server
-	wg       sync.WaitGroup
+	mu     sync.Mutex
+	images map[string]*image // by name
+}
+
+// image is one image of a registry.
+type image struct {
+	manifest string          // digest
+	parts    map[string]part // by digest
+	layers   map[string]bool // digests of the layers; true: the content was requested
+}
+
+// part is something that has a digest: a manifest, a configuration or a layer.
+type part struct {
+	mediaType string
+	layer     *layer // nil: data is everything
+	data      []byte
 }
 
 // descriptor is a reference to a part of an image.
@@ -53,7 +72,7 @@ type descriptor struct {
 	Size      int64  `json:"size"`
 }
 
-// Registry returns the rig's registry, and starts it at the first call. It serves a large image that can be run.
+// Registry returns the rig's registry, and starts it at the first call.
 func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	if r.registry != nil {
 		return r.registry, nil
@@ -66,20 +85,41 @@ func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	return g, nil
 }
 
-// newRegistry makes an image with a program and layers of the given size in dir, and serves it.
-func newRegistry(ctx context.Context, dir, program string, layers int, size int64) (*Registry, error) {
+// newRegistry makes a layer with a program and layers of the given size in dir, and serves images with them.
+func newRegistry(ctx context.Context, dir, program string, layers int, size int64) (g *Registry, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	g := &Registry{dir: dir, types: map[string]string{}}
-	if err := g.makeImage(ctx, program, layers, size); err != nil {
-		return nil, err
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return nil, fmt.Errorf("%w: run `make build` first", err)
+	}
+	g = &Registry{images: map[string]*image{}}
+	defer func() {
+		if err != nil {
+			g.Close()
+		}
+	}()
+	for i := range layers + 1 {
+		if err := ctx.Err(); err != nil {
+			return g, err
+		}
+		l, err := makeLayer(filepath.Join(dir, fmt.Sprint("layer-", i)), func(w *tar.Writer) error {
+			if i == layers {
+				return entry(w, "program", 0o755, data)
+			}
+			return letters(w, i, size)
+		})
+		if err != nil {
+			return g, fmt.Errorf("make layer %d: %w", i, err)
+		}
+		g.layers = append(g.layers, l)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return g, err
 	}
-	g.Image = l.Addr().String() + "/bench/big:latest"
+	g.host = l.Addr().String()
 	g.web = &http.Server{Handler: g.handler()}
 	g.wg.Go(func() { _ = g.web.Serve(l) })
 	return g, nil
@@ -87,92 +127,166 @@ func newRegistry(ctx context.Context, dir, program string, layers int, size int6
 
 // Close ends the registry.
 func (g *Registry) Close() {
-	_ = g.web.Close()
+	if g.web != nil {
+		_ = g.web.Close()
+	}
 	g.wg.Wait()
+	for _, l := range g.layers {
+		_ = l.file.Close()
+	}
 }
 
-// makeImage writes the image's parts to files that have the names of their digests.
-func (g *Registry) makeImage(ctx context.Context, program string, layers int, size int64) error {
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return fmt.Errorf("%w: run `make build` first", err)
+// Next makes another image and returns its reference.
+func (g *Registry) Next() (reference string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	name := fmt.Sprint("big-", len(g.images))
+	m := &image{parts: map[string]part{}, layers: map[string]bool{}}
+	add := func(p part) descriptor {
+		d := p.descriptor()
+		m.parts[d.Digest] = p
+		return d
 	}
-	var parts []descriptor
+	var layers []descriptor
 	var plain []string
-	for i := range layers + 1 {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		d, diff, err := g.makeLayer(func(w *tar.Writer) error {
-			if i == layers {
-				return entry(w, "program", 0o755, data)
-			}
-			return letters(w, i, size)
-		})
+	for i, l := range g.layers {
+		tail, diff, sum, err := l.finish(fmt.Sprintf("of-layer-%d", i), name)
 		if err != nil {
-			return fmt.Errorf("make layer %d: %w", i, err)
+			return "", fmt.Errorf("make image %s: %w", name, err)
 		}
-		parts, plain = append(parts, d), append(plain, diff)
+		m.parts[sum], m.layers[sum] = part{typeLayer, l, tail}, false
+		layers, plain = append(layers, descriptor{typeLayer, sum, l.size + int64(len(tail))}), append(plain, diff)
 	}
-	config, err := g.makeJSON(typeConfig, map[string]any{
+	config, err := json.Marshal(map[string]any{
 		"architecture": "amd64", "os": "linux", "config": map[string]any{"Entrypoint": []string{"/program"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": plain},
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	manifest, err := g.makeJSON(typeManifest, map[string]any{"schemaVersion": 2, "mediaType": typeManifest, "config": config, "layers": parts})
+	manifest, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": typeManifest, "config": add(part{mediaType: typeConfig, data: config}), "layers": layers,
+	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	g.manifest, err = os.ReadFile(g.file(manifest.Digest))
-	return err
+	m.manifest = add(part{mediaType: typeManifest, data: manifest}).Digest
+	g.images[name] = m
+	return g.host + "/bench/" + name + ":latest", nil
 }
 
-// makeLayer writes a layer. It returns its descriptor, and the digest of its content before compression.
-func (g *Registry) makeLayer(fill func(*tar.Writer) error) (d descriptor, diff string, err error) {
-	f, err := os.CreateTemp(g.dir, "layer")
-	if err != nil {
-		return d, "", err
+// Pulled returns an error unless somebody requested the content of all layers of an image.
+func (g *Registry) Pulled(reference string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.images[strings.TrimSuffix(strings.TrimPrefix(reference, g.host+"/bench/"), ":latest")]
+	if m == nil {
+		return fmt.Errorf("the registry has no image %s", reference)
 	}
-	defer f.Close()
+	requested := 0
+	for _, r := range m.layers {
+		if r {
+			requested++
+		}
+	}
+	if requested < len(m.layers) {
+		return fmt.Errorf("only %d of %d layers of %s were requested", requested, len(m.layers), reference)
+	}
+	return nil
+}
+
+func (p part) descriptor() descriptor {
+	sum := sha256.Sum256(p.data)
+	return descriptor{p.mediaType, "sha256:" + hex.EncodeToString(sum[:]), int64(len(p.data))}
+}
+
+// layer is the common beginning of a layer of all images, in a file: a complete gzip stream with a part of a tar archive. A second
+// stream behind it has a file with the name of the image, and the end of the archive.
+type layer struct {
+	file          *os.File
+	size          int64
+	packed, plain hash.Cloner // the digests up to here, of the file and of the archive
+}
+
+// makeLayer writes the beginning of a layer to a file.
+func makeLayer(path string, fill func(*tar.Writer) error) (*layer, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	l, err := writeLayer(f, fill)
+	if err != nil {
+		_ = f.Close()
+	}
+	return l, err
+}
+
+func writeLayer(f *os.File, fill func(*tar.Writer) error) (*layer, error) {
 	packed, plain := sha256.New(), sha256.New()
 	z, err := gzip.NewWriterLevel(io.MultiWriter(f, packed), gzip.BestSpeed)
 	if err != nil {
-		return d, "", err
+		return nil, err
 	}
 	t := tar.NewWriter(io.MultiWriter(z, plain))
-	for _, step := range []func() error{func() error { return fill(t) }, t.Close, z.Close} {
+	// Flush pads the last file; Close would end the archive.
+	for _, step := range []func() error{func() error { return fill(t) }, t.Flush, z.Close} {
 		if err := step(); err != nil {
-			return d, "", err
+			return nil, err
 		}
 	}
 	st, err := f.Stat()
 	if err != nil {
-		return d, "", err
+		return nil, err
 	}
-	d = descriptor{typeLayer, digest(packed), st.Size()}
-	g.types[d.Digest] = d.MediaType
-	return d, digest(plain), os.Rename(f.Name(), g.file(d.Digest))
+	l := &layer{file: f, size: st.Size()}
+	for to, from := range map[*hash.Cloner]hash.Hash{&l.packed: packed, &l.plain: plain} {
+		c, ok := from.(hash.Cloner)
+		if !ok {
+			return nil, errors.New("this SHA-256 cannot be continued in two ways")
+		}
+		*to = c
+	}
+	return l, nil
 }
 
-func (g *Registry) makeJSON(mediaType string, value any) (descriptor, error) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return descriptor{}, err
+// finish returns the end of the layer of one image, and the digests of the whole layer: that of the archive and that of its compressed
+// form.
+func (l *layer) finish(file, content string) (tail []byte, diff, sum string, err error) {
+	packed, err1 := l.packed.Clone()
+	plain, err2 := l.plain.Clone()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, "", "", err
 	}
-	sum := sha256.New()
-	_, _ = sum.Write(data) // never fails
-	d := descriptor{mediaType, digest(sum), int64(len(data))}
-	g.types[d.Digest] = mediaType
-	return d, os.WriteFile(g.file(d.Digest), data, 0o644)
+	var b bytes.Buffer
+	z := gzip.NewWriter(io.MultiWriter(&b, packed))
+	t := tar.NewWriter(io.MultiWriter(z, plain))
+	for _, step := range []func() error{func() error { return entry(t, file, 0o644, []byte(content)) }, t.Close, z.Close} {
+		if err := step(); err != nil {
+			return nil, "", "", err
+		}
+	}
+	return b.Bytes(), digest(plain), digest(packed), nil
+}
+
+// whole is the content of a layer: its file, and the end behind it.
+type whole struct {
+	*layer
+	tail []byte
+}
+
+// ReadAt reads the content at an offset.
+func (w whole) ReadAt(b []byte, at int64) (n int, err error) {
+	if at < w.size {
+		n, err = w.file.ReadAt(b[:min(int64(len(b)), w.size-at)], at)
+		if err != nil || n == len(b) {
+			return n, err
+		}
+	}
+	more, err := bytes.NewReader(w.tail).ReadAt(b[n:], at+int64(n)-w.size)
+	return n + more, err
 }
 
 func digest(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(nil)) }
-
-func (g *Registry) file(digest string) string {
-	return filepath.Join(g.dir, strings.ReplaceAll(digest, ":", "-"))
-}
 
 func entry(w *tar.Writer, name string, mode int64, data []byte) error {
 	if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
@@ -205,27 +319,40 @@ func letters(w *tar.Writer, layer int, size int64) error {
 // handler serves the requests with which a container runtime pulls an image.
 func (g *Registry) handler() http.Handler {
 	serve := func(w http.ResponseWriter, req *http.Request) {
-		sum := req.PathValue("digest")
-		if sum == "latest" {
-			sum = "sha256:" + hex.EncodeToString(sha256Of(g.manifest))
-		}
-		kind, ok := g.types[sum]
+		p, sum, ok := g.find(req)
 		if !ok {
 			http.NotFound(w, req)
 			return
 		}
-		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Content-Type", p.mediaType)
 		w.Header().Set("Docker-Content-Digest", sum)
-		http.ServeFile(w, req, g.file(sum))
+		var content io.ReadSeeker = bytes.NewReader(p.data)
+		if p.layer != nil {
+			content = io.NewSectionReader(whole{p.layer, p.data}, 0, p.layer.size+int64(len(p.data)))
+		}
+		http.ServeContent(w, req, "", time.Time{}, content)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/{$}", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /v2/bench/big/manifests/{digest}", serve)
-	mux.HandleFunc("GET /v2/bench/big/blobs/{digest}", serve)
+	mux.HandleFunc("GET /v2/bench/{image}/manifests/{digest}", serve)
+	mux.HandleFunc("GET /v2/bench/{image}/blobs/{digest}", serve)
 	return mux
 }
 
-func sha256Of(data []byte) []byte {
-	sum := sha256.Sum256(data)
-	return sum[:]
+// find returns the requested part of an image, and notes which layers' contents are requested.
+func (g *Registry) find(req *http.Request) (p part, sum string, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.images[req.PathValue("image")]
+	if m == nil {
+		return part{}, "", false
+	}
+	if sum = req.PathValue("digest"); sum == "latest" {
+		sum = m.manifest
+	}
+	if _, isLayer := m.layers[sum]; isLayer && req.Method == http.MethodGet {
+		m.layers[sum] = true
+	}
+	p, ok = m.parts[sum]
+	return p, sum, ok
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
@@ -24,9 +23,12 @@ func (s *Session) pull(ctx context.Context) error {
 	pulls, end := context.WithCancel(ctx)
 	defer end()
 	begun, ended := make(chan struct{}), make(chan error, 1)
-	var took []time.Duration // the other goroutine writes it until it ends
+	// The other goroutine writes these until it ends.
+	var took []time.Duration
+	var last string
 	go func() {
-		err := s.pullAgain(pulls, registry.Image, begun, func(d time.Duration) { took = append(took, d) })
+		var err error
+		last, err = s.pullAgain(pulls, registry, begun, func(d time.Duration) { took = append(took, d) })
 		if pulls.Err() != nil {
 			err = nil // the last pull was canceled, which is no error
 		}
@@ -42,16 +44,26 @@ func (s *Session) pull(ctx context.Context) error {
 	for _, d := range took {
 		s.Samples.took("pod with a large image, create to Ready", d)
 	}
-	return errors.Join(err, s.anew(ctx), s.CRI.RemoveImage(context.WithoutCancel(ctx), registry.Image))
+	err = errors.Join(err, s.anew(ctx))
+	if last != "" {
+		err = errors.Join(err, s.CRI.RemoveImage(context.WithoutCancel(ctx), last))
+	}
+	return err
 }
 
-// pullAgain creates one pod after another whose image the runtime does not have, until ctx ends. It closes begun when the first
-// pod exists.
-func (s *Session) pullAgain(ctx context.Context, image string, begun chan<- struct{}, took func(time.Duration)) error {
+// pullAgain creates one pod after another, each with an image of its own that the runtime does not have, until ctx ends. It closes begun
+// when the first pod exists, and returns the last image. It fails if a pod runs whose image was not pulled completely.
+func (s *Session) pullAgain(ctx context.Context, registry *rig.Registry, begun chan<- struct{}, took func(time.Duration)) (image string, err error) {
 	for i := 0; ; i++ {
+		if image, err = registry.Next(); err != nil {
+			if i == 0 {
+				close(begun)
+			}
+			return image, err
+		}
 		name := fmt.Sprintf("puller-%d-%d", s.round, i)
 		began := time.Now()
-		err := s.create(ctx, name, func(p *v1.Pod) {
+		err = s.create(ctx, name, func(p *v1.Pod) {
 			c := &p.Spec.Containers[0]
 			c.Image, c.ImagePullPolicy, c.Command = image, v1.PullAlways, nil
 		})
@@ -59,18 +71,21 @@ func (s *Session) pullAgain(ctx context.Context, image string, begun chan<- stru
 			close(begun)
 		}
 		if err != nil {
-			return err
+			return image, err
 		}
 		ready, err := within(ctx, 2*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
 		if err != nil {
-			return err
+			return image, err
+		}
+		if err := registry.Pulled(image); err != nil {
+			return image, err
 		}
 		took(ready[name].Sub(began))
-		if err := s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-			return err
+		if err := s.deleteNow(ctx, name); err != nil {
+			return image, err
 		}
 		if err := s.CRI.RemoveImage(ctx, image); err != nil {
-			return err
+			return image, err
 		}
 	}
 }
