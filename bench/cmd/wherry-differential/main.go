@@ -71,15 +71,29 @@ func main() {
 	}
 }
 
+// check returns an error if a number is out of its range.
+func (o options) check() error {
+	if o.pairs < 1 || o.pairs > 10 || o.restartPairs < 1 || o.restartPairs > 5 {
+		return fmt.Errorf("%d pairs of agents and %d for restarts: give 1 to 10, and 1 to 5", o.pairs, o.restartPairs)
+	}
+	if o.atOnce < 1 {
+		return fmt.Errorf("-at-once %d: give at least 1", o.atOnce)
+	}
+	if !(o.perSecond > 0) {
+		return fmt.Errorf("-per-second %g: give more than 0", o.perSecond)
+	}
+	return nil
+}
+
 func run(ctx context.Context, o options) (err error) {
 	if o.replay != "" {
 		return replay(o)
 	}
+	if err := o.check(); err != nil {
+		return err
+	}
 	if _, err := exec.LookPath(o.upstream); err != nil {
 		return fmt.Errorf("upstream's kubelet is missing (bin/wherry-dev build kubelet): %w", err)
-	}
-	if o.pairs < 1 || o.pairs > 10 || o.restartPairs < 1 || o.restartPairs > 5 {
-		return fmt.Errorf("%d pairs of agents and %d for restarts: give 1 to 10, and 1 to 5", o.pairs, o.restartPairs)
 	}
 	quiet, restarts, err := blocksOf(o)
 	if err != nil {
@@ -117,13 +131,12 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		defer func() { err = errors.Join(err, t.records.Close()) }()
 	}
-	if err := t.runAll(ctx, runner, quiet, restarts); err != nil {
-		return err
-	}
-	if o.shrink > 0 {
+	err = t.runAll(ctx, runner, quiet, restarts)
+	if err == nil && o.shrink > 0 {
 		t.shrinkAll(ctx, runner)
 	}
-	return t.report()
+	// The cases that were compared before a failure are reported too.
+	return errors.Join(err, t.report())
 }
 
 // block is a number of cases that run at the same time.

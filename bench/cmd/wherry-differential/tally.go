@@ -24,10 +24,16 @@ const wholeRun = 2500
 // mostSlow is how many of a hundred cases a run may leave out because the machine is too slow.
 const mostSlow = 2
 
+// runner runs cases on both agents, as differ.Runner does.
+type runner interface {
+	Run(ctx context.Context, c *differ.Case) (differ.Verdict, *differ.Pair, error)
+	Restart(kill bool) error
+}
+
 // tally counts the differences of all blocks by class.
 type tally struct {
 	o        options
-	ran      int
+	ran      int // cases that were run, including those that were not compared
 	same     int // cases without an undecided difference
 	unsteady int // differences that did not occur in a second run of their case
 	hits     map[string]*hit
@@ -59,65 +65,93 @@ type hit struct {
 }
 
 // runAll runs the blocks without restarts and, at the same time, the blocks with restarts. Blocks of each kind run one after
-// another. It counts the differences of all.
-func (t *tally) runAll(ctx context.Context, runner *differ.Runner, lots ...[]block) error {
-	found, errs := make([][][]differ.Verdict, len(lots)), make([]error, len(lots))
+// another. It counts the differences of all, also if some cases failed.
+func (t *tally) runAll(ctx context.Context, runner runner, lots ...[]block) error {
+	found, errs := make([][][]*differ.Verdict, len(lots)), make([]error, len(lots))
 	var wg sync.WaitGroup
 	for i, lot := range lots {
 		wg.Go(func() {
 			for _, b := range lot {
 				verdicts, err := t.block(ctx, runner, b)
+				found[i] = append(found[i], verdicts)
 				if err != nil {
 					errs[i] = err
 					return
 				}
-				found[i] = append(found[i], verdicts)
 			}
 		})
 	}
 	wg.Wait()
 	for i, lot := range lots {
 		for j := range found[i] { // as far as the block was run
-			t.ran += len(lot[j].cases)
 			for k, c := range lot[j].cases {
-				if !t.slow[c] {
-					t.settle(lot[j], c, found[i][j][k])
+				if v := found[i][j][k]; v != nil {
+					t.ran++
+					t.settle(lot[j], c, *v)
 				}
 			}
 		}
 	}
+	t.ran += len(t.slow) + len(t.refused)
 	return errors.Join(errs...)
 }
 
 // block runs a block, and runs its cases with differences again. It returns the differences that each case showed in all of its
-// runs.
-func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]differ.Verdict, error) {
-	verdicts, err := t.compare(ctx, runner, b)
-	if err != nil {
-		return nil, err
-	}
+// runs; nil for a case that was not compared.
+func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
+	verdicts, err := t.compare(ctx, runner, b, t.tooSlow)
+	errs := []error{err}
 	for range t.o.again {
 		again := b
 		again.perSecond = b.rate(t.o) * 2 / 3 // slower, because cases affect each other less if fewer run at the same time
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
-			if len(verdicts[i].Undecided()) > 0 {
+			if verdicts[i] != nil && len(verdicts[i].Undecided()) > 0 {
 				again.cases, places = append(again.cases, c), append(places, i)
 			}
 		}
-		if len(places) == 0 {
+		if len(places) == 0 || ctx.Err() != nil {
 			break
 		}
-		more, err := t.compare(ctx, runner, again)
-		if err != nil {
-			return nil, err
-		}
+		more, err := t.again(ctx, runner, again)
+		errs = append(errs, err)
 		for j, i := range places {
-			t.both(&verdicts[i], more[j])
+			if more[j] != nil {
+				t.both(verdicts[i], *more[j])
+			}
 		}
 	}
-	return verdicts, nil
+	return verdicts, errors.Join(errs...)
+}
+
+// mostTries is how often the second run of a case is tried if upstream's kubelet is too slow.
+const mostTries = 3
+
+// again compares cases in another run. It tries those again in which upstream's kubelet was too slow. A case that was too slow in each
+// try has no further verdict, so that what its first run showed stays.
+func (t *tally) again(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
+	verdicts := make([]*differ.Verdict, len(b.cases))
+	var errs []error
+	left := b
+	for range mostTries {
+		slow := map[*differ.Case]bool{}
+		var mu sync.Mutex
+		more, err := t.compare(ctx, runner, left, func(c *differ.Case) {
+			mu.Lock()
+			defer mu.Unlock()
+			slow[c] = true
+		})
+		errs = append(errs, err)
+		for i, c := range left.cases {
+			verdicts[slices.Index(b.cases, c)] = more[i]
+		}
+		left.cases = slices.DeleteFunc(slices.Clone(left.cases), func(c *differ.Case) bool { return !slow[c] })
+		if len(left.cases) == 0 || ctx.Err() != nil {
+			break
+		}
+	}
+	return verdicts, errors.Join(errs...)
 }
 
 // both keeps only the undecided differences of a case that another run of it shows too.
@@ -181,9 +215,12 @@ func (t *tally) shows(c *differ.Case) bool {
 	return false
 }
 
-// compare runs cases at the same time and returns the result of each comparison.
-func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]differ.Verdict, error) {
-	found, errs := make([]differ.Verdict, len(b.cases)), make([]error, len(b.cases))
+// compare runs cases at the same time and returns the result of each comparison; nil for a case that was not compared. It calls slow for
+// each case in which upstream's kubelet was too slow. If the watch of the API ends, it runs no further cases.
+func (t *tally) compare(parent context.Context, runner runner, b block, slow func(*differ.Case)) ([]*differ.Verdict, error) {
+	ctx, stop := context.WithCancel(parent)
+	defer stop()
+	found, errs := make([]*differ.Verdict, len(b.cases)), make([]error, len(b.cases))
 	var wg sync.WaitGroup
 	var restart error
 	if b.restarts {
@@ -198,31 +235,38 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 	for i, c := range b.cases {
 		places <- true
 		// Pods begin one after another, because they would wait for each other if all began at once.
-		if err := pause(ctx, time.Duration(float64(time.Second)/b.rate(t.o))); err != nil {
-			errs[i] = err
+		if pause(ctx, time.Duration(float64(time.Second)/b.rate(t.o))) != nil {
 			break
 		}
 		wg.Go(func() {
 			defer func() { <-places }()
-			var pair *differ.Pair
-			found[i], pair, errs[i] = runner.Run(ctx, c)
-			t.keep(c, found[i], pair)
-			if errs[i] == nil && t.records != nil {
-				errs[i] = t.records.add(c, pair)
-			}
-			if errors.Is(errs[i], differ.ErrSlow) {
-				t.tooSlow(c)
-				fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), errs[i])
-				errs[i] = nil
-			}
-			if errors.Is(errs[i], differ.ErrRefused) {
-				t.refuse(errs[i])
-				errs[i] = nil
+			v, pair, err := runner.Run(ctx, c)
+			switch {
+			case err == nil:
+				found[i] = &v
+				t.keep(c, v, pair)
+				if t.records != nil {
+					errs[i] = t.records.add(c, pair)
+				}
+			case errors.Is(err, differ.ErrSlow):
+				slow(c)
+				fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), err)
+			case errors.Is(err, differ.ErrRefused):
+				t.refuse(err)
+			case ctx.Err() != nil && errors.Is(err, context.Canceled): // another error says why
+			default:
+				errs[i] = err
+				if errors.Is(err, differ.ErrWatchEnded) {
+					stop()
+				}
 			}
 		})
 	}
 	wg.Wait()
-	return found, errors.Join(append(errs, restart)...)
+	if errors.Is(restart, context.Canceled) {
+		restart = nil
+	}
+	return found, errors.Join(append(errs, restart, parent.Err())...)
 }
 
 func (t *tally) tooSlow(c *differ.Case) {
@@ -256,9 +300,11 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // shrinkAll makes the first case of each class as small as possible while it still shows the difference.
-func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
-	slow := maps.Clone(t.slow) // so that smaller cases that are slow do not count as slow cases of the run
-	defer func() { t.slow = slow }()
+func (t *tally) shrinkAll(ctx context.Context, runner runner) {
+	// Smaller cases are not recorded, and those that are refused do not count as cases of the run.
+	refused, records := t.refused, t.records
+	t.refused, t.records = nil, nil
+	defer func() { t.refused, t.records = refused, records }()
 	var wg sync.WaitGroup
 	for _, h := range t.hits {
 		if h.block.restarts {
@@ -266,10 +312,12 @@ func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
 		}
 		wg.Go(func() {
 			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
-				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}) // cases that could not run have no verdict
+				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}, func(*differ.Case) {}) // cases that could not run have no verdict
 				found := make([][]differ.Difference, len(verdicts))
 				for i, v := range verdicts {
-					found[i] = v.Found
+					if v != nil {
+						found[i] = v.Found
+					}
 				}
 				return found
 			})
@@ -280,7 +328,11 @@ func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
 
 // report prints the classes, the most frequent first, and fails unless all are decided and all decisions are needed.
 func (t *tally) report() error {
+	decided := 0
 	for _, d := range differ.Decisions {
+		if t.decided[d.Class] > 0 {
+			decided++
+		}
 		fmt.Printf("decided, %d cases: %s\n", t.decided[d.Class], d.Class)
 	}
 	sorted := slices.SortedFunc(maps.Values(t.hits), func(a, b *hit) int {
@@ -303,8 +355,8 @@ func (t *tally) report() error {
 		}
 	}
 	errs := append(t.refused, t.reportExcuses()...)
-	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes, %d decided ones; %d differences were not there in a second run\n",
-		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), t.unsteady)
+	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes; of %d decided classes %d were seen; %d differences were not there in a second run\n",
+		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), decided, t.unsteady)
 	if n := len(t.slow); n > 0 {
 		fmt.Printf("%d cases were not compared: upstream's kubelet reported a container to the API more than six seconds late\n", n)
 		if n*100 > mostSlow*t.ran {
@@ -330,7 +382,7 @@ func (t *tally) reportExcuses() (errs []error) {
 	fmt.Println()
 	for _, e := range differ.Excuses {
 		took := t.excused[e.Name]
-		fmt.Printf("excused, of 100 cases %.1f with %.1f lines (at most %s): %s\n", share(took.cases), share(took.lines), e.Bound(), e.Name)
+		fmt.Printf("excused in %.1f of 100 cases, with %.1f lines per 100 cases (allowed: %s): %s\n", share(took.cases), share(took.lines), e.Bound(), e.Name)
 		if compared >= wholeRun && e.Exceeded(share(took.cases), share(took.lines)) {
 			errs = append(errs, fmt.Errorf("of 100 cases %.1f with %.1f lines need an excuse that at most %s may need: %s", share(took.cases), share(took.lines), e.Bound(), e.Name))
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func (l *living) live(ctx context.Context) error {
 		return err
 	}
 	exists := true
-	for _, a := range append(l.c.Acts, last) {
+	for _, a := range slices.Concat(l.c.Acts, []Act{last}) { // a new slice, because both sides use the case at the same time
 		if !exists && a.At == l.c.For {
 			continue
 		}
@@ -64,9 +65,9 @@ func (l *living) live(ctx context.Context) error {
 	return l.ends(ctx)
 }
 
-// begins waits until the agent creates the pod's sandbox, because all offsets count from then. So what happens to a pod that
-// waits for its turn among many happens at the same point of its life. A pod that gets no sandbox begins after a bounded time
-// anyway.
+// begins waits until the agent creates the pod's sandbox, because all offsets count from then. If one agent begins later with the pod,
+// because it has many, the acts still come at the same point of the pod's life on both sides. A pod that gets no sandbox begins after a
+// bounded time anyway.
 func (l *living) begins(ctx context.Context) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if calls := l.side.runtime.Calls(l.name); len(calls) > 0 {

@@ -43,6 +43,10 @@ serializeImagePulls: false
 // ErrRefused says that the API server refused the pod of a case.
 var ErrRefused = errors.New("the API server refuses the pod")
 
+// ErrWatchEnded says that a watch of the API ended although nobody stopped it, so that nothing that happened since was seen. No case can
+// be compared any more.
+var ErrWatchEnded = errors.New("the watch ended")
+
 // side is one of the two agents with its runtime.
 type side struct {
 	name      string
@@ -67,6 +71,7 @@ type Runner struct {
 	runs      atomic.Int64 // the number of cases that were run, so that each gets its own name
 
 	mu     sync.Mutex
+	lost   error                    // ErrWatchEnded, or nil
 	traces map[string]*Trace        // by pod name
 	lags   map[string]time.Duration // by node: how late its newest event came, because upstream's kubelet sends events one by one
 }
@@ -209,12 +214,27 @@ func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	run.wg.Go(func() {
-		for e := range w.ResultChan() {
-			see(e)
-		}
-	})
+	run.wg.Go(func() { run.read(ctx, w.ResultChan(), see) })
 	return nil
+}
+
+// read calls see with every change until ctx ends. If the changes end before that, all further runs of cases fail.
+func (run *Runner) read(ctx context.Context, changes <-chan watch.Event, see func(watch.Event)) {
+	for e := range changes {
+		see(e)
+	}
+	if ctx.Err() == nil {
+		run.mu.Lock()
+		run.lost = ErrWatchEnded
+		run.mu.Unlock()
+	}
+}
+
+// lostWatch returns ErrWatchEnded if a watch has ended.
+func (run *Runner) lostWatch() error {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return run.lost
 }
 
 // seePod appends a version of a pod to its trace.
@@ -280,6 +300,9 @@ func (t *Trace) countEvents() {
 
 // Run runs a case on both agents. It returns the comparison and what both did. Many cases may run at once.
 func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
+	if err := run.lostWatch(); err != nil {
+		return Verdict{}, nil, err
+	}
 	c = c.clone()
 	n := run.runs.Add(1)
 	c.Name = fmt.Sprintf("case-%d-%d", c.Seed, n)
@@ -291,7 +314,7 @@ func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 		wg.Go(func() { traces[i], errs[i] = run.life(ctx, s, c) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := errors.Join(append(errs[:], run.lostWatch())...); err != nil {
 		return Verdict{}, nil, err
 	}
 	if what := traces[0].slow(c); what != "" {

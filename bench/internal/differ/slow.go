@@ -3,6 +3,7 @@ package differ
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,7 +30,7 @@ func (t *Trace) slow(c *Case) string {
 			continue
 		}
 		p := c.play(call.Container, call.Attempt%lifeAttempts)
-		if p.StartError != "" || p.Exits && p.Runs < within || t.endsBefore(call, call.At.Add(within)) {
+		if p.StartError != "" || p.Exits && p.Runs < within || t.endsBefore(call, call.At.Add(within)) || t.down(call.At, call.At.Add(within)) {
 			continue
 		}
 		if !t.reported(call, within) {
@@ -42,6 +43,11 @@ func (t *Trace) slow(c *Case) string {
 		}
 	}
 	return ""
+}
+
+// down reports whether the agent was restarted in a part of this time. It reports nothing meanwhile.
+func (t *Trace) down(from, to time.Time) bool {
+	return slices.ContainsFunc(t.Downs, func(d Down) bool { return d.From.Before(to) && d.To.After(from) })
 }
 
 // reported reports whether the API showed a container as running soon after its start.

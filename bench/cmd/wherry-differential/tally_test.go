@@ -1,0 +1,169 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/differ"
+)
+
+// script is a runner that returns a result for each run of a case, by seed; the last one is for all further runs.
+type script struct {
+	mu      sync.Mutex
+	results map[uint64][]result
+	runs    map[uint64]int
+}
+
+type result struct {
+	class string // of an undecided difference; "": none
+	err   error
+}
+
+func (s *script) Run(_ context.Context, c *differ.Case) (differ.Verdict, *differ.Pair, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.results[c.Seed]
+	r := all[min(s.runs[c.Seed], len(all)-1)]
+	s.runs[c.Seed]++
+	v := differ.Verdict{Excused: map[string]int{}}
+	if r.class != "" {
+		v.Found = []differ.Difference{{Class: r.class, Level: differ.InCalls}}
+		v.Sure = v.Found
+	}
+	return v, &differ.Pair{Upstream: &differ.Trace{}, Wherry: &differ.Trace{}}, r.err
+}
+
+func (s *script) Restart(bool) error { return nil }
+
+var (
+	errSlow    = fmt.Errorf("%w: a container", differ.ErrSlow)
+	errRefused = fmt.Errorf("%w: invalid", differ.ErrRefused)
+)
+
+// tallied runs a block of cases whose results are given, in the order of the seeds.
+func tallied(t *testing.T, results ...[]result) (tl *tally, s *script, err error) {
+	t.Helper()
+	s = &script{results: map[uint64][]result{}, runs: map[uint64]int{}}
+	var b block
+	for i, r := range results {
+		s.results[uint64(i)] = r
+		b.cases = append(b.cases, &differ.Case{Seed: uint64(i)})
+	}
+	tl = newTally(options{again: 1, atOnce: 10, perSecond: 3})
+	synctest.Test(t, func(t *testing.T) { err = tl.runAll(t.Context(), s, []block{b}) })
+	return tl, s, err
+}
+
+// What a case showed in its first run stays if each further run is too slow, and is compared with the first run that is not too slow.
+func TestSlowSecondRun(t *testing.T) {
+	t.Parallel()
+	slow, differs, same := result{err: errSlow}, result{class: "a"}, result{}
+	tl, s, err := tallied(t, []result{differs, slow}, []result{differs, slow, same}, []result{differs, slow, differs}, []result{slow}, []result{same})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seeds []uint64
+	for _, c := range tl.hits["a"].cases {
+		seeds = append(seeds, c.Seed)
+	}
+	if fmt.Sprint(seeds) != "[0 2]" {
+		t.Errorf("cases with the difference: %v, want 0 and 2", seeds)
+	}
+	if s.runs[0] != 1+mostTries || s.runs[3] != 1 {
+		t.Errorf("runs: %v", s.runs)
+	}
+	if len(tl.slow) != 1 || tl.ran != 5 || tl.same != 2 || tl.unsteady != 1 {
+		t.Errorf("%d slow, %d run, %d the same, %d unsteady", len(tl.slow), tl.ran, tl.same, tl.unsteady)
+	}
+}
+
+// A case that fails is an error; all other cases count.
+func TestFailureKeepsOtherCases(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	tl, _, err := tallied(t, []result{{class: "a"}}, []result{{err: broken}}, []result{{err: errRefused}}, []result{{}})
+	if !errors.Is(err, broken) || errors.Is(err, differ.ErrRefused) {
+		t.Errorf("error %v", err)
+	}
+	if len(tl.hits["a"].cases) != 1 || tl.same != 1 || len(tl.refused) != 1 || tl.ran != 3 {
+		t.Errorf("%d hits, %d the same, %d refused, %d run", len(tl.hits), tl.same, len(tl.refused), tl.ran)
+	}
+}
+
+// Without a watch no case is run any more.
+func TestNoRunsWithoutAWatch(t *testing.T) {
+	t.Parallel()
+	tl, s, err := tallied(t, []result{{}}, []result{{err: differ.ErrWatchEnded}}, []result{{}})
+	if !errors.Is(err, differ.ErrWatchEnded) || strings.Count(err.Error(), "\n") > 0 {
+		t.Errorf("error %v", err)
+	}
+	if s.runs[2] != 0 || tl.ran != 1 {
+		t.Errorf("%d runs of the last case, %d run", s.runs[2], tl.ran)
+	}
+}
+
+// Smaller cases are not recorded. Those that are refused or too slow do not count.
+func TestShrinkLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	big := &differ.Case{Seed: 1, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}, Acts: []differ.Act{{}, {}}}
+	tl := newTally(options{atOnce: 10, perSecond: 3, shrink: time.Minute})
+	tl.hits["x"] = &hit{class: "x", cases: []*differ.Case{big}, first: []differ.Difference{{Class: "x"}}}
+	file := filepath.Join(t.TempDir(), "records")
+	var err error
+	if tl.records, err = create(file); err != nil {
+		t.Fatal(err)
+	}
+	records := tl.records
+	s := &script{results: map[uint64][]result{1: {{class: "x"}, {err: errRefused}, {err: errSlow}, {class: "x"}, {}}}, runs: map[uint64]int{}}
+	synctest.Test(t, func(t *testing.T) { tl.shrinkAll(t.Context(), s) })
+	if s.runs[1] < 4 || len(tl.hits["x"].cases[0].Acts) == 2 && len(tl.hits["x"].cases[0].Spec.Containers) == 2 {
+		t.Errorf("%d runs, the smallest case is %v", s.runs[1], tl.hits["x"].cases[0])
+	}
+	if len(tl.refused) != 0 || len(tl.slow) != 0 || tl.records != records {
+		t.Errorf("%d refused, %d slow", len(tl.refused), len(tl.slow))
+	}
+	if err := records.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recorded, err := io.ReadAll(z); err != nil || len(recorded) > 0 {
+		t.Errorf("recorded: %s, %v", recorded, err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	good := options{pairs: 5, restartPairs: 1, atOnce: 1, perSecond: 0.1}
+	if err := good.check(); err != nil {
+		t.Error(err)
+	}
+	for _, change := range []func(*options){
+		func(o *options) { o.pairs = 0 }, func(o *options) { o.pairs = 11 }, func(o *options) { o.restartPairs = 0 },
+		func(o *options) { o.atOnce = 0 }, func(o *options) { o.perSecond = 0 }, func(o *options) { o.perSecond = -1 },
+	} {
+		bad := good
+		if change(&bad); bad.check() == nil {
+			t.Errorf("not refused: %+v", bad)
+		}
+	}
+}
