@@ -14,7 +14,7 @@ import (
 type Case struct {
 	Seed uint64
 	Kind Kind
-	// Name is the first part of its pods' names; the name of the side follows. If it is empty, the runner chooses one.
+	// Name is the first part of the names of the case's pods; the name of the side follows. The runner sets it anew for each run.
 	Name        string
 	Annotations map[string]string `json:",omitempty"`
 	Spec        v1.PodSpec

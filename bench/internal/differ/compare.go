@@ -102,7 +102,7 @@ func (d *differ) calls() {
 		d.list("sandboxes", "how many sandboxes were made", []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
 	}
 	u, w := d.soFar(upstream, upstream.starts()), d.soFar(wherry, wherry.starts())
-	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u))) // the comparison of calls finds the others
+	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u))) // callsOf finds the starts that only one side has
 	for _, name := range d.c.containers() {
 		d.callsOf(name)
 	}
@@ -216,7 +216,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
-		u, w := upstream[k], wherry[k]
+		aspect, u, w := aspect, upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
 			continue // a message is compared with its reason
 		}
@@ -229,7 +229,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			continue
 		}
 		if k == "phase" && name == "" && d.removedStatic() {
-			aspect, k = "last status of the mirror of a removed static pod", "phase"
+			aspect = "last status of the mirror of a removed static pod"
 		}
 		if k == "image" && d.after(func(a Act) bool { return a.Do == SetImage }) {
 			d.add(aspect+", image, changed after its pod's end: only Wherry's is the new one", about+", "+k, u, w)

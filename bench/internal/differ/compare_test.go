@@ -1,6 +1,8 @@
 package differ
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -196,7 +199,7 @@ func TestALateStartIsFound(t *testing.T) {
 func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 	u, w := newLife(), newLife()
 	config := func(side, access string, shares int64) Config {
-		return configOf(&runtimeapi.ContainerConfig{
+		return ConfigOf(&runtimeapi.ContainerConfig{
 			Envs:   []*runtimeapi.KeyValue{{Key: "A", Value: []byte("127." + map[string]string{"upstream": "61", "wherry": "62"}[side] + ".0.7")}},
 			Labels: map[string]string{"io.kubernetes.pod.uid": "c5b4a1f6-3f27-4d2e-9a52-0123456789ab"},
 			Mounts: []*runtimeapi.Mount{{ContainerPath: "/etc/hosts", HostPath: "/tmp/wd-1/" + side + "/root/pods/x/etc-hosts", Readonly: access == "ro"}},
@@ -318,4 +321,68 @@ func TestALateStopBesideAPostStartHookIsReported(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0: upstream is later`)
 	c.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
 	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`)
+}
+
+// A container that starts shortly before a restart of the agents is not reported late because of a slow machine.
+func TestSlowBesideARestart(t *testing.T) {
+	for _, c := range []struct {
+		down Down
+		slow bool
+	}{
+		{Down{}, true},
+		{Down{newLife().at(5), newLife().at(9)}, false},
+		{Down{newLife().at(20), newLife().at(24)}, true},
+	} {
+		l := newLife()
+		l.Downs = []Down{c.down}
+		if got := l.slow(oneContainer()); (got != "") != c.slow {
+			t.Errorf("down from %s: %q", c.down.From, got)
+		}
+	}
+}
+
+// A difference of the phase of a removed mirror is in a class of its own; other fields of the status keep theirs.
+func TestFieldsOfARemovedMirror(t *testing.T) {
+	c := oneContainer()
+	c.Kind = Static
+	u, w := newLife(), newLife()
+	u.status(2, v1.PodPending, "", v1.ContainerState{})
+	w.status(2, v1.PodRunning, "", v1.ContainerState{})
+	w.Statuses[0].Pod.Status.QOSClass = v1.PodQOSBurstable
+	got := Compare(c, u.Trace, w.Trace)
+	for _, class := range []string{
+		`last status of the mirror of a removed static pod, phase: upstream "Pending", Wherry "Running"`,
+		`last status of the pod, qosClass: upstream "", Wherry "Burstable"`,
+	} {
+		if !hasClass(got, class) {
+			t.Errorf("%q, want %s", classes(got), class)
+		}
+	}
+}
+
+// The port of the side that dials differs in every run: it is one of those that Linux chooses.
+func TestMessageWithoutPorts(t *testing.T) {
+	d := &differ{c: oneContainer()}
+	for port, replaced := range map[string]bool{"8100": false, "31999": false, "32699": false, "32768": true, "32999": true, "33000": true, "60999": true, "9": false} {
+		if got := d.message("read tcp 127.60.0.1:" + port + ": reset"); (got == "read tcp ADDRESS:PORT: reset") != replaced {
+			t.Errorf("%s: %s", port, got)
+		}
+	}
+}
+
+// A run fails after a watch has ended by itself, because nobody saw what happened since.
+func TestNoRunAfterTheWatch(t *testing.T) {
+	changes := make(chan watch.Event)
+	close(changes)
+	see := func(watch.Event) {}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	run := &Runner{}
+	if run.read(stopped, changes, see); run.lostWatch() != nil {
+		t.Errorf("a watch that was stopped: %v", run.lostWatch())
+	}
+	run.read(t.Context(), changes, see)
+	if _, _, err := run.Run(t.Context(), oneContainer()); !errors.Is(err, ErrWatchEnded) {
+		t.Errorf("run: %v", err)
+	}
 }

@@ -21,15 +21,12 @@ type Config map[string]string
 // keys contains the keys of lists whose elements have names.
 var keys = map[string]string{"mounts": "containerPath", "envs": "key", "devices": "containerPath", "portMappings": "containerPort"}
 
-// ConfigOf flattens a message of the runtime's interface.
-func ConfigOf(m proto.Message) Config { return configOf(m) }
-
 // OfHostID reports whether a field is the host ID of a user namespace. Each agent chooses a free range itself, so these IDs
 // differ.
 func OfHostID(field string) bool { return hostID.MatchString(field) }
 
-// configOf flattens a message of the runtime's interface.
-func configOf(m proto.Message) Config {
+// ConfigOf flattens a message of the runtime's interface.
+func ConfigOf(m proto.Message) Config {
 	raw, err := protojson.MarshalOptions{EmitUnpopulated: false}.Marshal(m)
 	if err != nil {
 		return Config{"error": err.Error()}

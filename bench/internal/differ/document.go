@@ -70,10 +70,10 @@ Six runs of seeds that had never been used were recorded: 41000, 43000, 45000, 4
 cases, all but the first with probes over the network and restarts of both agents. The last four had 12, 10, 6 and 4 cases with an undecided difference,
 in nine, six, five and five classes. The rules were made after looking at them, so that the next seed may have some again.
 
-Since then a case in which the order of two things may differ is compared up to that point. Two more runs were recorded for that, of seeds 61000 and
-63000, with 308 and 450 cases, on a machine that did other work beside them. With the rules of this page one of these cases has an undecided difference,
-a fault of Wherry that is mended; these rules, too, were made after looking at them. The order of two things may differ in 135 of the 758 cases. Planted
-into these runs, the fault "grace" shows in 372 of 604 cases (277 with the rules before), "restart" in 48 of 110 (27) and "reason" in 356 of 751 (212).
+A case in which the order of two things may differ is compared up to that point. Two more runs were recorded for that, of seeds 61000 and
+63000, with 308 and 450 cases, on a machine that did other work beside them. With the rules of this page one of these cases has an undecided difference; these
+rules, too, were made after looking at them. The order of two things may differ in 135 of the 758 cases. Planted into these runs, the fault "grace" shows in
+372 of 604 cases, "restart" in 48 of 110 and "reason" in 356 of 751.
 Of the cases in which such a fault comes before two things whose order may differ, 7 of 17, 1 of 3 and 45 of 82 show it; the others are hidden by the rules
 above, for example because the value passes within two seconds. No whole run of 5,000 cases has been made with these rules. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
 `

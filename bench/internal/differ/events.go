@@ -29,7 +29,7 @@ func (d *differ) events() {
 		if !d.told(d.upstream, u) && !d.told(d.wherry, w) {
 			continue
 		}
-		if d.askedInTheEnd(containerOf(k), probeOf(k, u, w), u, w) {
+		if d.askedInTheEnd(containerOf(k), probeOf(k), u, w) {
 			d.level = InEvents
 			d.add(classAskedInTheEnd, "events "+k, fmt.Sprintf("%d %s", u.Count, u.Message), "")
 			continue

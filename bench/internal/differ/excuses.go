@@ -40,9 +40,9 @@ const (
 	excuseCrossed    = "two things happen to the pod in another order"
 	excusePassing    = "it passes in the API within two seconds"
 	excuseSoon       = "it began in the API in the five seconds before the deletion"
-	excuseShown      = "the API shows an end, or a back-off, in its own time"
+	excuseShown      = "only one side shows the API an end or a failed start that a back-off follows, or an end that is lost later"
 	excuseTime       = "a time differs by two to five seconds"
-	excuseDraw       = "upstream's kubelet draws up to half of a back-off upon it"
+	excuseDraw       = "upstream's kubelet lengthens a back-off by a random part of up to half"
 	excuseOwnEnd     = "the container ends by itself when it is asked to"
 	excuseHurried    = "the container is asked to end in its first second"
 	excuseLast       = "a container is started in the last two seconds of the pod"
@@ -57,9 +57,9 @@ const (
 
 // Excuses lists all rules that exclude something from the comparison, and how many of a hundred cases may need each.
 var Excuses = []Excuse{
-	{Name: excuseParted, Why: "After one of these differences, which are in the table below, everything that follows differs too.", Most: 20},
+	{Name: excuseParted, Why: "After one of these differences, which are in the table of decided differences, everything that follows differs too.", Most: 20},
 	{Name: excuseLate, Why: "Everything after it is late too.", Most: 10},
-	{Name: excuseCrossed, Why: "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see an act, a deadline or an exit before or after another thing; what follows then differs. Only what began less than five seconds before that, or after it, in each run of the case.", Most: 6},
+	{Name: excuseCrossed, Why: "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see an act, a deadline or an exit before or after another thing; what follows then differs. A difference is excused only if it began, in each run of the case, after that moment or less than five seconds before it.", Most: 6},
 	{Name: excusePassing, Why: "Upstream's kubelet looks once a second, and sends only the newest status. A value that changes and changes back within a moment is excused only if something happened to the pod.", Lines: 750},
 	{Name: excuseSoon, Why: "The other agent, a little later, may not get that far before the deletion.", Most: 25},
 	{Name: excuseShown, Why: "The value is an end, or a failed start, that a back-off follows at once, or an end that upstream's kubelet later removes from the status.", Most: 10},
@@ -87,7 +87,7 @@ type Verdict struct {
 	Sure []Difference
 	// Excused is the number of differing lines that each excuse removed from the comparison, by the excuse's name.
 	Excused map[string]int
-	// Crossing is nil if no two things happened to the pod in an order that may differ, in one run of the case at least.
+	// Crossing is nil if at least one run of the case had no two things whose order may differ.
 	Crossing *Crossing
 }
 

@@ -233,7 +233,7 @@ func TestExcusesAreCounted(t *testing.T) {
 			w.call(23, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
 		},
 		excuseCut: func(_ *Case, u, _ *life) {
-			u.Events["Warning Unhealthy spec.containers{main-0}"] = Event{Count: 1, Message: "Liveness probe errored and resulted in unknown state: gone"}
+			u.Events["Warning Unhealthy Liveness spec.containers{main-0}"] = Event{Count: 1, Message: "Liveness probe errored and resulted in unknown state: gone"}
 		},
 		excuseForced: func(c *Case, u, w *life) {
 			c.Acts = []Act{{At: 40 * time.Second, Do: Delete}}

@@ -21,7 +21,7 @@ const (
 func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	for i := 1; i+1 < len(wherry); i++ {
 		s := wherry[i]
-		if s.lasts >= settled || !d.early(d.wherry, s.since) || strings.HasSuffix(s.value, " ErrImagePull") || // this is another pull
+		if s.lasts >= settled || !d.early(d.wherry, s.since) || strings.HasSuffix(s.value, " ErrImagePull") || // each further pull shows ErrImagePull again
 			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}

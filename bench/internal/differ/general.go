@@ -29,7 +29,7 @@ var (
 	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-\d+)?(-bench-(upstream|wherry)(-\d+)?)?`)
 	instant  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 	address  = regexp.MustCompile(`\b127(\.\d+){3}\b`)
-	fromPort = regexp.MustCompile(`ADDRESS:(3[3-9]|[4-6]\d)\d{3}\b`) // matches the port of the side that dials
+	fromPort = regexp.MustCompile(`ADDRESS:(32[7-9]\d\d|3[3-9]\d{3}|[4-6]\d{4})\b`) // matches the port of the side that dials
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )
 

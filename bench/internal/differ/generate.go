@@ -18,8 +18,8 @@ const (
 // watchFor is how long a case runs before its pod is deleted.
 const watchFor = 40 * time.Second
 
-// generator creates a case from a seed. All times are whole seconds and at least three seconds apart, so that an agent that looks
-// once a second sees things in the same order as an agent that receives events.
+// generator creates a case from a seed. All times are whole seconds, most of them seconds apart. Cases in which two things still
+// happen at about the same time have a Crossing.
 type generator struct{ *rand.Rand }
 
 // Generate creates the case of a seed.

@@ -66,7 +66,7 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 		return excuseCut
 	case reason == "FailedPostStartHook" && d.c.hookEndsItself(name):
 		return excuseCut
-	case reason == "Unhealthy" && d.unreported(name, probeOf(k, u, w), u, w):
+	case reason == "Unhealthy" && d.unreported(name, probeOf(k), u, w):
 		return excuseUnreported
 	case reason == "Unhealthy" && (d.upstream.hurries(name) || d.wherry.hurries(name)):
 		return excuseHurried

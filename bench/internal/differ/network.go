@@ -47,7 +47,7 @@ func asking(how, container, probe string) v1.ProbeHandler {
 	return v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: new("")}}
 }
 
-// answers contains the servers that answer the network probes of one instance of a container.
+// answers says how one instance of a container answers its network probes.
 type answers struct {
 	play    Play
 	started time.Time

@@ -196,18 +196,13 @@ func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 }
 
 // probeOf returns the probe that an event of reason Unhealthy is about, or "".
-func probeOf(key string, e ...Event) string {
+func probeOf(key string) string {
 	fields := strings.Fields(key)
 	if fields[1] != "Unhealthy" {
 		return ""
 	}
 	if len(fields) > 3 {
 		return strings.ToLower(fields[2])
-	}
-	for _, x := range e { // in old records all probes of a container have one key
-		if kind, _, ok := strings.Cut(x.Message, " probe "); ok {
-			return strings.ToLower(kind)
-		}
 	}
 	return ""
 }

@@ -352,14 +352,16 @@ func twice(t *Trace) bool {
 	return false
 }
 
-// deadlineAnew reports whether upstream's kubelet ended the next life of a static pod with a deadline as soon as it began.
+// deadlineAnew reports whether upstream's kubelet ended the next life of a static pod with a deadline as soon as it began, and Wherry did
+// not.
 func (d *differ) deadlineAnew() bool {
 	if d.c.Kind != Static || d.c.Spec.ActiveDeadlineSeconds == nil {
 		return false
 	}
 	for _, name := range d.c.containers() {
 		for attempt, in := range d.upstream.instances(name) {
-			if attempt >= lifeAttempts && in.hurried() && in.stopped.Before(d.upstream.Deleted) {
+			other := d.wherry.instances(name)[attempt]
+			if attempt >= lifeAttempts && in.hurried() && in.stopped.Before(d.upstream.Deleted) && (other == nil || !other.hurried()) {
 				return true
 			}
 		}

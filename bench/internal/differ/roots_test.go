@@ -153,3 +153,27 @@ func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
 		}
 	}
 }
+
+// Only upstream's kubelet ends the next life of a static pod with a deadline as soon as it begins. If Wherry does so too, that explains
+// no other difference.
+func TestADeadlineOfTheNextLife(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		c := oneContainer()
+		c.Kind, c.Spec.ActiveDeadlineSeconds = Static, new(int64(20))
+		u, w := newLife(), newLife()
+		lives := []*life{&u}
+		if both {
+			lives = append(lives, &w)
+		} else {
+			w.call(25, Call{Verb: "StartContainer", Container: "main-0", Attempt: lifeAttempts})
+		}
+		for _, l := range lives {
+			l.call(25, Call{Verb: "StartContainer", Container: "main-0", Attempt: lifeAttempts})
+			l.call(25.5, Call{Verb: "StopContainer", Container: "main-0", Attempt: lifeAttempts, Timeout: 2})
+		}
+		d := newDiffer(c, u.Trace, w.Trace, never)
+		if got := d.deadlineAnew(); got == both {
+			t.Errorf("Wherry hurries too: %t; only upstream ends it: %t", both, got)
+		}
+	}
+}

@@ -152,7 +152,7 @@ func (r *Runtime) keep(pod, name string, config proto.Message) {
 	if r.configs[pod] == nil {
 		r.configs[pod] = map[string]Config{}
 	}
-	r.configs[pod][name] = configOf(config)
+	r.configs[pod][name] = ConfigOf(config)
 }
 
 func (r *Runtime) playOf(info simcri.ContainerInfo) (Play, bool) {

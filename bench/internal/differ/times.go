@@ -121,7 +121,8 @@ func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	return l
 }
 
-// waitsByDecision reports whether that side did not make the start because the end of the pod's life came while the side waited by decision.
+// waitsByDecision reports whether one side (Wherry if wherry is true, otherwise upstream) did not start the instance because the pod's
+// life ended while that side waited as decided.
 func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
 	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false

@@ -42,7 +42,7 @@ type Seen struct {
 	Pod *v1.Pod
 }
 
-// last returns the newest version of the pod before somebody deleted it, or the newest version if nobody did.
+// last returns the newest version of the pod that the API had; nil if it had none.
 func (t *Trace) last() *v1.Pod {
 	if len(t.Statuses) == 0 {
 		return nil
