@@ -28,8 +28,8 @@ func newCSR() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "csr [NODE]",
 		Short: "Ask for a certificate by hand, and write a kubeconfig with it",
-		Long: `Ask for a certificate by hand: make a key and a request, submit it, wait until somebody approves it, save key,
-certificate and a kubeconfig that works, and use it once to see who one is.
+		Long: `Ask for a certificate by hand: create a key and a request, submit it, wait until somebody approves it, and save the key,
+the certificate and a kubeconfig. Then use the kubeconfig once, and print the user name that the API server sees.
 
   wherry csr n1                            the identity of node n1, as its agent would ask for it
   wherry csr --cn jane --org devs          a person
@@ -62,9 +62,9 @@ certificate and a kubeconfig that works, and use it once to see who one is.
 	fs.StringSliceVar(&f.orgs, "org", nil, "organization: a group of the user; may be repeated")
 	fs.StringVar(&f.from, "from", "", "file with a certificate request made elsewhere")
 	fs.StringVar(&f.key, "key", "", "file with the private key of --from, for the kubeconfig")
-	fs.StringVar(&f.signer, "signer", "", "signer; default: kubernetes.io/kube-apiserver-client-kubelet for a node, kubernetes.io/kube-apiserver-client else")
+	fs.StringVar(&f.signer, "signer", "", "signer; default: kubernetes.io/kube-apiserver-client-kubelet for a node, otherwise kubernetes.io/kube-apiserver-client")
 	fs.StringSliceVar(&f.usages, "usage", nil, "usages; default: digital signature, client auth (server auth with --serving)")
-	fs.DurationVar(&f.expiration, "expiration", 0, "how long the certificate should last, 10m at least; default: as the signer likes")
+	fs.DurationVar(&f.expiration, "expiration", 0, "how long the certificate should last, 10m at least; default: the signer decides")
 	fs.BoolVar(&f.serving, "serving", false, "the serving certificate of a node")
 	fs.StringSliceVar(&f.dns, "dns", nil, "names in a serving certificate; default: the node's")
 	fs.StringSliceVar(&f.ips, "ip", nil, "addresses in a serving certificate")

@@ -16,15 +16,15 @@ func newFleet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet",
 		Short: "Run many simulated nodes in one process, in a cluster of their own or in one that you name",
-		Long: `Run many nodes in this process. Each is a whole node agent, the same as on a real machine, over a container runtime in
-memory: nothing is executed. Without --kubeconfig the command starts a control plane of its own (wherry-controlplane), and
+		Long: `Run many nodes in this process. Each node is a whole node agent, the same as on a real machine, with a container runtime
+in memory that executes nothing. Without --kubeconfig the command starts a control plane of its own (wherry-controlplane), and
 prints the KUBECONFIG to use. It needs no root and no container runtime.
 
 With --kubeconfig the nodes join the cluster that you name. They have the taint wherry.dev/simulated=true:NoSchedule, so that
-its pods do not come to them, and the label wherry.dev/fleet. At the end the nodes and the pods on them are removed; what a
-killed process left is removed by "wherry fleet clean".
+the cluster's own pods are not placed on them, and the label wherry.dev/fleet. At its end the command removes the nodes and
+the pods on them. After a kill, "wherry fleet clean" removes them.
 
-A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join at the pace that the API server bears.`,
+A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as fast as the API server can take them.`,
 		Example: `  wherry fleet --nodes 100 --pods 500
   wherry fleet --template shapes.yaml
   wherry fleet --nodes 1000 --once --within 2m
@@ -34,7 +34,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join at 
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&r.Nodes, "nodes", 0, "how many nodes; 0: as the template says, or 10")
+	fs.IntVar(&r.Nodes, "nodes", 0, "how many nodes; 0: as the template says, or 10 without a template")
 	fs.StringVarP(&r.Template, "template", "f", "", "file with the shapes of the nodes")
 	fs.IntVar(&r.Pods, "pods", 0, "create this many pods when all nodes are Ready; the scheduler places them")
 	fs.StringVarP(&r.Namespace, "namespace", "n", "default", "namespace of these pods")
@@ -43,17 +43,17 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join at 
 	fs.StringVar(&r.Context, "context", "", "context of the kubeconfig; default: its current one")
 	fs.BoolVarP(&r.Yes, "yes", "y", false, "add the nodes to the cluster of --kubeconfig without being asked")
 	fs.BoolVar(&r.Keep, "keep", false, "leave nodes and pods in the cluster of --kubeconfig at the end")
-	fs.BoolVar(&r.NoTaint, "no-taint", false, "let pods of the cluster of --kubeconfig come to the nodes")
-	fs.StringVar(&r.Identity, "identity", "impersonate", "as whom the nodes act: impersonate (each as itself) or shared (all as the user of the kubeconfig)")
+	fs.BoolVar(&r.NoTaint, "no-taint", false, "do not taint the nodes, so that the scheduler may place any pod of the cluster of --kubeconfig on them")
+	fs.StringVar(&r.Identity, "identity", "impersonate", "the nodes' user: impersonate (each node as itself) or shared (all as the user of the kubeconfig)")
 	fs.BoolVar(&r.OwnWatches, "own-watches", false, "each node watches its objects itself, as real nodes do; otherwise all share one watch")
-	fs.BoolVar(&r.NoServe, "no-serve", false, "no HTTPS APIs of the nodes: kubectl logs, exec and top do not work, and a node is smaller")
+	fs.BoolVar(&r.NoServe, "no-serve", false, "serve no HTTPS API for the nodes: a node needs less memory, and kubectl logs, exec and top do not work")
 	fs.BoolVar(&r.Once, "once", false, "end when all nodes are Ready and all pods Running")
-	fs.DurationVar(&r.Within, "within", 0, "fail if that takes longer; 0: wait on")
+	fs.DurationVar(&r.Within, "within", 0, "fail if that takes longer; 0: no limit")
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
-	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: one of its name")
-	fs.IntVarP(&r.Verbosity, "v", "v", 0, "log more: 1 what the fleet does, 2 what its agents do")
+	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
+	fs.IntVarP(&r.Verbosity, "v", "v", 0, "verbosity of the log: 1 also the fleet's actions, 2 also those of its agents")
 	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
 	return cmd
 }
@@ -66,7 +66,7 @@ func newFleetClean() *cobra.Command {
 	var c fleetctl.Clean
 	cmd := &cobra.Command{
 		Use:   "clean --kubeconfig FILE",
-		Short: "Remove what a fleet that was killed left in a cluster: its nodes, their leases and pods",
+		Short: "Remove what a killed fleet left in a cluster: its nodes, their leases and pods",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.Run(cmd.Context(), cmd.OutOrStdout()) },
 	}
@@ -81,7 +81,7 @@ func newFleetClean() *cobra.Command {
 // fleetSocket adds the flags that find a running fleet.
 func fleetSocket(fs *pflag.FlagSet, c *fleetctl.Client) {
 	fleetName(fs, &c.Name)
-	fs.StringVar(&c.Socket, "socket", "", "control socket of the fleet; default: one of its name")
+	fs.StringVar(&c.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 }
 
 func newFleetGet() *cobra.Command {
@@ -112,7 +112,7 @@ func newFleetScale() *cobra.Command {
 	var s fleetctl.Scale
 	cmd := &cobra.Command{
 		Use: "scale COUNT", Short: "Set the number of nodes of a running fleet", Args: cobra.ExactArgs(1),
-		Long: `Set the number of nodes of a running fleet. Nodes that are too many are removed, those with the largest numbers first, and
+		Long: `Set the number of nodes of a running fleet. If there are too many, the command removes those with the largest numbers, and
 the pods on them.`,
 		Example: `  wherry fleet scale 200
   wherry fleet scale 20 --group big --wait 1m`,
@@ -146,15 +146,15 @@ func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
 func newFleetFault() *cobra.Command {
 	var f fleetctl.Fault
 	cmd := &cobra.Command{
-		Use: "fault KIND [NODE...]", Short: "Make something go wrong on nodes of a running fleet", Args: cobra.MinimumNArgs(1),
-		Long: `Make something go wrong on nodes of a running fleet, by their names or by --count, --percent or --all. KIND is one of
+		Use: "fault KIND [NODE...]", Short: "Inject a fault into nodes of a running fleet", Args: cobra.MinimumNArgs(1),
+		Long: `Inject a fault into nodes of a running fleet, by their names or by --count, --percent or --all. KIND is one of
 
-  crash      the machine stops, its agent and containers with it; healed, it boots and starts its pods anew
-  agent      only the agent ends; the containers run on, and the next agent finds them
+  crash      the machine stops, with its agent and containers; when it is healed, it boots and starts its pods again
+  agent      only the agent ends; the containers continue to run, and the next agent finds them
   partition  the node and the API server do not reach each other
   runtime    the container runtime misbehaves: --delay, --error, --hang or --lose-events
 
-The fault lasts until "wherry fleet heal", or as long as --for says.`,
+The fault lasts until "wherry fleet heal", or for the time of --for.`,
 		Example: `  wherry fleet fault crash fleet-node-7 --for 1m
   wherry fleet fault partition --percent 10 --seed 3
   wherry fleet fault runtime --all --method PullImage --delay 30s`,

@@ -18,7 +18,7 @@ func streams(cmd *cobra.Command) podctl.Streams {
 
 func targetFlags(fs *pflag.FlagSet, to *podctl.Target) {
 	fs.StringVar(&to.Socket, "socket", "", "the agent's control socket; default: WHERRY_SOCKET, then the usual places")
-	fs.StringVarP(&to.Namespace, "namespace", "n", "", "namespace of the pod; default: any in which there is one of the name")
+	fs.StringVarP(&to.Namespace, "namespace", "n", "", "namespace of the pod; default: any namespace with a pod of this name")
 }
 
 // graceFlag adds --grace; -1 means the pod's own grace period.
@@ -51,12 +51,12 @@ func newLogs() *cobra.Command {
 	targetFlags(fs, &l.Target)
 	fs.StringVarP(&l.Container, "container", "c", "", "the container")
 	fs.BoolVarP(&l.Follow, "follow", "f", false, "go on printing until the container ends")
-	fs.BoolVarP(&l.Previous, "previous", "p", false, "of the instance before the last restart")
+	fs.BoolVarP(&l.Previous, "previous", "p", false, "print the log of the container's last instance before the present one")
 	fs.BoolVar(&l.Timestamps, "timestamps", false, "begin each line with its time")
-	fs.BoolVar(&l.All, "all-containers", false, "of all containers, each line with its container's name")
-	fs.Int64Var(&l.Tail, "tail", -1, "only the last lines; -1: all")
-	fs.DurationVar(&l.Since, "since", 0, "only lines younger than this (5s, 2m, 3h)")
-	fs.StringVar(&l.SinceTime, "since-time", "", "only lines after this time (RFC 3339)")
+	fs.BoolVar(&l.All, "all-containers", false, "print the logs of all containers, each line with its container's name")
+	fs.Int64Var(&l.Tail, "tail", -1, "print only this many last lines; -1: all")
+	fs.DurationVar(&l.Since, "since", 0, "print only lines that are newer than this (5s, 2m, 3h)")
+	fs.StringVar(&l.SinceTime, "since-time", "", "print only lines after this time (RFC 3339)")
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func sessionFlags(fs *pflag.FlagSet, x *podctl.Session, stdin, tty string) {
 func newExec() *cobra.Command {
 	var x podctl.Session
 	cmd := &cobra.Command{
-		Use: "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]", Short: "Run a command in a container; its exit code is ours",
+		Use: "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]", Short: "Run a command in a container, and end with its exit code",
 		Args: cobra.MinimumNArgs(2),
 		Example: "  wherry exec web -- ls /etc\n" +
 			"  wherry exec -it web -c sidecar -- sh",
@@ -80,20 +80,20 @@ func newExec() *cobra.Command {
 		},
 	}
 	cmd.Flags().SetInterspersed(true)
-	sessionFlags(cmd.Flags(), &x, "give the command our input", "our input is a terminal, and the command gets one")
+	sessionFlags(cmd.Flags(), &x, "pass standard input to the command", "standard input is a terminal, and the command gets one, too")
 	return cmd
 }
 
 func newAttach() *cobra.Command {
 	var x podctl.Session
 	cmd := &cobra.Command{
-		Use: "attach [-it] POD [-c CONTAINER]", Short: "Take part in what a container that runs writes and reads",
+		Use: "attach [-it] POD [-c CONTAINER]", Short: "Attach to the input and output of a running container",
 		Args: cobra.ExactArgs(1),
 		Example: "  wherry attach web\n" +
 			"  wherry attach -it shell    # its container has stdin: true and tty: true",
 		RunE: func(cmd *cobra.Command, args []string) error { return x.Attach(cmd.Context(), streams(cmd), args[0]) },
 	}
-	sessionFlags(cmd.Flags(), &x, "give the container our input", "our input is a terminal, and the container has one")
+	sessionFlags(cmd.Flags(), &x, "pass standard input to the container", "standard input is a terminal, and the container has a terminal, too")
 	return cmd
 }
 
@@ -101,9 +101,9 @@ func newStop() *cobra.Command {
 	var r podctl.Stop
 	cmd := &cobra.Command{
 		Use: "stop POD...", Short: "End pods and keep them, for their logs", Args: cobra.MinimumNArgs(1),
-		Long: "End pods: their containers get their hooks, the signal to end and the grace period. A stopped pod stays in the list\n" +
-			"and its logs can be read, until \"wherry rm\" removes it or \"wherry run\" runs it anew. It stays stopped when the\n" +
-			"agent is started again.",
+		Long: "End pods: their preStop hooks run, and their containers get the stop signal and the grace period. A stopped pod stays in the list\n" +
+			"and its logs can be read, until \"wherry rm\" removes it or \"wherry run\" runs it again. It also stays stopped\n" +
+			"if the agent is restarted.",
 		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
 	}
 	targetFlags(cmd.Flags(), &r.Target)
@@ -115,17 +115,17 @@ func newStop() *cobra.Command {
 func newRm() *cobra.Command {
 	var r podctl.Rm
 	cmd := &cobra.Command{
-		Use: "rm POD...", Short: "Remove pods without trace", Aliases: []string{"delete"},
-		Long: "Remove pods that have ended or been stopped: containers, logs, volumes, and the ConfigMaps and Secrets that came with\n" +
-			"them and with no other pod. A pod that runs is removed with --force only: it is ended first, with its grace period.\n" +
-			"configmap/NAME and secret/NAME remove what was pushed by itself.",
+		Use: "rm POD...", Short: "Remove pods that have ended, with their logs and volumes", Aliases: []string{"delete"},
+		Long: "Remove pods that have ended or been stopped: containers, logs, volumes, and the ConfigMaps and Secrets that were pushed\n" +
+			"with them and with no other pod. To remove a running pod, use --force: the pod is stopped first, with its grace period.\n" +
+			"configmap/NAME and secret/NAME remove a ConfigMap or Secret that was pushed without a pod.",
 		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
 	}
 	fs := cmd.Flags()
 	targetFlags(fs, &r.Target)
 	graceFlag(fs, &r.Grace)
-	fs.BoolVar(&r.Force, "force", false, "also pods that run")
-	fs.BoolVarP(&r.All, "all", "a", false, "all pods that were pushed")
+	fs.BoolVar(&r.Force, "force", false, "also remove running pods")
+	fs.BoolVarP(&r.All, "all", "a", false, "remove all pods that were pushed")
 	fs.BoolVar(&r.NoWait, "no-wait", false, "do not wait for the end")
 	return cmd
 }
@@ -135,13 +135,13 @@ func newEvents() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [POD]", Short: "Print what has happened on the node", Args: cobra.MaximumNArgs(1),
 		Long: "Print the events of the node's pods and of the node itself, oldest first. The agent of a standalone node keeps the\n" +
-			"newest; those of a node in a cluster are in its API server.",
+			"newest events. A node in a cluster sends its events to the API server: use kubectl get events there.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.Run(cmd.Context(), streams(cmd), append(args, "")[0])
 		},
 	}
 	targetFlags(cmd.Flags(), &r.Target)
-	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on as more happens")
+	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "also print events that happen from now on")
 	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: a table")
 	return cmd
 }
@@ -149,7 +149,7 @@ func newEvents() *cobra.Command {
 func newExplain() *cobra.Command {
 	var r podctl.Explain
 	cmd := &cobra.Command{
-		Use: "explain [POD | node]", Short: "Say why a pod is not running, what happens next and what to do; without a pod: all pods that are not well",
+		Use: "explain [POD | node]", Short: "Say why a pod is not running, what happens next and what to do; without a pod: list all pods that are not well",
 		Example: "  wherry explain\n" +
 			"  wherry explain web --watch\n" +
 			"  wherry explain node",
@@ -159,9 +159,9 @@ func newExplain() *cobra.Command {
 		},
 	}
 	targetFlags(cmd.Flags(), &r.Target)
-	cmd.Flags().BoolVarP(&r.All, "all", "a", false, "also every decision of the node about the pod, with its cause; without a pod: also pods that are well")
+	cmd.Flags().BoolVarP(&r.All, "all", "a", false, "also print every decision of the node about the pod, with its cause; without a pod: also list pods that are well")
 	cmd.Flags().BoolVarP(&r.Watch, "watch", "w", false, "print the answer again when it changes, until the pod is well")
-	cmd.Flags().BoolVar(&r.Export, "export", false, "print what the node decides about the pod now, and from what, for wherry replay; without secrets")
+	cmd.Flags().BoolVar(&r.Export, "export", false, "print the node's present decision about the pod, and all on which it is based, for wherry replay; without secrets")
 	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: text")
 	return cmd
 }
@@ -170,14 +170,14 @@ func newReplay() *cobra.Command {
 	var r podctl.Replay
 	cmd := &cobra.Command{
 		Use: "replay FILE", Short: "Decide again what a node decided about a pod, from a file of wherry explain --export",
-		Long: "Decide again, without a node, what a node decided about a pod. The command prints the decision; lines that begin with - are of the\n" +
-			"version that exported the file, lines that begin with + of this version. It fails if the two differ.",
+		Long: "Repeat a node's decision about a pod, without the node, from an exported file. The command prints the decision. Lines that begin with -\n" +
+			"are the decision of the version that exported the file, lines that begin with + that of this version. It fails if the two differ.",
 		Example: "  wherry explain web --export > web.json\n" +
 			"  wherry replay web.json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(streams(cmd), args[0]) },
 	}
-	cmd.Flags().BoolVar(&r.Update, "update", false, "write the present decision into the file")
+	cmd.Flags().BoolVar(&r.Update, "update", false, "replace the decision in the file by that of this version")
 	return cmd
 }
 
@@ -186,7 +186,7 @@ func newWhy() *cobra.Command {
 	var r podctl.Why
 	cmd := &cobra.Command{
 		Use: "why POD", Short: "Say why a pod of a cluster is not running, what happens next and what to do",
-		Long: "Say why a pod of a cluster is not running. The pod's node is asked through the API server, with your own rights (get nodes/proxy).\n" +
+		Long: "Say why a pod of a cluster is not running. The command asks the pod's node through the API server, with your own rights (get nodes/proxy).\n" +
 			"If the program is on the PATH under the name kubectl-wherry, kubectl has the command too: kubectl wherry why POD.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

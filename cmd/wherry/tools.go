@@ -74,7 +74,7 @@ func explained(err error, cfg *rest.Config) error {
 }
 
 func newToken() *cobra.Command {
-	token := &cobra.Command{Use: "token", Short: "Make, list and delete bootstrap tokens"}
+	token := &cobra.Command{Use: "token", Short: "Create, list and delete bootstrap tokens"}
 	token.AddCommand(newTokenCreate(), newTokenList(), newTokenDelete())
 	return token
 }
@@ -85,9 +85,9 @@ func newTokenCreate() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "create [TOKEN]",
-		Short: "Make a bootstrap token and print it",
-		Long: "Make a bootstrap token, with which a node may ask for its identity, and print it.\n" +
-			"With --bootstrap-kubeconfig also write the file that a node joins with.",
+		Short: "Create a bootstrap token and print it",
+		Long: "Create a bootstrap token and print it. A node joins a cluster with such a token: it requests its certificate with it.\n" +
+			"With --bootstrap-kubeconfig the command also writes the kubeconfig for the node (--bootstrap-kubeconfig of the agent).",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -116,8 +116,8 @@ func newTokenCreate() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	a.flags(fs)
-	fs.DurationVar(&t.TTL, "ttl", 24*time.Hour, "how long the token is good; 0: for ever")
-	fs.StringSliceVar(&t.Groups, "groups", []string{handtools.DefaultTokenGroup}, "groups of whoever uses the token")
+	fs.DurationVar(&t.TTL, "ttl", 24*time.Hour, "how long the token is valid; 0: for ever")
+	fs.StringSliceVar(&t.Groups, "groups", []string{handtools.DefaultTokenGroup}, "groups that the token's user gets")
 	fs.StringSliceVar(&t.Usages, "usages", []string{"signing", "authentication"}, "what the token may be used for")
 	fs.StringVar(&t.Description, "description", "", "what the token is for")
 	fs.StringVar(&file, "bootstrap-kubeconfig", "", "also write a bootstrap kubeconfig with the token to this file")
@@ -189,14 +189,14 @@ func newTokenDelete() *cobra.Command {
 }
 
 func newLease() *cobra.Command {
-	lease := &cobra.Command{Use: "lease", Short: "Keep another node's lease fresh"}
+	lease := &cobra.Command{Use: "lease", Short: "Renew the lease of another node"}
 	var a access
 	l := handtools.LeaseRenewal{}
 	renew := &cobra.Command{
 		Use:   "renew NODE",
 		Short: "Renew a node's lease until stopped",
-		Long: "Renew a node's lease until stopped, in place of its agent. A Ready node stays Ready.\n" +
-			"A node that is already Unknown needs --ready too, which writes its conditions.",
+		Long: "Renew a node's lease, in place of its agent, until the command is stopped. A Ready node stays Ready.\n" +
+			"For a node that is already Unknown also give --ready, which writes its conditions.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, cfg, err := a.client()
@@ -209,7 +209,7 @@ func newLease() *cobra.Command {
 	}
 	fs := renew.Flags()
 	a.flags(fs)
-	fs.BoolVar(&l.Ready, "ready", false, "also write the conditions of a healthy node where they are not")
+	fs.BoolVar(&l.Ready, "ready", false, "also write the conditions of a healthy node if the node's conditions differ")
 	fs.BoolVar(&l.Once, "once", false, "renew once and end")
 	fs.DurationVar(&l.Interval, "interval", 10*time.Second, "time between two renewals")
 	fs.DurationVar(&l.Duration, "duration", 40*time.Second, "how long the lease is valid")
