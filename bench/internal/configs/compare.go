@@ -92,7 +92,7 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 			}
 			a, b := normal(u[field]), normal(w[field])
 			if a == b || field == "envs in order" || // upstream iterates over a Go map, so its order is random
-				differ.OfHostID(field) {
+				differ.OfHostID(field) && a != "" && b != "" {
 				continue
 			}
 			add(kindOf(name), name, field, a, b)
@@ -182,17 +182,22 @@ func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string)
 	return classes
 }
 
-// sidecarPorts removes the ports of sidecars from Wherry's list, if the other ports are equal to upstream's.
+// sidecarPorts removes the ports of sidecars from Wherry's list, if upstream's list is the rest of it. The fields of ports that both lists
+// have are still compared.
 func sidecarPorts(p *v1.Pod, u, w differ.Config) []string {
 	has := func(c v1.Container) bool {
 		return len(c.Ports) > 0 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 	}
-	if !slices.ContainsFunc(p.Spec.InitContainers, has) || !strings.HasSuffix(w["portMappings in order"], u["portMappings in order"]) {
+	const order = "portMappings in order"
+	all, others := strings.Fields(w[order]), strings.Fields(u[order])
+	more := len(all) - len(others)
+	if !slices.ContainsFunc(p.Spec.InitContainers, has) || more <= 0 || !slices.Equal(all[more:], others) {
 		return nil
 	}
-	for field := range union(u, w) {
-		if strings.HasPrefix(field, "portMappings") {
-			delete(u, field)
+	delete(u, order)
+	delete(w, order)
+	for field := range w {
+		if _, ok := u[field]; !ok && strings.HasPrefix(field, "portMappings[") {
 			delete(w, field)
 		}
 	}

@@ -43,7 +43,7 @@ type Wherry struct {
 	ids       *userns.Ranges
 }
 
-// NewWherry creates it.
+// NewWherry creates the part of Wherry that performs actions, for a world.
 func NewWherry(w World) (*Wherry, error) {
 	root := filepath.Join(w.Dir, "wherry", "root")
 	if err := os.MkdirAll(root, 0o755); err != nil {

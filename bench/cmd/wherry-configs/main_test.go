@@ -1,0 +1,19 @@
+package main
+
+import "testing"
+
+// A run that leaves out too many pods fails, because what it does not compare cannot differ.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		compared, without, neither int
+		fails                      bool
+	}{
+		{1000, 0, 0, false}, {750, 250, 0, false}, {749, 251, 0, true}, {980, 0, 20, false}, {979, 0, 21, true}, {10, 80, 0, false},
+	} {
+		r := report{compared: c.compared, without: c.without, neither: c.neither}
+		if err := r.leftOut(); (err != nil) != c.fails {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
