@@ -209,8 +209,8 @@ func (r *report) alone(ctx context.Context) error {
 // These are the bounds of the pods that a run of at least someRun pods may leave out, of a hundred. Of random pods alone, one in five has
 // a volume that cannot be made, and one in 250 gets no sandbox.
 const (
-	someRun     = 100
-	mostWithout = 25
+	someRun     = 500
+	mostWithout = 30
 	mostNeither = 2
 )
 
