@@ -25,6 +25,9 @@ const (
 	AnnotationSpecHash                 = "wherry.dev/spec-hash"                     // absent: another agent made the container
 )
 
+// AnnotationStopped marks a pushed pod that was stopped but not removed (wherry stop): its containers stay for their logs.
+const AnnotationStopped = "wherry.dev/stopped"
+
 // Observed is the result of one inspection of a pod in the runtime. If it has nothing but a Ref, the pod was never inspected
 // (Began is zero) or the runtime has nothing of it (Began is set).
 type Observed struct {

@@ -33,6 +33,7 @@ const (
 	TearDownRuns     Cause = "TearDownRuns"     // volumes are being unmounted
 	FinalizersRemain Cause = "FinalizersRemain" // nothing is left on the node; finalizers keep the object
 	Removing         Cause = "Removing"         // nothing runs; what is left is being removed
+	StoppedByUser    Cause = "StoppedByUser"    // somebody stopped the pod (wherry stop), and it is kept for its logs
 )
 
 // These are causes before the first container.
@@ -102,7 +103,7 @@ const (
 var Causes = [...]Cause{
 	RuntimeHangs, InspectionFailed, NotLooked, NoAnswer,
 	AdmissionWaits, Refused, DoesNotFit, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, Stopped,
-	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing,
+	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing, StoppedByUser,
 	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
 	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,
 	ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
@@ -148,7 +149,7 @@ func (l *Level) UnmarshalText(text []byte) error {
 // Level returns how a pod with this cause is.
 func (c Cause) Level() Level {
 	switch c {
-	case Running, Completed:
+	case Running, Completed, StoppedByUser:
 		return Well
 	case NotLooked, PreStopRuns, GraceRuns, SandboxStops, TearDownRuns, Removing, Queued, SetUpRuns, SandboxStarts, Pulling,
 		ContainerStarts, PostStartRuns, EndedRestarts, InitRuns, DefinitionRestarts, StartupPending, ReadinessPending, ResizeWaits, AdmissionWaits:

@@ -161,6 +161,9 @@ func ending(in *Input, a *Answer) bool {
 		}
 	}
 	why := "it is deleted"
+	if stoppedByUser(in.Pod) {
+		why = "somebody stops it (wherry stop)"
+	}
 	if !deleted {
 		why = "the node ends it"
 		if t.Memory.Stop != nil {
@@ -203,7 +206,17 @@ func remains(in *Input, a *Answer, why string) {
 		a.do("find the controller of the finalizer and see why it does not remove it")
 		return
 	}
+	if stoppedByUser(in.Pod) {
+		a.set(StoppedByUser, "somebody stopped the pod (wherry stop); it is kept for its logs")
+		a.do("remove it: wherry rm -n %s %s; or start it again with wherry run and its manifest", in.Pod.Namespace, in.Pod.Name)
+		return
+	}
 	a.set(Removing, "nothing of the pod runs; what is left of it is being removed; %s", why)
+}
+
+// stoppedByUser reports whether a pushed pod ends or has ended because of wherry stop. The annotation of other pods has no meaning.
+func stoppedByUser(p *v1.Pod) bool {
+	return pod.IsStatic(p) && p.DeletionTimestamp != nil && p.Annotations[pod.AnnotationStopped] != ""
 }
 
 // preStop answers while a preStop hook runs.

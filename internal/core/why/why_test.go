@@ -179,6 +179,12 @@ var cases = []struct {
 	{"volumes that are unmounted", healthy().deleted().empty().flies(pod.Action{Op: pod.OpTearDown}), TearDownRuns, "unmounted", 0},
 	{"a finalizer", healthy().deleted().empty().and(func(s *situation) { s.pod.Finalizers = []string{"example.com/x"} }), FinalizersRemain, "example.com/x", 0},
 	{"the rest of a pod", healthy().deleted().empty(), Removing, "removed", 0},
+	{"a pod after wherry stop", healthy().deleted().empty().and(func(s *situation) {
+		s.pod.Annotations = map[string]string{pod.AnnotationStopped: "true", "kubernetes.io/config.source": "push"}
+	}), StoppedByUser, "wherry rm", 0},
+	{"the annotation of another pod", healthy().deleted().empty().and(func(s *situation) {
+		s.pod.Annotations = map[string]string{pod.AnnotationStopped: "true"}
+	}), Removing, "removed", 0},
 	{"a deletion without a turn", healthy().deleted().and(func(s *situation) { s.in.Turn = nil }), Removing, "deleted", 0},
 
 	{"an earlier pod of the name", fresh().and(func(s *situation) { s.turn.Node.Predecessor = true }), PredecessorRemains, "earlier pod", 0},

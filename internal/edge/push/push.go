@@ -20,7 +20,7 @@ import (
 )
 
 // AnnotationStopped marks a pushed pod that was stopped but not removed: its containers stay for their logs.
-const AnnotationStopped = "wherry.dev/stopped"
+const AnnotationStopped = pod.AnnotationStopped
 
 // Objects receives the complete ConfigMaps and Secrets of a source with each call.
 type Objects interface {
