@@ -112,7 +112,14 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		return printObject(s.Out, list, r.Format)
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintf(s.Out, "All %d pods are well.\n", len(answers))
+		text := fmt.Sprintf("All %d pods are well.", len(answers))
+		switch len(answers) {
+		case 0:
+			text = "The node has no pods."
+		case 1:
+			text = "The one pod of the node is well."
+		}
+		_, err := fmt.Fprintln(s.Out, text)
 		return err
 	}
 	now := time.Now()
