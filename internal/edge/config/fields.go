@@ -171,7 +171,7 @@ var fields = map[string]fieldUse{
 	"evictionMaxPodGracePeriod":        honoured(),
 	"evictionMinimumReclaim":           honoured(),
 	"mergeDefaultEvictionSettings":     honoured(),
-	"kernelMemcgNotification":          meaningless("memory is measured as often as the distance to the threshold asks for, notified or not"),
+	"kernelMemcgNotification":          meaningless("memory is measured more often the closer it is to the threshold, with and without this setting"),
 
 	// Pods.
 	"podLogsDir": honoured(), "clusterDomain": honoured(), "clusterDNS": honoured(readLater), "resolvConf": honoured(),
@@ -180,13 +180,13 @@ var fields = map[string]fieldUse{
 	"containerLogMonitorInterval":                honoured(readLater),
 	"crashLoopBackOff.maxContainerRestartPeriod": honoured(),
 	"userNamespaces.idsPerPod":                   honoured(),
-	"volumeStatsAggPeriod":                       meaningless("volumes are measured when somebody asks, and no less often"),
+	"volumeStatsAggPeriod":                       meaningless("volumes are measured when somebody asks for the statistics"),
 	"volumePluginDir":                            notHonoured("FlexVolume is not supported: use CSI"),
 
 	// Host.
 	"containerRuntimeEndpoint": honoured(), "imageServiceEndpoint": honoured(), "runtimeRequestTimeout": honoured(),
 	"failSwapOn": honoured("internal/edge/config.TestCheckHost"), "failCgroupV1": honoured("internal/edge/config.TestCheckHost"), "oomScoreAdj": honoured("agent.TestLimitsOfTheProcess"), "maxOpenFiles": honoured("agent.TestLimitsOfTheProcess"),
-	"hairpinMode":                      meaningless("the CNI plugin decides about hairpin traffic, with Kubernetes' kubelet too"),
+	"hairpinMode":                      meaningless("the CNI plugin decides about hairpin traffic, as with Kubernetes' kubelet"),
 	"protectKernelDefaults":            honoured("internal/edge/config.TestCheckHostKernel", "agent.TestKernelSettings"),
 	"makeIPTablesUtilChains":           honoured("agent.TestMakeIPTablesUtilChains"),
 	"iptablesMasqueradeBit":            meaningless(noTableBits),

@@ -76,10 +76,10 @@ func (c Config) CheckHost(h HostFacts) error {
 	var errs []error
 	if *c.Kubelet.FailCgroupV1 && !h.CgroupV2 {
 		errs = append(errs, errors.New("failCgroupV1 (--fail-cgroupv1): this machine has cgroup v1, which Kubernetes no longer supports: "+
-			"boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false to run all the same"))
+			"boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false to run nevertheless"))
 	}
 	if *c.Kubelet.FailSwapOn && len(h.Swap) > 0 {
-		errs = append(errs, fmt.Errorf("failSwapOn (--fail-swap-on): swap is on (%s): turn it off with swapoff -a, or set failSwapOn: false to run all the same",
+		errs = append(errs, fmt.Errorf("failSwapOn (--fail-swap-on): swap is on (%s): turn it off with swapoff -a, or set failSwapOn: false to run nevertheless",
 			strings.Join(h.Swap, ", ")))
 	}
 	if c.Kubelet.ProtectKernelDefaults {

@@ -269,7 +269,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 		if !now {
 			return later, nil
 		}
-		return 0, m.remove(mirror, "the API server refuses the status of its pod, which has begun anew")
+		return 0, m.remove(mirror, "the API server refuses the status of its pod, which was started again")
 	case m.cfg.Ends(fullName, uid), m.cfg.Owes(mirror.UID):
 		return waitAgain, nil // the mirror still belongs to the pod that is ending
 	case static == nil:

@@ -323,7 +323,7 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	defer cancel()
 	if _, told := client.NotifyRegistrationStatus(telling, said); told != nil && err == nil {
 		// The node uses the plugin all the same.
-		w.cfg.Log.Warn("plugin registered, but it could not be told", "plugin", p.Name, "err", pod.Text(status.Convert(told).Message()))
+		w.cfg.Log.Warn("plugin registered, but the plugin did not accept the notification", "plugin", p.Name, "err", pod.Text(status.Convert(told).Message()))
 	}
 	return p, err
 }
