@@ -77,7 +77,9 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 	all := append([]string{""}, containerNames(p)...)
 	for _, name := range all {
 		u, w := upstream.config(name), wherry.config(name)
-		if (u == nil) != (w == nil) {
+		if alone := (u == nil) != (w == nil); alone && targetAlone(p, name, upstream, wherry) {
+			continue
+		} else if alone {
 			class := fmt.Sprintf("%s%s is made by one alone: upstream %q, Wherry %q", kindOf(name), optionalFile(p, name),
 				general(upstream.Failed[name]), general(wherry.Failed[name]))
 			found = append(found, Difference{Class: class, Where: name, Upstream: upstream.Failed[name], Wherry: wherry.Failed[name]})
@@ -99,6 +101,17 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 		}
 	}
 	return found
+}
+
+// targetAlone reports whether a container is an ephemeral one whose target was made by the same side alone, because the other side could
+// then not make it.
+func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
+	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool {
+		same := func(r *Requests) bool {
+			return (r.Containers[name] == nil) == (r.Containers[e.TargetContainerName] == nil)
+		}
+		return e.Name == name && e.TargetContainerName != "" && same(upstream) && same(wherry)
+	})
 }
 
 // general returns an error text without the names of the pod.

@@ -73,3 +73,26 @@ func TestHostIDs(t *testing.T) {
 		t.Errorf("one host ID: %v", got)
 	}
 }
+
+// A debug container whose target only upstream made is a consequence of that. Without a target, or with one that both made, it is a
+// difference of its own.
+func TestDebugContainerWithoutItsTarget(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		target string
+		main   bool // Wherry makes the container main
+		want   int
+	}{{"main", false, 1}, {"", false, 2}, {"main", true, 1}} {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}, EphemeralContainers: []v1.EphemeralContainer{{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}, TargetContainerName: c.target}}}}
+		u, w := newRequests(), newRequests()
+		u.Containers["main"], u.Containers["debug"] = &runtimeapi.ContainerConfig{}, &runtimeapi.ContainerConfig{}
+		if c.main {
+			w.Containers["main"] = &runtimeapi.ContainerConfig{}
+		}
+		w.Failed["debug"] = "unable to find target container main"
+		if got := Compare(p, u, w); len(got) != c.want {
+			t.Errorf("target %q, main %t: %v, want %d", c.target, c.main, got, c.want)
+		}
+	}
+}
