@@ -7,8 +7,8 @@
 //	deps.Client, deps.Log = restConfig, log
 //	a, err := agent.New(agent.Config{NodeName: "n1", Kubelet: agent.DefaultConfiguration()}, deps)
 //
-// What containers do follows from their command (sleep, exit, echo, true, false; any other command counts as a server, which runs
-// until it is stopped), and from annotations of their pod, whose names are the constants here.
+// What containers do follows from their command (a simple shell with sleep, exit, echo, true, false and a few more; an unknown
+// command counts as a server, which runs until it is stopped), and from annotations of their pod, whose names are the constants here.
 //
 // Contract: New starts nothing. Several agents may use a Node one after another, but not at once; each finds the containers that
 // the agent before it left. Methods may be called concurrently.

@@ -45,7 +45,7 @@ func (f *Fault) check() error {
 	return nil
 }
 
-// Inject makes the runtime misbehave until remove is called. It may be called more than once.
+// Inject makes the runtime misbehave until remove is called. remove may be called more than once.
 func (n *Node) Inject(f Fault) (remove func(), err error) {
 	if err := f.check(); err != nil {
 		return nil, err

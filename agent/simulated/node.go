@@ -24,8 +24,8 @@ type Config struct {
 	Address netip.Addr
 	// Logs makes containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
 	Logs bool
-	// Keep makes the machine remember what an agent checkpoints, for the next agent on it. If Disk is set, the checkpoints are
-	// there.
+	// Keep makes the machine remember what an agent checkpoints, for the next agent on it. If Disk is set, the machine
+	// stores the checkpoints on it.
 	Keep bool
 	Disk agent.Disk
 	// PullRecords is a directory of the real machine in which agents record which credentials pulled which image. Empty: there
@@ -38,7 +38,7 @@ type Config struct {
 
 	// Seed is the seed of all random values in the runtime: IDs, addresses and the spread of latencies.
 	Seed uint64
-	// Latency is how long a CRI method takes, by its name ("RunPodSandbox"); the entry "" is for methods without an entry.
+	// Latency is how long a CRI method takes, by its name ("RunPodSandbox"); the entry "" is for CRI methods without an entry.
 	Latency map[string]Latency
 	// Images are present from the start. Other images can be pulled, except from registries whose domain ends with .invalid.
 	Images []string
@@ -55,9 +55,9 @@ type Latency struct{ Mean, Jitter time.Duration }
 // this container, and takes precedence over the annotation without a name.
 const (
 	AnnotationRunFor       = simcri.AnnotationRunFor       // exit after this duration ("10s")
-	AnnotationExitCode     = simcri.AnnotationExitCode     // with this code; without AnnotationRunFor: at once
-	AnnotationExitReason   = simcri.AnnotationExitReason   // with this reason, for example OOMKilled
-	AnnotationMessage      = simcri.AnnotationMessage      // with this termination message
+	AnnotationExitCode     = simcri.AnnotationExitCode     // exit with this code; without AnnotationRunFor: at once
+	AnnotationExitReason   = simcri.AnnotationExitReason   // the reason of the end, for example OOMKilled
+	AnnotationMessage      = simcri.AnnotationMessage      // the termination message
 	AnnotationFailAttempts = simcri.AnnotationFailAttempts // only attempts below this number exit; later attempts keep running
 	AnnotationStopAfter    = simcri.AnnotationStopAfter    // how long a stop takes; "never": until the container is killed
 	AnnotationStartError   = simcri.AnnotationStartError   // the start fails with this message
@@ -106,14 +106,14 @@ func (n *Node) Deps() agent.Deps {
 	return d
 }
 
-// ServeStreams serves exec, attach and port-forward into containers on l, until ctx ends; it closes l. The agent's API sends the streams
-// of its clients to it. Without ServeStreams these streams fail.
+// ServeStreams serves exec, attach and port-forward into containers on l, until ctx ends; it closes l. The agent's API forwards the
+// streams of its clients to l. Without ServeStreams these streams fail.
 func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
 	return n.runtime.ServeStreams(ctx, l, "")
 }
 
 // StreamHandler returns a handler for exec, attach and port-forward, for servers that several nodes share. base is the URL at which the
-// agent reaches it; it ends with a slash. It replaces ServeStreams.
+// agent reaches it; it ends with a slash. Use it instead of ServeStreams.
 func (n *Node) StreamHandler(base string) (http.Handler, error) { return n.runtime.StreamHandler(base) }
 
 // Close stops the simulation of the containers. Their state does not change any more.

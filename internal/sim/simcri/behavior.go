@@ -15,8 +15,8 @@ const (
 	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit like this; later ones run until they are stopped
 	AnnotationStopAfter    = "wherry.dev/sim-stop-after"    // time from the stop signal to the exit; "never": it runs until it is killed
 	AnnotationStartError   = "wherry.dev/sim-start-error"   // StartContainer fails with this message
-	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // until this time has passed, commands in the container and requests to it fail
-	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // after this time, commands in the container and requests to it fail
+	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // until this time has passed, requests to the container and commands without output fail
+	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // after this time, requests to the container and commands without output fail
 	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
 	AnnotationMemoryGrows  = "wherry.dev/sim-memory-grows"  // bytes by which the working set grows in each second that it runs
@@ -119,7 +119,7 @@ func (r *Runtime) behavior(c *container) Behavior {
 	return b
 }
 
-// healthy reports whether commands in the container and requests to it succeed now.
+// healthy reports whether requests to the container, and commands in it without output, succeed now.
 func (c *container) healthy(now time.Time) bool {
 	ran := now.Sub(time.Unix(0, c.started))
 	if d, ok := c.duration(AnnotationReadyAfter); ok && ran < d {

@@ -166,6 +166,7 @@ func (c *runtimeClient) GetContainerEvents(ctx context.Context, _ *runtimeapi.Ge
 	if err != nil {
 		return nil, err
 	}
+	context.AfterFunc(ctx, leave) // also for a caller that no longer reads the stream
 	return &clientStream[runtimeapi.ContainerEventResponse]{ctx: ctx, recv: func(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 		e, err := sub.next(ctx)
 		if err != nil {
@@ -175,7 +176,7 @@ func (c *runtimeClient) GetContainerEvents(ctx context.Context, _ *runtimeapi.Ge
 	}}, nil
 }
 
-// These calls return lists as streams. In process a list is one answer; over gRPC it is several, so that none is too large.
+// The Stream methods return a list as a stream: in process as one answer, over gRPC as several answers, so that no message is too large.
 
 // perAnswer is how many items one answer of a streamed list has.
 const perAnswer = 500

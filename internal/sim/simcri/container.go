@@ -15,7 +15,7 @@ import (
 
 // container is one attempt of a container. It keeps only the parts of its configuration that are read later.
 //
-//	created ──► running ──► exited      (removed from any of them)
+//	created ──► running ──► exited, or created ──► exited if the start fails; removed from any of them
 type container struct {
 	due.Place // its position in the heap: when its state changes next
 
@@ -114,7 +114,7 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	if cfg.LogPath != "" && s.logDir != "" {
 		c.logPath = s.logDir + "/" + cfg.LogPath
 	}
-	c.prog = compileMain(cfg)
+	c.prog = compileMain(cfg, s.hostname)
 	r.containers[id] = c
 	s.containers = append(s.containers, c)
 	r.emit(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
@@ -295,22 +295,15 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 		return leave(ctx, f, &runtimeapi.StopContainerResponse{})
 	}
 	r.signal(c, time.Now())
-	ended := make(chan struct{})
-	if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
-		c.waiters = append(c.waiters, ended)
-	} else {
-		close(ended)
-	}
+	ended, stop := r.endOf(c)
 	r.mu.Unlock()
+	defer stop()
 
-	grace := time.NewTimer(time.Duration(req.Timeout) * time.Second)
+	grace := time.NewTimer(seconds(req.Timeout))
 	defer grace.Stop()
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		r.mu.Lock()
-		c.waiters = slices.DeleteFunc(c.waiters, func(w chan struct{}) bool { return w == ended })
-		r.mu.Unlock()
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case <-grace.C:
 		r.mu.Lock()
@@ -320,6 +313,29 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 	return leave(ctx, f, &runtimeapi.StopContainerResponse{})
 }
 
+// endOf returns a channel that is closed when the container does not run any more. The caller holds the lock, and calls stop
+// without it.
+func (r *Runtime) endOf(c *container) (ended <-chan struct{}, stop func()) {
+	w := make(chan struct{})
+	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		close(w)
+		return w, func() {}
+	}
+	c.waiters = append(c.waiters, w)
+	return w, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c.waiters = slices.DeleteFunc(c.waiters, func(o chan struct{}) bool { return o == w })
+	}
+}
+
+// ended is endOf for a container by its ID. The caller does not hold the lock.
+func (r *Runtime) ended(id string) (ended <-chan struct{}, stop func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.endOf(find(r.containers, id))
+}
+
 // signal sends the stop signal. The caller holds the lock.
 func (r *Runtime) signal(c *container, now time.Time) {
 	if c.stopped {
@@ -327,7 +343,7 @@ func (r *Runtime) signal(c *container, now time.Time) {
 	}
 	c.stopped = true
 	b := r.behavior(c)
-	if b.IgnoreStop || (c.prog != nil && c.prog.ignoresStop && !b.Serves) {
+	if b.IgnoreStop || (b.StopAfter == 0 && c.prog != nil && c.prog.ignoresStop && !b.Serves) {
 		return
 	}
 	if at := now.Add(b.StopAfter); c.endsAt.IsZero() || at.Before(c.endsAt) {

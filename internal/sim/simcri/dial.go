@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,7 +15,8 @@ import (
 )
 
 // DialContext connects to an address of a running pod. On every port an HTTP/1.1 server answers 200 while the pod's containers
-// are healthy, and 503 otherwise. It replaces the network for a node's probes.
+// are healthy, and 503 otherwise. It replaces the network for a node's probes. Pods in the host's network have no address of their
+// own, so connections to them are refused.
 func (r *Runtime) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -24,7 +26,7 @@ func (r *Runtime) DialContext(ctx context.Context, network, address string) (net
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("lookup %s: no such host", host)}
 	}
-	if _, err := r.enter(ctx, "Dial", nil); err != nil {
+	if _, err := r.enter(ctx, methodDial, nil); err != nil {
 		return nil, err
 	}
 	sb := r.sandboxOf(ip)
@@ -65,14 +67,20 @@ func (s *sandbox) runs() bool {
 	return false
 }
 
+// maxHead bounds the head of a request in bytes.
+const maxHead = 1 << 20
+
 // answer serves HTTP for a simulated pod on one connection.
 func (r *Runtime) answer(s *sandbox, conn io.ReadWriter) error {
-	requests := bufio.NewReader(conn)
+	limited := &io.LimitedReader{R: conn}
+	requests := bufio.NewReader(limited)
 	for {
+		limited.N = maxHead
 		req, err := http.ReadRequest(requests)
 		if err != nil {
 			return err
 		}
+		limited.N = math.MaxInt64
 		if _, err := io.Copy(io.Discard, req.Body); err != nil {
 			return err
 		}
@@ -89,8 +97,12 @@ func (r *Runtime) answer(s *sandbox, conn io.ReadWriter) error {
 			code = http.StatusServiceUnavailable
 		}
 		body := fmt.Sprintf("simulated pod %s/%s\n", s.meta.Namespace, s.meta.Name)
+		sent := body
+		if req.Method == http.MethodHead {
+			sent = ""
+		}
 		if _, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
-			code, http.StatusText(code), len(body), body); err != nil {
+			code, http.StatusText(code), len(body), sent); err != nil {
 			return err
 		}
 		if req.Close {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sort"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,23 +20,15 @@ type command struct {
 	answered       bool
 }
 
-// command finds the effect of a command. Called without the lock.
+// command finds the effect of a command. The caller must not hold the lock.
 func (r *Runtime) command(id string, cmd []string) (command, error) {
 	r.mu.Lock()
-	c := find(r.containers, id)
-	if c == nil {
+	c, err := r.runningContainer(id)
+	if err != nil {
 		r.mu.Unlock()
-		return command{}, errNotFound("container", id)
+		return command{}, err
 	}
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		r.mu.Unlock()
-		return command{}, status.Errorf(codes.Unknown, "container is in %s state", c.state)
-	}
-	info, healthy := r.info(c), c.healthy(time.Now())
-	env := map[string]string{"HOSTNAME": c.sb.hostname, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	for _, kv := range c.env {
-		env[kv.Key] = string(kv.Value)
-	}
+	info, healthy, env := r.info(c), c.healthy(time.Now()), environment(c.sb.hostname, c.env)
 	r.mu.Unlock()
 	if len(cmd) == 0 {
 		return command{}, errInvalid("cmd is required")
@@ -51,7 +42,6 @@ func (r *Runtime) command(id string, cmd []string) (command, error) {
 	if !healthy && (p.unknown || len(p.steps) == 0) && p.code == 0 {
 		return command{stderr: []byte("simulated failure\n"), code: 1, answered: true}, nil
 	}
-	sort.SliceStable(p.steps, func(i, j int) bool { return p.steps[i].at < p.steps[j].at })
 	return command{prog: p}, nil
 }
 
@@ -72,17 +62,29 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 	if c.prog.forever {
 		took = -1
 	}
-	if limit := time.Duration(req.Timeout) * time.Second; limit > 0 && (took < 0 || took > limit) {
-		if err := pause(ctx, limit); err != nil {
-			return nil, err
-		}
+	limit := seconds(req.Timeout)
+	late := limit > 0 && (took < 0 || took > limit)
+	if late {
+		took = limit
+	}
+	ended, stop := r.ended(req.ContainerId)
+	defer stop()
+	began := time.Now()
+	cut, err := pauseUntil(ctx, took, ended)
+	switch {
+	case err != nil:
+		return nil, err
+	case !cut && late:
 		return nil, status.Errorf(codes.DeadlineExceeded, "failed to exec in container: timeout %v exceeded: context deadline exceeded", limit)
 	}
-	if err := pause(ctx, took); err != nil {
-		return nil, err
+	if cut { // the kernel kills the processes of a container that ends
+		c.prog.code = killed.code
 	}
 	var stdout, stderr bytes.Buffer
 	for _, s := range c.prog.steps {
+		if cut && s.at > time.Since(began) {
+			break
+		}
 		to := &stdout
 		if s.stderr {
 			to = &stderr
@@ -92,8 +94,8 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
 }
 
-// writeLog appends output to the log file of a container, in CRI's format. With nil it only creates the file. Called with the
-// lock held.
+// writeLog appends output to the log file of a container, in CRI's format. With nil it only creates the file. The caller holds
+// the lock.
 func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) {
 	if !r.cfg.WriteLogs || c.logPath == "" {
 		return
@@ -122,7 +124,7 @@ func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) 
 
 // atTime replaces $(date) by the time.
 func atTime(out []byte, at time.Time) []byte {
-	return bytes.ReplaceAll(out, []byte(now), []byte(at.UTC().Format(time.UnixDate)))
+	return bytes.ReplaceAll(out, []byte(datePlaceholder), []byte(at.UTC().Format(time.UnixDate)))
 }
 
 func appendFile(name string, data []byte) error {

@@ -2,6 +2,7 @@ package simcri
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,9 +30,12 @@ const (
 // MethodEvent is the method of faults that lose events. Their effect is always that the event is not sent.
 const MethodEvent = "Event"
 
+// methodDial is the method of connections to pods, which are no calls to the runtime.
+const methodDial = "Dial"
+
 // Fault makes calls fail or delays them.
 type Fault struct {
-	// Method is the name of a CRI method, MethodEvent, or "" for every method.
+	// Method is the name of a CRI method, MethodEvent, or "" for every CRI method.
 	Method string
 	// Pod and Container, if set, limit the fault to the pod and the container with this name. For PullImage, Container is the
 	// image.
@@ -77,7 +81,7 @@ type target struct{ pod, container string }
 // fault returns the fault for this call, or nil. The caller holds the lock.
 func (r *Runtime) fault(method string, t target) *Fault {
 	for _, f := range r.faults {
-		if (f.Method != method && (f.Method != "" || method == MethodEvent)) ||
+		if (f.Method != method && (f.Method != "" || method == MethodEvent || method == methodDial)) ||
 			(f.Pod != "" && f.Pod != t.pod) || (f.Container != "" && f.Container != t.container) {
 			continue
 		}
@@ -113,13 +117,14 @@ func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*
 	}
 	r.mu.Unlock()
 	l, ok := r.cfg.Latency[method]
-	if !ok {
+	if !ok && method != methodDial {
 		l = r.cfg.Latency[""]
 	}
 	wait := l.Mean
 	if l.Jitter > 0 {
 		wait += time.Duration((2*r.chance("latency", method, int64(n)) - 1) * float64(l.Jitter))
 	}
+	wait = max(wait, 0)
 	if f != nil && f.Effect != Lost && f.Effect != KeepName {
 		wait += f.Delay
 	}
@@ -150,14 +155,26 @@ func leave[T any](ctx context.Context, f *Fault, answer T) (T, error) {
 	return none, f.Err
 }
 
+// seconds converts a timeout of CRI. The longest duration stands for longer ones.
+func seconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
+}
+
 // pause waits for d; a negative d waits for the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
+	_, err := pauseUntil(ctx, d, nil)
+	return err
+}
+
+// pauseUntil waits as pause does. It returns early, with cut set, if the channel is closed before that.
+func pauseUntil(ctx context.Context, d time.Duration, ended <-chan struct{}) (cut bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return status.FromContextError(err).Err()
+		return false, status.FromContextError(err).Err()
 	}
 	if d == 0 {
-		return nil
+		return false, nil
 	}
+	began := time.Now()
 	var fired <-chan time.Time
 	if d > 0 {
 		timer := time.NewTimer(d)
@@ -166,8 +183,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 	select {
 	case <-fired:
-		return nil
+		return false, nil
+	case <-ended: // if both happen at the same time, the pause counts as complete, whichever case is chosen
+		return d < 0 || time.Since(began) < d, nil
 	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+		return false, status.FromContextError(ctx.Err()).Err()
 	}
 }

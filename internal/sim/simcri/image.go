@@ -136,7 +136,7 @@ func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageReques
 		return nil, err
 	}
 	p := r.cfg.Pull(name)
-	if err := pause(ctx, p.Took); err != nil {
+	if err := pause(ctx, max(p.Took, 0)); err != nil {
 		return nil, err
 	}
 	if p.Err != nil {

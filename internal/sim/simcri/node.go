@@ -101,11 +101,17 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi
 	return leave(ctx, f, &runtimeapi.UpdatePodSandboxResourcesResponse{})
 }
 
+// These constants bound what annotations may ask for, so that sums over many containers do not overflow.
+const (
+	maxAmount = 1 << 50 // bytes
+	maxCores  = 1e6
+)
+
 // amount returns the value of an annotation that is a number, or the argument without if the pod has no such annotation.
 func (c *container) amount(name string, without uint64) uint64 {
 	if v, ok := c.note(name); ok {
 		if n, err := strconv.ParseUint(v, 10, 64); err == nil {
-			return n
+			return min(n, maxAmount)
 		}
 	}
 	return without
@@ -124,7 +130,8 @@ func (c *container) ran(now time.Time) time.Duration {
 
 // grown returns an amount that grows while the container runs, by the annotations for its base and for its growth.
 func (c *container) grown(base, grows string, without uint64, now time.Time) uint64 {
-	return c.amount(base, without) + uint64(float64(c.amount(grows, 0))*c.ran(now).Seconds())
+	grown := min(float64(c.amount(grows, 0))*c.ran(now).Seconds(), maxAmount)
+	return min(c.amount(base, without)+uint64(grown), maxAmount)
 }
 
 // layer returns the size of the container's writable layer in bytes. When the container has ended, the size stays.
@@ -155,7 +162,7 @@ func (r *Runtime) Used() (memory, disk, processes int64) {
 func (c *container) usage(now time.Time) (cores float64, memory uint64) {
 	cores, memory = 0.001, c.grown(AnnotationMemory, AnnotationMemoryGrows, 10<<20, now)
 	if v, ok := c.note(AnnotationCPU); ok {
-		if f, err := strconv.ParseFloat(v, 64); err == nil && f >= 0 {
+		if f, err := strconv.ParseFloat(v, 64); err == nil && f >= 0 && f <= maxCores {
 			cores = f
 		}
 	}
@@ -298,7 +305,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *runtimeapi.ListP
 	return leave(ctx, f, resp)
 }
 
-// ListMetricDescriptors returns no metrics, because simcri has none of its own.
+// ListMetricDescriptors returns no descriptors, because simcri has no metrics of its own.
 func (r *Runtime) ListMetricDescriptors(ctx context.Context, _ *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	f, err := r.enter(ctx, "ListMetricDescriptors", nil)
 	if err != nil {

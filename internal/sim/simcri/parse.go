@@ -9,8 +9,30 @@ type word struct {
 }
 
 type part struct {
-	text     string
+	text     string // a literal text, or the name of a variable
 	variable bool
+	without  string // the value of a variable that is not set: ${NAME-without}
+	orEmpty  bool   // or that is empty: ${NAME:-without}
+}
+
+func (p *part) value(env map[string]string) string {
+	if !p.variable {
+		return p.text
+	}
+	value, set := env[p.text]
+	if !set || value == "" && p.orEmpty {
+		return p.without
+	}
+	return value
+}
+
+// size returns the length of the expanded word in bytes.
+func (w word) size(env map[string]string) int {
+	n := len(w.text)
+	for i := range w.parts {
+		n += len(w.parts[i].value(env))
+	}
+	return n
 }
 
 func (w word) expand(env map[string]string) string {
@@ -18,18 +40,14 @@ func (w word) expand(env map[string]string) string {
 		return w.text
 	}
 	var b strings.Builder
-	for _, p := range w.parts {
-		if p.variable {
-			b.WriteString(env[p.text])
-			continue
-		}
-		b.WriteString(p.text)
+	for i := range w.parts {
+		b.WriteString(w.parts[i].value(env))
 	}
 	return b.String()
 }
 
-// now is the placeholder for $(date) in output until the output is written.
-const now = "\x00date\x00"
+// datePlaceholder stands for $(date) in output until the output is written.
+const datePlaceholder = "\x00date\x00"
 
 // simple is one command of a script and the operator after it.
 type simple struct {
@@ -45,7 +63,8 @@ type parser struct {
 	word   word
 	lit    strings.Builder
 	inWord bool
-	toFile bool
+	toFile bool // the next word is the file to which standard output goes
+	toNone bool // the next word is the file to which standard error goes, which nobody reads
 }
 
 func (p *parser) literal() {
@@ -65,9 +84,12 @@ func (p *parser) endWord() {
 	} else if len(p.word.parts) == 1 && !p.word.parts[0].variable {
 		p.word = word{text: p.word.parts[0].text}
 	}
-	if p.toFile {
+	switch {
+	case p.toNone:
+		p.toNone = false
+	case p.toFile:
 		p.cur.to.file, p.toFile = p.word.expand(nil), false
-	} else {
+	default:
 		p.cur.words = append(p.cur.words, p.word)
 	}
 	p.word, p.inWord = word{}, false
@@ -79,6 +101,7 @@ func (p *parser) endCommand(op string) {
 		p.cur.words = p.cur.words[1:] // the remaining words are a command of their own
 	}
 	p.cur.op = op
+	p.toFile, p.toNone = false, false
 	p.out = append(p.out, p.cur)
 	p.cur = simple{}
 }
@@ -123,6 +146,12 @@ func (p *parser) next(text string) int {
 		p.endWord()
 		p.cur.to.stderr = true
 		return 3
+	case !p.inWord && strings.HasPrefix(text, "2>"):
+		p.toNone = true
+		if strings.HasPrefix(text, "2>>") {
+			return 3
+		}
+		return 2
 	case c == '>':
 		p.endWord()
 		p.toFile = true
@@ -175,13 +204,18 @@ func (p *parser) variable(text string) int {
 		switch {
 		case open == "${":
 			p.literal()
-			p.word.parts = append(p.word.parts, part{text: inner, variable: true})
+			name, without, given := strings.Cut(inner, "-")
+			if !given {
+				name = inner
+			}
+			v := part{text: strings.TrimSuffix(name, ":"), variable: true, without: without, orEmpty: strings.HasSuffix(name, ":")}
+			p.word.parts = append(p.word.parts, v)
 		case strings.HasPrefix(inner, "("): // an arithmetic expression ends with two parentheses
 			if strings.HasPrefix(text[n:], ")") {
 				n++
 			}
 		case strings.HasPrefix(inner, "date"):
-			p.lit.WriteString(now)
+			p.lit.WriteString(datePlaceholder)
 		case strings.HasPrefix(inner, "hostname"):
 			p.literal()
 			p.word.parts = append(p.word.parts, part{text: "HOSTNAME", variable: true})

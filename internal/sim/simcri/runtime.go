@@ -25,7 +25,7 @@ type Config struct {
 	Seed uint64
 	// PodCIDRs are the ranges of pod addresses, one per family. Default: 10.88.0.0/16. UpdateRuntimeConfig replaces them.
 	PodCIDRs []netip.Prefix
-	// Latency is the latency of a method by its name ("RunPodSandbox"). The entry "" is for methods without an entry of their own.
+	// Latency is the latency of a CRI method by its name ("RunPodSandbox"). The entry "" is for CRI methods without an entry of their own.
 	Latency map[string]Latency
 	// Processors is the number of CPUs that the work of the runtime shares; 0: unlimited. CPU is the work of each method.
 	Processors int
@@ -35,7 +35,8 @@ type Config struct {
 	Pull func(image string) Pull
 	// Images are present from the beginning.
 	Images []string
-	// Behave overrides the behaviour of a container. If ok is false, its annotations and command decide.
+	// Behave overrides the behaviour of a container. If ok is false, its annotations and command decide. It is called with the
+	// runtime's lock held: it must not call back.
 	Behave func(ContainerInfo) (b Behavior, ok bool)
 	// Exec overrides the effect of a command in a container. If ok is false, the simple shell runs it.
 	Exec func(ContainerInfo, []string) (stdout, stderr []byte, code int32, ok bool)
@@ -88,7 +89,11 @@ type Runtime struct {
 	calls      map[string]int
 	conditions map[string]*runtimeapi.RuntimeCondition
 	streams    streams
-	serial     uint64
+	made       struct {
+		at  time.Time
+		ids map[string]bool // the IDs made at that instant
+	}
+	serial uint64
 }
 
 // New returns a Runtime with only the images of Config.Images. It starts nothing.
@@ -127,7 +132,7 @@ func New(cfg Config) *Runtime {
 	return r
 }
 
-// Close ends the runtime's timers and event streams. From then on containers do not change.
+// Close ends the runtime's timers and event streams. From then on containers change only by calls.
 func (r *Runtime) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,15 +165,22 @@ func (r *Runtime) AllCalls() map[string]int {
 	return maps.Clone(r.calls)
 }
 
-// newID derives an ID of 64 hexadecimal digits. The caller holds the lock.
+// newID derives an ID of 64 hexadecimal digits. It never returns an ID twice. The caller holds the lock.
 func (r *Runtime) newID(name string, now time.Time) string {
-	for {
-		sum := r.derive("id", name, now.UnixNano(), int64(r.serial))
+	if !now.Equal(r.made.at) { // IDs contain the time, so only those of the same instant could be equal
+		r.made.at = now
+		clear(r.made.ids)
+	}
+	for n := int64(0); ; n++ {
+		sum := r.derive("id", name, now.UnixNano(), n)
 		id := hex.EncodeToString(sum[:])
-		if r.containers[id] == nil && r.sandboxes[id] == nil {
+		if !r.made.ids[id] && r.containers[id] == nil && r.sandboxes[id] == nil {
+			if r.made.ids == nil {
+				r.made.ids = map[string]bool{}
+			}
+			r.made.ids[id] = true
 			return id
 		}
-		r.serial++
 	}
 }
 

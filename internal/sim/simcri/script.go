@@ -1,8 +1,10 @@
 package simcri
 
 import (
+	"maps"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,24 +35,29 @@ type step struct {
 }
 
 // compileMain computes the program of a container; nil: a server.
-func compileMain(cfg *runtimeapi.ContainerConfig) *program {
+func compileMain(cfg *runtimeapi.ContainerConfig, hostname string) *program {
 	cmd := append(append([]string(nil), cfg.Command...), cfg.Args...)
 	if len(cmd) == 0 {
 		return nil
 	}
-	env := map[string]string{}
-	for _, kv := range cfg.Envs {
-		env[kv.Key] = string(kv.Value)
-	}
-	s := shell{env: env, messagePath: cfg.Annotations["io.kubernetes.container.terminationMessagePath"], main: true}
+	s := shell{env: environment(hostname, cfg.Envs), messagePath: cfg.Annotations["io.kubernetes.container.terminationMessagePath"], main: true}
 	s.run(cmd)
-	if s.p.readsStdin {
+	if s.p.readsStdin && cfg.Stdin {
 		s.p.forever = true
 	}
 	if s.p.forever && !s.p.ignoresStop && len(s.p.steps) == 0 {
 		return nil
 	}
 	return &s.p
+}
+
+// environment returns the variables of a process.
+func environment(hostname string, own []*runtimeapi.KeyValue) map[string]string {
+	env := map[string]string{"HOSTNAME": hostname, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for _, kv := range own {
+		env[kv.Key] = string(kv.Value)
+	}
+	return env
 }
 
 // compileExec computes the program of a command in a container.
@@ -61,15 +68,17 @@ func compileExec(cmd []string, env map[string]string) *program {
 }
 
 // shell interprets a simple language: commands joined by ; && || and newlines, quotes, $NAME, output to /dev/termination-log or
-// to standard error, and for loops over words. Other loops run for ever. An unknown command succeeds at once in an exec, and is
-// a server in a container.
+// to standard error, and for loops over words. Other loops run for ever. A pipe and & count as a semicolon. The conditions and all
+// branches of an if run, and test always succeeds. An unknown command succeeds at once in an exec, and is a server in a container.
 type shell struct {
 	p           program
 	env         map[string]string
 	messagePath string
 	main        bool
 	status      int32
-	ran         int
+	ran         int  // commands and rounds of loops
+	text        int  // bytes of all expanded words
+	traps       bool // a trap handles SIGTERM
 	done        bool
 }
 
@@ -91,8 +100,7 @@ func (s *shell) command(words []string, to redirect) {
 	if len(words) == 0 || s.done {
 		return
 	}
-	if s.ran++; s.ran > maxCommands {
-		s.forever(s.main)
+	if !s.tick() {
 		return
 	}
 	args := words[1:]
@@ -106,7 +114,7 @@ func (s *shell) command(words []string, to redirect) {
 		s.sleep(args)
 	case "true", ":", "set", "test", "[", "cd", "mkdir", "touch", "chmod", "rm", "sync", "export":
 	case "trap":
-		s.p.ignoresStop = false
+		s.traps, s.p.ignoresStop = true, false
 	case "false":
 		s.status = 1
 	case "exit":
@@ -129,13 +137,13 @@ func (s *shell) command(words []string, to redirect) {
 			s.p.readsStdin = true
 		}
 	case "env", "printenv":
-		for k, v := range s.env {
-			s.write(k+"="+v+"\n", to)
+		for _, k := range slices.Sorted(maps.Keys(s.env)) {
+			s.write(k+"="+s.env[k]+"\n", to)
 		}
 	case "hostname":
 		s.write(s.env["HOSTNAME"]+"\n", to)
 	case "date":
-		s.write(now+"\n", to)
+		s.write(datePlaceholder+"\n", to)
 	case "break", "continue", "kill":
 	case "tail", "wait", "yes", "top", "pause":
 		s.forever(s.main && name != "pause" && name != "top") // other commands do not handle SIGTERM
@@ -147,21 +155,30 @@ func (s *shell) command(words []string, to redirect) {
 	}
 }
 
-// maxSleep is the longest sleep, which a simulation does not reach. maxCommands bounds the commands of a script; with more it
-// runs for ever.
+// maxSleep is the longest sleep, which a simulation does not reach. maxCommands bounds the commands and the rounds of loops of a
+// script, and maxText the bytes of all its words with their variables replaced. A script that exceeds a bound runs for ever.
 const (
 	maxSleep    = 3 * 365 * 24 * time.Hour
-	maxCommands = 10_000
+	maxCommands = 20_000
+	maxText     = 4 << 20
 )
+
+// tick counts a command or a round of a loop. It reports whether the script goes on.
+func (s *shell) tick() bool {
+	if s.ran++; s.ran > maxCommands {
+		s.forever(s.main)
+	}
+	return !s.done
+}
 
 func (s *shell) forever(ignoresStop bool) {
 	s.p.forever, s.done = true, true
-	s.p.ignoresStop = s.p.ignoresStop || ignoresStop
+	s.p.ignoresStop = !s.traps && (s.p.ignoresStop || ignoresStop)
 }
 
 // sleep waits for the sum of its arguments. If it is the first process, it does not handle signals.
 func (s *shell) sleep(args []string) {
-	s.p.ignoresStop = s.main
+	s.p.ignoresStop = s.main && !s.traps
 	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
 	for _, a := range args {
 		if a == "infinity" || a == "inf" {
@@ -169,7 +186,12 @@ func (s *shell) sleep(args []string) {
 			return
 		}
 		unit := time.Second
-		if u, ok := units[a[max(len(a)-1, 0)]]; ok {
+		if a == "" {
+			s.write("sleep: invalid time interval ''\n", redirect{stderr: true})
+			s.status = 1
+			return
+		}
+		if u, ok := units[a[len(a)-1]]; ok {
 			unit, a = u, a[:len(a)-1]
 		}
 		n, err := strconv.ParseFloat(a, 64)
@@ -238,7 +260,7 @@ func (s *shell) script(text string) { s.list(parse(text)) }
 
 func (s *shell) list(commands []simple) {
 	op := ";"
-	for i := 0; i < len(commands) && !s.done; i++ {
+	for i := 0; i < len(commands) && s.tick(); i++ {
 		c := commands[i]
 		words := s.expandAll(c.words)
 		if (op == ";" || (op == "&&") == (s.status == 0)) && len(words) > 0 {
@@ -285,6 +307,9 @@ func closing(commands []simple, i int) int {
 func (s *shell) loop(head []string, body []simple) {
 	if head[0] == "for" && len(head) > 2 && head[2] == "in" {
 		for _, v := range head[3:] {
+			if !s.tick() {
+				return
+			}
 			s.env[head[1]] = v
 			s.list(body)
 		}
@@ -306,6 +331,10 @@ func (s *shell) loop(head []string, body []simple) {
 func (s *shell) expandAll(words []word) []string {
 	var out []string
 	for _, w := range words {
+		if s.text += w.size(s.env); s.text > maxText {
+			s.forever(s.main)
+			return nil
+		}
 		out = append(out, w.expand(s.env))
 	}
 	return out

@@ -1,6 +1,7 @@
 package simcri
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 func FuzzScript(f *testing.F) {
 	for _, seed := range []string{
 		"echo a; sleep 1", "while true; do x; done", "for i in a b; do for j in c; do echo $i$j; done; done", `echo "$(`, "${", "'", `"\`,
-		"sleep", "sleep s", "exit x", "done", "while", "for", "for x in", "$((", ">", ">> x >&2", "a && || b", "sleep 99999999999d", "sleep NaN", "sleep 3e300 -1", "exec exec exec", "sh -c 'sh -c \"exit 3\"'",
+		"sleep", "sleep s", "exit x", "done", "while", "for", "for x in", "$((", ">", ">> x >&2", "a && || b", "sleep 99999999999d", "sleep NaN", "sleep 3e300 -1", `sleep ""`, "sleep $X", "sleep $((1+1))", "echo ${A:-x} ${B-y}", "x 2>/dev/null", "x=a; for i in 1 2 3 4 5 6 7 8 9; do x=$x$x$x$x; done; echo $x", "exec exec exec", "sh -c 'sh -c \"exit 3\"'",
 	} {
 		f.Add(seed)
 	}
@@ -26,4 +27,43 @@ func FuzzScript(f *testing.F) {
 			t.Fatalf("%q: %+v", script, p)
 		}
 	})
+}
+
+// Each script has this output on standard output, this exit code and this duration. "forever": it does not end.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	doubled := "x=aaaaaaaaaaaaaaaa; for i in" + strings.Repeat(" 1", 40) + "; do x=$x$x; done"
+	nested := strings.Repeat("for i in 1 2 3 4 5 6 7 8 9 0; do ", 12) + "true" + strings.Repeat("; done", 12)
+	for _, c := range []struct {
+		script, want string
+		code         int32
+		took         time.Duration
+	}{
+		{script: `sleep ""`, code: 1},
+		{script: "sleep $UNSET", code: 1},
+		{script: "sleep ${DELAY:-5}", took: 5 * time.Second},
+		{script: "echo ${A:-x} ${EMPTY:-x} ${EMPTY-x}- ${B-y} ${A}", want: "b x - y b\n"},
+		{script: "sleep 5 2>/dev/null", took: 5 * time.Second},
+		{script: "echo hi 2>/dev/null", want: "hi\n"},
+		{script: "echo hi 2>>/tmp/log", want: "hi\n"},
+		{script: "echo 2 > /tmp/x", want: ""},
+		{script: "env", want: "A=b\nEMPTY=\n"},
+		{script: doubled, want: "forever"},
+		{script: nested, want: "forever"},
+	} {
+		p := compileExec([]string{"sh", "-c", c.script}, map[string]string{"A": "b", "EMPTY": ""})
+		var out strings.Builder
+		for _, s := range p.steps {
+			if !s.stderr {
+				out.Write(s.out)
+			}
+		}
+		got := out.String()
+		if p.forever {
+			got = "forever"
+		}
+		if got != c.want || p.code != c.code || p.took != c.took {
+			t.Errorf("%.60q: output %q, code %d, took %s; want %q, %d, %s", c.script, got, p.code, p.took, c.want, c.code, c.took)
+		}
+	}
 }

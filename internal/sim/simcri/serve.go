@@ -17,10 +17,11 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 )
 
-// Serve serves CRI over gRPC on l, and streams on a loopback address, until ctx ends.
+// Serve serves CRI over gRPC on l, and streams on a loopback address, until ctx ends. It closes l.
 func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
 	streamListener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
+		_ = l.Close()
 		return fmt.Errorf("listen for streams: %w", err)
 	}
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20))
@@ -114,17 +115,23 @@ func (r *Runtime) streamServer() (streaming.Server, error) {
 }
 
 // running returns an error if the container does not run.
-func (r *Runtime) running(id string) (string, error) {
+func (r *Runtime) running(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	_, err := r.runningContainer(id)
+	return err
+}
+
+// runningContainer returns a container, or an error if it does not run. The caller holds the lock.
+func (r *Runtime) runningContainer(id string) (*container, error) {
 	c := find(r.containers, id)
 	if c == nil {
-		return "", errNotFound("container", id)
+		return nil, errNotFound("container", id)
 	}
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return "", status.Errorf(codes.Unknown, "container is in %s state", c.state)
+		return nil, status.Errorf(codes.Unknown, "container is in %s state", c.state)
 	}
-	return c.id, nil
+	return c, nil
 }
 
 // Exec returns the URL of a stream to a command in a container.
@@ -133,7 +140,7 @@ func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runti
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.running(req.ContainerId); err != nil {
+	if err := r.running(req.ContainerId); err != nil {
 		return nil, err
 	}
 	s, err := r.streamServer()
@@ -153,7 +160,7 @@ func (r *Runtime) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.running(req.ContainerId); err != nil {
+	if err := r.running(req.ContainerId); err != nil {
 		return nil, err
 	}
 	s, err := r.streamServer()

@@ -17,7 +17,7 @@ func matches(labels, selector map[string]string) bool {
 	return true
 }
 
-// PodSandboxStatus describes one sandbox. With verbose it adds simcri's own state.
+// PodSandboxStatus describes one sandbox. With verbose it adds that the sandbox is simulated.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	f, err := r.enter(ctx, "PodSandboxStatus", r.ofSandbox(req.PodSandboxId))
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 )
@@ -21,7 +21,7 @@ type streamer struct{ r *Runtime }
 // terminalSizes carries the new sizes of a terminal window. A simulated terminal ignores them.
 type terminalSizes = <-chan remotecommand.TerminalSize
 
-// interactive returns an interactive shell: it runs each line in the simple shell.
+// interactive is an interactive shell: it runs each line of its input in the simple shell, until the input ends or the line is exit.
 func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) error {
 	prompt := func() {
 		if tty {
@@ -52,7 +52,7 @@ func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) 
 			if err != nil {
 				return err
 			}
-			text := append(c.stdout, c.stderr...)
+			text := slices.Concat(c.stdout, c.stderr)
 			if c.prog != nil {
 				for _, st := range c.prog.steps {
 					text = append(text, atTime(st.out, time.Now())...)
@@ -102,13 +102,19 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 		_, _ = errOut.Write(c.stderr)
 		return exitError(c.code)
 	}
-	if in != nil && len(cmd) == 1 && c.prog.unknown { // a shell without arguments
+	if in != nil && len(cmd) == 1 && c.prog.unknown { // a shell or another unknown command, without arguments
 		return s.interactive(id, in, out, tty)
 	}
+	ended, stop := s.r.ended(id)
+	defer stop()
 	began := time.Now()
 	until := func(at time.Duration) error {
 		if wait := at - time.Since(began); wait > 0 {
-			return pause(ctx, wait)
+			cut, err := pauseUntil(ctx, wait, ended)
+			if cut { // the kernel kills the processes of a container that ends
+				return exitError(killed.code)
+			}
+			return err
 		}
 		return ctx.Err()
 	}
@@ -130,9 +136,14 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 	}
 	switch {
 	case c.prog.readsStdin && in != nil:
-		_, _ = io.Copy(out, in)
+		if copyUntil(ctx, out, in, ended) {
+			return exitError(killed.code)
+		}
 	case c.prog.forever:
-		return pause(ctx, -1)
+		if cut, err := pauseUntil(ctx, -1, ended); !cut {
+			return err
+		}
+		return exitError(killed.code)
 	default:
 		if err := until(c.prog.took); err != nil {
 			return err
@@ -143,27 +154,38 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 
 // Attach echoes its input, because a simulated process has no interactive output of its own.
 func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io.WriteCloser, _ bool, _ terminalSizes) error {
-	if _, err := s.r.running(id); err != nil {
+	if err := s.r.running(id); err != nil {
 		return err
 	}
+	ended, stop := s.r.ended(id)
+	defer stop()
 	if in != nil && out != nil {
-		_, err := io.Copy(out, in)
-		return err
+		copyUntil(ctx, out, in, ended)
+		return nil
 	}
-	s.r.mu.Lock()
-	c := find(s.r.containers, id)
-	ended := make(chan struct{})
-	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		close(ended)
-	} else {
-		c.waiters = append(c.waiters, ended)
-	}
-	s.r.mu.Unlock()
 	select {
 	case <-ended:
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// copyUntil copies until the input ends, until ctx ends or until the channel is closed, for which it returns true. The server of
+// streams closes the connection after that, which ends the copying.
+func copyUntil(ctx context.Context, out io.Writer, in io.Reader, ended <-chan struct{}) (cut bool) {
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(out, in)
+	}()
+	select {
+	case <-copied:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-ended:
+		return true
+	}
 }
 
 func exitError(code int32) error {

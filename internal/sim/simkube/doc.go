@@ -3,12 +3,12 @@
 // http.Handler.
 //
 // Contract: its answers are those of a real API server; contract_test.go runs the same tests against both. It answers requests
-// that it does not support with an error (405, 406, 415). It reads JSON and protobuf, and answers in JSON.
+// that it does not support with an error (404, 405, 406, 415). It reads JSON and protobuf, and answers in JSON.
 //
-// Served: pods with status, ephemeralcontainers, resize and token-bound service accounts, nodes, leases, config maps, secrets,
-// services, namespaces, service accounts, events, runtime classes, token and access reviews. Verbs: create, get, list, watch
-// (bookmarks, streamed lists, 410), update, patch (strategic merge and merge), delete (grace period, preconditions,
-// finalizers).
+// Served: pods (with status, ephemeralcontainers and resize), nodes, leases, config maps, secrets, services, namespaces, service
+// accounts (with token), events, persistent volumes and their claims, runtime classes, CSI nodes and drivers, volume attachments,
+// token reviews and subject access reviews. Verbs: create, get, list, watch (bookmarks, streamed lists, 410), update, patch
+// (strategic merge and merge), delete (grace period, preconditions, finalizers).
 //
 // Invariants:
 //

@@ -35,7 +35,7 @@ type Config struct {
 	// OnChange is called for each change, in order and with the lock held: it must not call back. old is nil for Added. For
 	// Deleted, old and obj are both the last state.
 	OnChange func(typ watch.EventType, old, obj runtime.Object)
-	// OnRequest is called for each answered request, concurrently.
+	// OnRequest is called at the end of each request, even if the connection broke; concurrently.
 	OnRequest func(Request)
 }
 
@@ -195,6 +195,9 @@ func (k *Kube) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		flush()
+	}
+	if err != io.EOF {
+		panic(http.ErrAbortHandler) // a watch that an injected fault cut: the client sees a broken connection
 	}
 }
 

@@ -80,16 +80,13 @@ func refuseMirror(p *v1.Pod) error {
 	return nil
 }
 
-// checkUpdate rejects forbidden changes of a pod's spec.
+// checkUpdate sets the defaults of a changed pod, and rejects forbidden changes of its spec or status.
 func checkUpdate(kd *kind, old, obj runtime.Object, sub string) error {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
 		return nil
 	}
 	was := old.(*v1.Pod)
-	for i := range p.Spec.EphemeralContainers {
-		defaultContainer((*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
 	invalid := func(path *field.Path, why string) error {
 		return apierrors.NewInvalid(kd.gvk.GroupKind(), p.Name, field.ErrorList{field.Forbidden(path, why)})
 	}
@@ -102,6 +99,9 @@ func checkUpdate(kd *kind, old, obj runtime.Object, sub string) error {
 			return apierrors.NewInvalid(kd.gvk.GroupKind(), p.Name, errs)
 		}
 	case "ephemeralcontainers":
+		for i := range p.Spec.EphemeralContainers {
+			defaultContainer((*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+		}
 		for i := range was.Spec.EphemeralContainers {
 			if i >= len(p.Spec.EphemeralContainers) || !equality.Semantic.DeepEqual(was.Spec.EphemeralContainers[i], p.Spec.EphemeralContainers[i]) {
 				return invalid(field.NewPath("spec", "ephemeralContainers"), "existing ephemeral containers may not be removed or changed")

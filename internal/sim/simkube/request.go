@@ -129,7 +129,7 @@ func (k *Kube) do(ctx context.Context, req *request, body []byte) (answer, error
 	case "update", "patch":
 		return k.update(kd, req, body)
 	case "delete":
-		if kd.resource != "namespaces" {
+		if kd.resource != "namespaces" && req.sub == "" {
 			return k.delete(kd, req, body)
 		}
 	}

@@ -27,6 +27,10 @@ func (k *Kube) token(req *request, body []byte) (answer, error) {
 		return answer{}, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", field.ErrorList{
 			field.Invalid(field.NewPath("spec", "expirationSeconds"), seconds, "may not specify a duration less than 10 minutes")})
 	}
+	if seconds > 1<<32 {
+		return answer{}, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", field.ErrorList{
+			field.Invalid(field.NewPath("spec", "expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds")})
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.kinds["v1/serviceaccounts"].objects[key(req.namespace, req.name)] == nil {
@@ -52,7 +56,8 @@ func (k *Kube) token(req *request, body []byte) (answer, error) {
 // UnknownToken is the prefix of tokens that belong to no user.
 const UnknownToken = "unknown-"
 
-// review allows every access. It accepts every token without the prefix UnknownToken, and takes it as the user's name.
+// review allows every access. It accepts every token that is not empty and does not have the prefix
+// UnknownToken. The token is the user's name.
 func review(kd *kind, body []byte) (answer, error) {
 	obj, err := decode(kd, body)
 	if err != nil {

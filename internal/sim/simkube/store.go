@@ -38,10 +38,7 @@ func (k *Kube) commit(kd *kind, old *object, obj runtime.Object) *object {
 	case old == nil:
 		typ = watch.Added
 	}
-	m, err := meta.Accessor(o.obj)
-	if err != nil { // every kind has metadata
-		panic(fmt.Sprintf("simkube: %v", err))
-	}
+	m := metaOf(o.obj)
 	m.SetResourceVersion(strconv.FormatUint(k.rv, 10))
 	o.meta, o.json = m, encode(kd.gvk, o.obj)
 	id := key(m.GetNamespace(), m.GetName())
@@ -69,14 +66,14 @@ func (k *Kube) commit(kd *kind, old *object, obj runtime.Object) *object {
 	return o
 }
 
-// Compact forgets the history of changes. A watch from the current version or an older one must list again.
+// Compact forgets the history of changes. A watch from a version before the current one must list again.
 func (k *Kube) Compact() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.log, k.oldest = nil, k.rv
 }
 
-// find returns an object. It returns a conflict if the request has another UID. The caller holds the lock.
+// find returns the object that the request names. The caller holds the lock.
 func (k *Kube) find(kd *kind, req *request) (*object, error) {
 	if o := kd.objects[key(req.namespace, req.name)]; o != nil {
 		return o, nil
@@ -264,7 +261,7 @@ func (k *Kube) Events(namespace, name string) []*v1.Event {
 	return out
 }
 
-// ExpireEvents deletes all events, as API servers do after an hour, and their history. Watches get no change.
+// ExpireEvents deletes all events, as API servers do after an hour, and forgets the history of all changes. Open watches are not told of it.
 func (k *Kube) ExpireEvents() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -94,6 +94,10 @@ func (k *Kube) watch(ctx context.Context, kd *kind, req *request) (answer, error
 			}
 		}
 	}
+	if k.outage != nil { // the outage began while this request was on its way
+		s.frames, s.err = nil, errReset
+		return answer{http.StatusOK, s}, nil
+	}
 	k.watches[s] = true
 	return answer{http.StatusOK, s}, nil
 }
@@ -144,14 +148,14 @@ func (s *subscription) nudge() {
 	}
 }
 
-// end makes the reader fail after it has read the frames that have arrived. It may be called with the lock of k held.
+// end makes the reader fail: with io.EOF after it has read all frames, with another error at once. It may be called with the lock of k held.
 func (s *subscription) end(err error) {
 	s.mu.Lock()
 	if s.err == nil {
 		s.err = err
 	}
 	if err != io.EOF {
-		s.frames = nil // a broken connection loses the frames that have not arrived
+		s.frames = nil // a broken connection loses the frames that were not read
 	}
 	s.mu.Unlock()
 	s.nudge()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -135,6 +137,12 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 		return answer{}, err
 	}
 	m := metaOf(obj)
+	if kd.namespaced && m.GetNamespace() == "" {
+		m.SetNamespace(req.namespace)
+	}
+	if kd.namespaced && m.GetNamespace() != req.namespace {
+		return answer{}, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
 	if uid := m.GetUID(); uid != "" && uid != old.meta.GetUID() {
 		if req.verb == "patch" {
 			return answer{}, apierrors.NewInvalid(kd.gvk.GroupKind(), req.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable")})
@@ -175,7 +183,7 @@ func patched(kd *kind, req *request, old *object, patch []byte) ([]byte, error) 
 		return out, nil
 	case types.MergePatchType:
 		var from, to any
-		if err := errors.Join(json.Unmarshal(old.json, &from), json.Unmarshal(patch, &to)); err != nil {
+		if err := errors.Join(utiljson.Unmarshal(old.json, &from), utiljson.Unmarshal(patch, &to)); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		return json.Marshal(merge(from, to))
@@ -247,6 +255,30 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 		}
 	case *v1.Namespace:
 		if b := old.(*v1.Namespace); sub == "status" {
+			o.Spec = b.Spec
+		} else {
+			o.Status = b.Status
+		}
+	case *v1.PersistentVolumeClaim:
+		if b := old.(*v1.PersistentVolumeClaim); sub == "status" {
+			o.Spec = b.Spec
+		} else {
+			o.Status = b.Status
+		}
+	case *v1.PersistentVolume:
+		if b := old.(*v1.PersistentVolume); sub == "status" {
+			o.Spec = b.Spec
+		} else {
+			o.Status = b.Status
+		}
+	case *v1.Service:
+		if b := old.(*v1.Service); sub == "status" {
+			o.Spec = b.Spec
+		} else {
+			o.Status = b.Status
+		}
+	case *storagev1.VolumeAttachment:
+		if b := old.(*storagev1.VolumeAttachment); sub == "status" {
 			o.Spec = b.Spec
 		} else {
 			o.Status = b.Status
@@ -327,7 +359,7 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 	return raw(http.StatusOK, k.commit(kd, old, obj).json), nil
 }
 
-// graceOf returns the grace period of a pod's deletion: "0 for pods that are not bound or have ended".
+// graceOf returns the grace period of a pod's deletion. It is 0 for pods that are not bound to a node or have ended.
 func graceOf(p *v1.Pod, asked *int64) int64 {
 	var grace int64
 	switch {

@@ -12,11 +12,11 @@ func userNamespaces(t *testing.T, s Subject) {
 		return &runtimeapi.IDMapping{HostId: host, ContainerId: 0, Length: 65536}
 	}
 	for what, u := range map[string]*runtimeapi.UserNamespace{
-		"no mappings":             {Mode: runtimeapi.NamespaceMode_POD},
-		"no groups":               {Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{line(65536)}},
-		"two lines":               {Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{line(65536), line(131072)}, Gids: []*runtimeapi.IDMapping{line(65536)}},
-		"mappings of the node's":  {Mode: runtimeapi.NamespaceMode_NODE, Uids: []*runtimeapi.IDMapping{line(65536)}, Gids: []*runtimeapi.IDMapping{line(65536)}},
-		"a namespace of its kind": {Mode: runtimeapi.NamespaceMode_CONTAINER},
+		"no mappings":           {Mode: runtimeapi.NamespaceMode_POD},
+		"no groups":             {Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{line(65536)}},
+		"two lines":             {Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{line(65536), line(131072)}, Gids: []*runtimeapi.IDMapping{line(65536)}},
+		"mappings in mode NODE": {Mode: runtimeapi.NamespaceMode_NODE, Uids: []*runtimeapi.IDMapping{line(65536)}, Gids: []*runtimeapi.IDMapping{line(65536)}},
+		"mode CONTAINER":        {Mode: runtimeapi.NamespaceMode_CONTAINER},
 	} {
 		p := newPod(t, s)
 		p.cfg.Linux.SecurityContext.NamespaceOptions.UsernsOptions = u

@@ -178,15 +178,15 @@ func invalidStatus(t *testing.T, e *env) {
 		{"a negative generation of a condition", m{"conditions": []any{m{"type": "Ready", "status": "True", "observedGeneration": -1}}}, "invalid"},
 		{"a generation that is to come", m{"observedGeneration": 1000}, "taken"},
 		{"a condition without a name", m{"conditions": []any{m{"type": "", "status": "True"}}}, "invalid"},
-		{"a condition whose name is none", m{"conditions": []any{m{"type": "not a name", "status": "True"}}}, "invalid"},
-		{"a condition of another's", m{"conditions": []any{m{"type": "example.com/gate", "status": "True"}}}, "taken"},
+		{"a condition with an invalid name", m{"conditions": []any{m{"type": "not a name", "status": "True"}}}, "invalid"},
+		{"a condition with a prefix", m{"conditions": []any{m{"type": "example.com/gate", "status": "True"}}}, "taken"},
 		{"two addresses", m{"podIP": "10.0.0.1", "podIPs": ips("ip", "10.0.0.1", "fd00::1")}, "taken"},
-		{"two of a family", m{"podIP": "10.0.0.1", "podIPs": ips("ip", "10.0.0.1", "10.0.0.2")}, "invalid"},
-		{"no address", m{"podIP": "nowhere", "podIPs": ips("ip", "nowhere")}, "invalid"},
-		{"a host's", m{"hostIP": "192.0.2.1", "hostIPs": ips("ip", "192.0.2.1", "fd00::1")}, "taken"},
-		{"a host's, the other first", m{"hostIP": "192.0.2.1", "hostIPs": ips("ip", "fd00::1", "192.0.2.1")}, "invalid"},
-		{"a host's, two of a family", m{"hostIP": "192.0.2.1", "hostIPs": ips("ip", "192.0.2.1", "192.0.2.2")}, "invalid"},
-		{"a host's that is none", m{"hostIP": "nowhere", "hostIPs": ips("ip", "nowhere")}, "invalid"},
+		{"two addresses of one family", m{"podIP": "10.0.0.1", "podIPs": ips("ip", "10.0.0.1", "10.0.0.2")}, "invalid"},
+		{"an invalid address", m{"podIP": "nowhere", "podIPs": ips("ip", "nowhere")}, "invalid"},
+		{"two host addresses", m{"hostIP": "192.0.2.1", "hostIPs": ips("ip", "192.0.2.1", "fd00::1")}, "taken"},
+		{"host addresses in another order", m{"hostIP": "192.0.2.1", "hostIPs": ips("ip", "fd00::1", "192.0.2.1")}, "invalid"},
+		{"two host addresses of one family", m{"hostIP": "192.0.2.1", "hostIPs": ips("ip", "192.0.2.1", "192.0.2.2")}, "invalid"},
+		{"an invalid host address", m{"hostIP": "nowhere", "hostIPs": ips("ip", "nowhere")}, "invalid"},
 		{"a user", user(0, 0, 1, 2), "taken"},
 		{"a negative user", user(-1, 0), "invalid"},
 		{"a negative group", user(0, -1), "invalid"},
@@ -204,7 +204,7 @@ func generationsStay(t *testing.T, e *env) {
 	e.patch(t, "a", `{"status":{"observedGeneration":1,"conditions":[{"type":"Ready","status":"True","observedGeneration":1}]}}`, "status")
 	p := e.patch(t, "a", `{"status":{"observedGeneration":0,"conditions":[{"type":"Ready","status":"False","observedGeneration":0}]}}`, "status")
 	if p.Status.ObservedGeneration != 1 {
-		t.Errorf("the pod's became %d", p.Status.ObservedGeneration)
+		t.Errorf("the pod's observed generation became %d", p.Status.ObservedGeneration)
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodReady && (c.ObservedGeneration != 1 || c.Status != v1.ConditionFalse) {
