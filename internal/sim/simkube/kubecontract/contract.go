@@ -57,6 +57,10 @@ func Cases() []Case {
 		{"an observed generation that a status leaves out stays", generationsStay},
 		{"a restart count may fall, and any phase may follow any other", unchecked},
 		{"of a pod's spec only the image, the deadline and tolerations change", immutableSpec},
+		{"an update with an object of another namespace is a bad request", otherNamespace},
+		{"the status of a pod cannot be deleted", deletedStatus},
+		{"the status of a claim is apart from its spec", claimStatus},
+		{"a merge patch keeps large whole numbers", largeNumbers},
 	}
 }
 

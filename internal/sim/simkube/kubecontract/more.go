@@ -2,6 +2,7 @@ package kubecontract
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,9 @@ func tokens(t *testing.T, e *env) {
 	}
 	if err := ask("default", "none", 60); !apierrors.IsInvalid(err) {
 		t.Errorf("for a minute: %v, want invalid", err)
+	}
+	if err := ask("default", "none", math.MaxInt64); !apierrors.IsInvalid(err) {
+		t.Errorf("for ever: %v, want invalid", err)
 	}
 }
 
