@@ -51,9 +51,10 @@ func EndReported(p *v1.Pod) bool {
 
 // needless reports whether the dead containers of the pod no longer decide anything: the API server already knows how the pod ended, or
 // the node has ended the pod, so that it is Failed whatever the exit codes are. No exit code is lost: the turn that removes the
-// containers also derives a status with their exit codes, and that status is kept until the API server has it.
+// containers also derives a status with their exit codes, and that status is kept until the API server has it. needless is called only
+// while the pod is active or after it has ended, not while its containers are stopped.
 func (t *turn) needless() bool {
-	return EndReported(t.in.Pod) || t.plan.Ended && t.in.Memory.Stop != nil && !pod.IsStatic(t.in.Pod)
+	return EndReported(t.in.Pod) || t.in.Memory.Stop != nil && !pod.IsStatic(t.in.Pod)
 }
 
 // prune removes dead attempts beyond the number that is kept for logs, and sandboxes without containers. It keeps the newest
