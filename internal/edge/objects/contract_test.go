@@ -22,8 +22,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It shows what a fake client cannot: that
-// the API server allows a node each request, and how soon after its pod was bound.
+// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It shows what a fake client cannot: that the
+// API server allows each of the node's requests, and how soon after the pod was bound it does.
 func TestAgainstARealAPIServer(t *testing.T) {
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")
 	if path == "" {

@@ -7,7 +7,7 @@
 // Invariants:
 //  1. Notify is called for a pod after every change of an object that it refers to, also when the object appears or disappears.
 //     Notify carries no content, so the pod's worker reads the object again.
-//  2. "Not found" does not end a watch, which reports when the object appears.
+//  2. "Not found" does not end a watch: the watch goes on, and reports the object when it appears.
 //  3. An immutable object is no longer watched once it was read.
 //  4. A token that is still valid stays in use when its renewal fails.
 //  5. Notify is also called, once, when a token of the pod is due for renewal. The next read renews it. There is one timer for all tokens.

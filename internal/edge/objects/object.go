@@ -23,8 +23,8 @@ type content struct {
 	secret    *v1.Secret
 }
 
-// contentOf keeps the data of an API object and drops its metadata, because kubectl stores a copy of the whole object
-// there.
+// contentOf keeps the data of an API object. It drops the metadata to save memory, because kubectl stores a copy of the whole object
+// in an annotation.
 func contentOf(obj runtime.Object) content {
 	slim := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
@@ -92,7 +92,7 @@ func (o *object) wait(ctx context.Context) (content, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		select {
-		case <-o.answered: // the answer came at the same time
+		case <-o.answered: // the answer came at the same time as the end of ctx
 			return o.content, o.err
 		default:
 		}

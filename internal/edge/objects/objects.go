@@ -33,7 +33,7 @@ type API struct {
 	ConfigMaps      func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList]
 	Secrets         func(namespace string) Reader[*v1.Secret, *v1.SecretList]
 	ServiceAccounts func(namespace string) ServiceAccounts
-	// Services lists and watches the services of all namespaces. It is not used with NoServices.
+	// Services lists and watches the services of all namespaces. It is not used if NoServices is set.
 	Services Watcher[*v1.ServiceList]
 }
 
@@ -58,13 +58,13 @@ type ServiceAccounts interface {
 type Config struct {
 	API API
 	Log *slog.Logger
-	// Notify is called, from any goroutine, after an object that the pod refers to has changed, and when a token of it is
-	// due for renewal. It must not block.
+	// Notify is called, from any goroutine, after an object that the pod refers to has changed, and when a token of the pod is due for
+	// renewal. It must not block.
 	Notify func(uid types.UID)
 	// Strategy defaults to Watch.
 	Strategy Strategy
-	// CacheTTL is how old an answer may be with StrategyCache. With StrategyCache and StrategyGet it is also how often
-	// Notify is called for every pod (1 minute).
+	// CacheTTL is how old a stored answer may be with StrategyCache (default: 1 minute). With StrategyCache and StrategyGet it is also
+	// how often Notify is called for every pod.
 	CacheTTL time.Duration
 	// Follow, if set, lists and watches one ConfigMap or Secret, or all Services ("configmaps", "secrets", "services"), instead of API. It
 	// blocks until ctx ends or f is done.
@@ -147,7 +147,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Unlock()
 	o.remind(ctx)
 	<-ctx.Done()
-	// start checks the context under this lock. So once Run has held the lock, no call of Track adds to the group while Wait runs.
+	// Track calls start, which checks the context with this lock held. Once Run has taken the lock after the context ended, no start
+	// adds a goroutine to the group while Wait runs.
 	o.mu.Lock()
 	//lint:ignore SA2001 a barrier, not a critical section
 	o.mu.Unlock()

@@ -84,7 +84,7 @@ func TestOneWatchPerObjectHoweverManyPods(t *testing.T) {
 		if n := w.openWatches(); n != 1 {
 			t.Errorf("%d watches while one pod is left, want 1", n)
 		}
-		w.Track(podWith("49", "b")) // refers to another object now
+		w.Track(podWith("49", "b")) // the pod refers to another object now
 		w.wantValue(t, "b", "1")
 		if n := w.openWatches(); n != 1 {
 			t.Errorf("%d watches after the references changed, want 1", n)
@@ -205,7 +205,7 @@ func TestAnImmutableObjectIsNotWatched(t *testing.T) {
 	run(t, watchOnly, func(t *testing.T, w *world) {
 		w.Track(podWith("1", "a", "b"))
 		w.wantValue(t, "a", "1")
-		if n := w.openWatches(); n != 1 { // the watch of b
+		if n := w.openWatches(); n != 1 { // only the watch of b is open
 			t.Errorf("%d watches, want 1", n)
 		}
 		_, _ = w.client.CoreV1().ConfigMaps("ns").Update(t.Context(), later, metav1.UpdateOptions{})

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// serviceStore watches all Services of the cluster, because the environment of a pod has the services of its namespace and that
-// of the API server.
+// serviceStore watches all Services of the cluster, because a pod's environment variables name the services of the pod's namespace and
+// the service of the API server.
 type serviceStore struct {
 	api Watcher[*v1.ServiceList]
 	log *slog.Logger

@@ -65,7 +65,7 @@ type tokens struct {
 	// one token, so they form a linked list instead of a map.
 	pods map[types.UID]*heldToken
 	next time.Time     // when remind checks again; zero: it has not checked yet
-	wake chan struct{} // capacity 1; makes remind check earlier
+	wake chan struct{} // capacity 1; a value in it makes remind check earlier
 }
 
 // heldToken is a token with the request that it answers; next is another token of the same pod.
@@ -112,7 +112,7 @@ func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
 	}
 }
 
-// of finds the token that answers k.
+// of returns the element of the list whose request is k, or nil.
 func (h *heldToken) of(k tokenKey) *heldToken {
 	for h != nil && h.tokenKey != k {
 		h = h.next
@@ -128,8 +128,8 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 	return token{}
 }
 
-// remind notifies a pod, once, when one of its tokens is due for renewal. It runs until ctx ends. There is one timer for all
-// pods: for most pods nothing else would cause a turn in time.
+// remind notifies a pod, once, when one of its tokens is due for renewal. It runs until ctx ends. Without this notification most pods
+// would have no turn before their token expires. All pods share one timer.
 func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	timer := time.NewTimer(idleReminder)
 	defer timer.Stop()
@@ -149,8 +149,8 @@ func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	}
 }
 
-// dueSince lists the pods with a token that became due after since, but not after now. It also returns when the next token will
-// be due.
+// dueSince lists the pods with a token that became due for renewal after the time since, but not after the current time now. It also
+// returns when the next token will be due.
 func (t *tokens) dueSince(since time.Time) (uids []types.UID, now, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,8 +235,8 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 	}
 }
 
-// podNotFound reports that the API server does not know the token's pod, although its own watch has already sent the
-// pod. The next try may succeed.
+// podNotFound reports that the API server does not know the token's pod, although the API server's watch has already sent the pod to
+// this node. The next try may succeed.
 func podNotFound(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {

@@ -131,7 +131,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 	}{
 		{600, 0, 8 * time.Minute},
 		{3600, time.Hour, 48 * time.Minute},
-		{3607, 365 * 24 * time.Hour, 3607 * time.Second * 8 / 10}, // extended, but still renewed within the hour
+		{3607, 365 * 24 * time.Hour, 3607 * time.Second * 8 / 10}, // valid for a year, but still renewed within the hour
 		{3600, 10 * time.Minute, 8 * time.Minute},                 // the lifetime in the JWT is shorter than the requested one
 		{7 * 24 * 3600, 7 * 24 * time.Hour, 24 * time.Hour},
 	} {
@@ -178,7 +178,7 @@ func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 				t.Fatalf("notified %d times when renewal %d was due", got, n)
 			}
 			if n == 1 {
-				i.fail(apierrors.NewServiceUnavailable("down")) // the next try follows after a while, with a notification
+				i.fail(apierrors.NewServiceUnavailable("down")) // after the failure, another notification asks for the next try
 			}
 			tokenOf(t, w, p, "", 600)
 			i.fail(nil)
@@ -188,7 +188,8 @@ func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 				}
 			}
 		}
-		due := time.Now().Add(20 * time.Hour) // the time when the other token is due; nobody requests that one again, and it must not hide this one
+		// The other token is due at this time. Nobody requests it again, and its notification must not replace the one for this token.
+		due := time.Now().Add(20 * time.Hour)
 		for before := notified(); time.Now().Before(due); before++ {
 			time.Sleep(time.Until(w.tokens.pods["1"].of(tokenKey{"builder", "", 600}).renew))
 			if got := notified(); got <= before {
@@ -291,7 +292,7 @@ func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 		if got := tokenOf(t, w, p, "", 3600); got != "token-1" {
 			t.Errorf("token %q, want token-1", got)
 		}
-		// The same for a pod that the API server has sent by its watch and does not find yet.
+		// The request is also made again if the API server does not find the pod yet, although its watch has sent the pod.
 		i.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, p.Name))
 		time.AfterFunc(retryMin/2, func() { i.fail(nil) })
 		if got := tokenOf(t, w, p, "other", 3600); got != "token-2" {

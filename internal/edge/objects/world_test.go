@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// world holds an API server's objects, an Objects that runs on them, and records the calls of both.
+// world is a fake API server with an Objects that reads from it. It records the requests to the API server and the calls of Notify.
 type world struct {
 	*Objects
 	client *fake.Clientset
@@ -51,7 +51,7 @@ func (c *countedWatch) Stop() {
 	})
 }
 
-// pump passes events on until the watch ends. An event in kill is the last one.
+// pump passes events on until the watch ends. After an event from the channel kill, the watch ends.
 func (c *countedWatch) pump() {
 	defer close(c.out)
 	for {
@@ -74,7 +74,7 @@ func (c *countedWatch) pump() {
 	}
 }
 
-// run calls f in a bubble with an Objects that runs, and checks afterwards that everything has ended.
+// run calls f in a bubble with an Objects that runs, and checks afterwards that every goroutine and watch has ended.
 func run(t *testing.T, cfg Config, f func(t *testing.T, w *world), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

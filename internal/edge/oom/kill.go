@@ -18,7 +18,7 @@ type Kill struct {
 }
 
 const (
-	nameMost  = 64      // the kernel keeps 15 bytes, and writes them as up to 60
+	nameMost  = 64      // the kernel keeps 15 bytes of a name, and escapes them to at most 60
 	groupMost = 4 << 10 // PATH_MAX
 )
 
@@ -41,7 +41,7 @@ func (p *parser) line(record string) (Kill, bool) {
 	k, ok := killed(text)
 	if ok && k.PID == p.pid {
 		k.Group = p.group
-		p.pid, p.group = 0, "" // the kernel may give the PID to another process
+		p.pid, p.group = 0, "" // forget the PID, because the kernel may give it to another process
 	}
 	return k, ok
 }
@@ -86,7 +86,7 @@ var causes = map[string]bool{
 	"Out of memory: ": true,
 	"Out of memory (oom_kill_allocating_task): ": true,
 	"Memory cgroup out of memory: ":              false,
-	"":                                           false, // Linux before 5.2 does not say
+	"":                                           false, // Linux before 5.2 does not say whether the machine ran out of memory
 }
 
 // killed parses "Out of memory: Killed process PID (NAME) total-vm:..." and the similar text about a control group.

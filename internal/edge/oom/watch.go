@@ -13,7 +13,7 @@ import (
 
 // Config configures Run.
 type Config struct {
-	// Open opens the kernel's log after its newest record. Each Read returns one record. nil: /dev/kmsg.
+	// Open opens the kernel's log after its newest record. Each Read returns one record. nil: Run opens /dev/kmsg.
 	Open func() (io.ReadCloser, error)
 	// OnKill gets each kill, in order. It must not block.
 	OnKill func(Kill)
@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// openKmsg opens /dev/kmsg after the records that it has already. The file is non-blocking, so that Close ends a Read.
+// openKmsg opens /dev/kmsg and skips the records that are already in it. The file is non-blocking, so that Close ends a Read.
 func openKmsg() (io.ReadCloser, error) {
 	f, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -81,7 +81,7 @@ func read(ctx context.Context, cfg *Config) error {
 			if k, ok := lines.line(string(record[:n])); ok {
 				cfg.OnKill(k)
 			}
-		case errors.Is(err, syscall.EPIPE): // the kernel has overwritten records, the next Read returns the oldest that is left
+		case errors.Is(err, syscall.EPIPE): // the kernel has overwritten records; the next Read returns the oldest record that is left
 		case errors.Is(err, syscall.EINVAL): // the record is longer than any that this package parses, and Read has skipped it
 		default:
 			return fmt.Errorf("read the kernel's log: %w", err)

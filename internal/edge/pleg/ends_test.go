@@ -56,7 +56,7 @@ func TestAContainerThatEndsIsLoggedOnce(t *testing.T) {
 		}
 		now := time.Now()
 		h.w.setEnd("a", pod.Container{State: pod.StateExited, ExitCode: 137, Said: pod.SaidOf("OOMKilled", ""), StartedAt: now.Add(-90 * time.Second), FinishedAt: now})
-		h.w.setEnd("quick", pod.Container{State: pod.StateExited}) // the runtime says nothing of its times
+		h.w.setEnd("quick", pod.Container{State: pod.StateExited}) // the runtime does not say when the container began and ended
 		time.Sleep(5 * time.Second)
 		want := []string{
 			`level=INFO msg="container ended" pod=/(a) container=app exitCode=137 reason=OOMKilled ranFor=1m30s id=c-a`,

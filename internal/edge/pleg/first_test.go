@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// vanishing is a runtime that removes a pod right after listing it. An agent that was killed had started the removal.
+// vanishing is a runtime that lists a pod and removes it directly afterwards, because an earlier agent, which was killed, had asked
+// for the removal.
 type vanishing struct {
 	*world
 	failsFirst bool

@@ -14,7 +14,7 @@ import (
 // starts nor reports anything of the pod.
 const HungFor = 30 * time.Second
 
-// Hung returns, sorted by UID, the pods whose inspection has run for longer than d, and those whose last inspection was
+// Hung returns, sorted by UID, the pods whose inspection in flight has run for longer than d, and the pods whose last inspection was
 // canceled because it hung.
 func (g *Generator) Hung(d time.Duration) []pod.Ref {
 	g.mu.Lock()
@@ -33,11 +33,11 @@ func (g *Generator) Hung(d time.Duration) []pod.Ref {
 
 // Trouble describes the problem with the inspections of a pod.
 type Trouble struct {
-	Hangs time.Duration // how long the inspection in flight has hung; 0: none hangs
+	Hangs time.Duration // how long the inspection in flight has hung; 0: no inspection hangs
 	Error string        // why the last inspection failed; "": it succeeded
 }
 
-// Trouble returns the problem with a pod's inspections. While there is one, the node's view of the pod is as old as the last
+// Trouble returns the problem with a pod's inspections. While there is a problem, the node's view of the pod is as old as the last
 // inspection that succeeded.
 func (g *Generator) Trouble(uid types.UID) (t Trouble) {
 	g.mu.Lock()

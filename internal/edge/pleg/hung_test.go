@@ -13,7 +13,8 @@ import (
 )
 
 // With a broken runtime class the inspections of a hundred pods may hang. They delay other pods for a few seconds when they
-// hang for the first time, and never after that. OnHung names them, and is called again when they answer.
+// hang for the first time, and never after that. OnHung names the pods that hang, and is called again when the runtime answers for
+// these pods.
 func TestAHundredHungPodsDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100

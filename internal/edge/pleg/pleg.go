@@ -17,29 +17,29 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Runtime has the calls to the container runtime that the generator needs. All calls may run concurrently, Inspect for different
-// pods only.
+// Runtime has the calls to the container runtime that the generator needs. All calls may run concurrently, but there is at most one
+// Inspect per pod at a time.
 type Runtime interface {
 	// List returns every pod with only IDs, attempts and states.
 	List(ctx context.Context) ([]pod.Observed, error)
-	// Inspect returns the whole state of one pod; prev may be nil.
+	// Inspect returns the whole state of one pod. prev is the last inspection of the pod, or nil.
 	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
-	// Watch blocks while subscribed to events; hint must not block. An error for which Unsupported holds means
-	// that the runtime has no events.
+	// Watch subscribes to events and blocks until the subscription ends. It calls subscribed when the subscription begins, and hint,
+	// which must not block, for each event. An error for which Unsupported holds means that the runtime has no events.
 	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error
 }
 
 // Config configures a Generator. Zero durations take the defaults of New.
 type Config struct {
 	Runtime Runtime
-	// Unsupported reports whether an error of Watch means that the runtime has no events, so that it is permanent.
+	// Unsupported reports whether an error of Watch means that the runtime has no events, so that every later try would fail too.
 	Unsupported func(error) bool
-	// Notify is called after an inspection that Inspect asked for, that found a change, or that is the pod's first, and with
-	// "" after the first relist. It must not block.
+	// Notify is called after an inspection that a call of Generator.Inspect asked for, that found a change, or that is the pod's
+	// first. It is called with "" after the first relist. It must not block.
 	Notify func(uid types.UID)
 	// Expected, when set, reports whether an action in flight causes the change that the hint announces. Such an action asks for
 	// an inspection when it ends. So the generator handles the hint a moment later, and ignores it if the cache shows the change
-	// by then. It must not block or call back.
+	// by then. Expected must not block and must not call the Generator.
 	Expected func(pod.Hint) bool
 	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
 	OnEvent func(Event)
@@ -50,7 +50,8 @@ type Config struct {
 	// OnSubscribe, when set, is called when a subscription to the runtime's events began (true), and when it failed or broke
 	// (false). With a runtime that has no events each try fails.
 	OnSubscribe func(ok bool)
-	// Period is the relist period without events (1 s); EventPeriod with them (1 min).
+	// Period is the time between relists while there is no subscription to events (1 s); EventPeriod is the time while there is one (1
+	// min).
 	Period, EventPeriod time.Duration
 	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
 	Threshold time.Duration
@@ -71,13 +72,13 @@ type Generator struct {
 	relisted time.Time     // when the last completed relist began
 	finished time.Time     // when that relist ended
 	begun    time.Time     // when Run began
-	interval time.Duration // between the last two completed relists
+	interval time.Duration // time between the beginnings of the last two completed relists
 	lastErr  error         // error of the last relist; nil: it succeeded
 	events   bool          // a subscription to events is open
 	marked   map[types.UID]mark
 	asked    time.Time // the time that Inspect returned last
 	slots    slots
-	listing  call      // the relist under way
+	listing  call      // the listing of the runtime that is in flight
 	hung     []pod.Ref // the pods that OnHung got last; only the relist goroutine uses this field
 
 	kick   chan struct{}
@@ -168,9 +169,9 @@ func (g *Generator) List() []*pod.Observed {
 	return out
 }
 
-// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed. It returns
-// the moment of the call. The stamp of that inspection is later than this moment, and the stamp of any inspection that began
-// before the call is not, however coarse the clock is.
+// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed. It returns the time of the
+// call. An inspection that begins after the call has a later stamp than this time, and an inspection that began before the call does
+// not, however coarse the clock is.
 func (g *Generator) Inspect(uid types.UID) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -221,8 +222,8 @@ func (g *Generator) Relist() {
 // hangs is how long a call may take before it counts as slow, and before Retry cancels it.
 const hangs = 5 * time.Second
 
-// Retry is called when the runtime answers again. It cancels the calls that hang, since nobody will answer them, and asks for
-// a relist, which repeats them.
+// Retry is called when the runtime answers again. It cancels the calls that hang, because the runtime will never answer these calls.
+// Then it asks for a relist, which repeats the inspections.
 func (g *Generator) Retry() {
 	g.mu.Lock()
 	if g.listing.cancel != nil && time.Since(g.listing.began) > hangs {
@@ -237,7 +238,7 @@ func (g *Generator) Retry() {
 	g.Relist()
 }
 
-// Healthy returns nil while relists succeed. The error is made for the node's Ready condition.
+// Healthy returns nil while relists succeed. The node's Ready condition shows the text of the error.
 func (g *Generator) Healthy() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -300,8 +301,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// Turns checks for a watchdog that the loop is not stuck: see package pulse. Unlike Healthy it does not depend on the runtime,
-// because a restart of the agent does not mend the runtime.
+// Turns tells a watchdog, which restarts the agent, whether the loop is stuck: see package pulse. Unlike Healthy it does not depend on
+// the runtime, because a restart of the agent does not repair the runtime.
 func (g *Generator) Turns(ctx context.Context) error { return g.pulse.Turns(ctx) }
 
 // mark marks a pod for inspection. It is called with the lock held.
@@ -369,7 +370,8 @@ func (g *Generator) entry(uid types.UID) *entry {
 	return e
 }
 
-// inspect makes one Inspect call and publishes its result. ctx is the generator's, call that of this one call.
+// inspect makes one Inspect call and publishes its result. ctx is the context of the generator, and call is the context of this
+// inspection.
 func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.Observed) {
 	began := time.Now()
 	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
@@ -378,7 +380,7 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 	}
 	g.mu.Lock()
 	e := g.entry(uid)
-	asked, first := e.inspection.asked, e.stamp.IsZero() // if the pod has no stamp, nobody has seen it in the cache before
+	asked, first := e.inspection.asked, e.stamp.IsZero() // a pod without a stamp has its first inspection now
 	took := time.Since(e.inspection.began)
 	e.slow, e.hung = took > hangs, took > HungFor && err != nil
 	g.slots.leave(e.inspection)
@@ -397,7 +399,7 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 		changed = !same(old, &obs)
 		e.obs = &obs
 		e.stamp = latest(e.stamp, obs.Began)
-		if !asked.IsZero() { // the inspection began after asked, even if the clock is too coarse to show it
+		if !asked.IsZero() { // make the stamp later than asked: the inspection began later, even if the clock is too coarse to show it
 			e.stamp = latest(e.stamp, asked.Add(time.Nanosecond))
 		}
 	}

@@ -75,7 +75,7 @@ func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (po
 		return pod.Observed{}, err
 	}
 	if hang {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // as cri.Client does
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // cri.Client has the same timeout
 		defer cancel()
 		<-ctx.Done()
 		return pod.Observed{}, ctx.Err()
@@ -191,7 +191,7 @@ func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
 	})
 }
 
-// "An entry is stamped with when its inspection began", and a call of Inspect always leads to a newer stamp.
+// The stamp of an entry is the time when its inspection began, and a call of Inspect always leads to a newer stamp.
 func TestAskingAdvancesTheStamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{events: make(chan pod.Hint)})
@@ -284,8 +284,8 @@ func TestARuntimeThatCannotListIsUnhealthy(t *testing.T) {
 	})
 }
 
-// A call that was in flight when the runtime restarted may never get an answer. It is canceled when other calls succeed, and
-// repeated.
+// A call that was in flight when the runtime restarted may never get an answer. The call is canceled and repeated when other calls
+// succeed.
 func TestCallsAreRepeatedWhenTheRuntimeAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})

@@ -24,12 +24,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Plugin is a plugin's answer to the question who it is.
+// Plugin is what a plugin says of itself: the answer to GetInfo.
 type Plugin struct {
 	Type, Name string
 	// Endpoint is the socket of the plugin's own service.
 	Endpoint string
-	// Versions are the versions of its service's protocol.
+	// Versions are the versions of the protocol that the plugin's service supports.
 	Versions []string
 }
 
@@ -59,11 +59,11 @@ const (
 	settle = 50 * time.Millisecond
 )
 
-// These bound what plugins can cost.
+// These limits bound the memory and the time that plugins can cost the agent.
 const (
 	maxSockets  = 256  // plugins of a node
 	maxDirs     = 256  // directories in which sockets are looked for
-	maxDepth    = 4    // directories in each other, with the first one
+	maxDepth    = 4    // levels of directories, including plugins_registry itself
 	maxEntries  = 4096 // entries of one directory; the rest is not read
 	askWithin   = 10 * time.Second
 	maxAnswer   = 64 << 10 // bytes
@@ -121,7 +121,7 @@ func (s *watched) over() bool {
 // errRemade is the cause with which the context of a socket is canceled if a new socket has the same path.
 var errRemade = errors.New("the socket was made again")
 
-// Run registers plugins until ctx ends. It deregisters none at its end, because the next agent registers them again.
+// Run registers plugins until ctx ends. It deregisters no plugin when ctx ends, because the next agent registers all plugins again.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer w.wg.Wait()
 	kernel, err := filewatch.New(w.cfg.Dir)
@@ -145,7 +145,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		w.update(ctx, sockets, found)
 		if !slices.Equal(dirs, followed) && ctx.Err() == nil {
 			followed = dirs
-			drop(ctx, kernel) // and not at once, because a plugin may make and remove directories all the time
+			drop(ctx, kernel) // wait before the next reading, because a plugin may make and remove directories all the time
 			continue
 		}
 		select {
@@ -176,7 +176,7 @@ func drop(ctx context.Context, kernel *filewatch.Watcher) {
 	}
 }
 
-// update begins and ends the work on sockets, so that sockets has those that were found.
+// update starts a goroutine for each new socket in found and cancels those of sockets that are gone, so that sockets matches found.
 func (w *Watcher) update(ctx context.Context, sockets map[string]*watched, found map[string]identity) {
 	for path, s := range sockets {
 		if _, there := found[path]; !there && !s.gone {
@@ -210,7 +210,7 @@ func (w *Watcher) update(ctx context.Context, sockets map[string]*watched, found
 }
 
 // scan lists the sockets in the directory and in the directories below it, and all these directories. It leaves out names that begin with
-// a dot, because a program may make a socket under such a name before the socket is ready, and rename it then.
+// a dot, because a program may make a socket under a hidden name, and rename the socket when it is ready.
 func (w *Watcher) scan() (found map[string]identity, dirs []string) {
 	found = map[string]identity{}
 	w.scanDir(w.cfg.Dir, 1, found, &dirs)
@@ -261,8 +261,8 @@ func entriesOf(d *hostfs.UntrustedDir) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-// keep registers the plugin of a socket, waits until the socket is gone, and deregisters the plugin. ctx is the context of the agent, and
-// one that of the socket.
+// keep registers the plugin of a socket, waits until the socket is gone, and deregisters the plugin. ctx is the context of the agent,
+// and one is the context of the socket.
 func (w *Watcher) keep(ctx, one context.Context, path string) {
 	for wait, said := firstWait, ""; ; wait = min(2*wait, longestWait) {
 		p, err := w.register(one, path)
@@ -290,8 +290,8 @@ func (w *Watcher) keep(ctx, one context.Context, path string) {
 	}
 }
 
-// register asks a plugin who it is, calls its handler, and tells the plugin the result. The plugin that it returns is only valid, and only
-// has texts of bounded length, if the plugin's answer was valid.
+// register asks a plugin who it is, calls its handler, and tells the plugin the result. If the plugin's answer was invalid, register
+// returns the zero Plugin.
 func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err error) {
 	conn, err := grpc.NewClient("passthrough:///plugin", // the dialer knows the socket, whose path need not be a valid URL
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
@@ -322,7 +322,7 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	telling, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	if _, told := client.NotifyRegistrationStatus(telling, said); told != nil && err == nil {
-		// The node uses the plugin all the same.
+		// The node uses the plugin although the plugin could not be told.
 		w.cfg.Log.Warn("plugin registered, but the plugin did not accept the notification", "plugin", p.Name, "err", pod.Text(status.Convert(told).Message()))
 	}
 	return p, err

@@ -217,7 +217,7 @@ func TestAPluginThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*announcer{
 		"when it is asked": {info: valid("n"), getInfo: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
-		"when it is told":  {info: valid("n"), told: nil}, // a send to a nil channel blocks
+		"when it is told":  {info: valid("n"), told: nil}, // the plugin hangs, because a send to a nil channel blocks
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -314,7 +314,7 @@ func TestScanFollowsNoLinkOfAPlugin(t *testing.T) {
 	}
 	w := newWatcher(dir, newHandler())
 	found, dirs := map[string]identity{}, []string(nil)
-	w.scanDir(filepath.Join(dir, "sub"), 2, found, &dirs) // as if it had been a directory when it was listed
+	w.scanDir(filepath.Join(dir, "sub"), 2, found, &dirs) // as if sub had been a directory when its parent was listed
 	if len(found) != 0 {
 		t.Errorf("found %v through a link", found)
 	}
@@ -404,7 +404,7 @@ func TestManyEventsCauseFewReadings(t *testing.T) {
 	if got := <-h.calls; got != "+n" {
 		t.Errorf("call %s", got)
 	}
-	// The first reading comes at once, and each other one after a whole wait.
+	// The first reading comes at once, and each later reading after the wait settle.
 	if n, most := reads.Load(), int64(time.Since(began)/settle)+2; n > most {
 		t.Errorf("the directory was read %d times, want at most %d", n, most)
 	}
