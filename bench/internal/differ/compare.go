@@ -363,6 +363,8 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	without(d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) || d.anotherEndsItself(name), excuseOwnEnd, (*instance).unstopped)
 	without(u.hurried() || w.hurried(), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
 	switch {
+	case d.restOfOwnGrace(name, attempt, u.calls, w.calls):
+		d.add("calls of "+d.c.kind(name)+", which fails a probe with a grace period of its own: a hook leaves the rest of it only to Wherry", about, strings.Join(u.calls, ", "), strings.Join(w.calls, ", "))
 	case !sameCalls(u.calls, w.calls):
 		d.list("calls of "+d.c.kind(name)+d.resizedMeanwhile(name, attempt, u)+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
 	case !slices.Equal(u.calls, w.calls):
@@ -398,6 +400,30 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 		}
 	}
 	return ""
+}
+
+// restOfOwnGrace is ownGrace for a container whose preStop hook took a part of the grace period: upstream's kubelet stopped the
+// container with the rest of its pod's grace period, and Wherry with the rest of its probe's. Nothing else differs.
+func (d *differ) restOfOwnGrace(name string, attempt uint32, upstream, wherry []string) bool {
+	i := slices.Index(upstream, "preStop")
+	if pod := d.c.Spec.TerminationGracePeriodSeconds; i < 0 || pod == nil || len(upstream) != len(wherry) || i+1 >= len(upstream) || sameCalls(upstream, wherry) {
+		return false
+	}
+	taken := int64(d.c.play(name, attempt).Slow["preStop"] / time.Second)
+	rest := func(grace int64) string { return fmt.Sprintf("stop(%d)", max(grace-taken, 2)) } // two seconds are the least after a hook
+	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
+		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
+			if x.Name != name || p == nil || p.TerminationGracePeriodSeconds == nil {
+				continue
+			}
+			u, w := slices.Clone(upstream), slices.Clone(wherry)
+			u[i+1], w[i+1] = rest(*d.c.Spec.TerminationGracePeriodSeconds), rest(*p.TerminationGracePeriodSeconds)
+			if sameCalls(u, upstream) && sameCalls(w, wherry) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sameNumber reports whether both agents started a container the same number of times.

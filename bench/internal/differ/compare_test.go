@@ -313,6 +313,25 @@ func TestTheGracePeriodOfAProbeHasItsClass(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`)
 }
 
+// A stop with the part of the probe's grace period that a preStop hook left has a class of its own, too.
+func TestTheRestOfAProbesGracePeriodHasItsClass(t *testing.T) {
+	compare := func(upstream, wherry int64) []Difference {
+		c := oneContainer()
+		c.Spec.TerminationGracePeriodSeconds = new(int64(8))
+		c.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(5))}
+		c.Plays = map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"preStop": 2 * time.Second}}}}
+		u, w := newLife(), newLife()
+		for side, timeout := range map[life]int64{u: upstream, w: wherry} {
+			side.call(20, Call{Verb: "ExecSync", Command: "preStop", Container: "main-0"})
+			side.call(22, Call{Verb: "StopContainer", Container: "main-0", Timeout: timeout})
+		}
+		return Compare(c, u.Trace, w.Trace)
+	}
+	want(t, compare(6, 3), "calls of main, which fails a probe with a grace period of its own: a hook leaves the rest of it only to Wherry")
+	want(t, compare(6, 8), `calls of main: only upstream has ["stop(6)"], only Wherry has ["stop(8)"]`)
+	want(t, compare(3, 6), `calls of main: only upstream has ["stop(3)"], only Wherry has ["stop(6)"]`)
+}
+
 func TestALateStopBesideAPostStartHookIsReported(t *testing.T) {
 	c := oneContainer()
 	u, w := newLife(), newLife()

@@ -97,6 +97,11 @@ var Decisions = []Decision{
 		Notice: "The same.",
 	},
 	{
+		Class:  `calls of main, which fails a probe with a grace period of its own: a hook leaves the rest of it only to Wherry`,
+		Why:    "As above, for a container whose preStop hook took a part of the grace period.",
+		Notice: "The same.",
+	},
+	{
 		Class:  `message of event Normal Killing spec.containers{main}: upstream "Stopping container main", Wherry "Container main failed liveness probe"`,
 		Why:    "Upstream's kubelet ends the whole pod where nothing is left to run after the failure, and no longer says for what.",
 		Notice: "The event says which probe failed, as it does of every other container.",
