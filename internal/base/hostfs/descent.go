@@ -46,7 +46,7 @@ type descent struct {
 // level is one of the directories from the top to the position.
 type level struct {
 	dev, ino uint64
-	reader   *dirReader // nil: closed, to save descriptors
+	reader   *dirReader // nil while the directory is closed, to save descriptors
 	at       int64      // where reading continues; valid while the reader is closed
 	// These two fields are for removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool
@@ -131,7 +131,8 @@ func (d *descent) closeLevel(i int) {
 	l.reader = nil
 }
 
-// enter goes into a subdirectory. The error is EXDEV if that is on another mount, and ENOTDIR or ELOOP if it is not a directory.
+// enter goes into a subdirectory. The error is EXDEV if the subdirectory is on another mount, and ENOTDIR or ELOOP if name is not a
+// directory.
 func (d *descent) enter(name string) error {
 	if len(d.levels) >= d.host.levelLimit() {
 		return ErrTooDeep

@@ -120,7 +120,7 @@ func (u *usage) entry(name string, isDir bool) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		u.add(&st)
 		return nil
-	case isDir: // it was listed as a directory, but is no longer one
+	case isDir: // the entry was listed as a directory, but is no longer one
 		return ErrMoved
 	}
 	return u.entry(name, true) // this file system lists no types

@@ -107,9 +107,9 @@ func (g *grouping) entry(name string, kind uint8) error {
 		return err
 	}
 	switch {
-	case st.Dev != g.here().dev: // another mount
+	case st.Dev != g.here().dev: // the entry is on another mount
 		return nil
-	case st.Mode&unix.S_IFMT == unix.S_IFDIR: // it was listed as something else
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR: // a directory is here now, but the entry was listed as something else
 		return ErrMoved
 	}
 	return g.change(fd)

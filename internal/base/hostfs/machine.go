@@ -24,7 +24,7 @@ type Facts struct {
 	BootID        string
 	KernelVersion string // as uname -r
 	OSImage       string // PRETTY_NAME of os-release
-	CPUs          int    // online, whatever share of them this process may use
+	CPUs          int    // all CPUs that are online, also those that this process may not use
 	MemoryBytes   uint64
 	SwapBytes     uint64
 	HugePages     []HugePages // by page size
@@ -172,7 +172,7 @@ func (m Machine) Memory() (Memory, error) {
 
 // Tasks returns how many tasks (threads) run on the machine now.
 func (m Machine) Tasks() (int64, error) {
-	path := m.path("proc/loadavg") // 345 in the line 0.12 0.10 0.09 2/345 6789
+	path := m.path("proc/loadavg") // the line is like 0.12 0.10 0.09 2/345 6789: 345 tasks
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0, fmt.Errorf("count tasks: %w", err)
@@ -215,7 +215,7 @@ func (m Machine) hugePages() []HugePages {
 		return nil
 	}
 	var pools []HugePages
-	for _, e := range entries { // hugepages-2048kB
+	for _, e := range entries { // the name of an entry is, for example, hugepages-2048kB
 		size, ok := strings.CutPrefix(e.Name(), "hugepages-")
 		if !ok {
 			continue

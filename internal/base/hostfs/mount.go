@@ -62,9 +62,9 @@ func (Host) Mount(source, target, fstype, options string) error {
 	return nil
 }
 
-// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, with the mode and
-// group of its root and the flags of mount(2). If the kernel supports it (from Linux 6.4 on), the tmpfs is never swapped out.
-// maySwap is true if the kernel does not, and the machine has swap space.
+// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, with the mode and group
+// of its root and the flags of mount(2). If the kernel supports it (from Linux 6.4 on), the tmpfs is never swapped out. maySwap is
+// true if the kernel does not support this and the machine has swap space.
 func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int, flags uintptr) (maySwap bool, err error) {
 	options := []string{"mode=" + strconv.FormatUint(uint64(unixMode(mode)), 8)}
 	if size > 0 {

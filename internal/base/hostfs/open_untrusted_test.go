@@ -67,9 +67,9 @@ func TestOpenUntrusted(t *testing.T) {
 	must(t,
 		os.MkdirAll(filepath.Join(base, "real/pod/c"), 0o755),
 		os.WriteFile(filepath.Join(base, "real/pod/c/0.log"), []byte("0123456789"), 0o644),
-		os.Symlink("real", filepath.Join(base, "admin")),           // above the names that containers control
-		os.Symlink("pod", filepath.Join(base, "real/other-pod")),   // in the place of a pod's directory
-		os.Symlink("../pod/c", filepath.Join(base, "real/pod/c2")), // in the place of a container's directory
+		os.Symlink("real", filepath.Join(base, "admin")),           // a link above the names that containers control
+		os.Symlink("pod", filepath.Join(base, "real/other-pod")),   // a link in place of a pod's directory
+		os.Symlink("../pod/c", filepath.Join(base, "real/pod/c2")), // a link in place of a container's directory
 	)
 	for _, tt := range []struct {
 		path string

@@ -172,7 +172,7 @@ func TestOpenBeneathUnderAttack(t *testing.T) {
 		late := time.Now().Add(2 * time.Minute)
 		for i := 0; i < 3000 || (opened == 0 || swaps.Load() < 2) && time.Now().Before(late); i++ {
 			if i >= 3000 {
-				<-time.After(time.Millisecond) // the other side stands still
+				<-time.After(time.Millisecond) // the swapping goroutine is slow, so give it time
 			}
 			var f *os.File
 			var err error
@@ -318,7 +318,7 @@ func TestDiskUsage(t *testing.T) {
 		os.Link(filepath.Join(dir, "a/b/one"), filepath.Join(dir, "same")), os.Symlink("/usr", filepath.Join(dir, "link")))
 	before, inodes, err := h.DiskUsage(t.Context(), dir)
 	must(t, err)
-	if inodes != 5 { // dir, a, b, one (with two names), link
+	if inodes != 5 { // dir, a, b, the file one (which is also same), link
 		t.Errorf("%d inodes, want 5", inodes)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "two"), block, 0o644))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMounted is the cause if RemoveTree meets a mount. It deletes nothing behind it.
+// ErrMounted is the cause if RemoveTree finds a mount. RemoveTree deletes nothing on the mount.
 var ErrMounted = errors.New("something is mounted there")
 
 // maxPasses is how often one directory is read again because new entries appeared.
@@ -61,7 +61,7 @@ func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 		err = unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		if err = file; file == nil { // it was listed as a directory, but is no longer one
+		if err = file; file == nil { // the entry was listed as a directory, but is now a file
 			err = unix.Unlinkat(at, name, 0)
 		}
 	}
@@ -195,7 +195,7 @@ func (r *removal) lift(name string) error {
 	return err
 }
 
-// up goes back to the directory above. If that cannot be found again, it starts at the top.
+// up goes back to the directory above. If it cannot find that directory again, it starts at the top.
 func (r *removal) up() error {
 	failed := r.here().failed
 	err := r.leave()

@@ -213,7 +213,7 @@ func TestNoDescriptorLeftIsAnError(t *testing.T) {
 		must(t, err)
 		held = append(held, fd)
 	}
-	for range 4 { // enough to begin, but too few to finish
+	for range 4 { // with 4 free descriptors, DiskUsage can begin but not finish
 		must(t, unix.Close(held[len(held)-1]))
 		held = held[:len(held)-1]
 	}
@@ -307,7 +307,7 @@ func TestTreesUnderAttack(t *testing.T) {
 		late := time.Now().Add(2 * time.Minute)
 		for i := 0; (i < 300 || moves.Load() < 300) && time.Now().Before(late); i++ {
 			if i >= 300 {
-				<-time.After(time.Millisecond) // the other side stands still
+				<-time.After(time.Millisecond) // the attack is slow, so give it time
 			}
 			bytes, _, err := h.DiskUsage(t.Context(), tree)
 			if bytes >= 16<<20 {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unfinished is the suffix of temporary files. One is left if the process ends during WriteFile or ReplaceFile.
+// Unfinished is the suffix of temporary files. A temporary file is left if the process ends during WriteFile or ReplaceFile.
 const Unfinished = ".new"
 
 // WriteFile writes data to path, with exactly mode, and waits for the disk, so that not even a power cut loses the file after
@@ -38,7 +38,7 @@ func replace(path string, data []byte, mode fs.FileMode, sync bool) error {
 	f := os.NewFile(uintptr(fd), tmp)
 	_, err = f.Write(data)
 	if err == nil {
-		err = f.Chmod(mode) // whatever the umask
+		err = f.Chmod(mode) // the file gets exactly mode, whatever the umask is
 	}
 	if err == nil && sync {
 		err = f.Sync()

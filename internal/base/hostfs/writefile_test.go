@@ -35,7 +35,7 @@ func TestWriteFileIsWholeOrNotAtAll(t *testing.T) {
 			must(t, write(path, []byte("one"), 0o600))
 			holds("one", 0o600)
 			must(t, os.WriteFile(path+Unfinished, []byte("of a process that ended, and longer than what comes"), 0o666))
-			must(t, write(path, []byte("two"), 0o666)) // whatever the umask
+			must(t, write(path, []byte("two"), 0o666)) // the file gets exactly this mode, whatever the umask is
 			holds("two", 0o666)
 			must(t, os.Symlink("/dev/full", path+Unfinished))
 			if err := write(path, []byte("three"), 0o600); !errors.Is(err, unix.ENOSPC) {

@@ -34,15 +34,16 @@ const (
 	watchMin = time.Second
 	// The server ends a watch after this time, or up to twice of it. The next watch continues without a list.
 	watchTimeout = 5 * time.Minute
-	// PageSize is the Limit for lists that can be long; maxPages of them are more than any cluster has.
+	// PageSize is the Limit for lists that can be long; maxPages pages have more objects than any cluster has.
 	PageSize = 500
 	maxPages = 2000
 	// listTimeout bounds the time for one page.
 	listTimeout = 2 * time.Minute
 )
 
-// Follow lists and watches until ctx ends or there is nothing more to follow. After a failure it tries again, each time
-// after twice the wait, up to longest (plus a random half). It costs one goroutine and at most one open request.
+// Follow lists and watches until ctx ends or there is nothing more to follow. After a failure it waits and tries again. The wait
+// doubles with each failure, up to longest; a random time of up to half of the wait is added. It costs one goroutine and at most one
+// open request.
 func Follow(ctx context.Context, f Followed, longest time.Duration) {
 	wait := time.Duration(0)
 	version := ""

@@ -14,7 +14,7 @@ import (
 // Meter counts the requests of a client. Method is the HTTP method, host the server with its port. Calls may be concurrent and
 // must not block.
 type Meter interface {
-	// Answered is called once for each request, with the HTTP status of its answer; 0: there was none.
+	// Answered is called once for each request, with the HTTP status of its answer, or 0 if there was no answer.
 	Answered(method, host string, status int)
 	// Repeated is called for each answer after which client-go sends the request again later.
 	Repeated(method, host string, status int)

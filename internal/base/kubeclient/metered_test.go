@@ -123,7 +123,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// A server that redirects requests to other hosts adds no series.
+// A server that redirects requests to other hosts adds no series to the metrics.
 func TestMeterKnowsOneHost(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -22,8 +22,8 @@ var codecs = sync.OnceValue(func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(newScheme()).WithoutConversion()
 })
 
-// newScheme returns a scheme with the kinds of this package, and with the ones that every group has: options, watch
-// events, Status.
+// newScheme returns a scheme with the kinds of this package, and with the kinds that every API group has: options, watch events,
+// Status.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, g := range []struct {

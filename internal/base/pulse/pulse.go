@@ -15,7 +15,7 @@ type Pulse struct {
 // New returns the Pulse of a loop. Errors contain the loop's name.
 func New(name string) Pulse { return Pulse{name: name, asked: make(chan chan<- struct{})} }
 
-// Asked delivers a value for each waiting call of Turns. The loop answers the value with Beat.
+// Asked delivers a value for each waiting call of Turns. The loop calls Beat with that value.
 func (p Pulse) Asked() <-chan chan<- struct{} { return p.asked }
 
 // Beat answers a call of Turns. It takes the loop's lock first, because a loop whose lock is never released counts as stuck.

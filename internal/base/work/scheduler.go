@@ -53,7 +53,7 @@ type Job struct {
 
 	state   state
 	asked   time.Time // when it began to wait
-	loads   bool      // it is in flying
+	loads   bool      // the job is in Scheduler.flying
 	waits   bool      // the job's class can wait
 	began   time.Time
 	charged time.Duration
@@ -256,7 +256,7 @@ func (s *Scheduler) dispatch(now time.Time) {
 	}
 }
 
-// again is called by the timer.
+// again is called by the timer that dispatch sets for the next job that expires.
 func (s *Scheduler) again() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,7 +76,7 @@ func TestBoundChangesWhileJobsWait(t *testing.T) {
 func TestACanceledJobKeepsNoSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for range 100 { // the scheduler decides which of the two events the job sees first
+		for range 100 { // the scheduler of Go decides which of the two events the job sees first
 			var s Semaphore
 			s.Bound(1)
 			if err := s.Take(t.Context()); err != nil {

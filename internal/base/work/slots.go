@@ -29,8 +29,8 @@ type Slots struct {
 
 // When a larger number of slots has not helped, Slots tries another number again only after these numbers of rounds.
 const (
-	rest  = 8 // if it has the minimum
-	doubt = 2 // if it has more than the minimum
+	rest  = 8 // rounds, if the number of slots is the minimum
+	doubt = 2 // rounds, if the number of slots is larger
 )
 
 const (
@@ -73,7 +73,7 @@ func (p *Slots) Ended(began, now time.Time, among float64, full bool) {
 	}
 }
 
-// forget drops the measurements of the round, because they cannot be compared with another one.
+// forget drops the measurements of the round, because they cannot be compared with those of another round.
 func (p *Slots) forget(now time.Time) {
 	p.trying, p.last.known = false, false
 	p.begin(now)
@@ -83,7 +83,7 @@ func (p *Slots) begin(now time.Time) {
 	p.began, p.jobs, p.took, p.among = now, 0, 0, 0
 }
 
-// next compares the round with the one before, and begins another.
+// next compares the round with the round before, and begins a new round.
 func (p *Slots) next(now time.Time) {
 	took, among := p.took/float64(p.jobs), p.among/float64(p.jobs)
 	if p.last.known {

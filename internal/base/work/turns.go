@@ -22,9 +22,9 @@ func NewTurns(least, most int) *Turns {
 	return t
 }
 
-// Wait blocks until the job has a turn or ctx ends; in the second case it returns the error of ctx. The caller calls done once,
-// at the end of the job. A job that takes longer than 6 s loses its turn before its end, so that jobs that hang never stop the
-// others. It is then measured as if it had ended: if jobs wait, for whatever reason, the runtime can run more of them.
+// Wait blocks until the job has a turn or ctx ends; in the second case it returns the error of ctx. The caller calls done once, at
+// the end of the job. A job that takes longer than 6 s loses its turn before its end, so that jobs that hang never stop the others.
+// The job is then measured as if it had ended. So jobs that only wait, for whatever reason, let the number of slots grow.
 func (t *Turns) Wait(ctx context.Context) (done func(), err error) {
 	if err := t.semaphore.Take(ctx); err != nil {
 		return nil, err

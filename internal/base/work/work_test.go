@@ -155,7 +155,7 @@ func TestOneStartGetsMostOfTheMachine(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		start := s.Begin(Start)
-		time.Sleep(150 * time.Millisecond) // those in flight end
+		time.Sleep(150 * time.Millisecond) // the jobs in flight end
 		synctest.Wait()
 		if n := s.Load().Flying - 1; n > 4 {
 			t.Errorf("%d commands run beside a start, want 4, a quarter of the limit", n)
@@ -192,7 +192,7 @@ func TestRemovalsYieldToStarts(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if len(starts) == 1 {
-				removals.Store(0) // those that were in flight have ended
+				removals.Store(0) // the removals that were in flight have ended
 			}
 			if n := removals.Load(); len(starts) < 10 && n > 0 {
 				t.Fatalf("%d removals ran beside %d starts", n, len(starts))

@@ -407,7 +407,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 		if after := Admit(in); !after.OK {
 			t.Fatalf("after %s: still %s", answer(got), answer(after))
 		}
-		for i := range got.Preempt { // each of them is needed
+		for i := range got.Preempt { // each pod in Preempt is needed
 			in.Others = slices.DeleteFunc(slices.Clone(others), func(p *v1.Pod) bool {
 				j := slices.Index(got.Preempt, p)
 				return j >= 0 && j != i

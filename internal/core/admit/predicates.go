@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// predicates makes the checks that a scheduler makes, too, except for resources. They matter for pods that no scheduler placed,
-// and if the node has changed since.
+// predicates makes the checks that kube-scheduler makes too, except for resources. They matter for a pod that kube-scheduler did not
+// place, and if the node has changed since kube-scheduler placed the pod.
 func (in *Input) predicates() []Result {
 	var failed []Result
 	fail := func(reason, description string) {
@@ -53,7 +53,7 @@ func (in *Input) portsTaken() bool {
 	if len(want) == 0 {
 		return false
 	}
-	wanted := make(map[hostPort]bool, 2*len(want)) // each port as it is, and without its address
+	wanted := make(map[hostPort]bool, 2*len(want)) // has each port twice: as it is, and with the address ""
 	for _, w := range want {
 		wanted[w] = true
 		w.ip = ""

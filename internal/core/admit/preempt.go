@@ -14,7 +14,7 @@ import (
 const (
 	ReasonPreempting  = "Preempting"
 	MessagePreempting = "Preempted in order to admit critical pod"
-	// DisruptionPreempting is the message of its condition DisruptionTarget.
+	// DisruptionPreempting is the message of the condition DisruptionTarget of a pod that ended to make room.
 	DisruptionPreempting = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 

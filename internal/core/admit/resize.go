@@ -149,7 +149,7 @@ func (in *ResizeInput) changes(name v1.ResourceName) bool {
 	return false
 }
 
-// initChanges reports whether an init container that is not a sidecar has other resources.
+// initChanges reports whether an init container that is not a sidecar has other resources in its new spec.
 func (in *ResizeInput) initChanges() bool {
 	had := map[string]*v1.ResourceRequirements{}
 	for i := range in.Allocated.Spec.InitContainers {

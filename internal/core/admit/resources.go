@@ -32,10 +32,10 @@ func (s Shortage) String() string {
 // Missing returns how much must become free.
 func (s Shortage) Missing() int64 { return s.Requested - (s.Capacity - s.Used) }
 
-// Shortages lists the resources of which the node has too little for a pod beside others. The resource pods comes first, then
-// cpu, memory, ephemeral-storage, then the others by name. It ignores an extended resource that the node does not list, because
-// that may belong to the cluster and not to the node. It also checks a resize: p then has the new resources, and others does not
-// contain it.
+// Shortages lists the resources of which the node has too little for a pod beside others. The resource pods comes first, then cpu,
+// memory, ephemeral-storage, then the others by name. It ignores an extended resource that the node does not list, because such a
+// resource may belong to the whole cluster and not to a node. It also checks a resize: p then has the new resources, and others does
+// not contain it.
 func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	var out []Shortage
 	allocatable := node.Status.Allocatable

@@ -55,7 +55,8 @@ func Check(p *v1.Pod, vol *v1.Volume, claim *v1.PersistentVolumeClaim) (volume s
 	}
 	switch {
 	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection):
-		// With the finalizer, the claim stays until no pod uses it, and pods that ran before still may.
+		// While a deleted claim still has the finalizer, pods that already use the claim may go on using it, so only a claim without
+		// the finalizer is an error.
 		return "", fmt.Errorf("persistentvolumeclaim %q is being deleted", claim.Name)
 	case claim.Status.Phase == v1.ClaimLost:
 		return "", fmt.Errorf("persistentvolumeclaim %q has lost its persistentvolume %q: that was deleted, so the claim's data is gone; "+

@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The annotations that the agent reads back are its own: a container gets no annotation of such a name from a pod or a device
-// plugin.
+// Only the agent sets the annotations that it reads back later: an annotation of the same name from a pod or a device plugin is
+// dropped.
 func TestWhatIsReadBackIsTheAgentsOwn(t *testing.T) {
 	t.Parallel()
 	forged := map[string]string{}

@@ -120,8 +120,8 @@ func podOptions(list []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// setOptions adds options to a list. An option replaces an earlier one of the same name, at its place. A pod may have very many options,
-// so they are found by an index.
+// setOptions adds options to a list. An option replaces an earlier option of the same name, and takes the place of that option in
+// the list. A pod may have very many options, so they are found by an index.
 func setOptions(have, more []string) []string {
 	at := make(map[string]int, len(have)+len(more))
 	for i, o := range have {
@@ -222,7 +222,7 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
 	domains := maxSearches
 	if clusterDomain != "" {
-		domains -= 3 // the domains of the namespace, the services and the cluster
+		domains -= 3 // a pod also searches the domains of its namespace, the services and the cluster
 	}
 	if len(c.Searches) > domains {
 		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, domains)

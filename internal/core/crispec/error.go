@@ -4,9 +4,9 @@ import "fmt"
 
 // The reasons that an Error carries: the words of waiting states and events.
 const (
-	// ReasonContainerConfig is a container that cannot be described to the runtime.
+	// ReasonContainerConfig is the reason if a container cannot be described to the runtime.
 	ReasonContainerConfig = "CreateContainerConfigError"
-	// ReasonSandboxConfig is a sandbox that cannot be described to the runtime.
+	// ReasonSandboxConfig is the reason if a sandbox cannot be described to the runtime.
 	ReasonSandboxConfig = "FailedCreatePodSandBox"
 )
 

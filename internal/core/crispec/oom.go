@@ -14,9 +14,10 @@ const (
 	bestEffortOOM = 1000
 )
 
-// OOMScoreAdj returns oom_score_adj for a container's processes: "Guaranteed: -997; BestEffort: 1000; Burstable: min(max(2, 1000 - (1000
-// * memoryRequestBytes) / machineMemoryCapacityBytes), 999)". Pods of system-node-critical have -997. A sidecar is killed no sooner than
-// the pod's main containers. If the pod requests more memory than its containers together, the difference is divided equally among them.
+// OOMScoreAdj returns oom_score_adj for a container's processes: "Guaranteed: -997; BestEffort: 1000; Burstable: min(max(2, 1000 -
+// (1000 * memoryRequestBytes) / machineMemoryCapacityBytes), 999)". Pods of system-node-critical have -997. A sidecar is killed no
+// sooner than the pod's main containers. If the pod requests more memory than its containers together, the difference is divided
+// equally among the containers.
 func OOMScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if IsCritical(p) && p.Spec.PriorityClassName == "system-node-critical" {
 		return guaranteedOOM

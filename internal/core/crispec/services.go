@@ -31,7 +31,7 @@ func ServiceEnv(services []*v1.Service, namespace string, links bool) map[string
 		}
 	}
 	out := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(chosen)) { // in a fixed order, because two services may have the same variable
+	for _, name := range slices.Sorted(maps.Keys(chosen)) { // in a fixed order, because two services may define the same variable
 		serviceVars(out, chosen[name])
 	}
 	return out
