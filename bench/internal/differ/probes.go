@@ -37,8 +37,6 @@ const never = 1 << 60
 // interval is a range of times since the start of an instance.
 type interval struct{ first, last time.Duration }
 
-func (a interval) meets(b interval) bool { return a.first <= b.last && b.first <= a.last }
-
 // asked returns when a probe runs for the first time: after its delay, and after the success of the startup probe if there is one.
 func (c *Case) asked(name, probe string, p Play) interval {
 	delay := time.Duration(c.probe(name, probe).InitialDelaySeconds) * time.Second
