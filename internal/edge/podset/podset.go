@@ -15,10 +15,10 @@ import (
 // Set is the merged set of desired pods. Create it with New.
 type Set struct {
 	notify func(types.UID)
-	mirror func(fullName string)       // see OnMirror; may be nil
-	spec   func(before, after *v1.Pod) // see OnSpec; may be nil
+	mirror func(fullName string)       // the function that OnMirror sets; may be nil
+	spec   func(before, after *v1.Pod) // the function that OnSpec sets; may be nil
 	none   bool                        // no source is configured
-	suffix string                      // the suffix of the name of every static pod
+	suffix string                      // the node's name with a dash, with which the name of every static pod ends
 
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
@@ -28,7 +28,7 @@ type Set struct {
 	// is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
 	// sources have answered and none is in doubt.
 	removed map[types.UID]bool
-	graces  map[types.UID]int64 // see LastGrace
+	graces  map[types.UID]int64 // what LastGrace returns
 	doubts  map[pod.Source]bool
 }
 
@@ -47,8 +47,8 @@ func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
 	return s
 }
 
-// OnMirror sets f, which is called with no lock held. It gets the full name of every static pod and mirror pod that was added,
-// changed or removed, and with "" when the set becomes Ready. Call OnMirror before the first source begins.
+// OnMirror sets f, which is called with no lock held. f gets the full name of every static pod and mirror pod that was added, changed
+// or removed, and "" when the set becomes Ready. Call OnMirror before the first source begins.
 func (s *Set) OnMirror(f func(fullName string)) { s.mirror = f }
 
 // OnSpec sets f. f is called outside the lock with the old and the new object of a pod when a source sends the pod with another
@@ -137,7 +137,7 @@ func (s *Set) Upsert(src pod.Source, p *v1.Pod) {
 	s.tell(changed)
 }
 
-// Delete removes one pod of a source. If the set has the pod from another source by now, it stays.
+// Delete removes one pod of a source. If another source has stored the same pod since, the pod stays.
 func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 	s.mu.Lock()
 	var changed changes
@@ -164,7 +164,7 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 	}
 	h, had := s.pods[p.UID]
 	if had && h.source < src {
-		return // if two sources claim one UID, the lower pod.Source wins, because no source may take over another's pod
+		return // if two sources claim one UID, the lower pod.Source wins, because no source may take over a pod of another source
 	}
 	if had && s.spec != nil && h.pod.Generation != p.Generation {
 		changed.specs = append(changed.specs, [2]*v1.Pod{h.pod, p})
@@ -263,7 +263,7 @@ func (s *Set) Get(uid types.UID) (*v1.Pod, pod.Source) {
 }
 
 // LastGrace returns the grace period, in seconds, of a pod that has left the set while it was being deleted, as its source last
-// set it; nil: the pod was not being deleted. It is known until Forget.
+// set it; nil: the pod was not being deleted. The set remembers it until Forget is called.
 func (s *Set) LastGrace(uid types.UID) *int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

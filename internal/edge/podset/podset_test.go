@@ -93,7 +93,7 @@ func TestRemovedPodsAreForgotten(t *testing.T) {
 	}
 }
 
-// On a node without any source, no pod is unwanted, because no source can say so.
+// On a node without any source, Unwanted returns false for every pod, because no source can say that it does not want the pod.
 func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
 	t.Parallel()
 	if New("node", nil, func(types.UID) {}).Ready() {
@@ -181,7 +181,7 @@ func TestAStaticPodIsNotifiedOfItsMirrorsStatus(t *testing.T) {
 	}
 }
 
-// A manifest that claims another pod's UID does not take it over.
+// A manifest that claims the UID of another pod does not replace that pod.
 func TestNoSourceTakesAnothersUID(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})

@@ -44,7 +44,7 @@ func FuzzWhatATenantWritesDecidesNothing(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, key, value string) {
 		if key == pod.AnnotationMirror {
-			return // this node does not run such a pod: see FuzzForgedMirror
+			return // the API's pod claims to be a mirror, and this node does not run mirrors: see FuzzForgedMirror
 		}
 		r := rand.New(rand.NewPCG(seed, 7))
 		plain, node := anyPod(r, "a"), &v1.Node{}

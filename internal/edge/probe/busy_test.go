@@ -84,7 +84,7 @@ func TestForgottenWhileWaiting(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, _ *[]Lateness, _ *[]Behind) {
 		r.took = 900 * time.Millisecond
 		r.setPods(10, &v1.Container{LivenessProbe: execProbe("l", 1, 1, 1)})
-		pass(1100 * time.Millisecond) // two run, eight wait
+		pass(1100 * time.Millisecond) // two commands run, eight wait for their turn
 		for i := range 9 {
 			r.Forget(types.UID(fmt.Sprint("c", i)))
 		}

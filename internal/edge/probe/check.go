@@ -25,11 +25,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// These bound what an answer of a container can cost, in bytes. The container can send any number.
+// These bound what an answer of a container can cost, in bytes. Without them, a container could make the agent read any number of
+// bytes.
 const (
-	maxOutput  = 10 << 10 // of a command's output or of the body of an HTTP response, the rest is dropped
-	maxHeaders = 64 << 10 // of a response's headers
-	maxHealth  = 64 << 10 // of a message of the gRPC health service
+	maxOutput  = 10 << 10 // bytes of a command's output, or of the body of an HTTP response; the rest is dropped
+	maxHeaders = 64 << 10 // bytes of an HTTP response's headers
+	maxHealth  = 64 << 10 // bytes of a message of the gRPC health service
 )
 
 // Outcome is the outcome of one run of a probe.
@@ -155,7 +156,8 @@ func address(host, fallback string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// HTTPRequest builds the request of an httpGet action, of a probe or of a hook. host is its target if the action names none.
+// HTTPRequest builds the request of an httpGet action, of a probe or of a hook. host is the target of the request if the action names
+// no host.
 func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host, userAgent string) (*http.Request, error) {
 	port, err := Port(a.Port, c)
 	if err != nil {
@@ -213,7 +215,8 @@ func (p *Probes) newTransport() *http.Transport {
 // would leave a dial that hangs.
 type probeContext struct{}
 
-// dial opens a connection that leaves no socket in TIME_WAIT, which would keep a port. There are many probes.
+// dial opens a connection that leaves no socket in the state TIME_WAIT. Such a socket keeps a local port for a minute, and many probes
+// could use up the ports.
 func (p *Probes) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := p.cfg.Dialer.DialContext(ctx, network, addr)
 	if tcp, ok := conn.(*net.TCPConn); ok && err == nil {

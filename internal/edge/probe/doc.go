@@ -19,7 +19,7 @@
 //   - Equal probes of one container that are due at the same time are one run.
 //   - If a probe could not be run (the runtime did not answer, or no port has the name), there is an event and no result.
 //
-// Before the first regular probe of a container that is not started, or not ready, there are quick ones: "While a
+// Before the first regular probe of a container that is not started, or not ready, there are quick probes: "While a
 // container is not Ready, the ReadinessProbe may be executed at times other than the configured periodSeconds
 // interval. This is to make the Pod ready faster." A quick probe that fails is not counted and not reported.
 package probe

@@ -13,7 +13,7 @@ type Lateness struct {
 	Pod       pod.Ref
 	Container string
 	Kind      Kind
-	At        time.Time // when it began
+	At        time.Time // when the probe began
 	Late      time.Duration
 }
 
@@ -42,7 +42,7 @@ type behind struct {
 	reportedAt time.Time
 }
 
-// isLate reports whether a delay is worth a report: at least half a period, and at least a second.
+// isLate reports whether a delay counts as late: at least half a period, and at least a second.
 func isLate(late, period time.Duration) bool { return late >= time.Second && late >= period/2 }
 
 // lateness records how late a probe began, and returns what to report. It is called with the lock held.

@@ -17,7 +17,8 @@ const (
 	execAgain   = 100 * time.Millisecond
 )
 
-// launch starts the probes that are due and returns how long the next has to wait. Commands ask for their turn.
+// launch starts the probes that are due and returns how long the next probe has to wait. A probe with a command first asks the
+// scheduler of package work for its turn.
 func (p *Probes) launch(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +41,7 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 			continue
 		}
 		p.execs[r.c.ref.UID]++
-		p.wg.Add(1) // counts the wait for its turn
+		p.wg.Add(1) // Run waits also for commands that wait for their turn
 		var turn bool
 		if r.job, turn = p.cfg.Work.Enter(class(r), r.c.ref.UID, &r.pace, func() { p.granted(ctx, r) }); turn {
 			p.start(ctx, r)
@@ -126,7 +127,7 @@ func (p *Probes) givesUp(r *runner) bool {
 	return true
 }
 
-// withdraw ends all waits of probes for their turn, so that none of these probes runs any more.
+// withdraw ends the waits of all probes that wait for their turn, so that none of these probes runs any more.
 func (p *Probes) withdraw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

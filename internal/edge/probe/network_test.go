@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// pipes is a network in memory, with addresses that listen.
+// pipes is a network in memory. Its map listen has the addresses that accept connections.
 type pipes struct {
 	mu     sync.Mutex
 	listen map[string]chan net.Conn
@@ -70,7 +70,7 @@ func (n *pipes) open(addr string) *pipeListener {
 	return l
 }
 
-// vast is a health service with very long answers. The name of the service says which answer is long.
+// vast is a gRPC health server with very long answers. The service name in the request selects which part of the answer is long.
 type vast struct{ *health.Server }
 
 func (v vast) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {

@@ -55,7 +55,7 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Event is an event about a container.
+// Event is a Kubernetes event about a container.
 type Event struct {
 	Pod       pod.Ref
 	Container string
@@ -98,7 +98,7 @@ type Config struct {
 	Work *work.Scheduler
 	// UserAgent is the User-Agent header of HTTP probes. Default: kube-probe/1.36.
 	UserAgent string
-	// MaxParallel bounds the probes that run at the same time. Default: 128.
+	// MaxParallel is how many probes may run at the same time. Default: 128.
 	MaxParallel int
 	// Seed seeds the jitter after a restart of the agent; 0: a random seed.
 	Seed uint64
@@ -173,7 +173,7 @@ type container struct {
 	state      State
 	ready      bool // the last result of the readiness probe
 	runners    [kinds]*runner
-	reportedAt time.Time // when its lateness was last reported
+	reportedAt time.Time // when a late probe of this container was last reported
 }
 
 // New returns Probes. No probe runs before Run.
@@ -342,7 +342,7 @@ func (e *podEntry) find(id string) *container {
 	return nil
 }
 
-// same reports whether the targets are already set. It compares Initial for new containers only.
+// same reports whether the targets are already set. It compares Initial only for containers that are new in targets.
 func (e *podEntry) same(targets []Target) bool {
 	if len(targets) != len(e.containers) {
 		return false

@@ -146,7 +146,7 @@ func TestReadiness(t *testing.T) {
 		set()
 		for range 65 {
 			pass(time.Second)
-			set() // the next turn sets the same targets
+			set() // the worker's next turn sets the same targets
 		}
 		// Quick probes run until the container is ready, then one probe per period. Two failures make it unready, one success
 		// makes it ready.
@@ -232,7 +232,7 @@ func TestStartupFails(t *testing.T) {
 		if s, _ := r.Result("u", "c1"); s.Unhealthy || s.Started || s.Ready {
 			t.Errorf("after 29 s: %+v", s)
 		}
-		pass(2 * time.Second) // failureThreshold * periodSeconds
+		pass(2 * time.Second) // until failureThreshold * periodSeconds have passed
 		synctest.Wait()
 		if s, _ := r.Result("u", "c1"); !s.Unhealthy || s.Kind != Startup {
 			t.Errorf("after 31 s: %+v", s)
@@ -395,7 +395,7 @@ func TestExecExpandsLiteralEnv(t *testing.T) {
 	})
 }
 
-// A metric forgets a pod after Probes does. So Observe is called under the lock that Forget takes, and never after Forget.
+// A metric forgets a pod after Probes does. So Probes calls Observe with the lock held that Forget takes, and never after Forget.
 func TestNoRunIsObservedAfterForget(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		notified := 0

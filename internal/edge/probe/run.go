@@ -21,18 +21,18 @@ type batch struct {
 	job     *work.Job // set for a command
 }
 
-// run runs one probe and takes its result into account.
+// run runs one probe and applies its result to the probes of the batch.
 func (p *Probes) run(ctx context.Context, b batch) {
 	defer p.wg.Done()
 	r := b.runners[0]
 	limit := timeout(r.spec)
 	within := limit
 	if r.spec.Exec != nil {
-		within += runtimeSilence // because the runtime enforces the timeout
+		within += runtimeSilence // the runtime enforces the timeout itself, so the agent waits longer
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, within)
 	outcome, output := p.check(probeCtx, b.target, r.spec, limit)
-	output = pod.Text(output) // the output goes to the log, to an event, and to the reason of a restart
+	output = pod.Text(output) // safe for the log, an event and the reason of a restart
 	cancel()
 	now := time.Now()
 	if b.job != nil {
@@ -61,7 +61,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 			news = append(news, p.takes(one, &b, outcome, output, now))
 		}
 	}
-	p.nudge() // because another probe may run now
+	p.nudge() // wake the loop, because another probe may run now
 	p.mu.Unlock()
 	for i := range news {
 		p.announce(&news[i], b.target.Spec.Name, output)
@@ -71,7 +71,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 // report holds the callbacks for a result, which are called after the lock is released.
 type report struct {
 	r       *runner
-	was     State // before the result
+	was     State // the container's state before the result
 	state   State
 	changed bool
 	failed  bool // the result is a failure
@@ -95,7 +95,7 @@ func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now 
 	r.c.take(r, outcome, output, counted)
 	p.next(r, counted, now)
 	n.state, n.changed = r.c.state, r.c.state != before
-	// This is under the lock, so that no call for a pod comes after Forget.
+	// Observe is called with the lock held, so that no call for a pod comes after Forget.
 	p.cfg.Observe(Measurement{Pod: r.c.ref, Container: b.target.Spec.Name, Kind: r.kind, Result: outcome.label(), Took: now.Sub(b.began), Late: late})
 	return n
 }
@@ -127,7 +127,7 @@ func (p *Probes) announce(n *report, name, output string) {
 	}
 }
 
-// since says what a container has become by the result of a probe.
+// since describes, for the log, how the state changed from was to s.
 func (s *State) since(was *State) string {
 	switch {
 	case s.Unhealthy && !was.Unhealthy:

@@ -66,7 +66,7 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 			continue
 		}
 		if t.Initial != nil && c.target.Initial == nil && c.learns(t.Initial) {
-			break // start anew with the state that became known late
+			break // forget the old instance and adopt the target again, with the state in the API that became known late
 		}
 		t.StartedAt, t.Initial = c.target.StartedAt, cmp.Or(c.target.Initial, t.Initial)
 		c.target = t
@@ -76,8 +76,8 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 		}
 		return c
 	}
-	// The runtime's times come from the wall clock, which may have been set back since. A start in the future would delay all
-	// probes until then. From here on, the times are monotonic and no clock change moves them.
+	// The runtime's times come from the wall clock, which may have been set back since the container started. A start in the future
+	// would delay all probes until then. From here on, the times are monotonic and no clock change moves them.
 	t.StartedAt = now.Add(-max(0, now.Sub(t.StartedAt)))
 	c := &container{ref: ref, target: t}
 	c.state.Started = t.Spec.StartupProbe == nil || (t.Initial != nil && t.Initial.Started)
@@ -125,7 +125,8 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	period, delay := period(spec), seconds(spec.InitialDelaySeconds)
 	switch {
 	case now.Sub(c.target.StartedAt) > delay+period && since.Equal(c.target.StartedAt):
-		// The container has run for a while, so the agent was restarted and has many containers to probe. Spread the probes.
+		// The container has run for a while, so the agent was restarted and has many containers to probe. A random delay spreads the
+		// probes.
 		r.regular = now.Add(time.Duration(p.rand.Int64N(int64(period))))
 		for _, twin := range c.runners { // take the time of an equal probe, so that one run serves both
 			if twin != nil && twin != r && identical(twin, r) && twin.regular.Before(now.Add(period)) {
@@ -152,7 +153,7 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	p.nudge()
 }
 
-// wantsQuick reports whether quick probes help: the container waits for the success of this probe.
+// wantsQuick reports whether quick probes help, because the container is not started or not ready until this probe succeeds.
 func wantsQuick(r *runner) bool {
 	switch r.kind {
 	case Startup:

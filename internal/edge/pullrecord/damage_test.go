@@ -91,7 +91,8 @@ func TestNoLinkIsFollowedAndNoFIFOWaitedFor(t *testing.T) {
 	}
 }
 
-// A record does not grow beyond the size that can be read. Pods whose credentials do not fit pull again.
+// A record does not grow beyond the size that can be read. A pod whose credentials do not fit into the record must pull the image
+// again.
 func TestARecordIsBounded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -110,7 +111,7 @@ func TestARecordIsBounded(t *testing.T) {
 	}
 }
 
-// Temporary files of a crash count as no record and are removed.
+// Temporary files that a crashed agent left do not count as records and are removed.
 func TestTornFilesGo(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

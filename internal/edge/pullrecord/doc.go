@@ -1,6 +1,6 @@
 // Package pullrecord stores on disk which images the agents of this node pulled, and with which credentials.
 //
-// The files are those of upstream's kubelet, so that a node can change from one to the other and back:
+// The files are those of upstream's kubelet, so that a node can change from upstream's kubelet to this agent and back:
 //
 //	<root-dir>/image_manager/pulling/sha256-<hash of the image's name>   ImagePullIntent: a pull has begun
 //	<root-dir>/image_manager/pulled/sha256-<hash of the image's ID>      ImagePulledRecord: the credentials of its pulls

@@ -32,7 +32,7 @@ func isUnfinished(name string) bool {
 // fileName returns the file name of an intent (by image name) or a record (by image ID).
 func fileName(of string) string { return fmt.Sprintf("%s%x", filePrefix, sha256.Sum256([]byte(of))) }
 
-// isFile reports whether a file of the directory is one of ours.
+// isFile reports whether a name is the name of an intent or a record.
 func isFile(name string) bool {
 	return strings.HasPrefix(name, filePrefix) && !isUnfinished(name)
 }
@@ -83,7 +83,7 @@ func remove(path string) error {
 	return nil
 }
 
-// list returns the names of our files in a directory, which may be missing.
+// list returns the names of the intents or records in a directory. The directory may be missing.
 func list(dir string) ([]string, error) { return names(dir, isFile) }
 
 // sweep removes the temporary files of an agent that crashed.

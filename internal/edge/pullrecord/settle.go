@@ -14,8 +14,8 @@ import (
 const forgetAfter = 10 * time.Minute
 
 // Settle compares intents and records with the images of the runtime. began is when the request for the list was sent. An intent whose
-// image is present becomes a record without credentials. An intent whose image has not come is removed after forgetAfter. The record of
-// an image that is gone is removed. An empty list changes nothing, because it may be an error of the runtime.
+// image is present becomes a record without credentials. An intent whose image has not come is removed after forgetAfter. The record
+// of an image that the list does not have is removed. An empty list changes nothing, because it may be an error of the runtime.
 func (s *Store) Settle(began time.Time, images []*runtimeapi.Image) error {
 	if len(images) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// maxOpen bounds the pulls with an unknown result that the Store remembers.
+// maxOpen is how many pulls with an unknown result the Store remembers at most.
 const maxOpen = 1000
 
 // Store keeps intents and records below a root directory. Its methods may be called concurrently.
@@ -110,7 +110,7 @@ func (s *Store) close(name string) {
 	delete(s.open, name)
 }
 
-// load reads the intents that earlier agents left. It does so once.
+// load reads the intents that earlier agents left. Later calls do nothing.
 func (s *Store) load() error {
 	s.mu.Lock()
 	loaded := s.loaded
@@ -246,7 +246,7 @@ func (s *Store) merge(image, id string, by kubelet.ImagePullCredentials, renew b
 	return nil
 }
 
-// known reports whether the credentials give access to anyone.
+// known reports whether the credentials are known, so that the record gives access to some pods.
 func known(c kubelet.ImagePullCredentials) bool {
 	return c.NodePodsAccessible || len(c.KubernetesSecrets) > 0 || len(c.KubernetesServiceAccounts) > 0
 }

@@ -176,7 +176,7 @@ func TestAKillAtAnyStepLeavesTheImageClosed(t *testing.T) {
 				n.Fatal(err)
 			}
 		},
-		func(n *node) { // the pull adds the image
+		func(n *node) { // the runtime has pulled the image
 		},
 		func(n *node) {
 			if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {

@@ -32,7 +32,7 @@ func brokenDisk(t *testing.T, dir string) (fill, mend, readOnly, readWrite func(
 	fill = func() {
 		f, err := os.Create(filler)
 		must(err)
-		for block := make([]byte, 4096); err == nil; { // until the last block
+		for block := make([]byte, 4096); err == nil; { // write until no block is free
 			_, err = f.Write(block)
 		}
 		_ = f.Close()

@@ -16,11 +16,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Answer is the answer to a push: what was done, and what was wrong. If a manifest has errors, nothing of it was done.
+// Answer is the answer to a push: what was done, and what was wrong. If a manifest has errors, none of its objects was stored.
 type Answer struct {
 	Items  []Pushed `json:"items"`
 	Errors []Error  `json:"errors,omitempty"`
-	// Notes lists what was left out of objects that were stored.
+	// Notes lists the fields that were left out of stored objects.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -35,7 +35,7 @@ type Error struct {
 
 // Routes returns the endpoints of the source by ServeMux pattern. finished reports whether a pod has run to its end.
 //
-//	POST   /pods                            a manifest: Pods, ConfigMaps, Secrets; ?name= is what errors call it
+//	POST   /pods                            a manifest: Pods, ConfigMaps, Secrets; ?name= is the manifest's name in errors
 //	PUT    /pods/{namespace}/{name}         one Pod of that name
 //	DELETE /pods/{namespace}/{name}         ends and removes; ?gracePeriodSeconds=
 //	POST   /pods/{namespace}/{name}/stop    ends and keeps for its logs; ?gracePeriodSeconds=
@@ -173,7 +173,7 @@ func (p *Source) serveEnd(w http.ResponseWriter, r *http.Request, keep bool) {
 	writeAnswer(w, http.StatusAccepted, got)
 }
 
-// graceOf reads gracePeriodSeconds; nil: the pod's own.
+// graceOf reads the parameter gracePeriodSeconds of a request; nil: the request has none, so the pod's own applies.
 func graceOf(r *http.Request) (*int64, error) {
 	text := r.URL.Query().Get("gracePeriodSeconds")
 	if text == "" {

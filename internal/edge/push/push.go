@@ -39,8 +39,8 @@ type Target interface {
 type Config struct {
 	// Dir is the directory that keeps what was pushed, for the next agent; "": nothing is kept.
 	Dir string
-	// NodeName is the node's name. With Suffix, the names of pods end with it, like those of other static pods, so that
-	// they differ in the API.
+	// NodeName is the node's name. If Suffix is set, the names of pushed pods end with the node's name, like the names of other static
+	// pods. So pods of several nodes have different names in the API.
 	NodeName string
 	Suffix   bool
 	Target   Target
@@ -87,8 +87,8 @@ type record struct {
 	Pod       *v1.Pod       `json:"pod,omitempty"`
 	ConfigMap *v1.ConfigMap `json:"configMap,omitempty"`
 	Secret    *v1.Secret    `json:"secret,omitempty"`
-	// With names the pods that an object was pushed with: the object is removed with the last of them. An object that
-	// was pushed alone names none, and stays until it is deleted.
+	// With has the names of the pods that were in the same push as this ConfigMap or Secret. The object is removed with the last of
+	// these pods. For an object that was pushed without pods, With is empty, and the object stays until a client deletes it.
 	With []string `json:"with,omitempty"`
 }
 
@@ -175,12 +175,12 @@ func (p *Source) begin(records []*record) {
 			pods = append(pods, r.Pod)
 		}
 	}
-	p.tellObjects() // before the pods that look for them
+	p.tellObjects() // send the ConfigMaps and Secrets before the pods that refer to them
 	p.cfg.Target.Replace(pod.SourcePush, pods)
 	close(p.loaded)
 }
 
-// Ended records that nothing runs of a pod with a deletion timestamp. It does not block and may be repeated.
+// Ended records that nothing of a pod with a deletion timestamp runs any more. It does not block and may be repeated.
 func (p *Source) Ended(uid types.UID) {
 	p.endedMu.Lock()
 	known := p.ended[uid]
@@ -307,9 +307,9 @@ func (p *Source) tellObjects() {
 // The results of a push for one object.
 const (
 	Created    = "created"
-	Configured = "configured" // another manifest than before
+	Configured = "configured" // the pushed manifest differs from the stored one
 	Unchanged  = "unchanged"
-	Restarted  = "restarted" // the same manifest, for a pod that had ended or been stopped
+	Restarted  = "restarted" // the pushed manifest equals the stored one, and its pod had ended or been stopped
 )
 
 // Pushed is the result for one object of a request.
@@ -321,7 +321,7 @@ type Pushed struct {
 	Result    string    `json:"result"`
 }
 
-// errOther is the error for a pod that another source has.
+// errOther is the error for a pushed pod whose name a pod of another source has.
 type errOther struct{ text string }
 
 func (e errOther) Error() string { return e.text }
@@ -367,8 +367,8 @@ func (p *Source) other(namespace, name string) pod.Source {
 	return p.cfg.Others(namespace, name)
 }
 
-// own makes a decoded pod a pod of this node. Each push of a changed or ended pod makes another pod, so its UID is
-// random and kept, not computed.
+// own turns a decoded manifest into a pod of this node. Each push of a changed or ended pod makes a new pod. So the UID is random and
+// stored, not computed from the manifest.
 func (p *Source) own(d *v1.Pod, now time.Time) *v1.Pod {
 	name := d.Name
 	d.UID = uuid.NewUUID()
@@ -409,7 +409,7 @@ func (p *Source) putObjects(m *manifest.Manifest, pods []*v1.Pod) ([]Pushed, err
 				result = Unchanged
 			}
 			if len(old.With) == 0 || len(r.With) == 0 {
-				r.With = nil // it was pushed alone, now or before
+				r.With = nil // it was pushed without pods, now or before
 			} else {
 				r.With = append(r.With, old.With...)
 			}

@@ -216,7 +216,7 @@ data: {k: VALUE}
 ---
 `
 
-// The next agent has the same pods as the one before, and those that were ending go on ending.
+// After a restart the agent has the same pods as before, and continues to end the pods that were ending.
 func TestPushIsKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -368,7 +368,7 @@ func TestPushThatCannotBeKept(t *testing.T) {
 	b.is("the old one is here", b.push(podOf("a:1")), "web unchanged")
 }
 
-// With an API server, the names of pods end with the node's name; requests find them without it, too.
+// With an API server, the names of pods end with the node's name; requests may leave out this suffix.
 func TestPushSuffix(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "")
@@ -379,7 +379,7 @@ func TestPushSuffix(t *testing.T) {
 	}
 }
 
-// FuzzPush sends any request: no answer is a panic, each is JSON, and a refused request changes nothing.
+// FuzzPush sends any request: no request causes a panic, each answer is JSON, and a refused request changes nothing.
 func FuzzPush(f *testing.F) {
 	f.Add(0, "", podOf("a:1"))
 	f.Add(0, "", strings.ReplaceAll(configMapOf, "VALUE", "v")+podOf("a:1"))
@@ -427,7 +427,7 @@ func filesIn(t *testing.T, dir string) []string {
 	return out
 }
 
-// Push keeps nothing about the ends of pods that are not here: pods of other sources, and dropped pods.
+// Push keeps nothing about the ends of pods that the source does not have: pods of other sources, and dropped pods.
 func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())

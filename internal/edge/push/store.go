@@ -33,7 +33,7 @@ func (s store) file(r *record) string {
 
 func encodeRecord(r *record) []byte {
 	raw, err := json.Marshal(r)
-	if err != nil { // API types always encode
+	if err != nil { // cannot happen: API types can always be encoded
 		return nil
 	}
 	return raw
@@ -91,7 +91,7 @@ func decodeRecord(raw []byte) (*record, error) {
 	return r, nil
 }
 
-// save replaces the file of a record. The old file stays complete until the new one is.
+// save replaces the file of a record. The old file stays in place until the new file is complete.
 func (s store) save(r *record) error {
 	if s.dir == "" {
 		return nil

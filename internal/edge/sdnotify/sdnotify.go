@@ -16,7 +16,7 @@ type Manager struct {
 	watchdog time.Duration
 }
 
-// statusKept bounds the status text, in bytes: a manager refuses large datagrams, and people read only one line.
+// statusKept is the longest status text, in bytes. A manager refuses large datagrams, and people read only one line.
 const statusKept = 512
 
 // Open returns the manager that the environment names, as getenv returns it. If the environment names none, it returns nil and no

@@ -87,7 +87,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/logs/?query=kubelet", 501, textType, "query: this node answers no log queries: set enableSystemLogQuery: true, or read files below /logs/\n"},
 		{"GET", "/debug/pprof/cmdline", 200, textType, "..."},
 		{"GET", "/debug/pprof/goroutine?debug=1", 200, textType, "goroutine profile: ..."},
-		{"GET", "/debug/flags/v", 405, textType, "flags endpoint is disabled.\n"}, // SetVerbosity is nil
+		{"GET", "/debug/flags/v", 405, textType, "flags endpoint is disabled.\n"}, // 405, because SetVerbosity is nil
 		{"GET", "/explain/ns/web", 200, textType, "because"},
 		{"GET", "/spec", 404, textType, "404 page not found\n"},
 	} {
@@ -227,7 +227,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// taken returns a registry that already has a server's metrics.
+// taken returns a registry in which the metrics of another server are registered already.
 func taken(t *testing.T) prometheus.Registerer {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -286,7 +286,7 @@ func TestContainerLogs(t *testing.T) {
 		{"main?previous=true", 200, "before\n"},
 		{"main?follow=false&previous=0", 200, "one\ntwo\nthree\n"},
 		{"init", 200, "init\n"},
-		{"init?follow", 200, "init\n"}, // the container has ended
+		{"init?follow", 200, "init\n"}, // the answer ends at once, because the container has ended
 		{"crashing", 200, "crash 1\n"},
 		{"crashing?previous=true", 200, "crash 1\n"},
 		{"init?previous=true", 400, "previous terminated container \"init\" in pod \"web\" not found\n"},
@@ -360,7 +360,7 @@ func TestFollowLogs(t *testing.T) {
 	if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
 		t.Errorf("the end: %q %v", rest, err)
 	}
-	// The end of the server also ends the answer.
+	// When the server ends, the answer ends too.
 	b.node.observe(o)
 	body = follow()
 	expect("one\ntwo\nthree\n")

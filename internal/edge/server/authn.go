@@ -40,7 +40,7 @@ type AuthnConfig struct {
 	Anonymous bool
 }
 
-// These constants bound the cache of tokens, and one review.
+// These constants limit the number of tokens in the cache, how long a refusal is cached, and the time for one review.
 const (
 	rememberTokens = 4096
 	rememberDenied = 10 * time.Second // short, because the token may become valid soon
@@ -51,11 +51,11 @@ const (
 // errToken is the answer to a token that the API server does not know.
 var errToken = errors.New("invalid bearer token")
 
-// authn authenticates by client certificate, then by bearer token. A request without credentials is anonymous, if that
-// is allowed.
+// authn authenticates by client certificate, then by bearer token. A request without credentials is anonymous if the configuration
+// allows anonymous requests.
 type authn struct {
 	cfg   AuthnConfig
-	key   []byte // hashes the keys of the cache, so that it holds no tokens
+	key   []byte // the key of the hash with which tokens are stored in the cache, so that the cache holds no tokens
 	seen  *cache.LRUExpireCache
 	calls singleflight.Group
 }

@@ -133,7 +133,7 @@ func share(ctx context.Context, g *singleflight.Group, key string, f func(contex
 	}
 }
 
-// retry calls f up to five times while the API server may answer a moment later. It waits 0.5 s to 1.7 s between the
+// retry calls f up to five times while the error of f is temporary. It waits 0.5 s to 1.7 s between the
 // calls, or longer if the API server asks for that.
 func retry(ctx context.Context, f func(context.Context) error) error {
 	wait := 500 * time.Millisecond

@@ -31,7 +31,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var timeout time.Duration
-	if values := r.URL.Query()["timeout"]; len(values) > 0 { // the last value is used
+	if values := r.URL.Query()["timeout"]; len(values) > 0 { // as in upstream's kubelet, the last value of timeout counts
 		seconds, err := strconv.ParseInt(values[len(values)-1], 10, 64)
 		if err != nil {
 			http.Error(w, "cannot parse value of timeout parameter", http.StatusNotFound)

@@ -35,7 +35,7 @@ type Config struct {
 	Enable Enable
 	// Sources serve the endpoints whose content comes from other packages.
 	Sources Sources
-	// Checks are health checks beside ping and log, for example syncloop. The first failing one makes /healthz fail.
+	// Checks are health checks in addition to ping and log, for example syncloop. /healthz fails with the first check that fails.
 	Checks []Check
 	// StreamingByGet lets users who may get nodes/proxy use exec, attach, run and port-forward by GET (WebSocket), as
 	// upstream's kubelet does. Without it they also need the right to create nodes/proxy, as for POST.
@@ -76,13 +76,13 @@ type Pods interface {
 	Observed(uid types.UID) (*pod.Observed, bool)
 }
 
-// Streams says which of its streams a command gets. At least one of the first three is set. Stderr is never set
-// together with TTY.
+// Streams says which streams between the client and a command are connected. At least one of the first three is set. Stderr is never
+// set together with TTY.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // Runtime is the part of the container runtime that the API needs. All methods may be called concurrently. Errors keep
-// the gRPC status of the runtime in their chain. Exec, Attach and PortForward return the URL at which the runtime
-// serves the stream, once.
+// the gRPC status of the runtime in their chain. Exec, Attach and PortForward return the URL at which the runtime serves the stream.
+// The URL can be used once.
 type Runtime interface {
 	Exec(ctx context.Context, containerID string, cmd []string, s Streams) (*url.URL, error)
 	Attach(ctx context.Context, containerID string, s Streams) (*url.URL, error)
@@ -114,7 +114,7 @@ type Sources struct {
 	SetVerbosity func(value string) error
 	// SystemLogDir is the directory that /logs/ shows, /var/log; empty: /logs/ is disabled.
 	SystemLogDir string
-	// Journalctl is the command that reads the system's journal, for node log queries; "": there is none.
+	// Journalctl is the command that reads the system's journal, for node log queries; "": the node has no journal.
 	Journalctl string
 	// Checkpoint writes a checkpoint of a container that runs, and returns the path of its file; nil: /checkpoint/ is not served.
 	// A timeout of 0 is the default. It may be called concurrently.

@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// DefaultUnknownConnections is the default for how many connections of unauthorised clients a listener may have.
+// DefaultUnknownConnections is the default of Config.UnknownConnections.
 const DefaultUnknownConnections = 256
 
 // boundedListener bounds the connections whose client has not been authorised yet. Each costs memory, for TLS and HTTP/2, before
-// its client shows any credentials. When there are too many, the peer with the most of them loses its oldest one. So a client
-// that floods displaces its own connections. A connection stops counting with its first authorised request.
+// its client shows any credentials. When there are too many, the listener closes the oldest of these connections of the peer that has
+// most. So a client that floods displaces its own connections. A connection stops counting with its first authorised request.
 type boundedListener struct {
 	net.Listener
 	max int
@@ -82,7 +82,7 @@ func (l *boundedListener) add(c *boundedConn) (over *boundedConn) {
 	return oldest
 }
 
-// drop stops counting a connection, because it is closed or its client is known.
+// drop stops counting a connection, because the connection is closed or its client is authorised.
 func (l *boundedListener) drop(c *boundedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends our side of the connection, as the end of a stream needs.
+// CloseWrite closes the sending side of the connection. A stream needs it to pass on the end of its input.
 func (c *boundedConn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

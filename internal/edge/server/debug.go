@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// addDebugging adds the endpoints that have a switch. An endpoint that is switched off answers that it is disabled.
+// addDebugging adds the endpoints that have a switch in Enable. An endpoint that is switched off answers that it is disabled.
 func (s *Server) addDebugging(add func(http.HandlerFunc, ...string)) {
 	en, src := &s.cfg.Enable, &s.cfg.Sources
 	if en.SystemLog && src.SystemLogDir != "" {
@@ -88,8 +88,8 @@ func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(files)).ServeHTTP(w, r)
 }
 
-// whyNot says why a path of the log directory cannot be shown. It returns "" for a file that does not exist, because
-// the file server answers that.
+// whyNot says why a path of the log directory cannot be shown. It returns "" for a file that does not exist, because the file server
+// answers 404 for a missing file.
 func whyNot(files fs.FS, path string) string {
 	f, err := files.Open(cmp.Or(path, "."))
 	if err == nil {

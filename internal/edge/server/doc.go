@@ -5,13 +5,13 @@
 //   - Every request to the handler of Server.Handler is authenticated and authorised before it is routed, also for
 //     unknown paths and health. A request without valid credentials gets 401, a user without the right gets 403, and
 //     neither learns anything else.
-//   - The right to get nodes/proxy alone does not let a client run commands, unless Config.StreamingByGet is set. A page
-//     of another site cannot use the client certificate of its visitor (crossOrigin).
+//   - The right to get nodes/proxy alone does not let a client run commands, unless Config.StreamingByGet is set. A web page of
+//     another site cannot make its visitor's browser send requests with the visitor's client certificate (crossOrigin).
 //   - Unknown clients cost a bounded amount: Reviews bounds the requests that wait for an answer of the API server, and
 //     the listener bounds the connections whose clients are not authorised yet.
 //   - The data comes from other packages: pods, runtime, statistics, configuration and metrics come in through Config,
 //     as small interfaces and http.Handlers. The server keeps no state but its own counters and caches of reviews.
-//   - The server connects exec, attach and port-forward clients with the URL that the runtime gave: it copies upgraded
+//   - The server connects exec, attach and port-forward clients with the URL that the runtime gave. The server copies upgraded
 //     connections byte by byte. It translates for WebSocket clients of protocol v5 and tunnelled SPDY to SPDY, which
 //     every runtime speaks.
 //   - Nothing is global, so one process may hold many servers, behind listeners of their own or behind one.

@@ -92,9 +92,8 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, a Attributes, s
 	return false
 }
 
-// needsCreate reports whether a request runs something in a container by another method than POST. WebSocket clients
-// use GET. Without this check, the right to read through nodes/proxy would be the right to run commands in every
-// container.
+// needsCreate reports whether a request runs something in a container by a method other than POST: WebSocket clients use GET. Without
+// this check, the right to read through nodes/proxy would be the right to run commands in every container.
 func (s *Server) needsCreate(r *http.Request) bool {
 	if s.cfg.StreamingByGet || r.Method == http.MethodPost {
 		return false
@@ -112,14 +111,14 @@ func busy(w http.ResponseWriter, err error) {
 	deny(w, http.StatusTooManyRequests, err.Error()+"; try again in a second\n")
 }
 
-// The bounds of log lines about bad credentials, because anybody can send as many as they like.
+// These constants limit the log lines about bad credentials, because any client can send as many bad requests as it likes.
 const (
 	strangersPerSecond = 1
 	strangersAtOnce    = 20
 	maxStrangersText   = 256
 )
 
-// strangers logs requests that failed to authenticate. It leaves some out if they are many.
+// strangers logs requests that failed to authenticate. If they are many, it logs only some of them.
 type strangers struct {
 	limit  *rate.Limiter
 	silent atomic.Int64
@@ -168,13 +167,14 @@ func verb(method string) string {
 	return ""
 }
 
-// subresources lists the subresources of nodes that grant a request. The right to any one of them is enough. The fine-grained ones
-// come before nodes/proxy. Source: "Kubelet authentication/authorization" of the Kubernetes documentation.
+// subresources lists the subresources of nodes that a request may use. The right to any one of these subresources is enough. Specific
+// subresources, such as nodes/log, come before nodes/proxy. Source: "Kubelet authentication/authorization" of the Kubernetes
+// documentation.
 func subresources(method, path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "pods", "runningpods":
-		if method != http.MethodGet && method != http.MethodHead { // because a pushed pod may do anything on the node
+		if method != http.MethodGet && method != http.MethodHead { // a pushed pod may do anything on the node
 			return []string{"proxy"}
 		}
 		return []string{"pods", "proxy"}

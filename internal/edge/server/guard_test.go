@@ -75,7 +75,7 @@ func endpoints() []endpoint {
 	}
 }
 
-// full returns a server with every endpoint.
+// full returns a server in which every endpoint is switched on and has a source.
 func full(t *testing.T) *bench {
 	t.Helper()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") })
@@ -125,8 +125,8 @@ func TestMatrix(t *testing.T) {
 		if got.status != http.StatusForbidden || got.body != want {
 			t.Errorf("%s without the right: %d %q, want 403 %q", name, got.status, got.body, want)
 		}
-		// Each right alone is enough, except to run something by another method than POST. The test authenticates once by
-		// certificate and once by token.
+		// Each right alone is enough, except for a request that runs something by a method other than POST. The test authenticates
+		// once by certificate and once by token.
 		runs := strings.HasPrefix(e.path, "/exec/") || strings.HasPrefix(e.path, "/attach/") || strings.HasPrefix(e.path, "/portForward/") || strings.HasPrefix(e.path, "/run/")
 		for j, sub := range e.subresources {
 			user := fmt.Sprintf("user-%d-%d", i, j)
@@ -138,7 +138,7 @@ func TestMatrix(t *testing.T) {
 				if want := fmt.Sprintf("Forbidden (user=%s, verb=create, resource=nodes, subresource(s)=[proxy])\n", user); got.status != http.StatusForbidden || got.body != want {
 					t.Errorf("%s by one who may not create: %d %q, want 403 %q", name, got.status, got.body, want)
 				}
-				user += "-create" // another user, because the answer for the first user is cached
+				user += "-create" // a new user name, because the server caches the answer for the first user
 				b.access.mu.Lock()
 				b.access.rules[user] = []string{e.verb + " " + sub, "create proxy"}
 				b.access.mu.Unlock()

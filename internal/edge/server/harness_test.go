@@ -84,7 +84,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tokens reviews tokens: token-NAME is user NAME.
+// tokens is a fake TokenReviewer: the token token-NAME belongs to the user NAME.
 type tokens struct {
 	mu    sync.Mutex
 	calls int
@@ -170,7 +170,7 @@ func (n *node) observe(o pod.Observed) {
 	n.observed[o.Ref.UID] = &o
 }
 
-// bench is a server on a listener, with all that it needs.
+// bench is a server on a listener, with fakes of everything that the server needs.
 type bench struct {
 	t           *testing.T
 	ca, other   *authority
@@ -245,9 +245,9 @@ func listen(t *testing.T) net.Listener {
 
 // client returns a client. It uses no credentials if the certificate is nil and the token is empty.
 func (b *bench) client(cert *tls.Certificate, token string) *http.Client {
-	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the server's side is not what is tested
+	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the tests do not check the server's certificate
 	if cert != nil {
-		// The client sends its certificate whatever authorities the server names.
+		// The client sends its certificate even if the server does not name its authority.
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	tr := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true}

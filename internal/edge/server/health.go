@@ -59,7 +59,7 @@ func serveCheck(c Check) http.Handler {
 	})
 }
 
-// healthRoutes serves the health port. It shows that the process answers, and nothing of what it runs.
+// healthRoutes serves the health port. It shows whether the process is healthy, and nothing about the pods that the node runs.
 func (s *Server) healthRoutes() http.Handler {
 	mux := http.NewServeMux()
 	ping := s.checks[:1]

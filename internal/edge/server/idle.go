@@ -16,7 +16,7 @@ type idle struct {
 	timer *time.Timer
 }
 
-// watchIdle calls end once the stream has been idle for limit; 0: never. stop ends the watch.
+// watchIdle calls end when the stream has been idle for limit. If limit is 0, it never calls end. stop ends the watch.
 func watchIdle(limit time.Duration, end func()) (i *idle, stop func()) {
 	i = &idle{limit: limit, used: time.Now()}
 	if limit <= 0 {

@@ -25,7 +25,7 @@ func (l *poorListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// An error of one Accept does not end the serving of the port, and so not the agent. Closing the listener ends it.
+// An error of one Accept ends neither the server of the port nor the agent. Closing the listener ends the server.
 func TestAPortOutlivesAConnectionThatCannotBeAccepted(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

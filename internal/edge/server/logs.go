@@ -37,7 +37,7 @@ func parseLogQuery(q url.Values, now time.Time) (o logQuery, err error) {
 	o.previous = p.bool("previous")
 	o.Timestamps = p.bool("timestamps")
 	o.Limit = p.int("limitBytes", 1)
-	if q.Get("tail") != "" && q.Get("tail") != "all" { // an old name of tailLines
+	if q.Get("tail") != "" && q.Get("tail") != "all" { // tail is an old name of the parameter tailLines
 		o.Tail = p.int("tail", 0)
 	} else if q.Get("tail") == "" {
 		o.Tail = p.int("tailLines", 0)
@@ -84,7 +84,7 @@ func (p *queryParser) bool(name string) bool {
 		return false
 	}
 	switch v := p.values.Get(name); v {
-	case "", "true", "1", "True", "TRUE", "t": // a name alone means true
+	case "", "true", "1", "True", "TRUE", "t": // a parameter without a value means true
 		return true
 	case "false", "0", "False", "FALSE", "f":
 		return false
@@ -145,8 +145,8 @@ func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string
 	// A client that follows sees that it is connected before the first line arrives.
 	lw := &logWriter{ResponseWriter: w, wrote: o.Running != nil}
 	o.Flush = func() {
-		if lw.wrote { // otherwise the answer can still become an error
-			_ = out.Flush() // the next write, or ctx, notices a client that is gone
+		if lw.wrote { // if nothing was written, the answer can still become an error
+			_ = out.Flush() // ignore the error: if the client is gone, the next write fails or ctx ends
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -182,7 +182,7 @@ func (w *logWriter) Write(b []byte) (int, error) {
 // log, the error gives the reason from the pod's status.
 func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, error) {
 	o, _ := s.cfg.Pods.Observed(p.UID)
-	var attempts []*pod.Container // those that have started, newest first
+	var attempts []*pod.Container // the attempts that have started, newest first
 	if o != nil {
 		for i := range o.Containers {
 			if c := &o.Containers[i]; c.Name == name && c.State != pod.StateCreated {
@@ -191,7 +191,7 @@ func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, 
 		}
 	}
 	if previous {
-		// While a container waits for its next attempt, its newest one is the previous one.
+		// While a container waits for its next attempt, its newest attempt counts as the previous attempt.
 		st := pod.StatusOf(&p.Status, name)
 		if st != nil && st.State.Waiting != nil && len(attempts) > 0 && attempts[0].State == pod.StateExited {
 			return attempts[0], nil

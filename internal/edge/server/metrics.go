@@ -17,7 +17,7 @@ type metrics struct {
 	inflight  *prometheus.GaugeVec
 	webSocket *prometheus.CounterVec
 
-	// /metrics/slis serves this separate registry: the results of the health checks.
+	// /metrics/slis serves this separate registry: it has only the results of the health checks.
 	slis     *prometheus.Registry
 	healthy  *prometheus.GaugeVec
 	healthOf *prometheus.CounterVec
@@ -80,7 +80,8 @@ func (s *Server) count(serverType string, next http.Handler) http.Handler {
 	})
 }
 
-// pathLabel bounds the values of the label: any path that a client makes up becomes "other".
+// pathLabel returns the value of the label path. Every path that is not an endpoint becomes "other", so that clients cannot create any
+// number of metric series.
 func pathLabel(path string) string {
 	switch r := root(path); r {
 	case "healthz", "pods", "stats", "metrics", "metrics/slis", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",

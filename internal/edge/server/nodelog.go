@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
 )
 
-// logQuery answers a request for /logs/ that queries services or something that does not exist. Otherwise it returns the request
+// logQuery answers a request for /logs/ that queries services, or a file that does not exist. Otherwise it returns the request
 // for the file to serve.
 func (s *Server) logQuery(w http.ResponseWriter, r *http.Request, files fs.FS) *http.Request {
 	q, bad := nodelog.Parse(r.URL.Query())
@@ -58,7 +58,7 @@ func (s *Server) serveServiceLogs(w http.ResponseWriter, r *http.Request, q *nod
 	}
 	w.Header().Set("Content-Encoding", "gzip")
 	gz, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	if err != nil { // never: the level is valid
+	if err != nil { // cannot happen: the compression level is valid
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

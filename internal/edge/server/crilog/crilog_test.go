@@ -112,7 +112,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// follower follows a file on fake time.
+// follower follows a file in a synctest bubble, whose clock is fake.
 type follower struct {
 	out     atomic.Pointer[string]
 	running atomic.Bool

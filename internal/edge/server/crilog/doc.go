@@ -15,8 +15,8 @@
 //     rotations, it continues with the newest file and loses the file between them.
 //   - Following polls (20 ms after activity, up to 500 ms at rest). An inotify instance for each reader would soon
 //     reach the limit of 128 instances that a user has by default.
-//   - If the log is not a regular file, Read returns an error at once. It does so too if the file is a link, or one of the
-//     two directories above it: a pod that mounts /var/log could make a link to another pod's log. (A runtime that
+//   - If the log is not a regular file, Read returns an error at once. Read also returns an error if the file, or one of the two
+//     directories above it, is a symbolic link: a pod that mounts /var/log could make a link to another pod's log. (A runtime that
 //     uses links as logs, as the one for Docker does, does not write this format either.)
 //   - A line that is not in the format is skipped. If no line of a file is in the format, Read returns an error.
 package crilog

@@ -18,14 +18,14 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// Options says what to read: the fields of PodLogOptions that are about the file.
+// Options selects what to read. Its fields are those of PodLogOptions that concern the content of the log file.
 type Options struct {
 	// Tail is the number of lines from the end; nil: all. "If not specified, logs are shown from the creation
 	// of the container or sinceSeconds or sinceTime."
 	Tail *int64
-	// Limit is the number of bytes after which to stop, timestamps included; nil: none.
+	// Limit is the number of written bytes, timestamps included, after which Read stops; nil: no limit.
 	Limit *int64
-	// Since drops lines that were written before it; zero: none.
+	// Since drops the lines that were written before this time; zero: no line is dropped.
 	Since time.Time
 	// Stream is All when empty.
 	Stream Stream
@@ -78,15 +78,15 @@ type reader struct {
 	file *os.File
 	left int64 // bytes that may still be written
 
-	turned time.Time // when another file was first seen at the path of this one; zero: never
+	turned time.Time // when a newer file was first seen at the path of the open file; zero: never
 
 	buf        []byte // the bytes that were read and not yet written are buf[start:end]
 	start, end int
 
 	inside  bool // the head of the line at start has been parsed, and content follows
-	skip    bool // the line is not wanted
-	partial bool // the piece does not end a line of the container
-	midline bool // the last piece written did not end a line
+	skip    bool // the line at start is dropped, because Options do not select it
+	partial bool // the piece at start does not end a line of the container's output
+	midline bool // the last piece that was written did not end a line of the output
 
 	lines, strange int64
 }
@@ -111,8 +111,8 @@ func (r *reader) run(ctx context.Context) error {
 		if r.opts.Running == nil {
 			return r.finish()
 		}
-		// Running is called before the file is checked for the last time, so that everything that was written before the end is
-		// read.
+		// Running is called before the check for more content, so that Read returns everything that the container wrote before its
+		// end.
 		running := r.opts.Running()
 		more, err := r.again(ctx)
 		if err != nil {
@@ -122,7 +122,7 @@ func (r *reader) run(ctx context.Context) error {
 			wait = pollMin
 			continue
 		}
-		if !running && r.turned.IsZero() { // otherwise there is another file to read
+		if !running && r.turned.IsZero() { // if turned is set, a newer file is still to be read
 			return r.finish()
 		}
 		if wait = min(wait*3/2, pollMax); n > 0 {
@@ -191,8 +191,8 @@ func (r *reader) drain(ctx context.Context) (total int64, err error) {
 	}
 }
 
-// again checks at the end of the file whether there is more to read: the file has grown, was truncated, or was replaced by
-// another.
+// again is called at the end of the file and checks whether there is more to read, because the file has grown, was truncated, or was
+// replaced by a new file.
 func (r *reader) again(ctx context.Context) (bool, error) {
 	held, err := r.file.Stat()
 	if err != nil {
@@ -205,7 +205,8 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	named, err := os.Lstat(r.path)
 	if err != nil || os.SameFile(held, named) {
 		r.turned = time.Time{}
-		// The file was renamed and the new one does not exist yet, so the runtime still writes to the held file.
+		// The file was renamed and the new one does not exist yet, so the runtime still writes to the held file, which is the one that
+		// this reader has open.
 		if held.Size() < at {
 			r.restart()
 			_, err = r.file.Seek(0, io.SeekStart)
@@ -223,8 +224,8 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 }
 
 // written reports whether anybody has the held file open to write to it. At a rotation a runtime creates the new file, writes the
-// buffered output to the old one, and then closes that. The kernel grants a read lease only on a file that nobody has open for
-// writing (fcntl(2), F_SETLEASE). If it grants no leases at all, the file counts as written to for half a second.
+// buffered output to the old file, and then closes the old file. The kernel grants a read lease only on a file that nobody has open
+// for writing (fcntl(2), F_SETLEASE). If it grants no leases at all, the file counts as written to for half a second.
 func (r *reader) written() bool {
 	_, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
@@ -234,11 +235,11 @@ func (r *reader) written() bool {
 	return errors.Is(err, unix.EAGAIN) || time.Since(r.turned) < pollMax
 }
 
-// turn continues with the file that has replaced the held one, because the held one is complete now.
+// turn continues with the file that has replaced the held file, because the held file is complete now.
 func (r *reader) turn(ctx context.Context) (bool, error) {
 	f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // the log was rotated once more, which the next round sees
+		return false, nil // the log was rotated once more; the next call of again finds the newest file
 	}
 	if err != nil {
 		return false, fmt.Errorf("open log: %w", err)

@@ -18,8 +18,8 @@ func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int
 		return size, nil
 	}
 	t := tail{opts: o, left: *o.Tail, start: size}
-	// rest has the first known bytes of a line that begins before pos. It is short even if the line is long, because only the
-	// line's head matters.
+	// rest has those first bytes of a line that are known so far; the line begins before pos. rest is short even if the line is long,
+	// because only the line's head matters.
 	var rest []byte
 	buf := make([]byte, block)
 	for pos := size; pos > 0; {
@@ -60,11 +60,11 @@ type tail struct {
 	opts  *Options
 	left  int64 // number of complete lines still wanted
 	start int64 // where the earliest wanted piece begins
-	begun bool  // a piece was seen; the last piece of a file ends a line, whatever its tag is
+	begun bool  // take has seen the last piece of the file, which ends a line whatever its tag is
 }
 
-// take examines one line of the file, which begins at the offset begin. It returns true if this line ends one more than the
-// wanted number of lines: then the beginning of the tail is known.
+// take examines one line of the file, which begins at the offset begin. It returns true if this line ends an output line before the
+// tail: then the beginning of the tail is known.
 func (t *tail) take(line []byte, begin int64) bool {
 	h, _, ok := parseHead(line)
 	if !ok || !t.opts.wants(h.stream) {

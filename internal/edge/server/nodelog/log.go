@@ -82,7 +82,7 @@ func (l *Log) units(ctx context.Context, services []string) map[string]bool {
 		return found
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends a command whose output is not read completely
+	defer cancel() // kills the command if its output is not read completely
 	cmd := exec.CommandContext(ctx, l.journalctl, "--field", "_SYSTEMD_UNIT")
 	out, err := cmd.StdoutPipe()
 	if err != nil || cmd.Start() != nil {
@@ -99,18 +99,19 @@ func (l *Log) units(ctx context.Context, services []string) map[string]bool {
 		}
 	}
 	cancel()
-	_ = cmd.Wait() // the journal may be missing, and then the list was empty
+	_ = cmd.Wait() // ignore the error: the journal may be missing, and then the list is empty
 	return found
 }
 
-// maxUnits bounds the list of units in bytes. Logs of a unit beyond the bound are searched for in the files.
+// maxUnits is how many bytes of the list of units are read. A unit beyond this limit counts as a service without messages in the
+// journal, so its log is searched for in the files.
 const maxUnits = 8 << 20
 
 // copyJournal writes the messages of services. Errors of journalctl are part of its output.
 func (l *Log) copyJournal(ctx context.Context, q *Query, services []string, w io.Writer) {
 	cmd := exec.CommandContext(ctx, l.journalctl, q.arguments(services)...)
 	cmd.Stdout, cmd.Stderr = w, w
-	cmd.WaitDelay = time.Second // if a client does not read, Wait ends this long after ctx has ended
+	cmd.WaitDelay = time.Second // if a client does not read, Wait returns one second after the end of ctx
 	var exited *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exited) && ctx.Err() == nil {
 		fmt.Fprint(w, "\nerror: journal output not available\n")
@@ -139,11 +140,11 @@ func (l *Log) copyNamed(ctx context.Context, name string, w io.Writer) error {
 	}
 	defer f.Close() //nolint:errcheck // only read
 	if info, err := f.Stat(); err != nil || info.IsDir() {
-		return errors.Join(err, fs.ErrNotExist) // this is a directory, which may contain the log
+		return errors.Join(err, fs.ErrNotExist) // name is a directory, which may contain the log file
 	}
 	_, err = io.Copy(w, cut{ctx, f})
 	if ctx.Err() != nil {
-		return nil // Copy reports that
+		return nil // Copy reports the end of ctx
 	}
 	return err
 }

@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		query  string
 		status int    // 0: valid
-		want   string // the arguments of journalctl, the file, or a part of the error
+		want   string // the arguments of journalctl, the name of the file, or a part of the error
 	}{
 		{"", 0, "nothing"},
 		{"other=1", 0, "nothing"},

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// These constants bound a query. The first three are upstream's.
+// These constants limit the parts of a query. The first three are those of upstream's kubelet.
 const (
 	maxTailLines = 100_000
-	maxService   = 256 // bytes of a name
+	maxService   = 256 // bytes of the name of a service
 	maxServices  = 4
 	maxPattern   = 4 << 10 // bytes
 )
 
-// Query is a valid query: services with options, or one file without.
+// Query is a valid query: services with options, or one file without options.
 type Query struct {
 	Services []string
 	File     string
 
 	Since, Until time.Time // zero: no bound
 	Tail         *int      // lines; nil: all
-	Boot         *int      // 0: this boot, -1: the one before; nil: every boot
+	Boot         *int      // 0: this boot, -1: the boot before; nil: every boot
 	Pattern      string    // a regular expression of journalctl; "": every message
 }
 
@@ -114,7 +114,7 @@ func (p *parser) number(name string) *int {
 	return &n
 }
 
-// foreign reports whether names of services may not contain a character.
+// foreign reports whether a character is not allowed in the name of a service.
 func foreign(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.:@", r))
 }
