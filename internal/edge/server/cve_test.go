@@ -110,7 +110,7 @@ func TestCVE201911248DebuggingIsOnNoOpenPort(t *testing.T) {
 	}
 }
 
-// Clients of the open ports and users without the right cannot checkpoint a container.
+// If Sources.Checkpoint is nil, nobody can checkpoint a container: neither clients of the open ports nor users with all rights.
 func TestCVE20250426CheckpointsAreGuarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(_ *server.Config, b *bench) {

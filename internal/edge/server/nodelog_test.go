@@ -46,7 +46,7 @@ func TestNodeLogQuery(t *testing.T) {
 		} {
 			if !on {
 				c.status, c.body = 501, "set enableSystemLogQuery"
-				if c.path[1] == 't' { // without a query /logs/ lists the files
+				if c.path[1] == 't' { // a path without a query: /logs/ lists the files
 					c.status, c.body = 200, "foo.log"
 				}
 			}
@@ -63,7 +63,8 @@ func TestNodeLogQuery(t *testing.T) {
 	}
 }
 
-// A checkpoint is written of the running instance, with the statuses of Kubernetes' kubelet.
+// POST /checkpoint makes a checkpoint of the running instance of a container, and answers with the HTTP statuses of Kubernetes'
+// kubelet.
 func TestCheckpointContainer(t *testing.T) {
 	t.Parallel()
 	type call struct {

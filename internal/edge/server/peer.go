@@ -56,7 +56,8 @@ func checkPeer(fd int) error {
 		return errors.New("it is in another PID namespace")
 	}
 	// The process ID may belong to another process by now, but a process descriptor (pidfd) belongs to the process that
-	// connected. Kernels before 6.5 cannot return that, so there the descriptor is opened by the process ID.
+	// connected. Kernels before 6.5 cannot return a process descriptor for a socket, so on these kernels checkPeer opens the
+	// descriptor by the process ID.
 	process, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		process, err = unix.PidfdOpen(int(cred.Pid), 0)
@@ -64,7 +65,7 @@ func checkPeer(fd int) error {
 	if err != nil {
 		return fmt.Errorf("find its process %d: %w", cred.Pid, err)
 	}
-	defer unix.Close(process) //nolint:errcheck // only looked at
+	defer unix.Close(process) //nolint:errcheck // the descriptor is only used to look at the process
 	for _, kind := range []string{"mnt", "pid"} {
 		theirs, err := os.Readlink("/proc/" + strconv.Itoa(int(cred.Pid)) + "/ns/" + kind)
 		if err != nil {
@@ -78,14 +79,14 @@ func checkPeer(fd int) error {
 			return fmt.Errorf("process %d is in another %s namespace: it is in a container", cred.Pid, kind)
 		}
 	}
-	// The process still lives. So no other process has had its ID, and the links that were read are its own.
+	// If the process still lives, no other process can have had its ID, so the links that were read belong to this process.
 	if err := unix.PidfdSendSignal(process, syscall.Signal(0), nil, 0); err != nil {
 		return fmt.Errorf("process %d has ended", cred.Pid)
 	}
 	return nil
 }
 
-// machineNamespaces returns the machine's namespaces: our own, and those of process 1, because the agent's unit may
+// machineNamespaces returns the machine's namespaces: those of the agent and those of process 1, because the agent's unit may
 // have a mount namespace of its own.
 func machineNamespaces(kind string) ([]string, error) {
 	own, err := os.Readlink("/proc/self/ns/" + kind)

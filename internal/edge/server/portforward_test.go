@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
-	//lint:ignore SA1019 the dialers of client-go have this type
+	//lint:ignore SA1019 the dialers of client-go return types of this package
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"

@@ -78,7 +78,7 @@ func TestOneReviewForMany(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // all wait for the first call's second try
+		synctest.Wait() // all requests wait for the second try of the shared call
 		f.mu.Lock()
 		f.err = nil
 		f.mu.Unlock()
@@ -89,7 +89,7 @@ func TestOneReviewForMany(t *testing.T) {
 	})
 }
 
-// The caller that makes the shared call may go away: the others still get an answer.
+// If the caller that makes the shared call goes away, the other callers still get an answer.
 func TestSharedReviewSurvivesItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

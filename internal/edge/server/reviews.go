@@ -22,10 +22,10 @@ type Reviews struct {
 
 	mu      sync.Mutex
 	total   int
-	waiting map[string]int // by peer; an entry is above 0
+	waiting map[string]int // number of waiting requests by peer; peers without a waiting request have no entry
 }
 
-// NewReviews returns Reviews that let at most this many requests wait; 0: DefaultWaitingReviews.
+// NewReviews returns Reviews that let at most limit requests wait; 0: DefaultWaitingReviews.
 func NewReviews(limit int) *Reviews {
 	if limit <= 0 {
 		limit = DefaultWaitingReviews
@@ -65,8 +65,8 @@ func peerOf(ctx context.Context) string {
 	return peer
 }
 
-// peerName returns what counts as one client: an IPv4 address, or the /64 network of an IPv6 address, because one
-// machine usually has a whole such network.
+// peerName returns what counts as one client: an IPv4 address, or the /64 network of an IPv6 address, because one machine usually has
+// a whole /64 network.
 func peerName(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

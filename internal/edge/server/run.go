@@ -23,7 +23,7 @@ type Listeners struct {
 	ReadOnly net.Listener
 }
 
-// The bounds of connections and of the end of Run.
+// The time limits of connections and of the end of Run.
 const (
 	headerTimeout   = 32 * time.Second
 	idleTimeout     = 90 * time.Second
@@ -61,7 +61,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	var wg sync.WaitGroup
 	for i, p := range ports {
 		wg.Go(func() {
-			defer cancel() // if one port fails, all end
+			defer cancel() // if one port fails, Run ends the other ports
 			var t *tls.Config
 			if p.name == "api" {
 				t = l.TLS
@@ -105,11 +105,11 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		// Every request must reach the guard: net/http would answer "OPTIONS *" before it.
+		// Every request must reach the guard. Without this field, net/http itself would answer "OPTIONS *".
 		DisableGeneralOptionsHandler: true,
 		ConnContext:                  withConn,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
-		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // they are mostly about failed handshakes
+		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // most errors are failed handshakes
 		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
 	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
@@ -128,7 +128,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 			_ = srv.Close()
 			return
 		}
-		handlers.wait(grace) // because Shutdown ignores hijacked connections, which streams use
+		handlers.wait(grace) // wait for the handlers too, because Shutdown does not wait for the hijacked connections of streams
 	})
 	var err error
 	if o.TLS != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// Many nodes on one machine can share one HTTPS listener, which distinguishes them by address.
+// Many nodes on one machine can share one HTTPS listener, which distinguishes the nodes by the address that a client connects to.
 func TestManyServersBehindOneListener(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -67,7 +67,7 @@ func TestManyServersBehindOneListener(t *testing.T) {
 	must(t, <-done)
 }
 
-// Requests that are in flight at the end get their answers, and nothing is left afterwards.
+// Requests that are in flight at the end get their answers, and no goroutine is left afterwards.
 func TestServeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the bubble ends only when all of its goroutines have ended
 		l := bufconn.Listen(1 << 16)
@@ -172,7 +172,7 @@ func TestServeEndsBesideASystemCallThatHangs(t *testing.T) {
 		t.Error("the handler did not hang: the test shows nothing")
 	default:
 	}
-	w, err := unix.Open(pipe, unix.O_WRONLY, 0) // this ends the reader's system call
+	w, err := unix.Open(pipe, unix.O_WRONLY, 0) // opening the pipe for writing ends the reader's system call
 	must(t, err)
 	<-ended
 	must(t, unix.Close(w))

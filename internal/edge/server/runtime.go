@@ -12,7 +12,7 @@ import (
 // CRI is a Runtime that uses a CRI client.
 type CRI struct {
 	Client runtimeapi.RuntimeServiceClient
-	// Timeout bounds the calls that ask for the URL of a stream (runtimeRequestTimeout; 0: no limit). ExecSync has only
+	// Timeout is the timeout of calls that ask for the URL of a stream (runtimeRequestTimeout; 0: no limit). ExecSync has only
 	// its context's limit.
 	Timeout time.Duration
 }

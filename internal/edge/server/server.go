@@ -42,8 +42,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.checks = append([]Check{
 		{Name: "ping", Func: func() error { return nil }},
-		// Upstream's "log" check fails when its log is no longer flushed. slog writes each line at once, so there is
-		// nothing to check.
+		// Upstream's "log" check fails when its log is no longer flushed. slog writes each line at once, so this check always
+		// succeeds.
 		{Name: "log", Func: func() error { return nil }},
 	}, cfg.Checks...)
 
@@ -76,8 +76,8 @@ type route struct {
 	handler http.Handler
 }
 
-// mount adds routes to a mux. It returns an error where the mux panics: for a bad pattern, or one that conflicts with
-// another.
+// mount adds routes to a mux. It returns an error where the mux panics: for a bad pattern, or for a pattern that conflicts with
+// another pattern.
 func mount(mux *http.ServeMux, routes []route) (err error) {
 	var pattern string
 	defer func() {
@@ -178,7 +178,8 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// root returns the first element of a path, and for metrics the first two. It is the value of the label "path".
+// root returns the first element of a path. For a path below /metrics/, it returns the first two elements. It is the value of the
+// label "path".
 func root(path string) string {
 	path = strings.TrimPrefix(path, "/")
 	first, rest, _ := strings.Cut(path, "/")

@@ -104,7 +104,7 @@ func TestStreamingByGet(t *testing.T) {
 		got := b.do(b.client(nil, "token-reader"), "GET", b.url+"/exec/ns/web/main?command=ls&output=1")
 		want := http.StatusForbidden
 		if upstream {
-			want = http.StatusBadRequest // authorised, but not an upgrade
+			want = http.StatusBadRequest // the request is authorised, but it does not ask for an upgrade
 		}
 		if got.status != want {
 			t.Errorf("as upstream %t: %d %q, want %d", upstream, got.status, got.body, want)
@@ -112,7 +112,7 @@ func TestStreamingByGet(t *testing.T) {
 	}
 }
 
-// A browser sends its user's certificate by itself: a page of another site must not use it.
+// A browser adds its user's certificate to every request. A page of another site must not be able to use this certificate.
 func TestCrossOriginIsRefused(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)
@@ -146,7 +146,7 @@ func TestCrossOriginIsRefused(t *testing.T) {
 			conn.Close()
 		}
 	}
-	for origin, want := range map[string]int{"": 200, "https://evil.example": 403} { // as a form on another site sends it
+	for origin, want := range map[string]int{"": 200, "https://evil.example": 403} { // a form's request, by the site of the form
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/run/ns/web/main?cmd=ls", nil)
 		must(t, err)
 		if origin != "" {
@@ -265,7 +265,7 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// One network of IPv6 addresses is one client: a machine has 2^64 of them.
+// One /64 network of IPv6 addresses counts as one client, because a machine can have all 2^64 addresses of its network.
 func TestOneIPv6NetworkIsOneClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// fakeRuntime is a runtime with a real streaming server, and commands of its own.
+// fakeRuntime is a fake runtime with a real streaming server. Its commands are Go functions of this test.
 type fakeRuntime struct {
 	streaming streaming.Server
 	ended     chan string // commands that have ended
@@ -191,7 +191,7 @@ func TestExec(t *testing.T) {
 	for _, c := range []struct {
 		name, query, stdin, out, err string
 		code                         int
-		noV4                         bool // with v4 a client cannot send the end of stdin
+		noV4                         bool // the case does not work with protocol v4, in which a client cannot send the end of stdin
 	}{
 		{name: "stdin to its end", query: "command=cat" + in + out, stdin: strings.Repeat("hello ", 50_000), out: strings.Repeat("hello ", 50_000) + "[c1 end after 300000]", noV4: true},
 		{name: "both outputs", query: "command=both" + out + errOut, out: "to stdout", err: "to stderr"},
@@ -335,7 +335,7 @@ func TestStreamRefusals(t *testing.T) {
 func TestBadStreamingServer(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
-	var written atomic.Int64 // bytes of headers without end
+	var written atomic.Int64 // number of bytes that the streaming server sent of endless headers
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
 	t.Cleanup(evil.Close)
 	target, err := url.Parse(evil.URL)
@@ -392,7 +392,7 @@ func TestBadStreamingServer(t *testing.T) {
 			}
 		}
 	}
-	if n := written.Load(); n > 32<<20 { // the buffers of the connections have some of it
+	if n := written.Load(); n > 32<<20 { // the count includes what is in the buffers of the connections
 		t.Errorf("%d bytes of headers were read", n)
 	}
 }
@@ -439,8 +439,8 @@ func TestStreamsEnd(t *testing.T) {
 		})
 		<-seen
 	}
-	b.stop()  // which must not wait for the streams
-	wg.Wait() // returns when the clients have noticed the end
+	b.stop()  // stop must not wait for the streams
+	wg.Wait() // wait until the clients have noticed the end
 }
 
 // notify closes a channel at the first byte.

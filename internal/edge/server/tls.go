@@ -19,7 +19,7 @@ import (
 type ClientCAs struct {
 	path  string
 	log   *slog.Logger
-	fixed bool // read the file only once
+	fixed bool // the file is read only once
 
 	mu      sync.Mutex
 	pool    *x509.CertPool
@@ -112,7 +112,7 @@ func (t TLSConfig) New() *tls.Config {
 		return base
 	}
 	base.ClientAuth = tls.RequestClientCert
-	// There is one tls.Config for each state of the file, so that clients can resume sessions.
+	// The handshakes share one tls.Config until the file changes, so that clients can resume sessions.
 	var mu sync.Mutex
 	var current *tls.Config
 	outer := base.Clone()

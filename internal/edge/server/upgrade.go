@@ -47,7 +47,7 @@ func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
 // upstream is a connection to the runtime's streaming server after its answer.
 type upstream struct {
 	net.Conn
-	in     io.Reader // the bytes after the answer
+	in     io.Reader // reads the bytes that follow the answer
 	answer *http.Response
 }
 
@@ -78,7 +78,7 @@ func (s *Server) ask(ctx context.Context, to *url.URL, method string, header htt
 		return nil, fmt.Errorf("ask the runtime's streaming server: %w", err)
 	}
 	_ = conn.SetDeadline(time.Time{})
-	limited.N = math.MaxInt64 // the stream itself has no end
+	limited.N = math.MaxInt64 // the limit was only for the answer: a stream may have any length
 	return &upstream{Conn: cutConn{conn, stop}, in: in, answer: answer}, nil
 }
 
@@ -130,7 +130,8 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	join(conn, metered{early.Reader, meterOf(isWebSocket(r)), used}, up)
 }
 
-// agreed reports whether the runtime has upgraded the connection. If not, it has answered the client.
+// agreed reports whether the runtime has upgraded the connection. If the runtime has not, agreed has answered the client with an
+// error.
 func agreed(w http.ResponseWriter, up *upstream, err error) bool {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -170,7 +171,7 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 	}
 	code := answer.StatusCode
 	if code < 300 {
-		code = http.StatusBadGateway // success without the upgrade that was requested
+		code = http.StatusBadGateway // the runtime answered with success, but without the requested upgrade
 	}
 	w.WriteHeader(code)
 	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // an error means that the client is gone
@@ -181,7 +182,7 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 func join(client net.Conn, in io.Reader, up *upstream) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, _ = io.Copy(up.Conn, in) // errors are part of the stream's own protocol
+		_, _ = io.Copy(up.Conn, in) // ignore the error: the stream's own protocol reports errors
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)

@@ -64,7 +64,7 @@ func (s *Server) askSPDY(ctx context.Context, to *url.URL, protocols []string) (
 	})
 }
 
-// accept upgrades the client's request to a WebSocket. If it fails, it has answered the request. It does not check the
+// accept upgrades the client's request to a WebSocket. If accept fails, it has answered the request. It does not check the
 // origin, because guard does (crossOrigin).
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	up := websocket.Upgrader{
@@ -147,7 +147,7 @@ func (c *socketConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// CloseWrite sends a close message; the client answers with its own.
+// CloseWrite sends a close message; the client answers with its own close message.
 func (c *socketConn) CloseWrite() error {
 	return c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
 		time.Now().Add(lastWordsTime))
@@ -225,7 +225,7 @@ func newChannels(ws *websocket.Conn, s Streams) *channels {
 	return c
 }
 
-// close ends all waits for the client.
+// close makes every read and write that waits for the client return.
 func (c *channels) close() {
 	c.once.Do(func() {
 		close(c.done)
@@ -287,7 +287,7 @@ func (c *channels) receive() {
 		case remoteproto.StreamResize:
 			var size remotecommand.TerminalSize
 			if !c.streams.TTY || json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
-				continue // without a terminal sizes are dropped: nobody reads them, and later messages would wait
+				continue // without a terminal sizes are dropped: nobody would read them, and later messages would wait behind them
 			}
 			select {
 			case c.sizes <- size:
@@ -343,7 +343,7 @@ func (c *channels) end(err error) {
 		time.Now().Add(lastWordsTime))
 	// The client reads the result and closes. Closing at once here could lose the result.
 	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
-	_ = c.stdinR.Close() // discards further input
+	_ = c.stdinR.Close() // makes receive discard further input
 	t := time.NewTimer(lingerAfterEnd)
 	defer t.Stop()
 	select {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// zGroup is the API group of the answers of /flagz and /statusz. Its versions follow, the newest first.
+// zGroup is the API group of the answers of /flagz and /statusz. The variable zVersions lists its versions, the newest first.
 const zGroup = "config.k8s.io"
 
 var zVersions = []string{"v1beta1", "v1alpha1"}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlListener is the control socket. A lock on a file beside it ends with its process. So whoever can take the lock knows that the
-// socket was left by an agent that was killed.
+// controlListener is the control socket. The agent holds a lock on a file beside the socket, and the kernel releases the lock when the
+// agent ends. So an agent that can take the lock knows that no other agent uses the socket.
 type controlListener struct {
 	net.Listener
 	lock *os.File
@@ -34,7 +34,7 @@ func (l *controlListener) Close() error {
 
 const lockSuffix = ".lock"
 
-// ErrInUse means that another agent has the socket.
+// ErrInUse means that another agent listens on the socket.
 var ErrInUse = errors.New("another agent listens on this socket")
 
 // Listen creates a socket that only its owner may open. It creates the directory if it is missing. private is the directory
@@ -52,7 +52,7 @@ func Listen(path, private string) (net.Listener, error) {
 		return nil, fmt.Errorf("remove the control socket that an earlier agent left: %w", err)
 	}
 	// The mode is set before the socket's file exists, because a process that could open it for a moment could keep it open. The file
-	// gets the mode of the descriptor. A umask would do the same, but for the whole process.
+	// gets the mode of the descriptor. A umask would have the same effect, but it would apply to the whole process.
 	own := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var refused error
 		err := conn.Control(func(fd uintptr) { refused = unix.Fchmod(int(fd), 0o600) })
@@ -66,8 +66,8 @@ func Listen(path, private string) (net.Listener, error) {
 	return &controlListener{Listener: l, lock: lock}, nil
 }
 
-// socketDir creates the directory of a control socket. The private directory must belong to us alone. A directory that the user
-// configured is not checked.
+// socketDir creates the directory of a control socket. The private directory must belong to the agent's user and be closed to others.
+// A directory that the user configured is not checked.
 func socketDir(dir, private string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the control socket: %w", err)
@@ -100,7 +100,7 @@ func lockFile(path string) (*os.File, error) {
 		_ = lock.Close()
 		return nil, ErrInUse
 	}
-	// The last holder may have removed the file since it was opened here.
+	// The last holder of the lock may have removed the file after this process opened it.
 	mine, err1 := lock.Stat()
 	there, err2 := os.Stat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {

@@ -69,8 +69,8 @@ type follower struct {
 
 var _ kubeclient.Followed = (*follower)(nil)
 
-// List reads the pods of the node. It requests no pages: API servers find the pods of one node in their cache, and
-// older ones read a page from storage, where they search the pods of all nodes.
+// List reads the pods of the node. It requests no pages: API servers answer a list without pages from their cache. Older API servers
+// read each page from storage, where they search the pods of all nodes.
 func (f *follower) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.FieldSelector = f.only
 	return f.Pods.List(ctx, opts)
@@ -119,7 +119,7 @@ func (f *follower) Failed(err error) {
 }
 
 // take drops the managed fields, which no node needs and which are half of a small pod's bytes. It returns nil for an
-// object without a plausible identity, because names and UIDs become paths.
+// object without a plausible identity, because names and UIDs become parts of paths on disk.
 func (f *follower) take(obj runtime.Object) *v1.Pod {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
@@ -130,7 +130,7 @@ func (f *follower) take(obj runtime.Object) *v1.Pod {
 		f.Log.Error("ignoring a pod of the API with an impossible name or UID", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
 		return nil
 	}
-	if p.ManagedFields != nil { // a pod that is passed on again has readers
+	if p.ManagedFields != nil { // do not write to a pod that was passed on before: others read it
 		p.ManagedFields = nil
 	}
 	if f.Observe != nil {

@@ -31,8 +31,8 @@ const gather = 20 * time.Millisecond
 // Dir reads the manifests in a directory, or one file: KubeletConfiguration.staticPodPath.
 //
 // "The kubelet ignores files starting with dots when scanning the specified directory"; Dir also ignores
-// subdirectories, and files whose names do not end in .yaml, .yml or .json. If a file is removed, its pods end; if a
-// file cannot be read or is wrong, they do not.
+// subdirectories, and files whose names do not end in .yaml, .yml or .json. If a file is removed, its pods end; if a file cannot be
+// read or is wrong, its pods continue.
 type Dir struct {
 	Config
 	Path string
@@ -63,7 +63,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 	r.timer = time.NewTimer(0)
 	defer r.timer.Stop()
-	r.soon = true // the timer is about to fire
+	r.soon = true // the timer fires at once
 	for {
 		select {
 		case <-ctx.Done():
@@ -75,7 +75,7 @@ func (d *Dir) Run(ctx context.Context) error {
 			if r.w.Concerns(e.Name) {
 				r.hurry()
 			}
-		case <-r.w.Errors(): // events were lost
+		case <-r.w.Errors(): // the kernel has lost events, so read the files
 			r.hurry()
 		case p := <-d.Locations:
 			r.send(p)
@@ -161,14 +161,14 @@ type scan struct {
 	held     *manifests
 	taken    map[string]text // the content that is in use
 	coming   map[string]sighting
-	removed  map[string]bool // the file was removed; a file with the same content would be a new one
+	removed  map[string]bool // files that were removed; if a file comes back with the same content, it counts as a new file
 	passed   map[string]bool // existing files whose names are not a manifest's, already logged
 	answered bool
 	absent   bool // the path does not exist, and this was logged
 	broken   bool // something could not be read, and this was logged
 }
 
-// look reads all files once and publishes the content of those that have settled. It reports whether some have not.
+// look reads all files once and publishes the content of the files that have settled. It reports whether some files have not settled.
 func (s *scan) look() (unsettled bool) {
 	names, err := s.list()
 	if err != nil {
@@ -185,14 +185,14 @@ func (s *scan) look() (unsettled bool) {
 		now, data, err := s.read(name)
 		if err != nil {
 			failed, changed = true, true
-			delete(s.taken, name) // so that the file is used again later, even with the same content
+			delete(s.taken, name) // forget the file, so that it is used again later even with the same content
 			s.held.wrong(name, fmt.Errorf("read %s: %w; make it readable, or remove it", name, err))
 			continue
 		}
 		switch {
 		case now == s.taken[name] && s.removed[name]:
 			unsettled = true
-			if s.settled(name, now) { // so that the pods of the removed file end first
+			if s.settled(name, now) { // the next look uses the file again, so that the pods of the removed file end first
 				s.take(name, text{}, nil)
 				changed = true
 			}
@@ -229,8 +229,8 @@ func (s *scan) settled(name string, now text) bool {
 	return time.Since(before.since) >= settle
 }
 
-// lost records that a file was removed or renamed. If somebody writes it again, even with the same content, its pods
-// start anew. Editing a file in place and replacing it by a rename remove nothing.
+// lost records that a file was removed or renamed. If somebody writes the file again, even with the same content, its pods start anew.
+// A file that is edited in place or replaced by a rename does not count as removed.
 func (s *scan) lost(name string) {
 	if s.taken[name].there {
 		s.removed[name] = true
@@ -307,7 +307,7 @@ func (s *scan) read(name string) (text, []byte, error) {
 	case !st.Mode().IsRegular():
 		return text{}, nil, errors.New("not a regular file")
 	}
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that has just taken the file's place must not block
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // non-blocking, in case a FIFO has just replaced the file
 	if errors.Is(err, fs.ErrNotExist) {
 		return text{}, nil, nil
 	}

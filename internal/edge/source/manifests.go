@@ -30,8 +30,8 @@ type Config struct {
 	// has the new state. A pod with missing objects is refused: with the node's identity, it could read objects of the API server
 	// that the author of the manifest may not read. nil: a pod waits for its missing objects.
 	Missing func(p *v1.Pod) []string
-	// Doubt, if set, is called before each answer. It says whether the manifests contain errors where the source has
-	// never read a correct version: an earlier agent may have run pods from there.
+	// Doubt, if set, is called before each answer. doubt is true if a manifest has errors and the source has never read a correct
+	// version of this manifest. An earlier agent may have run pods of this manifest.
 	Doubt func(src pod.Source, doubt bool)
 	Log   *slog.Logger
 }
@@ -54,7 +54,7 @@ type part struct {
 	kept   bool // some objects are from an earlier reading
 	doubt  bool // the part has had errors since before the source's first complete answer
 	wrongs []error
-	misses bool // like doubt, for a pod that has been refused because of missing objects since then
+	misses bool // like doubt: the part has had a pod that was refused for missing objects since before the first complete answer
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
@@ -78,7 +78,7 @@ func (m *manifests) put(name string, data []byte) {
 		decoded.Pods[i] = origin.Static(p)
 		for _, was := range old.out.Pods {
 			if was.UID == p.UID && was.Annotations[pod.AnnotationHash] == p.Annotations[pod.AnnotationHash] {
-				decoded.Pods[i] = was // keeps the time when the pod was first seen
+				decoded.Pods[i] = was // the old object keeps the time when the pod was first seen
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to the objects in now those in before whose names are not in now.
+// missing appends to now the objects of before whose names are not in now.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string
@@ -123,7 +123,8 @@ func (m *manifests) wrong(name string, err error) {
 // drop forgets a part that is gone.
 func (m *manifests) drop(name string) { delete(m.parts, name) }
 
-// satisfied reports whether all objects of a refused pod exist now: another source may have brought them.
+// satisfied reports whether all objects of a pod that was refused for missing objects exist now. Another source may have added them
+// since.
 func (m *manifests) satisfied() bool {
 	return slices.ContainsFunc(m.misses, func(p *v1.Pod) bool { return len(m.cfg.Missing(p)) == 0 })
 }
@@ -158,7 +159,7 @@ func (m *manifests) publish(whole bool) {
 	}
 }
 
-// collect returns the pods to publish, without those whose name or UID another pod has and those with missing objects. It reports the
+// collect returns the pods to publish, except pods whose name or UID another pod has, and pods with missing objects. It reports the
 // errors, and returns whether a part with errors has never been read correctly.
 func (m *manifests) collect() (pods []*v1.Pod, doubt bool) {
 	wrongs := map[string]bool{}
@@ -218,7 +219,7 @@ func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
 	}
 }
 
-// label returns the name of a part for messages: a URL may contain a password.
+// label returns the name of a part for messages. It removes secrets, because a URL may contain a password.
 func (m *manifests) label(name string) string {
 	if m.source == pod.SourceURL {
 		return redacted(name)

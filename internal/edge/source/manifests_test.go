@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wanted is a Target like podset.Set, and an Objects.
+// wanted is a Target that behaves like podset.Set. It is also an Objects.
 type wanted struct {
 	mu       sync.Mutex
 	answered bool
@@ -229,7 +229,7 @@ func TestDirWaitsForAFileToSettle(t *testing.T) {
 			t.Error("an empty directory is no answer")
 		}
 		write(t, a, podText("a", "i:1"))
-		time.Sleep(19*time.Second + 50*time.Millisecond) // after the first reading
+		time.Sleep(19*time.Second + 50*time.Millisecond) // until just before the next reading of the files
 		w.expect(t, "seen once")
 		write(t, a, podText("a", "i:2"))
 		time.Sleep(200 * time.Millisecond)

@@ -51,8 +51,8 @@ func (u *URL) Run(ctx context.Context) error {
 // maxRedirects bounds the redirects of one request.
 const maxRedirects = 10
 
-// redirect allows a redirect. net/http sends the headers of the first request along. They may be credentials, so
-// redirect removes them, and the referring address, for another host, another port, and plain HTTP after HTTPS.
+// redirect allows a redirect. net/http sends the headers of the first request along. They may be credentials, so redirect removes
+// these headers and the Referer if the new URL has another host, port or scheme.
 func (u *URL) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("the server redirects more than %d times", maxRedirects)
@@ -126,7 +126,7 @@ func (s *poll) get(ctx context.Context) (data []byte, etag string, err error) {
 	resp, err := s.client.Do(req)
 	if err != nil {
 		var ue *url.Error
-		if errors.As(err, &ue) { // url.Error repeats the URL, which may have secrets
+		if errors.As(err, &ue) { // take only the cause, because url.Error repeats the URL, which may contain secrets
 			err = ue.Err
 		}
 		return nil, "", err

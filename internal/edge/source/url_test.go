@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// The headers of staticPodURLHeader may be credentials: only the server that the configuration names gets them.
+// The headers of staticPodURLHeader may be credentials: only the server that the configuration names gets these headers.
 func TestURLSendsItsHeadersToNoOtherHost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, to string
-		secrets  bool // whether the second request has the headers
+		secrets  bool // whether the request after the redirect has the headers
 	}{
 		{"same host", "https://host/other", true},
 		{"same host, relative", "/other", true},

@@ -24,7 +24,8 @@ type APICalls struct {
 // APIConfig configures APICalls.
 type APIConfig struct {
 	Registerer prometheus.Registerer
-	// ClientEnds and ServingEnds return when the certificates of the node end; zero: there is none. Nil: there never is one.
+	// ClientEnds and ServingEnds return when the node's client and serving certificates expire; zero: the node has no such certificate
+	// now. A nil function means that the node never has such a certificate.
 	ClientEnds, ServingEnds func() time.Time
 }
 
@@ -70,12 +71,12 @@ func ttl(name, help string, ends func() time.Time) prometheus.GaugeFunc {
 	})
 }
 
-// Answered records a request that was answered with a status, or not at all (0).
+// Answered records a request and the HTTP status of its answer; 0: there was no answer.
 func (a *APICalls) Answered(method, host string, status int) {
 	a.requests.WithLabelValues(statusLabel(status), method, host).Inc()
 }
 
-// Repeated records an answer that asks for the same request again later.
+// Repeated records an answer after which the client sends the same request again later, for example because it has a Retry-After.
 func (a *APICalls) Repeated(method, host string, status int) {
 	a.retries.WithLabelValues(statusLabel(status), method, host).Inc()
 }
@@ -95,14 +96,14 @@ func (a *APICalls) Limited(method, host string, waited time.Duration) {
 	a.waited.WithLabelValues(method, host).Observe(waited.Seconds())
 }
 
-// Authenticated records a TokenReview by the status of its answer; 0: none.
+// Authenticated records a TokenReview by the status of its answer; 0: no answer.
 func (a *APICalls) Authenticated(status int, took time.Duration) {
 	label := statusLabel(status)
 	a.authn.WithLabelValues(label).Inc()
 	a.authnTook.WithLabelValues(label).Observe(took.Seconds())
 }
 
-// Authorized records a SubjectAccessReview by the status of its answer; 0: none.
+// Authorized records a SubjectAccessReview by the status of its answer; 0: no answer.
 func (a *APICalls) Authorized(status int, took time.Duration) {
 	label := statusLabel(status)
 	a.authz.WithLabelValues(label).Inc()
@@ -115,10 +116,10 @@ func (a *APICalls) ClientRenewalFailed() { a.clientRenewalErrors.Inc() }
 // ServingRenewalFailed records a failed try to renew the serving certificate.
 func (a *APICalls) ServingRenewalFailed() { a.servingRenewalErrors.Inc() }
 
-// ServingReplaced records for how long the serving certificate was in use that another one has replaced.
+// ServingReplaced records how long a serving certificate was in use before a new certificate replaced it.
 func (a *APICalls) ServingReplaced(age time.Duration) { a.servingAge.Observe(age.Seconds()) }
 
-// statusLabel returns the label of an HTTP status. A server may send any number; those outside of HTTP share one label.
+// statusLabel returns the label of an HTTP status. A server may send any number; numbers that are not HTTP statuses share one label.
 func statusLabel(status int) string {
 	switch {
 	case status == 0:

@@ -10,9 +10,9 @@ import (
 
 // ioUsage has the I/O of a control group on one device.
 type ioUsage struct {
-	device                                  string // its path in /dev
+	device                                  string // path of the device in /dev
 	major, minor                            string
-	bytes                                   []operation // in the kernel's order
+	bytes                                   []operation // bytes by operation, in the kernel's order
 	readBytes, writtenBytes, reads, written uint64
 	costs                                   [len(ioCosts)]*uint64 // microseconds; nil: the kernel does not report them
 }

@@ -89,7 +89,7 @@ func (v *scene) pod(p *podReading) {
 			started = c.created
 		}
 		v.group(id, &c.usage, l, started)
-		if c.name == "" && !p.hostNetwork { // the network belongs to the sandbox
+		if c.name == "" && !p.hostNetwork { // no name: this is the sandbox, which holds the pod's network
 			v.network(p.network, l)
 		}
 		if c.writable != nil {
@@ -130,7 +130,7 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 		return
 	}
 	out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
-	if l[3] != "" { // groups above containers have no process of their own
+	if l[3] != "" { // only groups of containers have processes of their own; the groups above have none
 		v.processes(file.processes(), l)
 	}
 	out.opt(f.threads, at, u.pids, 1, l[:]...)
@@ -239,7 +239,7 @@ func (v *scene) network(devices []device, l labels) {
 		one(f.rxErrors, d.rxErrors)
 		one(f.txBytes, d.txBytes)
 		one(f.txErrors, d.txErrors)
-		if d.packetsKnown { // CRI has no packet counts
+		if d.packetsKnown { // the statistics of CRI have no packet counts
 			one(f.rxPackets, d.rxPackets)
 			one(f.rxDrops, d.rxDrops)
 			one(f.txPackets, d.txPackets)

@@ -24,8 +24,8 @@ type MetricsConfig struct {
 	Pods Pods
 	// Process adds process_* and go_*, which describe the whole process. Set it for only one agent of a process.
 	Process bool
-	// PullRecords counts the intents and records of image pulls on disk. It is called when the metrics are read; nil:
-	// they are absent.
+	// PullRecords counts the intents and records of image pulls on disk. It is called when the metrics are read; nil: the metrics are
+	// absent.
 	PullRecords func() (intents, records int)
 	// Tally counts pods and resizes, and Startup has the times of the node's start. They are called when the metrics are
 	// read; nil: these metrics are absent.
@@ -61,7 +61,7 @@ type Metrics struct {
 	sandboxTime                             *prometheus.HistogramVec
 	sandboxErrors                           *prometheus.CounterVec
 	startedPods, startedPodErrors           prometheus.Counter
-	startedOwn, startedOwnErrors            prometheus.Counter // with a user namespace
+	startedOwn, startedOwnErrors            prometheus.Counter // of pods with a user namespace of their own
 	startedContainers, startedContainerErrs *prometheus.CounterVec
 	endedContainers                         *prometheus.CounterVec
 	pull                                    *prometheus.HistogramVec
@@ -74,7 +74,7 @@ type Metrics struct {
 
 	lives       lives
 	resizes     resizes
-	networkSeen atomic.Bool // firstNetwork is set
+	networkSeen atomic.Bool // the metric firstNetwork has its value
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -158,7 +158,7 @@ func (m *Metrics) makeRuntime() {
 	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds that a relist took: listing all pods of the runtime", prometheus.DefBuckets)
 	m.relistInterval = histogram("kubelet_pleg_relist_interval_seconds", "Seconds between relists", prometheus.DefBuckets)
 	m.lastSeen = gauge("kubelet_pleg_last_seen_seconds", "When the last relist succeeded, in seconds since the epoch")
-	// It stays 0: an event only marks a pod for inspection, and no mark is ever dropped. Dashboards expect the metric.
+	// This counter stays 0, because no event is dropped: an event only marks its pod for inspection. Dashboards expect the metric.
 	m.discarded = counter("kubelet_pleg_discard_events", "Runtime events that were dropped; always 0")
 	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")

@@ -116,7 +116,8 @@ func sizedPod(request, limit string) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}, InitContainers: []v1.Container{init, sidecar}}}
 }
 
-// A node that the API server had before, and a node whose start is not over, show no times of stages that did not happen.
+// The metrics of a node that the API server had before, and of a node whose start is not over, have no times of stages that did not
+// happen.
 func TestStartupOfAnAdoptedNode(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]Startup{"adopted": {Boot: at(0), Began: at(1), Attempt: at(2), Ready: at(3)}, "": {}} {
@@ -147,7 +148,7 @@ func TestAPICalls(t *testing.T) {
 		}
 		a.Answered("GET", "api:6443", 200)
 		a.Answered("GET", "api:6443", 0)
-		for status := 600; status < 2000; status++ { // a server may send any number
+		for status := 600; status < 2000; status++ { // a server may send any number as a status
 			a.Answered("GET", "api:6443", status)
 		}
 		a.Repeated("POST", "api:6443", 429)
@@ -223,8 +224,8 @@ func TestLabelsOfStrangersAreBounded(t *testing.T) {
 	for _, f := range families {
 		series[f.GetName()] = len(f.GetMetric())
 	}
-	// There may be 256 series for the exit codes with the reason Error, one for all other codes, one for all reasons of runtimes,
-	// and one for OOMKilled.
+	// There may be 256 series for the exit codes with the reason Error, one for all other codes, one for all reasons that only
+	// runtimes use, and one for OOMKilled.
 	if ended, refused := series["kubelet_terminated_containers_total"], series["kubelet_admission_rejections_total"]; ended != 256+1+1+1 || refused != 1 {
 		t.Errorf("%d series of ends and %d of refusals", ended, refused)
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// runtimeWithin is the timeout of calls to the runtime. Statistics without the runtime's numbers are better than none.
+// runtimeWithin is the timeout of calls to the runtime. After this time, the statistics leave out the numbers of the runtime.
 const runtimeWithin = 10 * time.Second
 
-// level says how much to measure.
+// level selects which values a measurement reads.
 type level uint8
 
 const (
-	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: three files of a group
+	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: it reads three files of a control group
 	cpuAndMemory              // with limits
 	everything
 )
@@ -35,9 +35,9 @@ type reading struct {
 	found   found
 	node    usage
 	network []device
-	pods    []podReading // by namespace and name
+	pods    []podReading // sorted by namespace and name
 	allPods usage
-	began   time.Time // when the group of all pods was made
+	began   time.Time // when the control group of all pods was created
 	system  map[string]systemReading
 }
 
@@ -165,7 +165,7 @@ func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if lackPod && len(r.pods) > 0 {
 		resp, err := s.cfg.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		switch {
-		case status.Code(err) == codes.Unimplemented: // older runtimes do not have this call, and complete adds up the containers instead
+		case status.Code(err) == codes.Unimplemented: // an older runtime: complete adds up its containers
 		case err != nil:
 			errs = append(errs, fmt.Errorf("ask the runtime for stats of sandboxes: %w", err))
 		default:
@@ -229,7 +229,7 @@ func takeContainers(byID map[string]*containerReading, stats []*runtimeapi.Conta
 	}
 }
 
-// complete adds up the containers of a pod for which there is no measurement of the whole.
+// complete adds up the containers of a pod if there is no measurement of the whole pod.
 func complete(p *podReading) {
 	var total usage
 	for i := range p.containers {
@@ -272,8 +272,8 @@ func (s *Stats) readNode(r *reading, want level) {
 	}
 }
 
-// rate computes nanocores and drops the samples of containers that are gone. It uses the runtime's rate only if it cannot compute
-// one, because some runtimes report 0 when they do not know the rate yet.
+// rate computes nanocores and drops the samples of containers that are gone. It uses the rate that the runtime reports only if it
+// cannot compute the rate itself, because some runtimes report 0 as long as they do not know the rate.
 func (s *Stats) rate(r *reading) {
 	alive := map[string]bool{}
 	one := func(key string, u *usage, since time.Time) {

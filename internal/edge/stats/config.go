@@ -61,10 +61,10 @@ type Volume struct {
 	Time                                              time.Time
 }
 
-// Machine describes the host. For a simulated node, it is made up.
+// Machine describes the host. For a simulated node, the values are invented.
 type Machine struct {
 	CPUs                   int
-	Cores, Sockets         int // physical ones; 0: not known
+	Cores, Sockets         int // physical cores and sockets; 0: not known
 	MemoryBytes, SwapBytes uint64
 	BootTime               time.Time
 	MachineID, SystemUUID  string
@@ -81,7 +81,8 @@ type SystemGroup struct {
 	Started time.Time // start of the service in the group; zero: when the group was created
 }
 
-// Config configures Stats. NodeName, Pods and Log are required. If a source is missing, the answers leave out its values.
+// Config configures Stats. NodeName, Pods and Log are required. If another field is not set, the answers leave out the values that
+// come from it.
 type Config struct {
 	NodeName string
 	Version  string // the agent's version, for cadvisor_version_info
@@ -140,7 +141,7 @@ func New(cfg Config) (*Stats, error) {
 	return &Stats{cfg: cfg, rates: rates{last: map[string]sample{}}}, nil
 }
 
-// Summary serves /stats/summary; ?only_cpu_and_memory=true leaves the rest out.
+// Summary serves /stats/summary; with ?only_cpu_and_memory=true, the answer has only CPU and memory.
 func (s *Stats) Summary() http.Handler { return http.HandlerFunc(s.serveSummary) }
 
 // Resource serves /metrics/resource.

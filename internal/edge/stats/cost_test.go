@@ -52,8 +52,8 @@ func used(t testing.TB) (*Metrics, *prometheus.Registry) {
 	return m, reg
 }
 
-// Counting an event of a pod or an inspection allocates nothing. The test counts the allocations of the process, so it is not
-// parallel.
+// A call that counts an event of a pod or an inspection allocates no memory. The test counts the allocations of the process, so it is
+// not parallel.
 func TestPlainMetricsAllocateNothing(t *testing.T) {
 	m, _ := used(t)
 	for name, record := range map[string]func(){

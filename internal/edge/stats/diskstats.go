@@ -14,8 +14,8 @@ type diskCounters struct {
 	inProgress, busyMillis, weightedMillis              uint64
 }
 
-// deviceCounters reads the line of a device such as /dev/vda in /proc/diskstats. It returns nil if there is none, as
-// for a file system in memory.
+// deviceCounters reads the line of a device such as /dev/vda in /proc/diskstats. It returns nil if there is no such line: a file
+// system in memory has no block device.
 func deviceCounters(host, device string) *diskCounters {
 	text, ok := slurp(filepath.Join(host, "proc/diskstats"))
 	if !ok {

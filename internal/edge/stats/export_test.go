@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Update makes tests rewrite the golden pages.
+// Update is the flag with which tests rewrite the expected pages in testdata.
 var Update = update
 
 // OnePod returns the Pods of a node with one pod.

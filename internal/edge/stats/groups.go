@@ -23,7 +23,7 @@ func openTree(host string) tree {
 	return tree{host: host, v2: err == nil}
 }
 
-// dir returns the directory of a group. With v1, each controller has its own.
+// dir returns the directory of a group. With v1, each controller has a hierarchy of its own.
 func (t tree) dir(controller, group string) string {
 	if t.v2 {
 		return filepath.Join(t.host, mountPoint, group)
@@ -35,7 +35,7 @@ func (t tree) dir(controller, group string) string {
 type found struct {
 	pods       map[types.UID]string // group of a pod
 	containers map[string]string    // cgroup of a container or sandbox, by its ID
-	classes    []string             // the cgroups between: QoS classes
+	classes    []string             // the control groups of the QoS classes, which lie between the group of all pods and the pods
 }
 
 // find walks from the group of all pods down to the containers. It reads one directory per class and pod.
@@ -46,7 +46,7 @@ func (t tree) find(podsGroup string) (found, error) {
 	}
 	err := t.walk(podsGroup, &out, true)
 	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil // no pod has run yet
+		return out, nil // the group of all pods does not exist, because no pod has run yet
 	}
 	return out, err
 }
@@ -77,7 +77,7 @@ func (t tree) walk(group string, out *found, top bool) error {
 func (t tree) containers(podGroup string, out *found) {
 	entries, err := os.ReadDir(t.dir("memory", podGroup))
 	if err != nil {
-		return // the pod has been removed since
+		return // the pod was removed after its directory was listed
 	}
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), ".scope")

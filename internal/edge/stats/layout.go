@@ -26,8 +26,8 @@ func (s *Stats) LayersApart(ctx context.Context) bool {
 }
 
 // DiskLayout reports whether images are on another file system than the agent's directory, and if so, whether the writable layers
-// of containers are nevertheless on the file system of the agent's directory. known is false until the runtime has said where it
-// keeps them. DiskLayout does IO only on these directories.
+// of containers are nevertheless on the file system of the agent's directory. known is false until the runtime has said where it keeps
+// images and layers. DiskLayout does IO only on these directories.
 func (s *Stats) DiskLayout() (imagesApart, layersWithPods, known bool) {
 	m := s.mounts.Load()
 	if m == nil {
@@ -65,7 +65,8 @@ func (s *Stats) Run(ctx context.Context) error {
 	}
 }
 
-// mountsWithin bounds the call that finds out where images are, because its callers must not wait for a runtime that hangs.
+// mountsWithin is the timeout of the call that finds out where images are, because the callers of imageMounts must not wait for a
+// runtime that hangs.
 const mountsWithin = 2 * time.Second
 
 // imageMounts returns the directories of images and of writable layers. It caches the answer, because a runtime does not move

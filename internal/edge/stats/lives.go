@@ -73,9 +73,9 @@ func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished t
 			func(_, finished time.Time) time.Time { return finished }))
 }
 
-// PodReady records how long it took from the creation of a pod until all its containers ran. Waits is the part of total that image pulls
-// and init containers took. stateful: the pod has volumes that outlive it, so the service level objective for the start of pods does not
-// apply to it. network: the pod has a network of its own.
+// PodReady records how long it took from the creation of a pod until all its containers ran. waits is the part of total that image
+// pulls and init containers took. stateful: the pod has volumes that outlive it, so the service level objective for the start of pods
+// does not apply to it. network: the pod has a network of its own, so it does not use the host's network.
 func (m *Metrics) PodReady(total, waits time.Duration, stateful, network bool) {
 	if m == nil {
 		return
@@ -103,7 +103,7 @@ func (m *Metrics) PodSeen(containers int) {
 	}
 }
 
-// Preempted records that a pod was ended to make room for a critical pod. Signal is the resource that was short, as in the
+// Preempted records that a pod was ended to make room for a critical pod. signal is the resource that was short, as in the
 // reason OutOfcpu.
 func (m *Metrics) Preempted(signal string) {
 	if m != nil {

@@ -162,8 +162,8 @@ func gathered(families []*dto.MetricFamily) (out []metric) {
 	return out
 }
 
-// registered returns what a running simulated agent registers. It serves no API, so newServer supplies the metrics of a
-// server.
+// registered returns what a running simulated agent registers. The simulated agent has no HTTPS server, so the metrics of a server
+// come from newServer.
 func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	t.Helper()
 	reg = prometheus.NewRegistry()
@@ -193,7 +193,8 @@ func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	return reg, found
 }
 
-// ownCollectors returns the collectors of /metrics that an agent with an API server, a real machine and a server has.
+// ownCollectors returns the collectors of /metrics of an agent that runs on a real machine, uses an API server, and has an HTTPS
+// server.
 func ownCollectors(t *testing.T) []prometheus.Collector {
 	t.Helper()
 	r := &captured{}
@@ -281,7 +282,7 @@ func processMetrics(t *testing.T) []metric {
 	}
 	list := sorted(gathered(families))
 	for i := range list {
-		list[i].help = "" // leave out the library's own texts
+		list[i].help = "" // leave out the help texts of the Prometheus library
 	}
 	return list
 }

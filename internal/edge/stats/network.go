@@ -19,10 +19,10 @@ type device struct {
 	packetsKnown, defaultRoute            bool
 }
 
-// A container with the right to change its network may have any number of interfaces and routes, so these constants bound what is read of
-// them.
+// A container with the right to change its network may have any number of interfaces and routes, so these constants limit how many
+// interfaces and how many bytes are read.
 const (
-	maxNetworkFile = 1 << 20 // bytes; what follows is left out
+	maxNetworkFile = 1 << 20 // bytes; the rest of the file is left out
 	maxInterfaces  = 256
 )
 

@@ -16,7 +16,7 @@ import (
 
 // PodUse is what a pod uses of the machine's memory and process IDs.
 type PodUse struct {
-	// Memory is in bytes. It excludes page cache, because the kernel frees that before memory runs short.
+	// Memory is in bytes. It excludes the page cache, because the kernel frees the page cache before memory runs short.
 	Memory, Processes uint64
 	Containers        []ContainerUse // by name
 	// Unknown is set if something of the pod runs but could not be measured. The other fields are empty then.
@@ -94,7 +94,7 @@ func (m *memoryUsage) used() uint64 {
 }
 
 // PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. If the usage with page
-// cache is not above the argument enough, it reads only one short file and returns that usage.
+// cache is at most enough, PodsUsed reads only one short file and returns this usage.
 func (s *Stats) PodsUsed(enough uint64) (bytes uint64, ok bool) {
 	if s.cfg.PodsGroup == "" {
 		return 0, false
@@ -119,15 +119,16 @@ type Space struct{ Bytes, Inodes uint64 }
 
 // PodDisk is what the containers of a pod use on disk.
 type PodDisk struct {
-	// Layers are the writable layers of all its containers, Logs the logs of all their attempts that still exist.
+	// Layers counts the writable layers of all containers of the pod. Logs counts the logs of all attempts of these containers that
+	// still exist.
 	Layers, Logs Space
 	// NoLayers is set if the runtime did not answer, so that Layers is not known.
 	NoLayers   bool
-	Containers []ContainerDisk // of the running containers
+	Containers []ContainerDisk // the disk usage of each running container
 }
 
-// PodDisks measures the containers of all running pods, or of one pod if only is its UID. It asks the runtime once, and walks through
-// the log directories. A value that it could not measure is 0, and the error says so.
+// PodDisks measures the containers of all running pods, or of a single pod if the argument only is its UID ("": all pods). It asks the
+// runtime once, and walks through the log directories. A value that it could not measure is 0, and the error says so.
 func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]PodDisk, error) {
 	out := map[types.UID]PodDisk{}
 	if s.cfg.Runtime == nil {
@@ -167,7 +168,7 @@ func (s *Stats) PodDisks(ctx context.Context, only types.UID) (map[types.UID]Pod
 	return out, errors.Join(errs...)
 }
 
-// layers asks the runtime for the writable layers of all containers, or of those of one pod, by ID.
+// layers asks the runtime for the writable layers of all containers, or of the containers of one pod, by container ID.
 func (s *Stats) layers(ctx context.Context, only types.UID) (map[string]*runtimeapi.FilesystemUsage, error) {
 	ctx, cancel := context.WithTimeout(ctx, runtimeWithin)
 	defer cancel()

@@ -18,10 +18,10 @@ import (
 type Probed struct {
 	registry *prometheus.Registry
 	total    *prometheus.CounterVec
-	took     *prometheus.HistogramVec // without the label pod_uid, as dashboards expect it
+	took     *prometheus.HistogramVec // this metric has no label pod_uid, because dashboards expect it without this label
 
 	mu    sync.Mutex
-	names map[types.UID]pod.Ref // of the pods with series in took
+	names map[types.UID]pod.Ref // the names of the pods that have series in took
 }
 
 // NewProbed returns a Probed without any series.

@@ -19,11 +19,11 @@ type processUsage struct {
 // them.
 const (
 	mostProcesses   = 2_000
-	mostDescriptors = 20_000 // limit for one group, because each descriptor must be read to find the sockets
+	mostDescriptors = 20_000 // limit for one group, because the agent reads each descriptor to find the sockets
 )
 
-// processes counts the processes of the group itself, without the groups below, and their descriptors. It leaves out
-// numbers that would cost too much.
+// processes counts the processes of the group itself, without the groups below, and their descriptors. It leaves out the numbers of a
+// group that has too many processes or descriptors to count.
 func (r *reader) processes() processUsage {
 	text, ok := r.text("memory", "cgroup.procs")
 	if !ok {
@@ -60,7 +60,7 @@ type processDescriptors struct {
 	read, tooMany, unknown bool // tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
-// descriptors counts the open descriptors of a process, and the sockets among them if the descriptors are not more than most.
+// descriptors counts the open descriptors of a process, and the sockets among them if the process has no more descriptors than the argument most.
 func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	path := filepath.Join(r.tree.host, "proc", pid, "fd")
 	dir, err := os.Open(path)
@@ -75,7 +75,7 @@ func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	d := processDescriptors{open: uint64(len(names)), looked: uint64(len(names))}
 	if len(names) > most {
 		d.tooMany, d.unknown = true, true
-		if info, err := dir.Stat(); err == nil && info.Size() > int64(most) { // since Linux 6.2, the size is the number of descriptors
+		if info, err := dir.Stat(); err == nil && info.Size() > int64(most) { // the number of descriptors since Linux 6.2
 			d.open, d.unknown = uint64(info.Size()), false
 		}
 		return d, nil

@@ -12,7 +12,7 @@ const minWindow = 5 * time.Second
 type sample struct {
 	at    time.Time
 	nanos uint64
-	rate  uint64 // nanocores over the window that ended at the time at
+	rate  uint64 // CPU use in nanocores, over the window that ended at the time at
 	known bool
 }
 
@@ -22,7 +22,8 @@ type rates struct {
 	last map[string]sample
 }
 
-// of returns the rate at a reading. since is when the counter began, and the first rate covers the time from since on.
+// of returns the CPU rate of the group with this key. nanos is the group's counter, at is the time of the reading, and since is when
+// the counter began. The first rate of a group covers the time from since to at.
 func (r *rates) of(key string, nanos uint64, at, since time.Time) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

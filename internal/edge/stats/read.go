@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reader reads the files of one group. A missing file gives nil: a root group has fewer files, and a controller may be
-// missing.
+// reader reads the files of one group. A missing file gives nil: a root group has fewer files than others, and a controller may not be
+// enabled.
 type reader struct {
 	tree  tree
 	group string
@@ -23,7 +23,7 @@ type reader struct {
 	want  level
 }
 
-// read takes one reading of a group; ok is false when the group is not there.
+// read takes one reading of a group; ok is false if the group does not exist.
 func (t tree) read(group string, now time.Time, want level) (u usage, ok bool) {
 	r := reader{tree: t, group: group, now: now, want: want}
 	u = usage{at: now, cpu: r.cpu(), memory: r.memory()}
@@ -187,7 +187,7 @@ func (r *reader) memory() *memoryUsage {
 	return m
 }
 
-// memoryExtremes reads the values that have files of their own.
+// memoryExtremes reads the highest usage and the number of failed allocations, which have files of their own.
 func (r *reader) memoryExtremes(m *memoryUsage) {
 	if r.tree.v2 {
 		m.peak, m.failed = r.number("", "memory.peak"), entry(r.table("", "memory.events"), "max")
@@ -223,7 +223,8 @@ func (r *reader) rootUsage() *uint64 {
 	return ptr(less(total, free))
 }
 
-// noLimit is below the value that v1 shows for "unlimited", the largest multiple of a page.
+// noLimit is the smallest value that counts as "unlimited". For "unlimited", v1 shows the largest multiple of the page size, which is
+// above noLimit.
 const noLimit = uint64(1) << 62
 
 func (r *reader) memoryLimit() *uint64 {
@@ -268,7 +269,7 @@ func (r *reader) swapLimit() *uint64 {
 // psi parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", with the total in microseconds, and the same for full.
 func (r *reader) psi(name string) *psi {
 	text, ok := r.text("", name)
-	if !ok { // missing, or EOPNOTSUPP: switched off at boot
+	if !ok { // the file is missing, or reading it fails with EOPNOTSUPP because PSI was switched off at boot
 		return nil
 	}
 	var p psi
@@ -372,7 +373,7 @@ func (t tree) made(group string) time.Time {
 	return first
 }
 
-// pid returns a process of the group, whose network namespace is then read.
+// pid returns the ID of a process of the group. The caller reads the network namespace of this process.
 func (t tree) pid(group string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(t.dir("memory", group), "cgroup.procs"))
 	if err != nil {

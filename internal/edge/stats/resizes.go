@@ -92,7 +92,7 @@ func (m *Metrics) ResizeAccepted(trigger string) {
 	}
 }
 
-// Resized records that an accepted resize was made, or that a try failed.
+// Resized records that the runtime has made an accepted resize, or that a try failed.
 func (m *Metrics) Resized(took time.Duration, ok bool) {
 	if m == nil {
 		return

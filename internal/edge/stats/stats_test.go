@@ -151,7 +151,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// When a container is gone, its sample is dropped.
+// When a container is gone, Stats drops its last CPU reading.
 func TestSamplesGoWithTheirContainers(t *testing.T) {
 	t.Parallel()
 	list := onePod()
@@ -217,8 +217,8 @@ func TestFindGroups(t *testing.T) {
 	}
 }
 
-// PodsUsed reads the usage of all pods, without page cache, from memory.stat. If the usage with page cache is already small, it
-// returns that.
+// PodsUsed reads the usage of all pods, without page cache, from memory.stat. If the usage with page cache is already small, PodsUsed
+// returns this usage.
 func TestPodsUsed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

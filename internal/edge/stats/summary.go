@@ -33,7 +33,7 @@ func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(append(body, '\n')) // the client may be gone
+	_, _ = w.Write(append(body, '\n')) // ignore the error: the client may be gone
 }
 
 // Read measures everything and returns it in the form of /stats/summary. Eviction and the node status use it.
@@ -104,8 +104,8 @@ func containerStats(name string, started time.Time, u *usage) statsapi.Container
 	}
 }
 
-// systemContainers returns the statistics of the groups outside the pods, and of the group of all pods. Eviction computes from
-// the latter how much of allocatable is left.
+// systemContainers returns the statistics of the groups outside the pods, and of the group of all pods. Eviction computes from the
+// group of all pods how much allocatable memory is left.
 func systemContainers(r *reading) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	if r.allPods.cpu != nil || r.allPods.memory != nil {

@@ -12,8 +12,8 @@ import (
 // Tally contains the numbers of what the node has at one moment. They are counted when the metrics are read, so that no counter
 // has to follow every change.
 type Tally struct {
-	// Desired counts the pods that the sources want here, Active those of them that have not ended. The key true is for static
-	// pods.
+	// Desired counts the pods that the sources want on this node. Active counts the desired pods that have not ended. The key true
+	// stands for static pods, false for all others.
 	Desired, Active map[bool]int
 	Mirrors         int             // mirror pods in the API
 	Ephemeral       int             // ephemeral containers in the specs of pods
@@ -78,8 +78,8 @@ type Startup struct {
 	Ready      time.Time // the Node was first ready
 }
 
-// countStartup writes how long the parts of the node's start took. For a node that existed before, or that is standalone, it
-// writes none.
+// countStartup writes how long the parts of the node's start took. It writes nothing for a node that existed before or that is
+// standalone.
 func countStartup(read func() Startup, out sink) {
 	s := read()
 	put := func(name, help string, from, to time.Time) {
@@ -94,7 +94,8 @@ func countStartup(read func() Startup, out sink) {
 	put("kubelet_node_startup_duration_seconds", "Seconds from the start of the machine until its new Node was ready", s.Boot, s.Ready)
 }
 
-// countPersistentVolumes writes how full the persistent volumes are. A number that nobody could tell is 0, as with upstream's kubelet.
+// countPersistentVolumes writes how full the persistent volumes are. A number that could not be measured is 0, as with upstream's
+// kubelet.
 func countPersistentVolumes(volumes []Volume, out sink) {
 	put := func(name, help string, value func(*Volume) uint64) {
 		f := newFamily(prometheus.GaugeValue, "kubelet_volume_stats_"+name, help, "namespace", "persistentvolumeclaim")

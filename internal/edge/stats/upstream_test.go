@@ -71,7 +71,7 @@ func TestUpstreamsMetrics(t *testing.T) {
 // want returns the form that the metric must have.
 func (u *upstreamMetric) want() string {
 	kind := u.kind
-	if kind == "custom" { // the table contains no more than the type
+	if kind == "custom" { // the table contains only the type of custom metrics, not their labels
 		kind = "*"
 	}
 	labels := strings.Split(strings.Trim(u.labels, "-"), ",")
@@ -115,7 +115,7 @@ func servedMetrics(t *testing.T) map[string]string {
 	return out
 }
 
-// bucketsOf returns the bounds of the buckets of each histogram. It makes a series where there is none.
+// bucketsOf returns the bounds of the buckets of each histogram. If a histogram has no series, bucketsOf creates one.
 func bucketsOf(t *testing.T, collectors []prometheus.Collector) map[string]string {
 	t.Helper()
 	out := map[string]string{}

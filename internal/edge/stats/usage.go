@@ -31,7 +31,7 @@ type memoryUsage struct {
 	faults, majorFaults                             *uint64
 	cache, mapped, kernel, active, inactive, failed *uint64
 	peak                                            *uint64
-	ownFaults, ownMajorFaults                       *uint64 // of the group itself, without the groups below it
+	ownFaults, ownMajorFaults                       *uint64 // page faults of the group itself, without the groups below it
 }
 
 type swapUsage struct {
@@ -51,13 +51,13 @@ type stall struct {
 // limits are the limits of a group; nil: no limit, or not known.
 type limits struct {
 	shares                    uint64
-	period, quota             uint64 // microseconds; quota zero: none
-	memory, reservation, swap uint64 // bytes; zero: none
+	period, quota             uint64 // microseconds; a quota of zero means no limit
+	memory, reservation, swap uint64 // bytes; zero means no limit
 	threads                   *uint64
 	hasCPU, hasMemory         bool
 }
 
-// fill takes from other the values that u lacks.
+// fill copies from other each value that is not measured in u.
 func (u *usage) fill(other usage) {
 	if u.at.IsZero() {
 		u.at = other.at
@@ -79,7 +79,7 @@ func (u *usage) fill(other usage) {
 	}
 }
 
-// add adds a container to a pod for which there is no measurement of the whole.
+// add adds the usage c of a container to the usage u of its pod, if there is no measurement of the whole pod.
 func (u *usage) add(c *usage) {
 	if c.cpu != nil {
 		if u.cpu == nil {
@@ -133,7 +133,7 @@ func fromCRI(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *run
 			available: value(memory.AvailableBytes), rss: value(memory.RssBytes),
 			faults: value(memory.PageFaults), majorFaults: value(memory.MajorPageFaults),
 		}
-		if u.memory.available != nil && *u.memory.available == 0 { // a runtime reports 0 if there is no limit
+		if u.memory.available != nil && *u.memory.available == 0 { // the runtime reports 0 available bytes if there is no limit
 			u.memory.available = nil
 		}
 		u.psi.memory = fromPSI(memory.Psi)

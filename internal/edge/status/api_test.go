@@ -30,13 +30,13 @@ type api struct {
 	rv       uint64
 	log      []string // "PATCH a Running", "DELETE a", "GET a"
 	inFlight map[string]int
-	most     int // requests in flight at once, over all pods
+	most     int // largest number of requests that were in flight at once, over all pods
 	overlap  bool
 	bodies   []string
 
 	latency time.Duration
-	fail    func(method, name string) error // an API status error, or any other error as a network error
-	mutate  func(p *v1.Pod)                 // changes a patched pod as the server would
+	fail    func(method, name string) error // the error of a request: an API status error, or any other error for a network error
+	mutate  func(p *v1.Pod)                 // if set, changes a patched pod as a server would
 }
 
 func newAPI(pods ...*v1.Pod) *api {

@@ -10,15 +10,15 @@ import (
 
 // These are the timings of First.
 const (
-	firstWithin  = 50 * time.Millisecond  // how soon the status is sent: late enough to contain a failure that has just happened
+	firstWithin  = 50 * time.Millisecond  // wait before the status is sent, so that it can show a failure that comes at once
 	firstUnknown = 100 * time.Millisecond // how long First waits for a pod whose worker has not derived a status yet
 	firstWait    = time.Second            // how long First waits for the API's answer
 )
 
 // first is a pod whose first status a caller of First waits for.
 type first struct {
-	at      time.Time     // when to send it, even if another change may follow soon
-	known   chan struct{} // closed when the API has a status
+	at      time.Time     // when to send the status, even if another change may follow soon
+	known   chan struct{} // closed when the API has a status of the pod
 	waiting int
 }
 

@@ -20,8 +20,8 @@ type ownership uint8
 
 const (
 	foreign ownership = iota // another component's condition: never sent
-	shared                   // ours if the wanted status has it; otherwise the present condition is kept
-	owned                    // ours: a condition that the wanted status lacks is removed
+	shared                   // a condition of this node if the wanted status has it; otherwise the present condition is kept
+	owned                    // a condition of this node only: if the wanted status lacks it, it is removed
 )
 
 // owner returns who may write conditions of type t.
@@ -56,7 +56,7 @@ func merge(base, want *v1.PodStatus) v1.PodStatus {
 	if out.NominatedNodeName == "" {
 		out.NominatedNodeName = base.NominatedNodeName
 	}
-	// The resource claim controller and the scheduler write these.
+	// The resource claim controller and kube-scheduler write these fields.
 	out.ResourceClaimStatuses = base.ResourceClaimStatuses
 	out.ExtendedResourceClaimStatus = base.ExtendedResourceClaimStatus
 	out.NodeAllocatableResourceClaimStatuses = base.NodeAllocatableResourceClaimStatuses
@@ -139,7 +139,7 @@ func keepTransitions(before, now []v1.PodCondition) {
 	}
 }
 
-// differs reports whether want must be sent to the API, which has base.
+// differs reports whether want must be sent to the API, whose status of the pod is base.
 func differs(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	return !equality.Semantic.DeepEqual(&m, base)
@@ -219,7 +219,7 @@ func sandboxOnly(base, want *v1.PodStatus) bool {
 func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	merged := merge(base, want)
 	status := mergepatch.Struct(base, &merged)
-	// The API merges these lists by a key. Conditions: send only ours, and only those that changed. Addresses: replace the
+	// The API merges these lists by a key. Conditions: send only changed conditions that this node writes. Addresses: replace the
 	// whole list, because a merge would keep addresses that the pod no longer has.
 	delete(status, "conditions")
 	conditions := mergepatch.Keyed("type", func(c *v1.PodCondition) string { return string(c.Type) }, base.Conditions, merged.Conditions)

@@ -50,7 +50,7 @@ func TestRepairsAFieldThatThePatchDidNotContain(t *testing.T) {
 		s.ObservedGeneration = 7
 		r.Set(Desired{Pod: p, Status: s})
 		synctest.Wait()
-		r.Observe(unseen) // comes late, because it is older than the answer
+		r.Observe(unseen) // this watch event comes late: its object is older than the answer to the PATCH
 		time.Sleep(time.Hour)
 		if c := condition(a.get("a").Status.Conditions, v1.PodReady); c.Status != "True" {
 			t.Errorf("Ready is %s for ever", c.Status)

@@ -31,8 +31,8 @@ type answer struct {
 	over    bool    // the pod is deleted or missing, or another pod has its name: Set does nothing until Forget
 	err     error
 	fresh   *v1.Pod // the pod as read after the API rejected the request
-	refused bool    // the API rejected the request: its content, or a precondition
-	invalid bool    // the API rejected the content: it would reject the same content again
+	refused bool    // the API rejected the content or a precondition of the request
+	invalid bool    // the API rejected the content of the request, and would reject the same content again
 }
 
 // turn sends one request for e and schedules the next one. During the request e is in no queue.
@@ -164,8 +164,9 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	}
 	e.failures, e.rejected, e.refusal = 0, 0, nil
 	e.acked, e.echo = j.version, &p.Status
-	// If the stored status lacks a field that the PATCH sent, the server drops that field: sending it again is useless. If it
-	// lacks a field that the PATCH did not send, another component changed it: clear echo, so that it is sent.
+	// If the stored status lacks a field that the PATCH sent, the server drops that field: sending it again is useless. If the stored
+	// status lacks a field that the PATCH did not send, another component changed this field. So echo is cleared, and the next PATCH
+	// sends the field.
 	if missing, err := buildPatch(j.ref.UID, &p.Status, j.want); err == nil && missing != nil && !within(missing, sent) {
 		e.echo = nil
 	}
@@ -173,7 +174,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	if e.version != j.version {
 		e.since = now
 	} else if !differs(&p.Status, e.want) {
-		e.want = &p.Status // one copy in memory instead of two
+		e.want = &p.Status // share the status, so that memory has one copy instead of two
 	}
 	return took
 }
@@ -187,7 +188,7 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 		e.observe(a.fresh)
 	}
 	if a.refused && e.version != j.version {
-		w.schedule(e, now) // because a newer status may be acceptable
+		w.schedule(e, now) // the API server may accept a newer status
 		return
 	}
 	e.failures = min(e.failures+1, mostFailures)
@@ -213,8 +214,8 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	w.wait(e, now.Add(delay))
 }
 
-// refuse sets aside a status that the API server rejected as invalid, since it would do so again. The Writer retries it when
-// the status or the pod has changed. It does not delay the deletion of a pod that has ended.
+// refuse sets aside a status that the API server rejected as invalid, because the API server would reject the same status again. The
+// Writer retries it when the status or the pod has changed. It does not delay the deletion of a pod that has ended.
 func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 	if e.rejected != j.version {
 		w.cfg.Log.Error("the API server refuses a pod status; will retry when the status or the pod changes",

@@ -22,7 +22,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // the same for a pod that waits for others to start, and for one that ends
+	lateWithin   = 10 * time.Second       // the same for a pod that waits for other pods to start, and for a pod that ends
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
@@ -44,9 +44,9 @@ type Config struct {
 	Pods func(namespace string) Pods
 	// Log gets rejected statuses and outages of the API server. Default: nothing is logged.
 	Log *slog.Logger
-	// Parallel bounds the requests in flight, at most one per pod. Default 16.
+	// Parallel is how many requests may be in flight at once. Each pod has at most one. Default 16.
 	Parallel int
-	// Timeout bounds one request. Default 30 s.
+	// Timeout is the timeout of one request. Default 30 s.
 	Timeout time.Duration
 	// Refused, when set, is called without locks for each mirror whose status the API server rejects as invalid.
 	Refused func(mirror types.UID)
@@ -57,7 +57,7 @@ type Config struct {
 // Desired is the status of one pod that the Writer has to write to the API.
 type Desired struct {
 	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID says whose status this is. It must not be
-	// modified. Set ignores a pod without a resourceVersion, because that is not in the API.
+	// modified. Set ignores a pod without a resourceVersion, because such a pod is not in the API.
 	Pod *v1.Pod
 	// Status is the complete status. The Writer copies it.
 	Status v1.PodStatus
@@ -77,7 +77,7 @@ type Writer struct {
 	pods    map[types.UID]*entry
 	ready   due.Heap[*place] // ordered by urgency
 	waiting due.Heap[*place] // ordered by the earliest time at which a request may be sent
-	// workers is the number of goroutines, inFlight the number of those that are sending a request.
+	// workers is the number of worker goroutines. inFlight is how many of these workers are sending a request.
 	workers, inFlight int
 	outage            bool // the last request failed because of the server or the network, not because of its pod
 	firsts            map[types.UID]*first
@@ -95,15 +95,15 @@ type Writer struct {
 //	                                └─ waiting ◄┘                    ▼
 //	                                                               ended
 type entry struct {
-	base *v1.Pod       // newest known object; nil once ended is set
+	base *v1.Pod       // newest known object of the pod; nil if ended is set
 	want *v1.PodStatus // nil: Set was not called yet
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place    // nil: in no queue
-	since time.Time // when want was Set while everything older was acknowledged; or when the pod no longer waits for others to start
+	since time.Time // when Set changed want after all older ones were acknowledged; or when the pod stopped waiting for others to start
 	wrote time.Time // when the last request ended
 
-	version  uint32   // counts the Set calls that changed want
+	version  uint32   // number of calls of Set that changed want
 	acked    uint32   // version that the API acknowledged
 	rejected uint32   // version that the API rejected
 	refusal  *refusal // nil: the API did not reject that version as invalid
@@ -116,7 +116,7 @@ type entry struct {
 
 // refusal says that the API rejected a status as invalid.
 type refusal struct {
-	resourceVersion string    // of the pod at that moment
+	resourceVersion string    // the pod's resourceVersion when the API rejected the status
 	notUntil        time.Time // the status is not sent again before this time
 }
 
@@ -200,7 +200,7 @@ func (w *Writer) Set(d Desired) {
 		if e.acked+1 == e.version || e.since.IsZero() {
 			e.since = now
 		}
-		if e.rejected != 0 { // because the part that the API rejected may have changed
+		if e.rejected != 0 { // forget the refusal, because the part that the API rejected may have changed
 			e.failures, e.rejected, e.refusal = 0, 0, nil
 		}
 	}
@@ -276,8 +276,8 @@ func (e *entry) share(p *v1.Pod) {
 	e.base = p
 }
 
-// newer compares resource versions as numbers if both are. Otherwise a different version counts as newer, because it
-// arrived later.
+// newer reports whether resource version a is newer than b. It compares them as numbers if both are numbers. Otherwise a different
+// version counts as newer, because it arrived later.
 func newer(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
@@ -296,7 +296,7 @@ func (e *entry) dirty() bool {
 // sent again, even if the API server stored only a part of it.
 func (e *entry) needsPatch() bool {
 	if e.rejected == e.version && e.refusal != nil && e.refusal.resourceVersion == e.base.ResourceVersion {
-		return false // nothing has changed since then, so the API would reject it again
+		return false // neither the status nor the pod has changed since the refusal, so the API would reject the status again
 	}
 	if e.acked == e.version && e.echo != nil &&
 		(e.echo == &e.base.Status || equality.Semantic.DeepEqual(*e.echo, e.base.Status)) {
@@ -313,7 +313,7 @@ func (e *entry) needsDelete() bool {
 // schedule puts e into the right queue if it has something to send. It is called with the lock held.
 func (w *Writer) schedule(e *entry, now time.Time) {
 	if e.inFlight || e.ended {
-		return // finish schedules it again, because it is in flight
+		return // a request of the pod is in flight, and finish will schedule the pod again
 	}
 	if !e.dirty() {
 		w.remove(e)
@@ -323,7 +323,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		return
 	}
 	if e.place != nil && e.place.in == &w.waiting && e.failures > 0 {
-		return // because its back-off is not over
+		return // the pod's back-off is not over
 	}
 	w.remove(e)
 	if e.rejected == e.version && e.refusal != nil && e.needsPatch() && now.Before(e.refusal.notUntil) {
@@ -353,9 +353,9 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	w.spawn()
 }
 
-// patience returns how long a change of status waits for the next one, so that one request can have both. It is above 0 only if
-// another change is likely to follow soon: if the pod is being created, if it has got its sandbox, or if it is being deleted and
-// either only its generation has changed or the API already shows all its containers as terminated.
+// patience returns how long a change of status waits for the next one, so that one request can contain both changes. It is above 0
+// only if another change is likely to follow soon: if the pod is being created, if it has got its sandbox, or if it is being deleted
+// and either only its generation has changed or the API already shows all its containers as terminated.
 func (e *entry) patience() time.Duration {
 	base := &e.base.Status
 	switch {
@@ -374,7 +374,7 @@ func (e *entry) patience() time.Duration {
 	return 0
 }
 
-// spawn starts a worker if there is work for one more. It is called with the lock held.
+// spawn starts another worker goroutine if there is work for it. It is called with the lock held.
 func (w *Writer) spawn() {
 	for w.running && w.workers < w.cfg.Parallel && w.workers < w.ready.Len()+w.inFlight {
 		w.workers++
@@ -383,7 +383,7 @@ func (w *Writer) spawn() {
 	}
 }
 
-// work takes pods in order of urgency until none is left.
+// work sends the requests of the pods in ready, most urgent first, until ready is empty.
 func (w *Writer) work() {
 	defer w.wg.Done()
 	for {
@@ -401,7 +401,7 @@ func (w *Writer) work() {
 	}
 }
 
-// promote moves pods whose time has come from waiting to ready. It returns how long the next one has to wait.
+// promote moves the pods whose time has come from waiting to ready. It returns how long the next pod has to wait.
 func (w *Writer) promote() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

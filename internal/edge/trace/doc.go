@@ -5,7 +5,7 @@
 // (https://www.w3.org/TR/trace-context/), so a runtime that traces puts its own spans below ours. An action of a pod that has
 // started, such as a restart of a container, is a trace of its own.
 //
-// Contract: a nil *Tracer and a nil *Span do nothing and allocate nothing, and this is how tracing is switched off. All memory is
+// Contract: a nil *Tracer and a nil *Span do nothing and allocate nothing, so tracing is switched off by using nil. All memory is
 // bounded: the spans that wait for the collector, the pods that have not started, and each text. If the collector hangs or is
 // absent, spans are lost and counted, but nothing waits. Safe for concurrent use.
 //

@@ -18,14 +18,14 @@ const DefaultEndpoint = "localhost:4317"
 // These constants say how Run sends.
 const (
 	batchSize  = 512              // spans in one request
-	batchWait  = 5 * time.Second  // how long spans wait for others
+	batchWait  = 5 * time.Second  // how long a span waits for other spans of its batch
 	sendWithin = 10 * time.Second // time limit of one try
 	tryAgain   = 5 * time.Second  // time between two tries
 	tries      = 12               // number of tries for one batch, which is dropped after them
 	lastWithin = time.Second      // time limit for the remaining spans when the agent ends
 )
 
-// Run sends the spans that have ended until ctx ends. The spans that are left then get one short try.
+// Run sends the spans that have ended until ctx ends. Then it sends the remaining spans with one short try.
 func (t *Tracer) Run(ctx context.Context) error {
 	fails := false
 	for {
@@ -73,7 +73,7 @@ func (t *Tracer) batch(ctx context.Context) (batch []*Span) {
 	return batch
 }
 
-// deliver sends one batch, and repeats that if it fails.
+// deliver sends one batch, and sends it again if that fails.
 func (t *Tracer) deliver(ctx context.Context, batch []*Span) error {
 	request := t.request(batch)
 	for try := 1; ; try++ {

@@ -64,7 +64,7 @@ func (c *collector) got() string {
 	return strings.Join(c.names, ", ")
 }
 
-// messages returns the values of a bytes field in several messages.
+// messages returns, from several encoded messages, all values of the field with this number.
 func messages(in [][]byte, field protowire.Number) (out [][]byte) {
 	for _, b := range in {
 		for len(b) > 0 {
@@ -119,7 +119,7 @@ func TestStartOfAPod(t *testing.T) {
 	setUp.End(nil)
 	pull.End(nil)
 	tracer.Started("u-a")
-	tracer.Started("u-a") // a second time has no effect
+	tracer.Started("u-a") // a second call has no effect
 	_, restart := tracer.Action(t.Context(), ref("a"), "start-container", false)
 	restart.End(nil)
 	var spans []*Span
@@ -149,7 +149,7 @@ func TestStartOfAPod(t *testing.T) {
 	}
 }
 
-// The rate says how many of a million traces are kept, and a pod's start is kept completely or not at all.
+// Config.PerMillion is how many of a million traces are kept, and a pod's start is kept completely or not at all.
 func TestRate(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []int32{0, -1} {
@@ -210,8 +210,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// If a collector hangs or refuses spans, spans are lost, but no memory and no time. When the collector works again, it gets the
-// newer spans.
+// If a collector hangs or refuses spans, spans are lost, but the agent does not wait and uses no more memory. When the collector works
+// again, it gets the newer spans.
 func TestBadCollectors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]*collector{"hangs": {hangs: true}, "refuses": {fails: errors.New("no")}} {

@@ -47,7 +47,7 @@ type Tracer struct {
 	dropped atomic.Int64
 
 	mu       sync.Mutex
-	starting map[types.UID]*Span // the roots of pods that have not started; nil: the trace is not kept
+	starting map[types.UID]*Span // the root spans of pods that have not started; a nil span means that the trace is not kept
 	order    []types.UID         // the keys of starting, oldest first; may contain keys that have been removed
 }
 
@@ -144,7 +144,7 @@ func (t *Tracer) finish(uid types.UID, problem string) {
 	root.finish(problem)
 }
 
-// Dropped returns how many spans the collector did not get.
+// Dropped returns how many spans were lost before the collector got them.
 func (t *Tracer) Dropped() int64 {
 	if t == nil {
 		return 0
@@ -166,11 +166,11 @@ func (t *Tracer) keep(uid types.UID, root *Span) {
 	}
 }
 
-// root begins a trace; nil: this trace is not kept.
+// root begins a trace and returns its root span, or nil if this trace is not kept.
 func (t *Tracer) root(ref pod.Ref, name string) *Span {
 	s := &Span{tracer: t, name: name, kind: kindInternal, began: time.Now()}
 	binary.BigEndian.PutUint64(s.trace[:8], rand.Uint64())
-	binary.BigEndian.PutUint64(s.trace[8:], rand.Uint64()|1) // an ID of zeros is not valid
+	binary.BigEndian.PutUint64(s.trace[8:], rand.Uint64()|1) // set one bit, because an ID of zeros is not valid
 	if binary.BigEndian.Uint64(s.trace[8:])>>1 >= t.bound {
 		return nil
 	}

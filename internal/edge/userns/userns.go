@@ -33,7 +33,7 @@ type Config struct {
 	Pool func() (Pool, error)
 }
 
-// Pool is the range of IDs for pods: Count IDs from First on.
+// Pool is the range of IDs for pods: Count IDs, of which First is the lowest.
 type Pool struct {
 	First uint32
 	Count uint64
@@ -47,7 +47,7 @@ type Ranges struct {
 
 	mu    sync.Mutex
 	pool  Pool
-	err   error // why there is no pool
+	err   error // the last error of Config.Pool: why there is no pool
 	taken map[types.UID]span
 	bad   map[types.UID]error // files that could not be read
 	next  uint64              // where to search first, so that a range that was just released is not used again at once
@@ -203,7 +203,7 @@ func (r *Ranges) overlaps(s span) bool {
 	return false
 }
 
-// Release frees the pod's range. No container of the pod may run any more. It is idempotent.
+// Release frees the pod's range. No container of the pod may run any more. A repeated call has no effect.
 func (r *Ranges) Release(uid types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

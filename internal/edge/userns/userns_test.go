@@ -123,7 +123,7 @@ func TestConcurrent(t *testing.T) {
 func TestLengthChanges(t *testing.T) {
 	t.Parallel()
 	dir := root(t, "a", "b", "c")
-	first(t, load(t, Config{RootDir: dir}), "a") // 65536 - 131071
+	first(t, load(t, Config{RootDir: dir}), "a") // gets the range 65536 to 131071
 	r := load(t, Config{RootDir: dir, Length: 131072})
 	if f, length, err := r.Range("a"); err != nil || f != 65536 || length != 65536 {
 		t.Errorf("a: %d %d %v", f, length, err)
@@ -208,7 +208,7 @@ func TestAnUnreadableFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := root(t, "a", "b")
 	path := filepath.Join(dir, "pods", "a", "userns")
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // as after a power cut
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // an empty file, as a power cut can leave it
 		t.Fatal(err)
 	}
 	r := New(Config{RootDir: dir})
