@@ -152,8 +152,8 @@ func seccomp(s *v1.SeccompProfile, policy *Policy) (*runtimeapi.SecurityProfile,
 		path.Join(policy.SeccompRoot, path.Clean("/"+*s.LocalhostProfile))), nil
 }
 
-// apparmor returns the profile, and its older form for runtimes that read only that. Static pods may still have the
-// annotation; API servers copy it to the field.
+// apparmor returns the profile as a message, and as a string for older runtimes, which read only the string. Static pods may still
+// have the annotation; API servers copy it to the field.
 func apparmor(p *v1.Pod, c *v1.Container) (*runtimeapi.SecurityProfile, string, error) {
 	a := AppArmor(p, c)
 	if a == nil {

@@ -24,7 +24,7 @@ func ServiceEnv(services []*v1.Service, namespace string, links bool) map[string
 		case s.Namespace == namespace && links:
 			chosen[s.Name] = s
 		case s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes":
-			// A service of that name in the pod's own namespace replaces it.
+			// A service named kubernetes in the pod's own namespace replaces the API server's.
 			if _, ok := chosen[s.Name]; !ok {
 				chosen[s.Name] = s
 			}

@@ -119,7 +119,7 @@ func TestModesOfADriver(t *testing.T) {
 	}
 }
 
-// Other programs compute the same names: the attacher, the scheduler, upstream's kubelet.
+// Other programs compute the same names: the attacher, kube-scheduler, upstream's kubelet.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{

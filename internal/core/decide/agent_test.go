@@ -220,7 +220,7 @@ func (w *world) againFromTheStart() {
 	}
 }
 
-// answer makes all sources answer with the pods that they want.
+// answer makes all sources answer: the agent then knows the pod as its source has it.
 func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
 
 // ended updates the oracle's record of a container that has ended.
@@ -287,7 +287,7 @@ func (w *world) checkAgain(c *pod.Container) {
 	}
 	init := slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
 	if init && r.sandbox != c.SandboxID {
-		r.ends = 0 // those ends were in another sandbox, and the agent may not have seen them
+		r.ends = 0 // the counted ends were in another sandbox, and the agent may not have seen them
 	}
 	switch {
 	case ephemeral(w.pod, c.Name):

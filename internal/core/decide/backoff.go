@@ -28,7 +28,7 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	}
 	pol := t.in.Policy
 	from := c.FinishedAt
-	if from.IsZero() || from.After(t.in.Now) { // the runtime does not say, or the clock went back
+	if from.IsZero() || from.After(t.in.Now) { // the runtime does not report the time of the end, or the clock was set back
 		from = t.in.Now
 	}
 	delay := min(cm.CrashDelay, pol.BackOffMax)
@@ -49,7 +49,8 @@ func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 // start.
 func (cm *ContainerMemory) forgive() { cm.CrashDelay = 0 }
 
-// due reports whether a pod-level verb may be tried (again). If not, the plan asks for a turn at the time from which it may.
+// due reports whether a pod-level verb may be tried (again). If not, the plan asks for a turn at the time from which the verb may be
+// tried.
 func (t *turn) due(op pod.Op, id string) bool {
 	for i := range t.in.Memory.Retry {
 		r := &t.in.Memory.Retry[i]

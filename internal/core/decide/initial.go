@@ -36,9 +36,9 @@ func (t *turn) inits() bool {
 			continue
 		}
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
-			continue // done, whatever the restart policy
+			continue // the init container has completed and stays so, whatever the restart policy
 		}
-		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks, and its image is not changed while it runs
+		if inst != nil && inst.State == pod.StateRunning { // nothing to do: it has no probes and no hooks, and keeps its image
 			t.wait(WhyInitFirst)
 			return false
 		}

@@ -39,7 +39,7 @@ func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why p
 		return
 	}
 	if cm.StopID == c.ID {
-		if cm.Stopped && t.stale { // it has ended; the next inspection will show it
+		if cm.Stopped && t.stale { // the container has ended; the next inspection will show this
 			return
 		}
 		if !shorter && !t.passed(cm.StopUntil) {

@@ -78,7 +78,7 @@ func (t *turn) finished() pod.Cause {
 	if t.in.Memory.Finished {
 		return pod.CauseFinished
 	}
-	// An old inspection may lack a container that was just started.
+	// An old inspection may lack a container that was just started, so wait for a newer inspection.
 	if t.stale || t.busy(pod.OpStartContainer) {
 		return pod.CauseNone
 	}

@@ -224,7 +224,7 @@ func (m *Memory) Container(name string) *ContainerMemory {
 	return nil
 }
 
-// Ensure returns the memory of a container, made when missing. Only Note, Meet and Remember call it.
+// Ensure returns the memory of a container. If there is none, it makes one. Only Note, Meet and Remember call it.
 func (m *Memory) Ensure(name string) *ContainerMemory {
 	if c := m.Container(name); c != nil {
 		return c

@@ -252,7 +252,7 @@ func (n *node) resize(how string) {
 	give := func(i int, cpu, memory string) {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 		p.Spec.Containers[i].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
-		n.record(p.Spec.Containers[i].Name).ends = 0 // a resize ends its back-off
+		n.record(p.Spec.Containers[i].Name).ends = 0 // a resize ends the container's back-off
 	}
 	switch last := len(p.Spec.Containers) - 1; how {
 	case "up":

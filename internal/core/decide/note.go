@@ -51,7 +51,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		cm := m.Ensure(o.Action.Container)
 		cm.stand(p)
 		cm.noteStart(o, pol)
-		if o.Err == nil && !o.Unknown { // earlier instances have ended
+		if o.Err == nil && !o.Unknown { // a start that succeeded shows that earlier instances have ended
 			m.Ends.replaced(o.Action.Container)
 		}
 		if o.ID != "" && o.Action.ID == "" { // the action created the container, so it also gave the container its size

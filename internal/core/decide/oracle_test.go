@@ -74,13 +74,13 @@ type record struct {
 	name     string
 	tried    int    // highest attempt that was created; -1: none
 	reserved int    // highest attempt whose name the runtime may still have reserved, so that this agent must not use it again; -1: none
-	upIn     string // the sandbox in which it completed (init) or started (sidecar)
+	upIn     string // the sandbox in which the container completed (init) or started (sidecar)
 	ran      bool   // an instance has run
 	ended    bool   // the newest instance that ran has ended
-	replaced bool   // it was ended to start again, whatever its exit code
+	replaced bool   // the agent ended it to start it again, whatever its exit code
 	sandbox  string // the sandbox of the newest instance that ran
 	code     int32
-	at       time.Time // when it ended
+	at       time.Time // when the newest instance ended
 	ends     int       // number of ends in a row that count for the back-off
 }
 

@@ -20,7 +20,7 @@ type planted struct {
 	plant func(*brain)
 }
 
-// plan returns a plant that changes what Decide says.
+// plan returns a planted bug that changes what Decide says.
 func plan(change func(in *decide.Input, p *decide.Plan)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {
@@ -32,7 +32,7 @@ func plan(change func(in *decide.Input, p *decide.Plan)) func(*brain) {
 	}
 }
 
-// seeing returns a plant that changes what Decide sees.
+// seeing returns a planted bug that changes what Decide sees.
 func seeing(change func(in *decide.Input)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {
@@ -43,7 +43,7 @@ func seeing(change func(in *decide.Input)) func(*brain) {
 	}
 }
 
-// forgetting returns a plant that drops a part of the memory.
+// forgetting returns a planted bug that drops a part of the memory.
 func forgetting(change func(m *decide.Memory)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {
@@ -55,7 +55,7 @@ func forgetting(change func(m *decide.Memory)) func(*brain) {
 	}
 }
 
-// doing returns a plant that changes every planned action of one kind.
+// doing returns a planted bug that changes every planned action of one kind.
 func doing(op pod.Op, change func(in *decide.Input, a *pod.Action)) func(*brain) {
 	return plan(func(in *decide.Input, p *decide.Plan) {
 		for i := range p.Do {
@@ -66,14 +66,14 @@ func doing(op pod.Op, change func(in *decide.Input, a *pod.Action)) func(*brain)
 	})
 }
 
-// without returns a plant that removes every planned action of one kind.
+// without returns a planted bug that removes every planned action of one kind.
 func without(op pod.Op) func(*brain) {
 	return plan(func(_ *decide.Input, p *decide.Plan) {
 		p.Do = slices.DeleteFunc(p.Do, func(a pod.Action) bool { return a.Op == op })
 	})
 }
 
-// also returns a plant that adds the action that what returns, if it returns one that is neither planned nor in flight.
+// also returns a planted bug that adds the action that what returns, if it returns one that is neither planned nor in flight.
 func also(what func(in *decide.Input, p *decide.Plan) (pod.Action, bool)) func(*brain) {
 	return plan(func(in *decide.Input, p *decide.Plan) {
 		a, ok := what(in, p)

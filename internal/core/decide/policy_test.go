@@ -50,7 +50,7 @@ func TestMayRestart(t *testing.T) {
 		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, noCodes, 42, false},
 		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, append(noCodes, rules(restart, in, 42)...), 42, true},
 		{v1.RestartPolicyNever, "", rules(restart, in, 42), 42, false}, // rules without a restart policy of the container itself have no effect
-		{v1.RestartPolicyAlways, "Other", nil, 1, true},                // an unknown policy: the pod's counts
+		{v1.RestartPolicyAlways, "Other", nil, 1, true},                // the container's policy is unknown, so the pod's policy counts
 	}
 	for _, tt := range tests {
 		c := v1.Container{RestartPolicyRules: tt.rules}
@@ -194,7 +194,7 @@ func TestStartsAgain(t *testing.T) {
 	}
 }
 
-// A pod that ends reports its containers that were never created as terminated. No other status is taken for one of these.
+// A pod that ends reports its containers that were never created as terminated. NeverMade is true for these statuses only.
 func TestNeverMade(t *testing.T) {
 	t.Parallel()
 	never := v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: decide.ReasonStatusUnknown}}}

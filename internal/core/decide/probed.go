@@ -4,8 +4,8 @@ import "github.com/wherry-node/wherry/internal/core/pod"
 
 // Probed has the results of the probes of one container instance. The results of another instance do not count.
 type Probed struct {
-	Name string // the container's
-	ID   string // the instance's
+	Name string // the container's name
+	ID   string // the container ID of the instance
 	// Started: there is no startup probe, or it has succeeded. Ready: the container is started, and it has no readiness probe or
 	// the probe succeeds.
 	Started bool

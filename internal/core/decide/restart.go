@@ -36,15 +36,15 @@ type grace uint8
 
 const (
 	gracePod   grace = iota // terminationGracePeriodSeconds of the pod; while the pod ends, the rest of its grace period
-	graceProbe              // that of the failed probe, or else of the pod
-	graceNone               // none, and without its preStop hook
+	graceProbe              // the grace period of the failed probe, or else of the pod
+	graceNone               // no grace period and no preStop hook
 )
 
-// again is what decides whether a container that was ended for a cause starts again.
+// again says whether a container that was ended for a cause starts again, or what decides this.
 type again uint8
 
 const (
-	byPolicy    again = iota // its exit code decides, under its rules and its restart policy
+	byPolicy    again = iota // the container's exit code decides, under its rules and its restart policy
 	unlessNever              // it starts whatever its exit code is, unless its restart policy is Never: then byPolicy
 	always                   // its definition or resources changed: it starts again whatever its policy is, and its end is no crash
 )

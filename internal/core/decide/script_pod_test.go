@@ -113,10 +113,10 @@ func (s *story) containerOption(c *v1.Container, opt string) {
 				Operator: op, Values: []int32{int32(n)},
 			},
 		})
-	case "cpu", "memory": // request/limit
+	case "cpu", "memory": // cpu=100m/200m: request and limit
 		s.sized = true
 		setResource(&c.Resources, v1.ResourceName(key), val)
-	case "restartFor": // a resize of this resource
+	case "restartFor": // a resize of this resource restarts the container
 		c.ResizePolicy = append(c.ResizePolicy, v1.ContainerResizePolicy{ResourceName: v1.ResourceName(val), RestartPolicy: v1.RestartContainer})
 	default:
 		s.Fail("unknown container option %q", opt)

@@ -336,7 +336,7 @@ func (s *story) onSandbox(what string) {
 	}
 	sb := &s.sandboxes[0]
 	switch what {
-	case "dies": // all its containers die too
+	case "dies": // all containers of the sandbox die too
 		sb.Ready = false
 		for i := range s.containers {
 			if c := &s.containers[i]; c.SandboxID == sb.ID && c.Alive() {
@@ -347,7 +347,7 @@ func (s *story) onSandbox(what string) {
 		sb.Ready = false
 	case "noip":
 		sb.IPs = nil
-	case "another": // a new one is ready; the containers live on in the old one
+	case "another": // a new sandbox is ready; the containers live on in the old sandbox
 		sb.Ready = false
 		s.sandboxes = slices.Insert(s.sandboxes, 0, pod.Sandbox{ID: "sb9", Attempt: 9, Ready: true, IPs: []string{"10.0.0.9"}})
 	case "twice":

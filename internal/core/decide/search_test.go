@@ -209,7 +209,7 @@ func (w *world) canceled() int {
 
 // rest continues with a friendly environment: actions succeed, init containers complete, probes succeed, sources answer, and time
 // passes when nothing else happens. The pod must reach its wanted end. rest stops early at a state from which an earlier call
-// reached it.
+// reached the wanted end.
 func (s *search) rest(n node) {
 	s.rests++
 	c := node{world: n.clone()}

@@ -11,9 +11,9 @@ import (
 type step uint8
 
 const (
-	stepWait step = iota // nothing can be done for it: it waits for a back-off or another container, or will never run again
-	stepBusy             // it is being started or stopped
-	stepUp               // it runs and its postStart hook is done
+	stepWait step = iota // nothing can be done for the container: it waits for a back-off or another container, or will never run again
+	stepBusy             // the container is being started or stopped
+	stepUp               // the container runs and its postStart hook is done
 )
 
 // drive takes the next step of one container toward what its spec asks for. hold keeps it from being created.
@@ -29,7 +29,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 		return t.start(c, cm, first, hold)
 	}
 	if t.alive(inst) && !t.inSandbox(inst) {
-		return stepBusy // it is being ended with its sandbox
+		return stepBusy // the container is being ended together with its sandbox
 	}
 	switch inst.State {
 	case pod.StateCreated:

@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
-// TestTurns compares single decisions with testdata/turns.txt. It is for states that a script could
-// reach only with many lines, or not at all.
+// TestTurns compares single decisions with testdata/turns.txt. It is for decisions in states that a script could reach only with
+// many lines, or not at all.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

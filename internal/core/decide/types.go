@@ -27,8 +27,8 @@ type Input struct {
 	// Stale is set while Observed is older than the newest outcome: then Decide may stop things and starts nothing. The caller
 	// compares with the stamp of the cache entry, which is newer than Observed.Began if a relist found no change.
 	Stale bool
-	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
-	// container without one here, or observed with none of the same version, is never restarted for a changed definition.
+	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A container that has no hash
+	// here, or was created with a hash of another version or with none, is never restarted for a changed definition.
 	Hashes map[string]string
 	// Sizes are the resources of the pod's cgroup and of its containers (crispec.Sizes), computed once per spec. A container
 	// without an entry has none.
@@ -138,7 +138,7 @@ type Phase uint8
 
 // These are the phases.
 const (
-	PhaseActive   Phase = iota // it should run, or it has completed and something is left to do
+	PhaseActive   Phase = iota // the pod should run, or has completed and something is left to do
 	PhaseStopping              // containers are being ended
 	PhaseStopped               // nothing runs, volumes and cgroup are gone; containers stay for their logs
 	PhaseClearing              // dead containers, sandboxes and directories are being removed

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FuzzPod makes a whole pod out of the fuzzer's bytes, with every kind of container, probe, hook, rule and resource. The bytes
-// also choose the events that happen to the pod. The invariants of the search must hold in every state, and the pod must reach
-// its wanted end from the last one.
+// FuzzPod makes a whole pod out of the fuzzer's bytes, with every kind of container, probe, hook, rule and resource. The bytes also
+// choose the events that happen to the pod. The invariants of the search must hold in every state, and the pod must reach its wanted
+// end from the last state.
 func FuzzPod(f *testing.F) {
 	for i := range walkSeeds {
 		f.Add(walkSeed(i))

@@ -53,13 +53,13 @@ type world struct {
 	dirs       bool
 	flights    []flight
 	observed   pod.Observed // the last inspection
-	noInspect  bool         // inspections have to be asked for
+	noInspect  bool         // the script itself asks for each inspection
 	lingers    bool         // a canceled action ends only when the script says so
 	old        bool         // the last inspection began before the newest outcome that touched the runtime
 	dirty      bool         // the runtime has changed since the last inspection
 
-	stubborn map[string]bool          // ignores TERM
-	polite   map[string]bool          // ends with 0 on TERM
+	stubborn map[string]bool          // the containers that ignore SIGTERM
+	polite   map[string]bool          // the containers that exit with 0 on SIGTERM
 	takes    map[string]time.Duration // "pre-stop app": how long an action takes
 	faults   map[string]string        // "pull-image app": the reason with which this action fails
 
@@ -159,7 +159,7 @@ func (w *world) exceeds(size pod.Size) bool {
 	return w.group.MemoryLimit != 0 && size.MemoryLimit > w.group.MemoryLimit || w.group.CPULimit != 0 && size.CPULimit > w.group.CPULimit
 }
 
-// resizeGroup sets the size of the pod's cgroup. No living container may have more than it.
+// resizeGroup sets the size of the pod's cgroup. No living container may have more than the cgroup.
 func (w *world) resizeGroup(size pod.Size) {
 	w.group = size
 	for i := range w.containers {
@@ -276,7 +276,7 @@ func (w *world) finish(i int, how string) {
 	case "unknown":
 		w.apply(f)
 		out.Unknown, out.Err, out.Reason = true, errors.New("deadline exceeded"), ""
-	case "unknown-undone": // the runtime may keep its name reserved
+	case "unknown-undone": // the runtime may keep the container's name reserved
 		r := w.record(f.action.Container)
 		if f.action.Op.Starts() && f.action.ID == "" {
 			r.reserved = max(r.reserved, int(f.action.Attempt))

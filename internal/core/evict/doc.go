@@ -23,5 +23,5 @@
 //     threshold.
 //   - Dead containers and unused images are removed before the first pod is evicted, and again before each further one.
 //   - The order of pods is that of the Kubernetes documentation ("Pod selection for kubelet eviction"): see rank.go.
-//   - A shortage for which nothing can be done does not delay the relief of another one.
+//   - A shortage for which nothing can be done does not delay the relief of another shortage.
 package evict

@@ -40,7 +40,7 @@ type Input struct {
 	// Busy is set while a Reclaim or a measurement of disks from an earlier plan still runs. Either may take long, and a shortage
 	// of memory does not wait for it.
 	Busy bool
-	// Tried contains what all Reclaims since the last eviction have removed; nil: there was none.
+	// Tried contains what all Reclaims since the last eviction have removed; nil: there was no Reclaim.
 	Tried *Tried
 	// Hold is set while the node does not know its pods yet. Decide then plans nothing; only the conditions change.
 	Hold bool
@@ -53,8 +53,8 @@ type Input struct {
 
 // Pod is a pod that uses resources of the node.
 type Pod struct {
-	Pod   *v1.Pod // with the resources that are allocated to the pod
-	Usage *Usage  // nil: it could not be measured
+	Pod   *v1.Pod // the pod, with the resources that are allocated to it
+	Usage *Usage  // nil: the pod's use could not be measured
 	// EndsBy is when the grace period of a pod that is already ending is over; zero: it is not ending.
 	EndsBy time.Time
 }
@@ -172,7 +172,7 @@ type victim struct {
 	signal pressure.Signal
 	at     time.Time
 	grace  time.Duration
-	soft   bool // it was evicted for a soft threshold
+	soft   bool // the pod was evicted for a soft threshold
 	// before is the pod that was evicted earlier, for a soft threshold, and that had not ended when this pod was evicted for a hard
 	// threshold; nil: there is none.
 	before    *victim
@@ -196,7 +196,7 @@ type Plan struct {
 	Pressure pressure.Result
 	// For is the threshold that caused the rest of the plan; zero: none is due.
 	For pressure.Crossing
-	// At most one of the next three is set.
+	// At most one of Reclaim, Measure and Evict is set.
 
 	// Reclaim contains the steps to carry out now, in the order of the constants. The caller then calls Decide again with new
 	// signals and Tried.

@@ -48,8 +48,8 @@ func (m *Manifest) Err() error {
 // Error is one error in a manifest.
 type Error struct {
 	Manifest string // file or URL
-	Line     int    // 1 is the first of the manifest; 0: not known
-	Document int    // 1 is the first
+	Line     int    // line number in the manifest, from 1; 0: not known
+	Document int    // number of the document, from 1
 	Object   string // "Pod default/web", or the part of it that is known
 	Field    string // "spec.containers[0].image"; "" for the whole document
 	Detail   string // what is wrong, and what to do
@@ -168,7 +168,7 @@ func (d *decoder) fail(line int, object, at, detail string) {
 
 // failAt adds an error of the field at a path.
 func (d *decoder) failAt(at *field.Path, object, detail string) {
-	if len(d.out.Errors) <= maxErrors { // otherwise the search for the line would be in vain
+	if len(d.out.Errors) <= maxErrors { // fail keeps no more errors, so do not search for the line
 		d.fail(d.line(at), object, strict.PathText(at), detail)
 	}
 }
@@ -348,7 +348,7 @@ func (d *decoder) object(v any, at *field.Path) {
 	d.kind(m, at, "")
 }
 
-// kind reads m as the kind that it names. fallback is the kind of a list's items that name none.
+// kind reads the object m, of the kind that m names. If m names none, because it is an item of a list, its kind is fallback.
 func (d *decoder) kind(m map[string]any, at *field.Path, fallback string) {
 	version, _ := m["apiVersion"].(string)
 	kind, _ := m["kind"].(string)

@@ -67,7 +67,7 @@ type validator struct {
 	containers map[string]bool
 }
 
-// add adds an error. It drops the errors after the first maxErrors and one more, with which fail reports that there are more.
+// add adds an error. It keeps the first maxErrors errors, and one more by which fail sees that there are more. It drops all others.
 func (v *validator) add(e *field.Error) {
 	if len(v.errs) <= maxErrors {
 		v.errs = append(v.errs, e)

@@ -104,7 +104,7 @@ func (u *update) nodeEvent(reason string) {
 }
 
 // put writes one condition. Its message may come from a runtime or an error, so put bounds it. changed reports whether the
-// condition's status is another one now; existed reports whether the Node already had the condition.
+// condition's status has changed; existed reports whether the Node already had the condition.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	now := metav1.NewTime(u.f.Now)
 	c.Message = pod.Text(c.Message)

@@ -11,7 +11,7 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// adoptedLabels are the labels that an agent updates on an existing Node. It leaves all others alone.
+// adoptedLabels are the labels that an agent updates on an existing Node. It leaves all other labels alone.
 var adoptedLabels = [...]string{
 	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone,
 	v1.LabelFailureDomainBetaRegion, v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable,

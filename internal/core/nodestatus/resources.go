@@ -72,7 +72,7 @@ func parseReservation(field string, m map[string]string, errs *[]error) v1.Resou
 	return out
 }
 
-// Capacity returns the machine's resources that the scheduler counts.
+// Capacity returns the machine's resources that kube-scheduler counts.
 func Capacity(s *Settings, f *Facts) v1.ResourceList {
 	out := v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(int64(podLimit(s, f.Machine.CPUs)), resource.DecimalSI)}
 	if f.Machine.CPUs > 0 {

@@ -30,7 +30,7 @@ type Settings struct {
 
 	MaxPods, PodsPerCore         int // PodsPerCore zero: not used
 	KubeReserved, SystemReserved v1.ResourceList
-	Thresholds                   []pressure.Threshold // hard ones are subtracted from allocatable
+	Thresholds                   []pressure.Threshold // the hard thresholds are subtracted from allocatable
 	// LocalStorageIsolation is localStorageCapacityIsolation: ephemeral-storage is a resource of the node, and the node is not
 	// ready until the amount is known.
 	LocalStorageIsolation bool

@@ -127,7 +127,7 @@ func (u *update) setInfo() {
 	info.OperatingSystem, info.Architecture = u.s.OS, u.s.Arch
 }
 
-// setImages lists the largest images, because they matter most for the scheduler's ImageLocality.
+// setImages lists the largest images, because they matter most for kube-scheduler's plugin ImageLocality.
 func (u *update) setImages() {
 	if !u.f.ImagesKnown {
 		return

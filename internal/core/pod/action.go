@@ -76,9 +76,9 @@ type Why string
 // people, so that equal work has equal keys.
 type Action struct {
 	Op        Op
-	Container string // name, for container verbs
+	Container string // the container's name, for container verbs
 	ID        string // the sandbox or container acted upon; empty for creations
-	Attempt   uint32 // of the sandbox or container that is created
+	Attempt   uint32 // the attempt of the sandbox or container that is created
 	Grace     time.Duration
 	// Size is the size with which a container starts or to which it is resized (OpStartContainer, OpResize), or the new size of
 	// the pod's cgroup (OpSetUp, OpResize without a Container).

@@ -2,7 +2,7 @@ package pod
 
 import "errors"
 
-// Lack is what the volumes of a pod need and do not have. LackNone: the reason for their failure is another one.
+// Lack is what the volumes of a pod need and do not have. LackNone: if the volumes failed, they failed for another reason.
 type Lack uint8
 
 // These are the lacks.

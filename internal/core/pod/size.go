@@ -54,7 +54,7 @@ func (s Size) Grown(o Size) Size {
 // Shrinks reports whether a change from s to o takes anything away.
 func (s Size) Shrinks(o Size) bool { return o.Grown(s) != o }
 
-// These are the smallest values that the kernel takes. It shows a smaller value as one of these.
+// These are the smallest values that the kernel takes. In place of a smaller value, the kernel shows one of these.
 const (
 	leastCPURequest = 2
 	leastCPULimit   = 10

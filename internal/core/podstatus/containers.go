@@ -118,7 +118,7 @@ func specOf(specs []v1.Container, name string) *v1.Container {
 	return nil
 }
 
-// restartsAll reports whether a container of the pod has a rule that restarts all of them.
+// restartsAll reports whether a container of the pod has a rule that restarts all containers.
 func restartsAll(spec *v1.PodSpec) bool {
 	has := func(c v1.Container) bool {
 		return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
@@ -269,7 +269,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	switch {
 	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
 		d.restartedAll(&st)
-	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // it waited to start (again), and its attempt was counted
+	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // the container waited to start, and its attempt was counted
 		st.RestartCount++
 	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -341,7 +341,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 		}
 	}
 	w := d.why(x)
-	if w == nil && final { // it was ended in order to start again, so it waits, and its end is its last state
+	if w == nil && final { // the container was ended in order to start again, so it waits, and its end is its last state
 		w = d.notYet()
 	}
 	if w == nil {

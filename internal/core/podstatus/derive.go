@@ -61,7 +61,7 @@ func Derive(in Input) v1.PodStatus {
 		QOSClass:           crispec.QOS(in.Pod),
 		StartTime:          d.startTime(),
 	}
-	if q := in.Pod.Status.QOSClass; q != "" { // it never changes
+	if q := in.Pod.Status.QOSClass; q != "" { // the QoS class of a pod never changes
 		s.QOSClass = q
 	}
 	if d.rejected() {

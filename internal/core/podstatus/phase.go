@@ -71,7 +71,7 @@ func (d *derivation) summary(t *tally) v1.PodPhase {
 		ends := d.Plan.Ended && !pod.IsStatic(d.Pod)
 		switch {
 		case !ends && t.stopped != t.forGood:
-			return v1.PodRunning // some will be restarted
+			return v1.PodRunning // some containers will be restarted
 		case t.stopped == t.succeeded:
 			return v1.PodSucceeded
 		}

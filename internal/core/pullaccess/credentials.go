@@ -10,9 +10,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// maxNotedByMatch bounds the number of secrets that are added to a record because they match one in it. Without a bound the record would
-// grow without end, because each new namespace may have a copy of the same secret. Beyond the bound, a secret that matches by hash still
-// gives access, but is not recorded.
+// maxNotedByMatch bounds the number of secrets that are added to a record because they match a secret of the record. Without a bound
+// the record would grow without end, because each new namespace may have a copy of the same secret. Beyond the bound, a secret that
+// matches by hash still gives access, but is not recorded.
 const maxNotedByMatch = 100
 
 // Fingerprint returns the hash that stands for a credential in a record, so that the record does not contain the

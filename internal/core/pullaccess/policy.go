@@ -30,8 +30,8 @@ func (p Policy) Exempts(image string, pulled func() bool) bool {
 	return false
 }
 
-// NeedsIntents reports whether each pull has to be recorded before it begins. That is so if every pod may use an image without a record:
-// after an interrupted pull, a private image would have none.
+// NeedsIntents reports whether each pull has to be recorded before it begins. That is so if every pod may use an image without a
+// record: without the record of an intent, every pod could use a private image whose pull ended before its record was written.
 func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }
 
 // Allowlist holds the images of preloadedImagesVerificationAllowlist.
@@ -101,8 +101,8 @@ func Repository(image string) (string, error) {
 	return named.Name(), nil
 }
 
-// SameImage reports whether a name from a spec may mean the image that the runtime lists under a full name. The runtime
-// decides which registry a short name means, so it may be any.
+// SameImage reports whether a name from a spec may mean the image that the runtime lists under a full name. The runtime decides
+// which registry a short name means, so SameImage accepts any registry for a short name.
 func SameImage(spec, full string) bool {
 	whole, short := forms(spec)
 	return spec == full || whole != "" && whole == full || short != "" && strings.HasSuffix(full, "/"+short)

@@ -55,7 +55,7 @@ func Lines(p *decide.Plan, now time.Time) []string {
 	return out
 }
 
-// after writes a time relative to the turn, by the wall clock, because a file has no other.
+// after writes a time relative to the turn, by the wall clock, because times from a file have no monotonic clock.
 func after(t, now time.Time) string {
 	d := t.Round(0).Sub(now.Round(0)).Round(time.Millisecond)
 	if d >= 0 {

@@ -101,7 +101,7 @@ func memoryOf(m *decide.Memory) memory {
 	return out
 }
 
-// mark replaces a text by a word, and keeps an empty one: some texts count by whether they are there.
+// mark replaces a text by a fixed word, but keeps an empty text, because some decisions depend on whether a text is empty.
 func mark(text string) string {
 	if text == "" {
 		return ""

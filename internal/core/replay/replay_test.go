@@ -96,7 +96,7 @@ func fill(v reflect.Value, depth int) {
 		fill(v.Index(0), depth+1)
 	case reflect.Map:
 		if v.Type().Key().Kind() != reflect.String || v.Type().Elem().Kind() != reflect.String {
-			return // quantities by resource name
+			return // a map of quantities by resource name has no texts
 		}
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(reflect.ValueOf(secret).Convert(v.Type().Key()), reflect.ValueOf(secret).Convert(v.Type().Elem()))

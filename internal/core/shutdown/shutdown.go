@@ -61,7 +61,7 @@ func (p Policy) Whole() (sum time.Duration) {
 	return sum
 }
 
-// Group has the pods that end at the same time. After Wait, or when all have ended, the next group begins.
+// Group has the pods that end at the same time. After Wait, or when all pods of the group have ended, the next group begins.
 type Group struct {
 	Priority int32
 	Wait     time.Duration

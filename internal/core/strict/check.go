@@ -230,7 +230,7 @@ func Nearest(name string, known []string) (best string) {
 	return best
 }
 
-// maxName bounds the names for which Nearest compares.
+// maxName bounds the length of the names that Nearest compares.
 const maxName = 128
 
 // edits returns the number of letters to insert, delete or exchange that turn a into b.

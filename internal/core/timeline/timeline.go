@@ -20,7 +20,7 @@ type Record struct {
 	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
 	What   string        `json:"what"`            // the phase, or the action
 	Why    string        `json:"why,omitempty"`
-	Waited time.Duration `json:"waited,omitempty"` // in a queue before it began
+	Waited time.Duration `json:"waited,omitempty"` // how long the action waited in a queue before it began
 	Took   time.Duration `json:"took,omitempty"`
 	Error  string        `json:"error,omitempty"`
 }

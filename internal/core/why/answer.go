@@ -45,7 +45,7 @@ func (a *Answer) fact(what, text string) {
 // do adds advice.
 func (a *Answer) do(format string, args ...any) { a.Do = append(a.Do, fmt.Sprintf(format, args...)) }
 
-// then says what comes next.
+// then sets what the node does next and when; zero: after an event.
 func (a *Answer) then(at time.Time, format string, args ...any) {
 	a.Next, a.NextAt = fmt.Sprintf(format, args...), at
 }

@@ -233,7 +233,7 @@ func starts(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
 	end := s.LastTerminationState.Terminated
 	if end == nil {
-		end = &v1.ContainerStateTerminated{} // the status does not say how it ended
+		end = &v1.ContainerStateTerminated{} // the status does not say how the container ended
 	}
 	a.Since = end.FinishedAt.Time
 	a.set(endCause(end, CrashLoop), "container %q %s; it has been restarted %s", s.Name, endText(end), times(s.RestartCount))
@@ -270,7 +270,7 @@ func pullFails(in *Input, a *Answer, name, reason, message string) {
 	if cm != nil {
 		image = cm.PullFailed
 		if cm.WaitingMessage != "" {
-			reason, detail = cm.WaitingReason, cm.WaitingMessage // the status only says that it backs off
+			reason, detail = cm.WaitingReason, cm.WaitingMessage // the status says only that the pull waits for its back-off
 		}
 	}
 	if image == "" {

@@ -56,11 +56,11 @@ type FailingProbe struct {
 	Output    string
 }
 
-// rule answers for one situation; false: it is not the pod's.
+// rule answers for pods in one situation. It returns false if the pod is not in this situation.
 type rule func(in *Input, a *Answer) bool
 
-// rules are tried in this order, and the first that applies answers. A pod that ends comes before what keeps a pod from starting,
-// and what concerns the pod before what concerns one container.
+// rules are tried in this order, and the first that applies answers. Rules about the end of a pod come before rules about its start,
+// and rules about the whole pod before rules about one container.
 var rules = [...]rule{
 	inspection,
 	ending,
@@ -150,7 +150,7 @@ func ending(in *Input, a *Answer) bool {
 	t, deleted := in.Turn, in.Pod.DeletionTimestamp != nil
 	ends := deleted || t != nil && !t.Memory.StopBegan.IsZero()
 	if !ends || !deleted && t != nil && t.Phase != decide.PhaseStopping && in.flight(pod.OpTearDown) == nil && in.retry(pod.OpTearDown) == nil {
-		return false // nothing runs, so the reason of its end is the answer
+		return false // nothing of the pod runs, so another rule answers with the reason of its end
 	}
 	if t != nil && !t.Memory.StopBegan.IsZero() {
 		a.Since = t.Memory.StopBegan
@@ -338,7 +338,7 @@ func finished(in *Input, a *Answer) bool {
 func notLooked(in *Input, a *Answer) bool {
 	switch {
 	case in.Turn == nil:
-		return false // the status says what it can
+		return false // no turn is known, so other rules answer from the status
 	case !in.Turn.Looked:
 		a.set(NotLooked, "the agent has just started and has not inspected the pod yet")
 		a.then(time.Time{}, "the runtime is asked for all pods first")
@@ -347,7 +347,7 @@ func notLooked(in *Input, a *Answer) bool {
 	return false
 }
 
-// waitsForNode answers for a pod that has no sandbox because of something that is not its own.
+// waitsForNode answers for a pod that has no sandbox because of the node or of another pod.
 func waitsForNode(in *Input, a *Answer) bool {
 	t := in.Turn
 	if t == nil || t.Observed.NewestSandbox() != nil {

@@ -92,7 +92,7 @@ func (s *situation) retries(op pod.Op, reason, message string) *situation {
 	return s
 }
 
-// lacks makes the set-up of the volumes fail for want of something.
+// lacks makes the set-up of the volumes fail because something is missing.
 func (s *situation) lacks(what pod.Lack) *situation {
 	s.retries(pod.OpSetUp, "FailedMount", "the words of the volume")
 	s.turn.Memory.Retry[0].Lack = what
@@ -115,7 +115,7 @@ func (s *situation) stops(reason, message string, rejected bool) *situation {
 	return s
 }
 
-// deleted makes the pod end since 10 s with a grace period of 30 s.
+// deleted makes a pod that began to end 10 s ago, with a grace period of 30 s.
 func (s *situation) deleted() *situation {
 	t := metav1.NewTime(now.Add(20 * time.Second))
 	s.pod.DeletionTimestamp = &t
