@@ -60,7 +60,7 @@ type processDescriptors struct {
 	read, tooMany, unknown bool // tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
-// descriptors counts the open descriptors of a process, and the sockets among them if the process has no more descriptors than the argument most.
+// descriptors counts the open descriptors of a process, and the sockets among them if the process has no more descriptors than most.
 func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	path := filepath.Join(r.tree.host, "proc", pid, "fd")
 	dir, err := os.Open(path)

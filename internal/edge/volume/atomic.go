@@ -38,14 +38,14 @@ const (
 // A crash at any point leaves ..data with either the old or the new content, and the next write removes the remains of the crash.
 type writer struct {
 	dir    string
-	group  int // fsGroup, or negative
+	group  int // the pod's fsGroup; negative: none
 	remove func(path string) error
 	// crash, which only tests set, ends the write before the named step, as a crash would.
 	crash func(step string) error
 }
 
-// write makes the directory show exactly files. It also creates the directories in dirs, which are mount points of other volumes
-// inside this one. changed reports whether content was written.
+// write makes the directory contain exactly files, as readers see it. It also creates the directories in dirs, which are mount points
+// of other volumes inside this one. changed reports whether content was written.
 func (w *writer) write(files map[string]file, dirs []string) (changed bool, err error) {
 	if err := checkFiles(files); err != nil {
 		return false, err
@@ -169,8 +169,8 @@ func (w *writer) own(path string, mode fs.FileMode, uid int) error {
 	return nil
 }
 
-// mode returns the mode for a new file. With an fsGroup, the group may read it, and a directory gets setgid, so that new files in
-// it belong to the group.
+// mode returns the mode for a new file. With an fsGroup, the group may read the file, and a directory gets the setgid bit, so that new
+// files in it belong to the group.
 func (w *writer) mode(mode fs.FileMode) fs.FileMode {
 	if w.group < 0 {
 		return mode
@@ -225,7 +225,7 @@ func (w *writer) same(path string, d fs.DirEntry, f file) bool {
 	return err == nil && bytes.Equal(data, f.Data)
 }
 
-// link makes the names that readers use.
+// link makes the links that readers use: one for each first path element.
 func (w *writer) link(files map[string]file) error {
 	for _, top := range slices.Sorted(maps.Keys(tops(files))) {
 		if err := w.step("name " + top); err != nil {
@@ -271,7 +271,7 @@ func (w *writer) clear(files map[string]file, current string) error {
 	return w.sweep(current)
 }
 
-// sweep removes all entries of the writer's own except ..data and the current data directory.
+// sweep removes all entries whose names belong to the writer, except ..data and the current data directory.
 func (w *writer) sweep(current string) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -298,8 +298,8 @@ func tops(files map[string]file) map[string]bool {
 	return t
 }
 
-// splitDirs divides dirs: a directory is in inData if files has its first path element, otherwise in inRoot. A path that is
-// itself a file needs no directory.
+// splitDirs divides dirs into two lists. A directory is in inData if a path in files has the same first element, otherwise in inRoot.
+// A path that is itself a file needs no directory.
 func splitDirs(files map[string]file, dirs []string) (inData, inRoot []string) {
 	t := tops(files)
 	for _, d := range dirs {

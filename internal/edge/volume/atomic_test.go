@@ -203,7 +203,7 @@ func TestWriterMakesNestedMountPoints(t *testing.T) {
 	}
 }
 
-// A file replaces an empty directory: an optional key was missing when it was mounted by subPath, and now exists.
+// A file replaces an empty directory. The directory was made for a subPath when its optional key was missing; now the key exists.
 func TestWriterReplacesAnEmptyDirectoryByAFile(t *testing.T) {
 	t.Parallel()
 	w := testWriter(t)

@@ -16,8 +16,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// attached returns the publish context of a volume. Before that it waits until the Node's status lists the volume as in use, so that the
-// attach-detach controller does not detach it, and as attached. After attachPatience it fails with the reason.
+// attached returns the publish context of a volume. First it waits until the Node's status lists the volume as in use, so that the
+// attach-detach controller does not detach the volume, and until the status lists the volume as attached. After attachPatience it
+// fails with the reason.
 func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, error) {
 	waiting, cancel := context.WithTimeout(ctx, attachPatience)
 	defer cancel()
@@ -49,8 +50,8 @@ func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, er
 	}
 }
 
-// attachPatience is how long one try to set up a volume waits for the attachment. The pod gets an event when the try has failed. It keeps
-// its slot of the start gate during the wait.
+// attachPatience is how long one try to set up a volume waits for the attachment. The pod gets an event when the try has failed. The
+// pod keeps its slot of the start gate during the wait.
 const attachPatience = 10 * time.Second
 
 // attachment returns the publish context from the VolumeAttachment of a volume.
@@ -59,7 +60,7 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 	defer cancel()
 	a, err := v.cfg.Claims.Attachment(ctx, csispec.Attachment(b.Handle, b.Driver, node))
 	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err): // forbidden: the API server's authorizer has not seen it yet
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err): // forbidden: the authorizer has not seen it yet
 		return nil, &pod.Lacking{What: pod.LackAttachment, Err: &worded{
 			text: "waits for the attach-detach controller to attach the volume to this node: there is no VolumeAttachment", cause: err,
 		}}

@@ -24,8 +24,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Driver is the node service of a CSI driver. Calls may be concurrent. Each call ends with its context, or after a bound of its own, and
-// may be repeated.
+// Driver is the node service of a CSI driver. Calls may be concurrent. Each call ends with its context, or after a timeout of its own,
+// and may be repeated.
 type Driver interface {
 	Can() csispec.Capabilities
 	Stage(ctx context.Context, req *csi.NodeStageVolumeRequest) error
@@ -87,8 +87,8 @@ func (v *Volumes) DriverRegistered(name string) { v.wake(waitDriver + name) }
 
 const waitDriver = "driver/"
 
-// resolveCSI reads the CSIDriver object of a volume, completes b from it, and finds the driver. It fails if the driver does not offer such
-// volumes, or is not registered.
+// resolveCSI reads the CSIDriver object of a volume, completes b from it, and finds the driver. It fails if the driver is not
+// registered, or if it does not allow volumes like b (persistent or inline).
 func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (object *storagev1.CSIDriver, d Driver, err error) {
 	if err := errors.Join(checkName("name of the CSI driver", b.Driver), checkHandle(b.Handle)); err != nil {
 		return nil, nil, err
@@ -108,7 +108,7 @@ func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (obje
 	return object, d, err
 }
 
-// maxHandle bounds the handle of a volume, by which its driver knows it, in bytes.
+// maxHandle is the longest handle of a volume, in bytes. The handle is the name by which the driver knows the volume.
 const maxHandle = 16 << 10
 
 func checkHandle(handle string) error {
@@ -166,8 +166,8 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 	return nil
 }
 
-// checkTarget checks that the target path of a volume that a driver has published is a directory. A driver may say so without having done
-// anything, and a link would lead the runtime to another directory of the node.
+// checkTarget checks that the target path of a volume that a driver has published is a directory. A driver may report success without
+// having made the directory. A link at this path would lead the runtime to another directory of the node.
 func checkTarget(dir, driver string) error {
 	target, err := entryOf(dir, mountDir)
 	switch {
@@ -260,7 +260,7 @@ func publishSecret(in *csispec.Input) *v1.SecretReference {
 	return nil
 }
 
-// secrets returns the data of the Secret that a call needs. It returns nil if ref is nil, because the call then needs none.
+// secrets returns the data of the Secret that a call needs. It returns nil if ref is nil, because the call then needs no Secret.
 func (v *Volumes) secrets(ctx context.Context, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil {
 		return nil, nil
@@ -386,7 +386,7 @@ func readVolumeData(dir string) (*bound, error) {
 	}, nil
 }
 
-// takeDownCSI unpublishes the CSI volumes of a pod, and unstages those that no other pod of the node uses.
+// takeDownCSI unpublishes the CSI volumes of a pod, and unstages the volumes that no other pod of the node uses.
 func (v *Volumes) takeDownCSI(ctx context.Context, uid types.UID) error {
 	all, err := v.csiOf(uid)
 	if err != nil || len(all) == 0 {

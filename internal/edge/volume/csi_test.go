@@ -65,7 +65,7 @@ type csiFixture struct {
 	*fixture
 	driver  *simcsi.Driver
 	disks   string
-	changed chan struct{} // gets a value after each call of the driver and each change of InUse
+	changed chan struct{} // receives a value after each call of the driver and each change of InUse
 
 	mu         sync.Mutex
 	registered *csi.Driver
@@ -91,7 +91,7 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 	}
 	f.claims.looked = f.note
 	f.driver = simcsi.New(cfg)
-	dir, err := os.MkdirTemp("", "csi") // t.TempDir is too long for the path of a socket
+	dir, err := os.MkdirTemp("", "csi") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (f *csiFixture) note() {
 	}
 }
 
-// await waits until ok returns true. It asks after each change.
+// await waits until ok returns true. It calls ok after each change.
 func (f *csiFixture) await(t *testing.T, ok func() bool) {
 	t.Helper()
 	for !ok() {
@@ -215,7 +215,8 @@ func podOf(uid types.UID, volumes ...v1.Volume) *v1.Pod {
 	return p
 }
 
-// Two pods share a staged volume; it is unstaged when the last one has gone, whatever agent runs then. The data stays.
+// Two pods share a staged volume; it is unstaged when the last of these pods has gone, also if a new agent runs by then. The data
+// stays.
 func TestCSIVolumeIsStagedOnceAndUnstagedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -399,7 +400,7 @@ func TestCSIDriverThatHangs(t *testing.T) {
 	}
 }
 
-// A driver that cannot end its volume keeps no other volume of the pod mounted.
+// If a driver cannot unmount its volume, the other volumes of the pod are unmounted nevertheless.
 func TestCSIDriverKeepsNoOtherVolume(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -441,7 +442,7 @@ func TestCSIDriverThatLies(t *testing.T) {
 	if err := errors.Join(unix.Unmount(at, 0), os.Remove(at)); err != nil {
 		t.Fatal(err)
 	}
-	// The driver thinks that the volume is published, so it does nothing.
+	// The driver does nothing, because it believes that the volume is published.
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "there is nothing at its target_path")
 	if err := os.Mkdir(at, 0o755); err != nil {
 		t.Fatal(err)

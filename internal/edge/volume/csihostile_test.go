@@ -36,7 +36,7 @@ func TestCSIDriverThatPublishesALink(t *testing.T) {
 // Two persistent volumes of one pod may have the same handle. The volume is unstaged after both are unpublished.
 func TestTwoPersistentVolumesWithOneHandle(t *testing.T) {
 	t.Parallel()
-	f := newCSI(t, simcsi.Config{Stage: true}) // its cleanup checks the rules of CSI
+	f := newCSI(t, simcsi.Config{Stage: true}) // the cleanup of newCSI checks that the calls followed the rules of CSI
 	f.disk("d", v1.ReadWriteOnce)
 	f.disk("e", v1.ReadWriteOnce).Spec.CSI.VolumeHandle = "disk-d"
 	p := podOf("a", claim("v", "d", false), claim("w", "e", false))
@@ -83,7 +83,7 @@ func TestVolumeOfAPodThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A pod does not end without its driver because the directory of its CSI volumes cannot be listed.
+// If the directory of a pod's CSI volumes cannot be listed, the tear-down fails. It does not skip the calls of the driver.
 func TestTearDownOfAPodThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})

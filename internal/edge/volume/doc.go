@@ -17,8 +17,9 @@
 //	<root>/pods/<uid>/containers/<container>/<id>            termination messages
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file
 //
-// The directory claims and the file staged are not upstream's. With the records in claims, a container starts again, and a volume is taken
-// down, while the API server does not answer. Upstream's kubelet ignores both and deletes them with the pod or the volume.
+// The directory claims and the file staged are not upstream's. With the records in claims, the agent can restart a container and take
+// down a volume while the API server does not answer. Upstream's kubelet ignores claims and staged, and deletes them with the pod or
+// the volume.
 //
 // Invariants:
 //  1. A reader of a files volume sees either all old or all new content: one rename swaps ..data. Equal content is not

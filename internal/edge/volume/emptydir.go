@@ -25,7 +25,7 @@ func (v *Volumes) setUpEmptyDir(p Pod, vol *v1.Volume) error {
 	case src.Medium == v1.StorageMediumDefault:
 		return makeOpenDir(dir, group)
 	case src.Medium == v1.StorageMediumMemory:
-		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // without noexec, because pods may run programs from it
+		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // no noexec, because pods may run programs from it
 	case strings.HasPrefix(string(src.Medium), string(v1.StorageMediumHugePages)):
 		return v.setUpHugePages(dir, p.Pod, src.Medium, group)
 	}
@@ -95,7 +95,7 @@ func (v *Volumes) setUpHugePages(dir string, p *v1.Pod, medium v1.StorageMedium,
 	return nil
 }
 
-// pageSize returns the page size for a HugePages medium: the one in its name, or the only one that the containers ask for.
+// pageSize returns the page size for a HugePages medium: the size in the medium's name, or the only size that the containers ask for.
 func pageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	requested := map[string]resource.Quantity{}
 	add := func(list v1.ResourceList) error {

@@ -30,7 +30,7 @@ type resolver struct {
 
 var errNoObjects = errors.New("this node has no API server to read it from: run the pod on a node that has joined a cluster, or give it the files by hostPath")
 
-// volume resolves a volume of any of the files kinds.
+// volume returns the files of a volume whose content comes from the API.
 func (r *resolver) volume(vol *v1.Volume) (map[string]file, error) {
 	switch {
 	case vol.ConfigMap != nil:
@@ -117,7 +117,7 @@ func (e several) Error() string {
 
 func (e several) Unwrap() []error { return e }
 
-// project selects keys of data: all of them under their own names, or those in items under their paths.
+// project selects keys of data: all keys under their own names or, if there are items, the keys in items under the paths in items.
 func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, optional bool, what string) (map[string]file, error) {
 	files := make(map[string]file, len(data))
 	if len(items) == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// These bound a termination message file, in bytes on disk. The agent reads only the last 4 KiB of it, so no message is lost when
-// the beginning is removed.
+// These limit a termination message file, in bytes on disk. The agent reads only the last 4 KiB of the file, so no message is lost
+// when the beginning is removed.
 const (
 	// maxMessage is the size above which a file is cut.
 	maxMessage = 1 << 20
@@ -47,8 +47,8 @@ func (v *Volumes) FilesUsage(uid types.UID) (FilesUsage, error) {
 	return v.filesUsage(uid, func(string, uint64) error { return nil })
 }
 
-// BoundFiles measures like FilesUsage, and cuts termination messages that are too large. It never cuts the hosts file,
-// because a running container needs its beginning.
+// BoundFiles measures the same files as FilesUsage, and cuts termination message files that are too large. It never cuts the hosts
+// file, because a running container needs its beginning.
 func (v *Volumes) BoundFiles(uid types.UID) (FilesUsage, error) {
 	return v.filesUsage(uid, func(path string, size uint64) error {
 		if size <= maxMessage {
@@ -83,7 +83,7 @@ func (v *Volumes) filesUsage(uid types.UID, message func(path string, size uint6
 		for _, f := range files {
 			path := filepath.Join(at, f.Name())
 			size, err := blocks(path)
-			if errors.Is(err, fs.ErrNotExist) { // messageFile has removed it in the meantime
+			if errors.Is(err, fs.ErrNotExist) { // messageFile has removed the file in the meantime
 				continue
 			}
 			if err != nil {

@@ -26,7 +26,7 @@ type InMemory struct {
 	waits   waits
 
 	mu   sync.Mutex
-	pods map[types.UID]map[string]bound // the records of volumes with claims, by the names of the volumes; nil: none
+	pods map[types.UID]map[string]bound // each pod's records of volumes with claims, by volume name; nil: none
 }
 
 // NewInMemory returns an InMemory. RootDir only appears in the paths that Mounts returns. claims and notify are as in Config.

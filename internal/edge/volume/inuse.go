@@ -18,8 +18,8 @@ type inUse struct {
 	names []v1.UniqueVolumeName
 }
 
-// InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, or will be soon. It
-// reads the disk after each change. If the disk cannot be read, ok is false.
+// InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, or whose set-up
+// has begun. It reads the disk after each change. If the disk cannot be read, ok is false.
 func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	v.using.mu.Lock()
 	known, names, turn := v.using.known, v.using.names, v.using.turn

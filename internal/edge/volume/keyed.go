@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// keyed has a lock for each key, so that work that has one key does not wait for work that has another. The zero value is ready.
+// keyed has a lock for each key, so that work on one key does not wait for work on another key. The zero value is ready.
 type keyed struct {
 	mu    sync.Mutex
 	locks map[string]*keyedLock

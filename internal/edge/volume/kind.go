@@ -21,7 +21,7 @@ const (
 	kindDownwardAPI kind = "downward-api"
 	kindProjected   kind = "projected"
 	kindHostPath    kind = "host-path" // has no directory
-	kindImage       kind = "image"     // has no directory: the runtime mounts it
+	kindImage       kind = "image"     // the agent makes no directory, because the runtime mounts the image
 	kindLocal       kind = "local-volume"
 	kindCSI         kind = "csi" // the mount point is a directory in the volume's directory
 	// kindClaim is a volume with a claim. Its record has the kind of the persistent volume.
@@ -125,7 +125,7 @@ func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind)
 	group := fsGroup(p.Pod)
 	if k == kindConfigMap {
 		err = ensureDir(dir)
-	} else { // secrets, tokens and pod metadata stay in memory
+	} else { // files of Secrets, tokens and pod metadata are in a tmpfs, so that they are not written to disk
 		err = v.ensureTmpfs(dir, memorySize(p, nil), group, secretFlags(vol))
 	}
 	if err != nil {
@@ -142,7 +142,7 @@ func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind)
 	return nil
 }
 
-// ensureDir makes a volume's directory. It is readable for everybody, because the agent does not know the users of the
+// ensureDir makes a volume's directory. Everybody may read the directory, because the agent does not know the users of the
 // containers.
 func ensureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

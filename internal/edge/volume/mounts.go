@@ -33,8 +33,8 @@ type MountInput struct {
 const hostsPath = "/etc/hosts"
 
 // Mounts returns the mounts for the next attempt of a container: its volumes, with subPaths made and opened safely, its hosts
-// file, and a new file for its termination message. Call it after SetUp has succeeded. The error is an *Error. Its cause may
-// disappear (for example, a missing file appears), so the caller should try again.
+// file, and a new file for its termination message. Call it after SetUp has succeeded. The error is an *Error. The cause of the error
+// may disappear (for example, a missing file appears), so the caller should try again.
 func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
 	c := in.Container
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
@@ -66,7 +66,7 @@ func mountError(in *MountInput, index int, err error) *Error {
 // places finds the volumes of pods on the node.
 type places struct {
 	layout layout
-	// bound returns the record of a volume with a claim or of an inline CSI volume. If there is none, the error is errNotSetUp.
+	// bound returns the record of a volume with a claim or of an inline CSI volume. If there is no record, the error is errNotSetUp.
 	bound func(uid types.UID, volume string) (bound, error)
 }
 
@@ -103,7 +103,7 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 		Readonly:          vm.ReadOnly || k.files() || b.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SelinuxRelabel:    b.Kind != kindHostPath && k != kindImage, // files of the host keep their labels
+		SelinuxRelabel:    b.Kind != kindHostPath && k != kindImage, // files of the host and of images keep their SELinux labels
 	}
 	if k == kindImage {
 		return m, imageMount(m, in, vol, sub)
@@ -194,7 +194,7 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 					value = v.Value
 				}
 			}
-			if value == "" { // because with an empty subPath the container would get the whole volume
+			if value == "" { // refused, because with an empty subPath the container would get the whole volume
 				missing = append(missing, name)
 			}
 			return value, value != ""

@@ -30,7 +30,7 @@ func TestMountOptions(t *testing.T) {
 	tests := []struct {
 		name     string
 		mount    v1.VolumeMount
-		can      bool // the runtime can mount read-only recursively
+		can      bool // whether the runtime can mount read-only recursively
 		readOnly bool
 		rro      bool
 		prop     runtimeapi.MountPropagation

@@ -19,8 +19,8 @@ func fsGroup(p *v1.Pod) int {
 	return -1
 }
 
-// tokenOwner returns the user as which all containers of the pod run, who may then own a token file. It returns -1 if there is no
-// such user.
+// tokenOwner returns the ID of the user as which all containers of the pod run; this user owns the token files. It returns -1 if the
+// containers run as different or unknown users.
 func tokenOwner(p *v1.Pod) int {
 	owner := -1
 	for c := range crispec.Containers(p) {
@@ -40,7 +40,7 @@ func tokenOwner(p *v1.Pod) int {
 }
 
 // nestedMountPoints returns the directories that a read-only volume must have so that containers can mount other volumes inside
-// it, relative to the volume. Only the outermost are needed, because the directories below them belong to another volume.
+// it, relative to the volume. It returns only the outermost mount points, because the mount points below them are in another volume.
 func nestedMountPoints(p *v1.Pod, volume string) []string {
 	var found []string
 	for c := range crispec.Containers(p) {

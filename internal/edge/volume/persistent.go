@@ -33,11 +33,12 @@ type Claims interface {
 	Node() *v1.Node
 }
 
-// Binder makes the directories of persistent volumes visible to pods. A call may hang if the directory's file system does.
+// Binder makes the directories of persistent volumes visible to pods. A call may hang if the directory's file system hangs.
 type Binder interface {
-	// OpenDir opens a directory at a path that an administrator gave. If the path is no directory, the error is unix.ENOTDIR.
+	// OpenDir opens a directory at the path that an administrator wrote into a persistent volume. If the path is no directory, the
+	// error is unix.ENOTDIR.
 	OpenDir(path string) (*os.File, error)
-	// Mounted reports whether there is a mount on dir, also a bind mount. It does not hang, even if the mounted file system does.
+	// Mounted reports whether there is a mount on dir, also a bind mount. It does not hang, even if the mounted file system hangs.
 	Mounted(dir string) (bool, error)
 	// SetMountOptions applies options of mount(8) to one mount. It returns the options that a bind mount cannot have.
 	SetMountOptions(target string, options []string) (without []string, err error)
@@ -46,7 +47,8 @@ type Binder interface {
 	SetGroup(ctx context.Context, dir string, gid int) error
 }
 
-// askWithin bounds a request to the API server. The requests for a claim and for its persistent volume have this time together.
+// askWithin is the time limit of a request to the API server. The two requests for a claim and for its persistent volume share this
+// time.
 const askWithin = 10 * time.Second
 
 var errNoClaims = errors.New("this node has no API server, through which claims are bound: use hostPath")
@@ -201,8 +203,8 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	return v.writeRecord(p.UID, vol.Name, b)
 }
 
-// mountLocal makes a bind mount of the directory of a local volume. If there is one, of an interrupted try or of another agent, it stays.
-// first says that no other pod of the node uses the volume; then the volume is given to the pod's fsGroup.
+// mountLocal makes a bind mount of the directory of a local volume. An existing mount, of an interrupted try or of another agent,
+// stays. If first is true, no other pod of the node uses the volume, and mountLocal gives the volume to the pod's fsGroup.
 func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b *bound, first bool) error {
 	dir := b.dir(v.layout, p.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -249,8 +251,8 @@ func (v *Volumes) bindLocal(path, dir string) error {
 	return v.cfg.Host.Bind(f, dir)
 }
 
-// giveToGroup gives a persistent volume to the fsGroup of the pod. With fsGroupChangePolicy OnRootMismatch it only does so if the top
-// directory does not belong to the group yet.
+// giveToGroup gives a persistent volume to the fsGroup of the pod. With fsGroupChangePolicy OnRootMismatch, it changes the files only
+// if the top directory does not belong to the group yet.
 func (v *Volumes) giveToGroup(ctx context.Context, p *v1.Pod, dir string) error {
 	group := fsGroup(p)
 	if group < 0 {

@@ -42,7 +42,7 @@ type claimAPI struct {
 	looked      func()  // called after each call of Node, unless it is nil
 }
 
-// set changes the objects.
+// set calls f, which changes the objects, with the lock held.
 func (a *claimAPI) set(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +108,8 @@ func claim(name, of string, readOnly bool) v1.Volume {
 	return vol(name, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: of, ReadOnly: readOnly}})
 }
 
-// A pod sees the directory of a local volume. The data outlives the pod. A volume that is set up needs no API server.
+// A pod sees the directory of a local volume. The data outlives the pod. After the set-up of a volume, the agent needs no API server
+// for it.
 func TestLocalVolume(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -148,7 +149,7 @@ func TestLocalVolume(t *testing.T) {
 	}
 }
 
-// After a reboot the mounts are gone and the records are there.
+// After a reboot the mounts are gone, but the records still exist. The next set-up mounts the volumes again.
 func TestLocalVolumeAfterAReboot(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -332,7 +333,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		p.UID = types.UID(name)
 		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", want)
 		if _, err := f.Mounts(t.Context(), volume.MountInput{Pod: p, Container: &p.Spec.Containers[0]}); err == nil {
-			if name != "file" && name != "away" { // these have a record: the next attempt goes on from it
+			if name != "file" && name != "away" { // these set-ups have written a record, from which the next attempt continues
 				t.Errorf("%s: a container can start without the volume", name)
 			}
 		}

@@ -15,32 +15,33 @@ import (
 	"github.com/wherry-node/wherry/internal/core/claims"
 )
 
-// The bounds of measurements of persistent volumes. A measurement may hang for ever in a dead mount, or for a long time in a driver.
+// The limits of measurements of persistent volumes. A measurement may hang for ever in a dead mount, or for a long time in a driver.
 const (
-	maxMeasuring   = 64          // measurements in flight; when there are more, the others keep their last results
-	measurePatient = time.Second // how long a caller waits for the first result of a volume; the result of a hung one is never waited for again
+	maxMeasuring   = 64          // measurements in flight; when this number is reached, other volumes keep their last results
+	measurePatient = time.Second // how long a caller waits that begins the first measurement of a volume; other callers do not wait
 )
 
 // measures has the last measurements of persistent volumes.
 type measures struct {
 	mu     sync.Mutex
 	flying int
-	pods   map[types.UID]map[string]*measure // by pod and name of the volume
+	pods   map[types.UID]map[string]*measure // by pod and volume name
 }
 
 // measure is the state of one volume's measurement. The mutex of measures guards it.
 type measure struct {
 	last  Usage
-	known bool          // last has a result
-	err   error         // of the last measurement
+	known bool          // the field last has a result
+	err   error         // the error of the last measurement
 	at    time.Time     // when the last measurement began
-	done  chan struct{} // closed when the measurement in flight ends; nil: none is in flight
+	done  chan struct{} // closed when the measurement in flight ends; nil: no measurement is in flight
 }
 
-// PersistentUsage returns how full the persistent volumes of a pod are: CSI volumes whose driver can tell
-// (GET_VOLUME_STATS), and volumes of the kind local, of which the file system is measured. It measures a volume at most once a
-// minute, each in a goroutine of its own, so that a dead mount or a driver that hangs delays no other volume, and a caller by at most a
-// second, once. Volumes without a result are left out. The error joins the errors of the last measurements.
+// PersistentUsage returns how full the persistent volumes of a pod are: CSI volumes whose driver has the capability GET_VOLUME_STATS,
+// and volumes of the kind local, whose file system is measured. It measures a volume at most once a minute, each in a goroutine of its
+// own, so that a dead mount or a driver that hangs delays no other volume. A caller waits at most a second, and only if it begins the
+// measurement of a volume that has no result yet. Volumes without a result are left out. The error joins the errors of the last
+// measurements.
 func (v *Volumes) PersistentUsage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 	var waits []<-chan struct{}
 	var names []string
@@ -125,12 +126,12 @@ func (v *Volumes) measure(p *v1.Pod, vol *v1.Volume) (first <-chan struct{}) {
 		close(done)
 	}()
 	if known {
-		return nil // the last result serves meanwhile
+		return nil // callers use the last result meanwhile
 	}
 	return done
 }
 
-// measureNow measures one volume; ok is false if nobody can tell, or it is not set up yet.
+// measureNow measures one volume; ok is false if the driver cannot measure the volume, or the volume is not set up yet.
 func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err error) {
 	b, err := v.readRecord(uid, name)
 	if errors.Is(err, errNotSetUp) || err == nil && !b.Done {
@@ -150,7 +151,7 @@ func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err 
 	return u, false, nil
 }
 
-// askDriver asks the driver of a CSI volume how full it is.
+// askDriver asks the driver of a CSI volume how full the volume is.
 func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err error) {
 	d := v.cfg.Driver(b.Driver)
 	if d == nil || !d.Can().Stats {
@@ -180,7 +181,7 @@ func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err erro
 	return u, ok, nil
 }
 
-// atLeast0 returns a number of a driver's answer; CSI forbids negative ones.
+// atLeast0 converts a number of a driver's answer. A negative number, which CSI forbids, becomes 0.
 func atLeast0(n int64) uint64 { return uint64(max(0, n)) }
 
 func (m *measures) forget(uid types.UID) {

@@ -13,7 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// A driver with the capability says how full its volumes are, and negative numbers count as 0. After the pod's end nothing is kept.
+// A driver with the capability says how full its volumes are, and negative numbers count as 0. After the pod's end, no result of its
+// volumes is kept.
 func TestUsageOfACSIVolume(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true, Usage: []*csi.VolumeUsage{
@@ -86,7 +87,7 @@ func TestUsageOfALocalVolume(t *testing.T) {
 // deadDisk hangs when it measures a file system.
 type deadDisk struct {
 	hostfs.Host
-	asked   chan struct{} // gets a value for each measurement
+	asked   chan struct{} // receives a value for each measurement
 	release chan struct{}
 }
 
@@ -96,7 +97,8 @@ func (d *deadDisk) DiskSpace(string) (capacity, available, inodes, inodesFree ui
 	return 8, 4, 2, 1, nil
 }
 
-// A dead mount delays a caller once, and no more than one measurement of it is ever in flight. When it answers, its result is there.
+// A dead mount delays a caller once, and no more than one measurement of it is ever in flight. When the mount answers again,
+// PersistentUsage returns its usage.
 func TestUsageOfADeadMount(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

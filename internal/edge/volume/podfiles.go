@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// keptMessages is how many termination message files of one container are kept. There is a file for each attempt, and the agent reads only
-// those of the last attempts.
+// keptMessages is how many termination message files of one container are kept. There is a file for each attempt, and the agent reads
+// only the files of the last attempts.
 const keptMessages = 5
 
 // podFiles makes the files that the agent itself makes for a container, and returns their mounts.
@@ -80,7 +80,7 @@ func (v *Volumes) messageFile(in *MountInput) (string, error) {
 	return path, f.Chmod(0o666)
 }
 
-// pruneMessages removes the oldest files, so that keptMessages are left after the next one is made.
+// pruneMessages removes the oldest termination message files, so that keptMessages files are left after the next file is made.
 func pruneMessages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) < keptMessages {

@@ -61,7 +61,7 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	}
 
 	plant.Grow(t, path)
-	in.Hosts = nil // as for a pod on the node's network, for which the agent makes no hosts file
+	in.Hosts = nil // nil, as for a pod on the node's network, for which the agent makes no hosts file
 	plant.Allocates(t, 1<<20, func() {
 		if _, err := f.Mounts(t.Context(), in); err != nil {
 			t.Error(err)
@@ -69,8 +69,8 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	})
 }
 
-// A container writes the file from which the agent reads an environment, and may replace it by anything. Not parallel: the test
-// measures what the process allocates.
+// A container writes the file from which the agent reads environment variables (fileKeyRef), and may replace the file by anything. Not
+// parallel: the test measures what the process allocates.
 func TestEnvFileThatIsNoFile(t *testing.T) {
 	f, p := newFixture(t), aPod(emptyDir("e"))
 	setUp(t, f, p)

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// maxReadFile bounds a file that the agent reads from a pod's volume.
+// maxReadFile is the size in bytes of the largest file that the agent reads from a pod's volume.
 const maxReadFile = 64 << 10
 
 // ReadFile reads a file that a container wrote into an emptyDir of its pod (for fileKeyRef). It follows no link out of the

@@ -30,7 +30,8 @@ type bound struct {
 	Driver string `json:"driver,omitempty"`
 	Handle string `json:"volumeHandle,omitempty"`
 	Inline bool   `json:"inline,omitempty"`
-	// Attach: the volume has to be attached to the node. Republish: its CSIDriver object asks for repeated publishing.
+	// Attach: the volume has to be attached to the node. Republish: the driver's CSIDriver object asks the node to publish the volume
+	// again and again.
 	Attach    bool `json:"attach,omitempty"`
 	Republish bool `json:"republish,omitempty"`
 	// Path is the path on the node that an administrator gave (kinds local and hostPath).
@@ -121,14 +122,14 @@ func (v *Volumes) writeRecord(uid types.UID, volume string, b *bound) error {
 	return nil
 }
 
-// adopt writes a record of a CSI volume that upstream's kubelet published, unless there is one. With it the volume can be unstaged by the
-// next agent too, if its directory is removed and then this agent ends.
+// adopt writes a record of a CSI volume that upstream's kubelet published, unless the volume has a record. With this record, the next
+// agent can unstage the volume even if this agent removes the volume's directory and then ends.
 func (v *Volumes) adopt(uid types.UID, b *bound) error {
 	records, err := v.records(uid)
 	if err != nil || slices.ContainsFunc(records, func(have bound) bool { return have.Kind == kindCSI && have.key() == b.key() }) {
 		return err
 	}
-	return v.writeRecord(uid, "~"+csispec.StagingDir(b.Handle), b) // no volume has such a name
+	return v.writeRecord(uid, "~"+csispec.StagingDir(b.Handle), b) // the name begins with ~, so no volume of a pod has the same name
 }
 
 // removeRecord removes the record of a CSI volume of a pod, if it has one.
@@ -155,8 +156,8 @@ func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 	return nil
 }
 
-// othersWith lists the other pods of this node that use a volume. It reads the disk, so that a new agent has the same knowledge as the
-// agent before it, and so that it finds volumes that upstream's kubelet mounted, which have no record.
+// othersWith lists the other pods of this node that use a volume. It reads the disk, so that a new agent gets the same result as the
+// agent before it. So it also finds volumes without a record, which upstream's kubelet mounted.
 func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 	pods, err := v.Orphans(func(uid types.UID) bool { return uid == self })
 	if err != nil {
@@ -194,7 +195,7 @@ func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 // records returns the valid records of a pod.
 func (v *Volumes) records(uid types.UID) (all []bound, err error) {
 	entries, err := os.ReadDir(v.layout.claims(uid))
-	if errors.Is(err, fs.ErrNotExist) { // most pods have no claims
+	if errors.Is(err, fs.ErrNotExist) { // most pods have no claims, so they have no directory of records
 		return nil, nil
 	}
 	if err != nil {
@@ -212,7 +213,7 @@ func (v *Volumes) records(uid types.UID) (all []bound, err error) {
 	return all, nil
 }
 
-// nameOf returns namespace/name of a pod that has records, otherwise its UID. It is for messages.
+// nameOf returns the name of a pod for messages: namespace/name if the pod has records, otherwise its UID.
 func (v *Volumes) nameOf(uid types.UID) string {
 	if all, err := v.records(uid); err == nil && len(all) > 0 {
 		return all[0].Pod

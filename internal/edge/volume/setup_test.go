@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// api is a store of objects.
+// api is a fake Objects that serves the ConfigMaps, Secrets and tokens of a test.
 type api struct {
 	configMaps map[string]*v1.ConfigMap
 	secrets    map[string]*v1.Secret

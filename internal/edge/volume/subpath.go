@@ -16,8 +16,8 @@ type subPath struct {
 	index  int
 	volume *v1.Volume
 	kind   kind
-	root   string // the volume on the node
-	path   string // below root, checked by subPathOf
+	root   string // path of the volume on the node
+	path   string // path below root, already checked by subPathOf
 }
 
 // bindSubPath opens a subPath so that no link leads out of the volume, and bind-mounts the opened file or directory at a path
@@ -57,7 +57,7 @@ func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	return target, nil
 }
 
-// openSubPath opens the subPath. It makes a missing one as a directory with the volume's own mode, because the runtime
+// openSubPath opens the subPath. If the subPath is missing, it makes a directory with the volume's own mode, because the runtime
 // would choose a worse mode. In a volume of files from the API, a missing subPath is an error unless a source is
 // optional.
 func (v *Volumes) openSubPath(s subPath) (*os.File, error) {
@@ -114,8 +114,7 @@ func makeTarget(target string, dir bool) error {
 	return nil
 }
 
-// optionalSource reports whether a volume of files has an optional source. A missing subPath of it is an empty
-// directory.
+// optionalSource reports whether a volume of files has an optional source. If so, a missing subPath becomes an empty directory.
 func optionalSource(vol *v1.Volume) bool {
 	switch {
 	case vol.ConfigMap != nil:

@@ -86,7 +86,7 @@ func TestSubPath(t *testing.T) {
 	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 1 {
 		t.Errorf("mounts %v, want one", points)
 	}
-	// If the directory has been replaced in the meantime, the next attempt sees the new one.
+	// If the directory has been replaced in the meantime, the next attempt sees the new directory.
 	if err := errors.Join(os.Rename(filepath.Join(root, "a/b"), filepath.Join(root, "a/old")), os.Mkdir(filepath.Join(root, "a/b"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestSubPath(t *testing.T) {
 	if data, err := os.ReadFile(got); err != nil || string(data) != "file" {
 		t.Errorf("subPath of a file: %q, %v", data, err)
 	}
-	// In an expression, the last value of a variable counts.
+	// If the environment has a variable twice, a subPathExpr uses the last value.
 	p = aPod(emptyDir("e"))
 	p.Spec.Containers[0].VolumeMounts[0].SubPathExpr = "logs/$(NAME)"
 	if _, err := f.mount(t, p); err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// unmountRounds bounds how often TearDown reads the mount table: each of several stacked mounts takes one round.
+// unmountRounds is how often TearDown reads the mount table at most. Each mount of a stack of mounts on one directory takes one round.
 const unmountRounds = 16
 
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
 // table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
 func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
-	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir, claimsDir) // the records last, because they say what is still in use
+	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir, claimsDir) // records last: they show what is still in use
 }
 
 // Remove deletes everything of the pod, also what TearDown keeps.
@@ -44,7 +44,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	if err != nil {
 		return failedTearDown(ref, err)
 	}
-	if err := v.unmountBelow(ctx, filepath.Join(dir, subpathsDir)); err != nil { // subPaths keep their volumes busy
+	if err := v.unmountBelow(ctx, filepath.Join(dir, subpathsDir)); err != nil { // first: a subPath keeps its volume busy
 		return failedTearDown(ref, err)
 	}
 	if err := v.unmountOthers(ctx, ref.UID); err != nil {
@@ -74,8 +74,8 @@ func failedTearDown(ref pod.Ref, err error) error {
 	}
 }
 
-// unmountOthers unmounts the volumes that no CSI driver has mounted. They come before those of drivers, so that a driver that hangs or fails keeps
-// only its own volumes mounted.
+// unmountOthers unmounts the volumes that no CSI driver has mounted. They are unmounted before the volumes of drivers, so that a
+// driver that hangs or fails keeps only its own volumes mounted.
 func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 	entries, err := os.ReadDir(v.layout.volumes(uid))
 	if errors.Is(err, fs.ErrNotExist) {

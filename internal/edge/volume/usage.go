@@ -82,7 +82,7 @@ func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string) (U
 	if u.Memory, err = v.cfg.Host.IsMountPoint(dir); err != nil {
 		return Usage{}, err
 	}
-	if u.Memory { // a tmpfs holds only this volume
+	if u.Memory { // the tmpfs contains only this volume, so its file system's numbers are the volume's usage
 		u.UsedBytes, u.InodesUsed = capacity-available, inodes-inodesFree
 		return u, nil
 	}
@@ -112,7 +112,7 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, 
 	w := walked{bytes: bytes, inodes: inodes, at: now}
 	v.walks.mu.Lock()
 	defer v.walks.mu.Unlock()
-	if dirs := v.walks.pods[uid]; dirs != nil { // nil: the pod was removed during the walk, so nobody would remove a new entry
+	if dirs := v.walks.pods[uid]; dirs != nil { // nil: the pod was removed during the walk, and nobody would remove a new entry
 		dirs[dir] = w
 	}
 	return w, nil

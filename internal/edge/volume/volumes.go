@@ -27,8 +27,8 @@ type Mounter interface {
 	MountPoints(dir string) ([]string, error)
 	// IsMountPoint reports whether a file system of its own is mounted on dir; false when dir does not exist.
 	IsMountPoint(dir string) (bool, error)
-	// MountTmpfs mounts a tmpfs with the flags of mount(2). Size 0 is the kernel's default, a negative gid is root's.
-	// maySwap says that the machine has swap space and that the kernel cannot keep the tmpfs out of it.
+	// MountTmpfs mounts a tmpfs with the flags of mount(2). Size 0 means the kernel's default size; a negative gid means the group of
+	// root. maySwap says that the machine has swap space and that the kernel cannot keep the tmpfs out of it.
 	MountTmpfs(target string, size int64, mode fs.FileMode, gid int, flags uintptr) (maySwap bool, err error)
 	// Mount mounts any other file system.
 	Mount(source, target, fstype, options string) error
@@ -49,7 +49,7 @@ type Paths interface {
 	RemoveTree(ctx context.Context, dir string) error
 }
 
-// Host is the machine. hostfs.Host is the real one.
+// Host is the machine on which the agent runs. hostfs.Host implements it for a real machine.
 type Host interface {
 	Mounter
 	Paths
@@ -63,8 +63,7 @@ type Objects interface {
 	// ConfigMap and Secret return the object of this name in the pod's namespace.
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
-	// ServiceAccountToken returns a token that is bound to the pod. It renews the token first if that is due and
-	// possible.
+	// ServiceAccountToken returns a token that is bound to the pod. If the token is due for renewal, the call first tries to renew it.
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
 }
 
@@ -73,17 +72,17 @@ type Config struct {
 	// RootDir is the agent's directory, for example /var/lib/kubelet.
 	RootDir string
 	Host    Host
-	// Objects is nil on a node without an API server: volumes that need one then fail with an error that says so.
+	// Objects is nil on a node without an API server: a volume that needs an object of the API then fails with an error that says so.
 	Objects Objects
 	// Claims is nil on a node without an API server, like Objects.
 	Claims Claims
 	Log    *slog.Logger
-	// Driver returns a registered CSI driver, or nil. It may be nil: no driver registers.
+	// Driver returns a registered CSI driver, or nil. Driver may be nil, if no driver can register.
 	Driver func(name string) Driver
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
 	InUseChanged func()
-	// Notify is called, from any goroutine, when the work on the volumes of a pod failed because it had to wait, and should now be
-	// tried again. It must not block. It may be nil.
+	// Notify is called, from any goroutine, when the work on the volumes of a pod failed because it had to wait, and the wait is over,
+	// so that the caller should try again. It must not block. It may be nil.
 	Notify func(uid types.UID)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()
@@ -193,7 +192,7 @@ func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
 				errs[i] = failed(vol.Name, err)
 			}
 		}
-		if i == len(wanted)-1 { // the last one, often the only one, runs in this goroutine
+		if i == len(wanted)-1 { // the last volume, often the only one, is set up in this goroutine
 			setUp()
 			break
 		}
@@ -215,7 +214,7 @@ func (v *Volumes) setUpDirs(p *v1.Pod) error {
 	return nil
 }
 
-// usedVolumes returns the volumes that some container mounts. SetUp makes no others.
+// usedVolumes returns the volumes that some container mounts. SetUp makes only these volumes.
 func usedVolumes(p *v1.Pod) []*v1.Volume {
 	used := map[string]bool{}
 	for c := range crispec.Containers(p) {
@@ -253,7 +252,7 @@ func joinErrors(errs []*Error) error {
 	}
 	if len(messages) < 2 {
 		if first == nil {
-			return nil // because a nil *Error would become a non-nil error
+			return nil // not a nil *Error, because a nil *Error in an error interface is not nil
 		}
 		return first
 	}

@@ -6,11 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// waits records which pods wait for a driver or for a volume, so that the work on them is tried again as soon as the wait is over. It only
-// saves time: without a record, the work is tried again after the pod's back-off. The zero value is ready.
+// waits records which pods wait for a driver or for a volume, so that the work on them is tried again as soon as the wait is over. A
+// record only saves time: without it, the work is tried again after the pod's back-off. The zero value is ready.
 type waits struct {
 	mu   sync.Mutex
-	pods map[string]map[types.UID]bool // by the name of what they wait for
+	pods map[string]map[types.UID]bool // the pods that wait, by the name of the driver or volume
 }
 
 // add records that a pod waits.

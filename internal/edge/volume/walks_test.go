@@ -43,7 +43,7 @@ func TestWalkOfARemovedPodIsForgotten(t *testing.T) {
 	}
 }
 
-// The hosts file of a pod on a disk that hangs delays no other pod.
+// If writing the hosts file of one pod hangs, other pods are not delayed.
 func TestHostsFilesAreIndependent(t *testing.T) {
 	t.Parallel()
 	v := New(Config{RootDir: t.TempDir(), Host: &removing{}})
