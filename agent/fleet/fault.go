@@ -17,7 +17,7 @@ type FaultKind string
 
 // The kinds of faults.
 const (
-	// FaultCrash stops the machine: its agent and all its containers are gone at once. Healed, the machine boots, and starts its pods anew.
+	// FaultCrash stops the machine: its agent and all its containers are gone at once. When the fault is healed, the machine boots and starts its pods again.
 	FaultCrash FaultKind = "crash"
 	// FaultAgent ends the agent only. The containers run on, and the next agent finds them when the fault is healed.
 	FaultAgent FaultKind = "agent"
@@ -36,18 +36,18 @@ type Fault struct {
 	For time.Duration `json:"for"`
 }
 
-// Selector chooses nodes of a fleet. Of all nodes, or those of Group, it chooses those in Names, or Count of them, or Percent of them, or all with All.
+// Selector chooses nodes of a fleet, or of one Group of it: those with Names, or Count random nodes, or a Percent of the nodes, or All.
 type Selector struct {
 	Names   []string `json:"names"`
 	Group   string   `json:"group"`
 	Count   int      `json:"count"`
 	Percent float64  `json:"percent"`
 	All     bool     `json:"all"`
-	// Seed decides which nodes Count and Percent choose: the same seed chooses the same of the same nodes.
+	// Seed decides which nodes Count and Percent choose: if the nodes are the same, the same seed chooses the same ones.
 	Seed uint64 `json:"seed"`
 }
 
-// ErrNoNode means that a selector chooses no node.
+// ErrNoNode means that no node matches a selector.
 var ErrNoNode = errors.New("no node is chosen")
 
 // choose returns the chosen nodes, sorted by name. The caller holds the lock.

@@ -135,7 +135,7 @@ func TestSlowRuntime(t *testing.T) {
 	})
 }
 
-// The same seed chooses the same nodes, and what chooses nothing is an error.
+// The same seed chooses the same nodes. A selector that chooses no node is an error.
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// joinPatience is how long a node may take to become Ready before the next no longer waits for it.
+	// joinPatience is how long a node may take to become Ready. After that the next nodes no longer wait for it.
 	joinPatience = 2 * time.Minute
 	// cleanTimeout bounds the removal of the fleet at the end.
 	cleanTimeout = 5 * time.Minute
@@ -28,7 +28,7 @@ const (
 	followRetry = 10 * time.Second
 	// leavers is how many nodes are removed at the same time.
 	leavers = 16
-	// pollPace is how often the joins are looked at while nodes join.
+	// pollPace is how often manage decides about further joins while nodes join.
 	pollPace = 50 * time.Millisecond
 )
 
@@ -176,7 +176,7 @@ func (f *Fleet) preflight(ctx context.Context) error {
 	return nil
 }
 
-// fresh is the age below which a lease shows that its node runs.
+// fresh is the largest age of a lease that shows that its node runs.
 const fresh = 15 * time.Second
 
 // notRunning returns an error if another process runs the fleet, whose Nodes are given.
@@ -194,7 +194,7 @@ func (f *Fleet) notRunning(ctx context.Context, nodes []string) error {
 	return nil
 }
 
-// mayImpersonate returns an error if the nodes may not act as nodes.
+// mayImpersonate returns an error if the user of the fleet may not impersonate its nodes.
 func (f *Fleet) mayImpersonate(ctx context.Context) error {
 	g := &f.cfg.Groups[0]
 	probe := f.newLink(g.nodeName(f.cfg.Name, 1))
@@ -346,7 +346,7 @@ func (f *Fleet) look() {
 	}
 }
 
-// readiness notes what the API server says of Nodes. With whole, Nodes that are not named do not exist.
+// readiness stores which Nodes are Ready in the API. If whole is set, all other Nodes do not exist.
 func (f *Fleet) readiness(ready map[string]bool, whole bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

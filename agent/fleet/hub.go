@@ -27,7 +27,7 @@ type hub struct {
 	mine *regexp.Regexp // the names that nodes of the fleet can have
 
 	mu     sync.Mutex
-	ctx    context.Context // of the watches that the hub begins; nil: it does not run yet
+	ctx    context.Context // the context of the hub's watches; nil: the hub does not run yet
 	group  sync.WaitGroup
 	pods   source                      // by node
 	nodes  source                      // by name
@@ -51,7 +51,7 @@ type follower struct {
 	link *link
 	gone chan struct{} // closed when it is done
 	done bool
-	old  bool // it missed changes in a partition
+	old  bool // the follower missed changes in a partition
 }
 
 func newHub(api *kubeclient.Client, mine *regexp.Regexp) *hub {
@@ -144,7 +144,7 @@ func (h *hub) begin(need *sharedNeed) {
 	h.group.Go(func() { kubeclient.Follow(ctx, need, followRetry) })
 }
 
-// run lets the hub follow objects until ctx ends, and returns when it does so no more.
+// run lets the hub follow objects until ctx ends. When run returns, all its watches have ended.
 func (h *hub) run(ctx context.Context) {
 	h.mu.Lock()
 	h.ctx = ctx
@@ -206,7 +206,7 @@ func (s *source) replace(part string, f *follower) {
 	f.ends(f.to.Replace(slices.Collect(maps.Values(s.parts[part]))))
 }
 
-// ends notes that a follower needs no more.
+// ends records that a follower needs no further changes.
 func (f *follower) ends(done bool) {
 	if done && !f.done {
 		f.done = true
@@ -258,7 +258,7 @@ func (s *source) apply(part string, uid types.UID, event watch.EventType, obj ru
 	}
 }
 
-// failed tells all followers that they may have old objects.
+// failed calls Failed of all followers, because their objects may be old.
 func (s *source) failed(err error) {
 	for _, all := range s.followers {
 		for _, f := range all {
@@ -269,7 +269,7 @@ func (s *source) failed(err error) {
 	}
 }
 
-// slim drops what no agent needs, and returns the object's identity.
+// slim removes the fields that no agent needs from an object, and returns the object's identity.
 func slim(obj runtime.Object) (m metav1.Object, ok bool) {
 	if m, ok = obj.(metav1.Object); ok && m.GetManagedFields() != nil {
 		m.SetManagedFields(nil)
@@ -277,7 +277,7 @@ func slim(obj runtime.Object) (m metav1.Object, ok bool) {
 	return m, ok
 }
 
-// podPart returns the node of a pod, if it can be one of the fleet.
+// podPart returns the name of a pod's node, if a node of the fleet can have this name.
 func (h *hub) podPart(obj runtime.Object) (node string, ok bool) {
 	p, ok := obj.(*v1.Pod)
 	if !ok || !h.mine.MatchString(p.Spec.NodeName) {
@@ -328,7 +328,7 @@ func (h *hub) applyNode(event watch.EventType, obj runtime.Object) {
 	}
 }
 
-// failed tells the followers of pods and Nodes that these cannot be followed.
+// failed calls Failed of the followers of pods and Nodes.
 func (h *hub) failed(s *source, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -410,5 +410,5 @@ func (n *sharedNeed) Apply(event watch.EventType, obj runtime.Object) bool {
 	return false
 }
 
-// Failed tells the followers.
+// Failed passes the failure on to the followers.
 func (n *sharedNeed) Failed(err error) { n.hub.failed(&n.source, err) }

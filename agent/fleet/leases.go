@@ -19,7 +19,7 @@ import (
 const (
 	// mostRenewals bounds the requests of a wheel at the same time.
 	mostRenewals = 64
-	// lagWindow is how many of the newest renewals count for the lateness of leases.
+	// lagWindow is the number of renewals, the newest ones, from which the lateness of leases is computed.
 	lagWindow = 512
 	// retryLease is the wait after a failed renewal.
 	retryLease = time.Second
@@ -27,23 +27,23 @@ const (
 	renewFraction = 0.25
 )
 
-// errNoNode means that the Node does not exist yet, and with it the owner of a new lease.
+// errNoNode means that the Node, which has to be the owner of a new lease, does not exist yet.
 var errNoNode = errors.New("the Node does not exist yet")
 
 // wheel renews the leases of all nodes of a fleet. It has one timer, and a goroutine only for each request. Methods may be called
 // concurrently.
 type wheel struct {
-	api heartbeat.LeaseAPI // its requests take the way of the node in their context
+	api heartbeat.LeaseAPI // a request goes through the link of the node in its context
 	log *slog.Logger
 
 	mu     sync.Mutex
-	ctx    context.Context // of all requests; nil: the wheel does not turn yet
+	ctx    context.Context // the context of all requests; nil: run was not called yet
 	timer  *time.Timer
 	due    due.Heap[*kept]
 	flying int
 	group  sync.WaitGroup
-	lags   []time.Duration // of the newest renewals
-	next   int             // where lags is written next, once it is full
+	lags   []time.Duration // the lateness of the newest renewals
+	next   int             // the index in lags that the next renewal replaces, once lags is full
 	failed int
 }
 
@@ -53,7 +53,7 @@ type kept struct {
 	lease heartbeat.Lease
 	link  *link
 	every time.Duration
-	// owed is when the renewal was due first. A failure does not change it.
+	// owed is when the renewal was due. If a renewal fails, owed stays, although the retry is due later.
 	owed time.Time
 	done bool
 }
@@ -136,7 +136,7 @@ func (w *wheel) fire() {
 	w.turn()
 }
 
-// renew renews one lease. A partitioned node takes no place: its request would only hang.
+// renew renews one lease. The renewal of a partitioned node is not sent, because its request would only hang.
 func (w *wheel) renew(k *kept) {
 	err := errPartition
 	if !k.link.partitioned() {
@@ -156,7 +156,7 @@ func (w *wheel) renew(k *kept) {
 		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
 		k.owed = next
 	case errors.Is(err, errNoNode), k.link.partitioned():
-		k.owed = next // nothing of this fleet delays the lease
+		k.owed = next // a fault of the node, not the fleet, delays this lease
 	case w.ctx.Err() == nil:
 		w.failed++
 		w.log.Debug("a lease was not renewed; trying again", "node", k.lease.Node, "err", err)

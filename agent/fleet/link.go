@@ -15,7 +15,7 @@ var errPartition = errors.New("connection to the API server lost: the node is pa
 // partitionTimeout is how long a request hangs in a partition, like one whose packets are lost, until its connection is given up.
 const partitionTimeout = 15 * time.Second
 
-// link is the way of one node to the API server: the shared transport, the node's identity, and partitions. Methods may be called
+// link is the connection of one node to the API server: the shared transport, the node's identity, and partitions. Methods may be called
 // concurrently.
 type link struct {
 	next http.RoundTripper
@@ -66,7 +66,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// hang waits like a request whose packets are lost, and returns its error.
+// hang waits as long as a request whose packets are lost, and returns the error of such a request.
 func hang(r *http.Request, healed <-chan struct{}) error {
 	if r.Body != nil {
 		_ = r.Body.Close() // a RoundTripper closes the body also if it fails
@@ -82,7 +82,7 @@ func hang(r *http.Request, healed <-chan struct{}) error {
 	return errPartition
 }
 
-// partition cuts the node off from the API server, or ends that. Watches end at once, other requests that are under way succeed.
+// partition begins or ends a partition of the node. When it begins, watches end at once; other requests that are under way succeed.
 func (l *link) partition(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

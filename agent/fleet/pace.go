@@ -6,7 +6,7 @@ const (
 	paceFirst = 8   // joins at once at the beginning
 	paceLeast = 2   // joins at once, however slow they are
 	paceMost  = 256 // joins at once, however fast they are
-	// paceSlack is by how much a join may be slower than the fastest before there are fewer at once, beside the factor 3.
+	// A join is slow if it takes longer than three times the fastest join plus paceSlack.
 	paceSlack = 500 * time.Millisecond
 	// paceLate is how late the leases may be renewed while nodes join.
 	paceLate = 2 * time.Second
@@ -17,13 +17,14 @@ const (
 type pace struct {
 	window  float64
 	fastest time.Duration // 0: no node has joined yet
-	full    bool          // a join was slow, so the number grows slowly now
-	rest    int           // how many more ends of joins change nothing, because they began before the last cut
+	full    bool          // a join was slow, so the number of joins at once grows slowly from now on
+	rest    int           // how many joins that end from now on do not count, because they began before the number was halved
 }
 
 func newPace() *pace { return &pace{window: paceFirst} }
 
-// allows reports whether one more node may begin, beside joining others. late is how late the leases of the fleet are renewed.
+// allows reports whether one more node may begin to join. joining is the number of nodes that join now. late is how late the fleet's
+// leases are renewed.
 func (p *pace) allows(joining int, late time.Duration) bool {
 	if late > paceLate {
 		return joining == 0 && late < 5*paceLate

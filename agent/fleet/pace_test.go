@@ -39,7 +39,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// No node begins to join while the leases of the others are renewed late, but one at a time while they are not very late.
+// While the leases of the other nodes are renewed a little late, one node joins at a time. While they are renewed very late, none does.
 func TestPaceMindsTheLeases(t *testing.T) {
 	t.Parallel()
 	p := newPace()

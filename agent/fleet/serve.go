@@ -28,7 +28,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// serving is what the HTTPS APIs of all nodes share: the certificate, the authorities of clients, and the server of streams into containers.
+// serving has the parts that the HTTPS APIs of all nodes share: the certificate, the authorities of clients, and the server of streams into containers.
 type serving struct {
 	address netip.Addr
 	tls     *tls.Config
@@ -78,7 +78,7 @@ func (f *Fleet) openServing(ctx context.Context) error {
 	return nil
 }
 
-// selfSigned returns a certificate for an address that nobody but its holder has signed.
+// selfSigned returns a self-signed certificate for an address.
 func selfSigned(address netip.Addr) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -31,12 +31,12 @@ type GroupStatus struct {
 type Nodes struct {
 	Want        int `json:"want"`
 	Present     int `json:"present"` // those that have begun to join, and not been removed
-	Ready       int `json:"ready"`   // as the API server says
+	Ready       int `json:"ready"`   // Ready in the API
 	Joining     int `json:"joining"`
 	Leaving     int `json:"leaving"`
 	Crashed     int `json:"crashed"`
 	Partitioned int `json:"partitioned"`
-	Failed      int `json:"failed"` // their agents cannot run
+	Failed      int `json:"failed"` // nodes whose agent failed, which the fleet starts again
 }
 
 // NodeStatus is the state of one node.

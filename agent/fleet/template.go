@@ -30,14 +30,14 @@ const (
 // MaxTemplate bounds a template file in bytes.
 const MaxTemplate = 1 << 20
 
-// templateFile is a template as it stands in a file.
+// templateFile is the content of a template file.
 type templateFile struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`
 	Groups     []groupFile `json:"groups"`
 }
 
-// groupFile is a Group as it stands in a file.
+// groupFile is a Group in a template file.
 type groupFile struct {
 	Name            string                       `json:"name"`
 	Count           *int                         `json:"count"`
@@ -90,7 +90,7 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	return groups, errors.Join(t.errs...)
 }
 
-// template is a template while it is read.
+// template is the state of ParseTemplate.
 type template struct {
 	name string
 	tree yamlv3.Node

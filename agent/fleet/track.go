@@ -113,7 +113,7 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 	w.mu.Lock()
 	old := w.pods
 	w.pods = make(map[types.UID]podState, len(items))
-	maps.Copy(w.pods, old) // so that note sees what changed
+	maps.Copy(w.pods, old) // note compares each pod with its old state
 	w.mu.Unlock()
 	seen := make(map[types.UID]bool, len(items))
 	for _, item := range items {
