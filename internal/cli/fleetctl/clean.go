@@ -13,10 +13,10 @@ import (
 type Clean struct {
 	Name                string
 	Kubeconfig, Context string
-	All                 bool // of every fleet, not only of Name
+	All                 bool // remove the nodes of every fleet, not only those of the fleet Name
 }
 
-// Run removes what fleets that run no longer left in a cluster.
+// Run removes the nodes and pods of fleets that no longer run.
 func (c *Clean) Run(ctx context.Context, out io.Writer) error {
 	if c.Kubeconfig == "" {
 		return errors.New("name the cluster with --kubeconfig: what a fleet leaves in a control plane of its own is gone with it")

@@ -87,7 +87,7 @@ func writeState(out io.Writer, s *State) {
 	_ = t.Flush() // an error means that the reader is gone
 }
 
-// others names the states other than Ready that nodes have.
+// others lists the numbers of nodes in each state other than Ready.
 func others(n *fleet.Nodes) string {
 	var out []string
 	for _, o := range []struct {
@@ -104,7 +104,7 @@ func others(n *fleet.Nodes) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// short prints a short time.
+// short formats a duration without needless digits.
 func short(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
@@ -116,7 +116,7 @@ func short(d time.Duration) string {
 type Top struct {
 	Client
 	Every time.Duration
-	Count int // how many times; 0: until the user ends it, or the fleet ends
+	Count int // how many times the state is printed; 0: until the user or the fleet ends it
 }
 
 // clearScreen moves the cursor to the top and clears the terminal.
@@ -183,10 +183,10 @@ func bar(name string, part, whole int) string {
 type Scale struct {
 	Client
 	Group string
-	Wait  time.Duration // how long to wait until the nodes are there; 0: not at all
+	Wait  time.Duration // how long to wait until the nodes have joined or left; 0: do not wait
 }
 
-// Run sets the number of nodes, and waits until they are there.
+// Run sets the number of nodes, and waits until they have joined or left.
 func (c *Scale) Run(ctx context.Context, out io.Writer, count string) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// What a fleet says is printed without control characters.
+// The texts of a fleet are printed without control characters.
 func TestStateIsPlain(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -107,7 +107,7 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// Wrong arguments are errors before the socket is asked.
+// Wrong arguments are errors, and no request is sent.
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
 	c := Client{Name: "f", Socket: filepath.Join(t.TempDir(), "s")}

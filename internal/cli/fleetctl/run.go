@@ -26,7 +26,7 @@ import (
 // Run is wherry fleet.
 type Run struct {
 	Name     string
-	Nodes    int    // 0: as the template says, or 10
+	Nodes    int    // the number of nodes; 0: as the template says, or 10 without a template
 	Template string // a file; "": one group
 	// Kubeconfig and Context name a cluster. Without Kubeconfig a control plane is started.
 	Kubeconfig, Context string
@@ -34,7 +34,7 @@ type Run struct {
 	Yes bool
 	// Keep leaves nodes and pods in that cluster at the end.
 	Keep bool
-	// NoTaint lets the pods of that cluster come to the nodes.
+	// NoTaint leaves out the taint, so that the scheduler may place any pod of that cluster on the nodes.
 	NoTaint   bool
 	Identity  string
 	Pods      int
@@ -57,7 +57,7 @@ type Run struct {
 // progressEvery is the interval of lines about the progress.
 const progressEvery = 2 * time.Second
 
-// errLate means that nodes or pods were not there in time.
+// errLate means that nodes were not Ready or pods not Running in time.
 var errLate = errors.New("not all nodes are Ready and all pods Running in time")
 
 // Run runs the fleet until ctx ends, or wherry fleet stop. It writes progress to out.
@@ -221,7 +221,7 @@ func (r *Run) log(from int) *slog.Logger {
 		level = slog.LevelDebug
 	case r.Verbosity == from:
 		level = slog.LevelInfo
-	case from > 1: // a warning of one agent says little about the fleet
+	case from > 1: // most warnings of single agents are not important for the fleet
 		level = slog.LevelError
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
@@ -247,7 +247,7 @@ type watcher struct {
 	said       *progress
 }
 
-// state returns what the socket tells.
+// state returns the state of the fleet for clients of the socket.
 func (w *watcher) state() State {
 	s := State{Status: w.fleet.Status(), Kubeconfig: w.kubeconfig, Server: w.server, Wanted: w.run.Pods, Memory: memory(), Goroutines: runtime.NumGoroutine()}
 	if n := s.Nodes.Present; n > 0 && s.Memory > w.base {
@@ -321,7 +321,7 @@ func (w *watcher) create(ctx context.Context) error {
 	return w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods)
 }
 
-// until waits until done, and says how far it is.
+// until waits until done returns true, and prints the progress.
 func (w *watcher) until(ctx context.Context, done func(*State) (string, bool)) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -47,7 +47,7 @@ func nodesOf(t *testing.T, kube *simkube.Kube) int {
 	return len(l.Items)
 }
 
-// until waits until something is so.
+// until waits until a condition holds.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -58,7 +58,7 @@ func until(t *testing.T, what string, done func() bool) {
 	t.Fatal("not after a minute: " + what)
 }
 
-// A fleet joins a cluster over the network, answers on its socket, grows, and leaves nothing behind when it is told to stop.
+// A fleet joins a cluster over the network, answers on its socket, grows, and leaves nothing behind after wherry fleet stop.
 func TestFleetOverItsSocket(t *testing.T) {
 	t.Parallel()
 	kube, kubeconfig := cluster(t)
@@ -102,7 +102,7 @@ func TestFleetOverItsSocket(t *testing.T) {
 	}
 }
 
-// With Once and Within the command tells by its error whether all was there in time.
+// With Once and Within the command fails unless all nodes are Ready and all pods Running in time.
 func TestOnceWithin(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := cluster(t)
@@ -117,7 +117,7 @@ func TestOnceWithin(t *testing.T) {
 	}
 }
 
-// What is wrong is said before anything starts.
+// Wrong options are errors before anything starts.
 func TestErrorsBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	kube, kubeconfig := cluster(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// State is what the socket tells of a fleet.
+// State is the state of a fleet for clients of its socket.
 type State struct {
 	fleet.Status
 	// Kubeconfig is the file with which users reach the cluster; "": they use their own.
@@ -28,7 +28,7 @@ type State struct {
 	Server     string `json:"server"` // the address of the API server
 	// Wanted is how many pods the fleet was asked to create.
 	Wanted int `json:"podsWanted"`
-	// Memory is the memory of the process, and MemoryPerNode its part for each node, without what the process had before the first.
+	// Memory is the memory of the process, and MemoryPerNode its growth since the first node began, divided by the number of nodes.
 	Memory        uint64  `json:"memoryBytes"`
 	MemoryPerNode uint64  `json:"memoryPerNodeBytes"`
 	Goroutines    int     `json:"goroutines"`
