@@ -110,7 +110,7 @@ func (s *Store) close(name string) {
 	delete(s.open, name)
 }
 
-// load reads the intents that earlier agents left. Later calls do nothing.
+// load reads the intents that earlier agents left. After it has succeeded once, it does nothing.
 func (s *Store) load() error {
 	s.mu.Lock()
 	loaded := s.loaded

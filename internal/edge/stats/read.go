@@ -187,7 +187,8 @@ func (r *reader) memory() *memoryUsage {
 	return m
 }
 
-// memoryExtremes reads the highest usage and the number of failed allocations, which have files of their own.
+// memoryExtremes reads the values that have files of their own: the highest usage, how often the limit was reached, and, with v1, the
+// memory of the kernel.
 func (r *reader) memoryExtremes(m *memoryUsage) {
 	if r.tree.v2 {
 		m.peak, m.failed = r.number("", "memory.peak"), entry(r.table("", "memory.events"), "max")

@@ -71,7 +71,7 @@ func TestUpstreamsMetrics(t *testing.T) {
 // want returns the form that the metric must have.
 func (u *upstreamMetric) want() string {
 	kind := u.kind
-	if kind == "custom" { // the table contains only the type of custom metrics, not their labels
+	if kind == "custom" { // the table does not say whether a custom metric is a gauge or a counter
 		kind = "*"
 	}
 	labels := strings.Split(strings.Trim(u.labels, "-"), ",")

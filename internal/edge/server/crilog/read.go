@@ -84,7 +84,7 @@ type reader struct {
 	start, end int
 
 	inside  bool // the head of the line at start has been parsed, and content follows
-	skip    bool // the line at start is dropped, because Options do not select it
+	skip    bool // the line at start is dropped: Options do not select it, or it is not in the format
 	partial bool // the piece at start does not end a line of the container's output
 	midline bool // the last piece that was written did not end a line of the output
 
