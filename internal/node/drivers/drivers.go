@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/plugin"
 )
 
-// Cluster tells the cluster which drivers the node has. csinode.Object is one. There is one call at a time.
+// Cluster writes to the API which drivers the node has. csinode.Object implements it. Drivers makes one call at a time.
 type Cluster interface {
 	Put(ctx context.Context, d csinode.Driver) error
 	Remove(ctx context.Context, driver string) error
@@ -32,8 +32,9 @@ type Config struct {
 // Drivers are the CSI drivers of this node.
 type Drivers struct {
 	cfg Config
-	// telling has an element while Cluster is called. Together with that call, byName changes, or is checked, so that the cluster lists the
-	// drivers that are in byName in the end. It is a channel, so that the wait for it can end with a context.
+	// telling is a lock around each call of Cluster; a goroutine that holds the lock has put an element into the channel. The same
+	// goroutine changes or checks byName before it releases the lock, so the API ends up with the drivers that are in byName.
+	// A channel is used instead of a mutex, because a goroutine stops waiting for it when its context ends.
 	telling chan struct{}
 
 	mu     sync.Mutex
@@ -112,7 +113,7 @@ func (d *Drivers) put(ctx context.Context, r *registered, info csinode.Driver) e
 	return nil
 }
 
-// turn waits until no other goroutine calls Cluster.
+// turn waits until no other goroutine calls Cluster. The caller calls done after its own call of Cluster.
 func (d *Drivers) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case d.telling <- struct{}{}:
@@ -156,7 +157,7 @@ func (d *Drivers) remove(ctx context.Context, name string) error {
 	return d.cfg.Cluster.Remove(ctx, name)
 }
 
-// removeWithin bounds the request that takes a driver off the CSINode, with the wait for other requests.
+// removeWithin is how long the removal of a driver from the CSINode may take, including the wait for other requests.
 const removeWithin = 40 * time.Second
 
 func speaksV1(versions []string) bool {

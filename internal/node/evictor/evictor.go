@@ -19,7 +19,7 @@ import (
 // reasonThresholdMet is the reason of the node's event when a threshold is met.
 const reasonThresholdMet = "EvictionThresholdMet"
 
-// These constants bound the work that runs beside the rounds.
+// How long each kind of work that runs beside the rounds may take, and how often a signal gets an event.
 const (
 	deadWithin    = 10 * time.Second // removing dead containers
 	imagesWithin  = time.Minute      // removing unused images
@@ -31,7 +31,7 @@ const (
 type Pods interface {
 	// Settled reports whether the agent knows the pods of the node and has read their checkpoints.
 	Settled() bool
-	// Holders returns the pods that use resources of the node.
+	// Holders returns the pods that use memory, disk or processes of the node.
 	Holders() []syncloop.Holder
 	// Holds reports whether something of a pod still runs or is mounted.
 	Holds(uid types.UID) bool
@@ -222,7 +222,7 @@ func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
 	})
 }
 
-// leastWait is the shortest time between two rounds. Until the pods are known, the time between two rounds is at most unsettled.
+// leastWait is the shortest time between two rounds. unsettled is the longest time between two rounds until the node knows its pods.
 const (
 	leastWait = 50 * time.Millisecond
 	unsettled = time.Second

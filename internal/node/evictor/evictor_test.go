@@ -26,7 +26,7 @@ type node struct {
 	memory  map[types.UID]int64
 	disk    map[types.UID]int64
 	images  int64
-	each    time.Duration // how long it takes to remove an image of 1 GiB; 0: all go at once
+	each    time.Duration // how long it takes to remove an image of 1 GiB; 0: all images are removed at once
 	slow    time.Duration // how long it takes to remove images, or to measure disks
 	ends    time.Duration // how long an evicted pod takes to end
 	evicted []string

@@ -63,7 +63,7 @@ type Collector struct {
 	cfg    Config
 	policy atomic.Pointer[evict.ImagePolicy] // never changed; a new policy replaces it
 
-	held    chan struct{} // full during a collection; the goroutine that filled it owns the fields below
+	held    chan struct{} // has an element during a collection; only the goroutine that put it there uses the fields below
 	history *history
 	failed  bool              // the last collection failed
 	refused map[string]string // images that could not be removed, with the error
@@ -79,7 +79,7 @@ func New(cfg Config) *Collector {
 // SetPolicy replaces the policy, for the next collection.
 func (c *Collector) SetPolicy(p evict.ImagePolicy) { c.policy.Store(&p) }
 
-// hold waits until no other collection runs, or until ctx ends, because a runtime may take minutes for each image.
+// hold waits until no other collection runs. It stops waiting when ctx ends, because a runtime may take minutes to remove an image.
 func (c *Collector) hold(ctx context.Context) error {
 	select {
 	case c.held <- struct{}{}:
@@ -308,7 +308,7 @@ func nameOf(img *runtimeapi.Image) string {
 	return pod.Text(img.GetId())
 }
 
-// look describes the images for evict.Images, and records which are in use.
+// look describes the listed images for evict.Images, and records in the history which images are in use.
 func (c *Collector) look(list []*runtimeapi.Image, now time.Time) []evict.Image {
 	if c.history == nil {
 		c.history = c.load(now)

@@ -71,7 +71,7 @@ func (n *node) add(name string, size uint64) {
 	n.images = append(n.images, &runtimeapi.Image{Id: "sha256:" + name, RepoTags: []string{"docker.io/library/" + name + ":1"}, Size: size})
 }
 
-// left returns the names of the images that are left.
+// left returns the names of the images that were not removed.
 func (n *node) left() string {
 	var out []string
 	for _, i := range n.images {

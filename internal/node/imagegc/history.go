@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// maxFile bounds the file in bytes: some 100,000 images.
+// maxFile is the largest size of the file in bytes; that is enough for some 100,000 images.
 const maxFile = 16 << 20
 
 // history records when images were first seen and last used.
@@ -78,7 +78,7 @@ func (c *Collector) load(now time.Time) *history {
 		return &history{images: map[string]*record{}}
 	}
 	for _, r := range h.images {
-		if r.Detected.After(now) { // the clock was set back
+		if r.Detected.After(now) { // the time is in the future: the clock was set back
 			r.Detected = now
 		}
 		if r.LastUsed.After(now) || r.InUse {

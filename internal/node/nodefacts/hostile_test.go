@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// loud is a runtime whose texts about itself are very long.
+// loud is a runtime whose version and status messages are very long.
 type loud struct{ text string }
 
 func (l loud) Version(context.Context) (*runtimeapi.VersionResponse, error) {

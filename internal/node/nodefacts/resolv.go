@@ -14,8 +14,8 @@ import (
 
 // Resolver reads the node's resolver configuration (resolvConf). Its methods may be called concurrently.
 type Resolver struct {
-	// Path is the file; "": there is none. The search list of pods also has three domains below ClusterDomain, which take up a part of its
-	// limits. Set may change both at any time.
+	// Path is the path of resolvConf; "": there is no such file. The search list of pods also has three domains below ClusterDomain,
+	// which take up a part of its limits. Set may change both fields at any time.
 	Path, ClusterDomain string
 	// Event records an event on the node.
 	Event func(eventType, reason, message string)
@@ -43,7 +43,7 @@ func (r *Resolver) Read() *runtimeapi.DNSConfig {
 	}
 	wrong := ""
 	text, err := os.ReadFile(path)
-	c, invalid := crispec.ParseResolvConf(text) // without a text, c is empty
+	c, invalid := crispec.ParseResolvConf(text) // if the file cannot be read, text and c are empty
 	if err = cmp.Or(err, invalid); err != nil {
 		wrong = err.Error()
 	} else {

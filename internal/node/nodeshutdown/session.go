@@ -36,7 +36,7 @@ const (
 	askBound  = 5 * time.Second
 )
 
-// watch works on one connection, until it or ctx ends.
+// watch uses one connection to logind, until the connection or ctx ends.
 func (s *session) watch(ctx context.Context) (err error) {
 	bus, err := s.w.cfg.Open(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *session) prepare(ctx context.Context, bus Bus) error {
 	return nil
 }
 
-// follow acts on a hint of logind. The hint alone is not trusted, because it may be late, or may not come from logind.
+// follow handles a signal from logind. It asks logind what is true, because a signal may be late or may come from another program.
 func (s *session) follow(ctx context.Context, bus Bus) error {
 	bounded, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()

@@ -80,7 +80,7 @@ func (o *world) Active() []*v1.Pod {
 	return o.pods
 }
 
-// breaks ends the connection to logind. Meanwhile something changes.
+// breaks ends the connection to logind, and calls change while there is no connection.
 func (o *world) breaks(change func()) {
 	o.set(func() {
 		close(o.signals)

@@ -64,7 +64,8 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := x.hook(within, job, c, c.Lifecycle.PreStop, limit); err != nil {
-		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil { // if ctx has ended, so has the container, and the sleep may end early
+		// If ctx has ended, the container has ended too. A sleep that ends early is then no failure.
+		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil {
 			x.event(job, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: %v", err)
 		}
 		o := failed("PreStopHookError", err)

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// bearer is a runtime with one container that has annotations.
+// bearer is a runtime with one container, which has annotations.
 type bearer struct {
 	runtimeapi.RuntimeServiceClient
 	annotations map[string]string
