@@ -59,8 +59,8 @@ type Objects interface {
 	Forget(uid types.UID)
 }
 
-// IDs gives pods user IDs of their own (hostUsers: false). A pod keeps its range until Release, also over restarts of the
-// agent. Both calls are idempotent.
+// IDs gives each pod with "hostUsers: false" a range of user IDs of its own. The pod keeps the range until Release, also over
+// restarts of the agent. Both calls are idempotent.
 type IDs interface {
 	Range(uid types.UID) (first, length uint32, err error)
 	Release(uid types.UID) error
@@ -82,9 +82,9 @@ type Recorder interface {
 type Meter interface {
 	// SandboxStarted is called after each RunPodSandbox. own: the pod has a user namespace.
 	SandboxStarted(handler string, own bool, took time.Duration, err error)
-	// ContainerStarted is called after each attempt to start a container. kind is crispec.Kind. reason says why it failed; "": it
-	// started. own: it is the first attempt of a container in a pod with a user namespace, so the result shows whether the
-	// namespace works.
+	// ContainerStarted is called after each attempt to start a container. kind is the result of crispec.Kind. reason says why the
+	// start failed; "": the container started. own: this is the first attempt of a container in a pod with a user namespace, so the
+	// result shows whether the namespace works.
 	ContainerStarted(kind string, own bool, reason string)
 	// ImagePulled is called after each pull that an action waited for.
 	ImagePulled(bytes uint64, took time.Duration)
@@ -112,7 +112,8 @@ type Facts struct {
 	RecursiveReadOnly map[string]bool
 	// UserNamespaces are the runtime handlers that can give pods user namespaces.
 	UserNamespaces map[string]bool
-	// RuntimeName and RuntimeVersion show which features the runtime has, where it does not report them.
+	// RuntimeName and RuntimeVersion show which features the runtime has. The node uses them for features that the runtime does not
+	// report.
 	RuntimeName, RuntimeVersion string
 }
 

@@ -129,7 +129,7 @@ func (x *Performer) imageVolume(ctx context.Context, p *v1.Pod, vol *v1.Volume, 
 	switch can, canSub := crispec.ImageVolumes(f.RuntimeName, f.RuntimeVersion); {
 	case !can:
 		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount images: use containerd 2.1 or CRI-O 1.31, or newer", f.RuntimeName, f.RuntimeVersion)
-	case sub != "" && !canSub: // such a runtime would mount the whole image and report no error
+	case sub != "" && !canSub: // this runtime ignores subPath: it would mount the whole image and report no error
 		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount a subPath of an image: use containerd 2.2 or CRI-O 1.33, or newer", f.RuntimeName, f.RuntimeVersion)
 	}
 	if vol.Image.Reference == "" { // the API allows an empty reference, for tools that fill it in later

@@ -59,7 +59,7 @@ func TestGateLearnsFromStarts(t *testing.T) {
 	}
 }
 
-// A pod that starts does not wait behind a hundred pods that crash in a loop, and these still restart.
+// A pod that starts does not wait behind a hundred pods that crash in a loop. The pods that crash are still restarted.
 func TestAStartGoesBeforeRestarts(t *testing.T) {
 	t.Parallel()
 	var order []types.UID
@@ -71,7 +71,7 @@ func TestAStartGoesBeforeRestarts(t *testing.T) {
 	for i := range 10 {
 		g.Enter(types.UID(fmt.Sprint("new", i)), false)
 	}
-	g.Enter("loop0", false) // it stays in its queue
+	g.Enter("loop0", false) // loop0 stays in the queue of the restarts
 	g.Leave("inside")
 	for i := range 20 {
 		g.Leave(order[i])

@@ -19,9 +19,9 @@ type resting struct {
 	waitUntil   time.Time     // when that back-off ends
 	allocated   *pod.Allocation
 	containers  []restingContainer
-	group       unique.Handle[decide.PodLearned] // shared: most pods have the same sizes
+	group       unique.Handle[decide.PodLearned] // pods share one value, because most pods have the same sizes
 	sandboxes   uint32
-	knows       bool // sandboxes is known
+	knows       bool // the field sandboxes has a known value
 	setUp       bool
 }
 
@@ -31,15 +31,15 @@ type restingContainer struct {
 	size           unique.Handle[pod.Size]
 	image          unique.Handle[heldImage] // shared, because many pods have the same image
 	attempts       uint32
-	pulled, given  bool // given: this agent gave the container its size
-	sized, heard   bool // sized: its size is known; heard: the results of its probes are known
-	knows          bool // attempts is known
+	pulled, given  bool // field given: this agent gave the container its size
+	sized, heard   bool // field sized: the container's size is known; field heard: the results of its probes are known
+	knows          bool // the field attempts has a known value
 	started, ready bool
 	kind           pod.Kind
 	place          uint16
 }
 
-// heldImage names an image as the spec does and as the runtime does.
+// heldImage has the name of an image in the spec, and the runtime's reference of the image.
 type heldImage struct{ asked, ref string }
 
 // rest returns the compact form of a memory and of results of probes, or nil if that form would lose anything.

@@ -68,10 +68,10 @@ func TestRestLosesNothing(t *testing.T) {
 		of := parts(idle())[part].Type()
 		for i := range of.NumField() {
 			if of.Field(i).Anonymous {
-				continue // the loop visits its fields separately
+				continue // parts returns the embedded struct too, so its fields are visited there
 			}
 			fields++
-			for _, other := range []bool{true, false} { // another nonzero value, or the zero value
+			for _, other := range []bool{true, false} { // true: set another nonzero value; false: set the zero value
 				k := idle()
 				if f := parts(k)[part].Field(i); other {
 					disturb(t, of.Field(i).Name, f)

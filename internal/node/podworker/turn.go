@@ -118,7 +118,7 @@ func (w *Worker) learn(look glance, desired *v1.Pod) {
 	}
 }
 
-// answer calls those who asked for a turn.
+// answer passes the turn to each function that waits for the result of a turn.
 func (w *Worker) answer(look *glance, t *Turn) {
 	for _, see := range look.asks {
 		see(t)

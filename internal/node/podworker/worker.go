@@ -97,12 +97,12 @@ type Config struct {
 // Turn is the input and the result of one turn.
 type Turn struct {
 	Ref      pod.Ref
-	Pod      *v1.Pod // with the resources that the node has accepted; nil: no source has it
-	Desired  *v1.Pod // the object of its source
+	Pod      *v1.Pod // the pod with the resources that the node has accepted; nil: no source has the pod
+	Desired  *v1.Pod // the object as the source has it, with the resources of the spec
 	Source   pod.Source
 	Observed *pod.Observed
-	Memory   *decide.Memory      // valid during the call
-	Probed   decide.ProbeResults // valid during the call
+	Memory   *decide.Memory      // valid only until the function that receives the Turn returns
+	Probed   decide.ProbeResults // valid only until the function that receives the Turn returns
 	Plan     *decide.Plan
 	Node     decide.Node
 	Outcomes []pod.Outcome // the outcomes since the last turn

@@ -74,7 +74,7 @@ func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, lo
 		return got, err
 	}
 	got, err = api(r.api, ctx, p.Namespace, name)
-	if apierrors.IsForbidden(err) { // a node may read only the objects that pods of the API refer to
+	if apierrors.IsForbidden(err) { // the API server lets a node read only the objects that pods of the API refer to
 		return got, fmt.Errorf("none of the manifests of static pods has it, and the API server does not give it to them: put it beside the pod's manifest: %w", err)
 	}
 	return got, err

@@ -126,7 +126,7 @@ func (l *Loop) holdsChanged() {
 	}
 }
 
-// callHolds calls Config.Holds, as the errand holding.
+// callHolds calls Config.Holds. It is the function that the errand in the field holding runs.
 func (l *Loop) callHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
 // admitted returns the pods that hold resources of the node, except one: pods that this agent admitted, and pods whose status has a start

@@ -78,7 +78,7 @@ type ResizeMeter interface {
 	Resized(took time.Duration, ok bool)
 }
 
-// These are the triggers of ResizeMeter.ResizeAccepted, with upstream's names.
+// These are the values of the parameter trigger of ResizeMeter.ResizeAccepted. Upstream's kubelet uses the same names.
 const (
 	triggerUpdated  = "pod_updated"
 	triggerResized  = "pod_resized"

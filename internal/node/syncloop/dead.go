@@ -53,7 +53,7 @@ func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 	return out
 }
 
-// These constants bound RemoveDead.
+// These constants are the times that RemoveDead uses.
 const (
 	// removeStep is how often RemoveDead checks whether the containers are gone.
 	removeStep = 100 * time.Millisecond

@@ -62,7 +62,7 @@ func (l *Loop) Holds(uid types.UID) bool {
 
 // Eviction says why and how the node ends a pod because the node is short of a resource, or because the pod exceeds a limit.
 type Eviction struct {
-	Signal  string // for the metric
+	Signal  string // the eviction signal, for the metric
 	Message string // message of the pod's status and event
 	// Annotations are added to the event; nil: none.
 	Annotations map[string]string

@@ -20,7 +20,7 @@ import (
 type Loop struct {
 	cfg    Config
 	gate   *podworker.Gate
-	worker podworker.Config // its Context is set by Run
+	worker podworker.Config // Run sets the field Context
 
 	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never over IO
 
@@ -106,7 +106,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.Look(uid, cause)
 		}
 	}
-	if cause, ok := early[""]; ok { // for all pods, after those that have a cause of their own
+	if cause, ok := early[""]; ok { // the calls for all pods come after the calls for single pods
 		l.lookAll(cause)
 	}
 	t := time.NewTicker(l.cfg.Housekeeping)
