@@ -24,7 +24,7 @@ const (
 // calls).
 const (
 	callsPerEnd    = 15.5
-	requestsPerEnd = 5.5 // one of them is the user's own request
+	requestsPerEnd = 5.5 // this includes one request of the user, the deletion
 )
 
 // These bound the calls and requests of a node with idle pods in a minute.

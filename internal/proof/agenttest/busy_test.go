@@ -136,7 +136,7 @@ func TestBusyNodeStartsPods(t *testing.T) {
 	t.Log(took)
 }
 
-// This shows that TestBusyNodeStartsPods can fail: with a planted bug, commands of new pods have no share in the scheduler, and
+// TestBusyNodeStartsPods can fail: with a planted bug, commands of new pods have no share in the scheduler of package work, and
 // the pods are not Ready in time.
 func TestPlantedStarvation(t *testing.T) {
 	t.Parallel()

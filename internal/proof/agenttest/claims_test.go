@@ -99,7 +99,7 @@ func TestReadWriteOncePod(t *testing.T) {
 		w.WaitReady("a")
 		w.Create(Pod("b", withClaim("one")))
 		w.awaitFailedMount("b", "pod default/a of this node still uses it")
-		time.Sleep(20 * time.Minute) // the back-off is at its longest
+		time.Sleep(20 * time.Minute) // long enough that the back-off reaches its maximum
 		w.Delete("a", 5)
 		w.WaitGone("a")
 		w.Await("the second pod runs", 3*time.Second, func() bool { return Ready(w.Kube.Pod(Namespace, "b")) })

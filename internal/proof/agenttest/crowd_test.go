@@ -161,9 +161,9 @@ type life struct {
 	name string
 	spec func(i int, p *v1.Pod)
 	stay time.Duration
-	// grace is the grace period of its deletion; negative: the pod's own.
+	// grace is the grace period of the pod's deletion; negative: the deletion uses the grace period of the pod's spec.
 	grace int64
-	// objects: a ConfigMap and a Secret with the pod's name are created and deleted with it.
+	// objects: a ConfigMap and a Secret with the pod's name are created and deleted together with the pod.
 	objects bool
 }
 
@@ -227,7 +227,7 @@ func lives() []life {
 	}
 }
 
-// one creates and deletes one pod.
+// one creates pod number i and deletes it.
 func (c *crowd) one(i, slot int) {
 	lives := lives()
 	switch kind := i % (len(lives) + 5); kind {

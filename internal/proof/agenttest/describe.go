@@ -46,7 +46,7 @@ func stateOf(s *v1.ContainerStatus) string {
 type tail struct {
 	mu    sync.Mutex
 	lines []string
-	all   io.WriteCloser // also gets all lines; nil: not configured
+	all   io.WriteCloser // a file that gets all lines; nil: logFile is not set
 }
 
 const tailLines = 150

@@ -81,7 +81,7 @@ func (w *World) evicted(name string) bool {
 	return p != nil && p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted"
 }
 
-// runs counts the pods that run.
+// runs returns how many of the named pods run.
 func (w *World) runs(names ...string) (n int) {
 	for _, name := range names {
 		if p := w.Kube.Pod(Namespace, name); p != nil && p.Status.Phase == v1.PodRunning {

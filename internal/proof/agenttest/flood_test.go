@@ -48,7 +48,7 @@ func TestUnknownTokensDelayNoStatus(t *testing.T) {
 		Kube:  simkube.Config{Latency: 5 * time.Millisecond},
 		Agent: func(c *agent.Config) { c.Kubelet.EnableServer = new(true) },
 		Deps: func(d *agent.Deps) {
-			d.Client.QPS, d.Client.Burst = 50, 100 // kubeAPIQPS, kubeAPIBurst
+			d.Client.QPS, d.Client.Burst = 50, 100 // the defaults of kubeAPIQPS and kubeAPIBurst
 			listener = bufconn.Listen(1 << 16)     // a listener in the bubble
 			d.API, d.TLS = listener, servingTLS(t)
 		},

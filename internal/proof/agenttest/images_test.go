@@ -39,7 +39,7 @@ func (w *World) oldImages(names ...string) {
 		w.Delete("of-"+name, 1)
 		w.Await(name+" is gone", time.Minute, func() bool { return w.Kube.Pod(Namespace, "of-"+name) == nil })
 	}
-	time.Sleep(3 * time.Minute) // imageMinimumGCAge
+	time.Sleep(3 * time.Minute) // longer than imageMinimumGCAge, so the images may be removed
 }
 
 // Unused images fill the disk. The agent removes the images and evicts no pod.
