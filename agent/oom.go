@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,15 +14,57 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/oom"
 )
 
-// watchKills reads the kernel's log. Only the agent of a real machine does that.
+// These constants bound the reports that wait until an inspection shows their container: how long each waits, and how many wait.
+const (
+	nameWithin  = 3 * time.Second
+	mostUnnamed = 16
+)
+
+// watchKills reads the kernel's log, and reports each process that the kernel killed. Only the agent of a real machine does that. If the
+// container of a process started so recently that no inspection has it, the report waits for the next inspection.
 func (a *Agent) watchKills(ctx context.Context) error {
-	return oom.Run(ctx, oom.Config{OnKill: a.killed, Log: a.log})
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	places := make(chan struct{}, mostUnnamed)
+	return oom.Run(ctx, oom.Config{Log: a.log, OnKill: func(k oom.Kill) {
+		uid, id := a.ownerOf(k.Group)
+		name := a.containerName(uid, id)
+		if p, _ := a.pods.Get(uid); p == nil || id == "" || name != "" {
+			a.killed(k, uid, name)
+			return
+		}
+		select {
+		case places <- struct{}{}:
+			waiting.Go(func() {
+				defer func() { <-places }()
+				a.pleg.Inspect(uid)
+				a.killed(k, uid, awaitName(ctx, func() string { return a.containerName(uid, id) }))
+			})
+		default:
+			a.killed(k, uid, "")
+		}
+	}})
 }
 
-// killed reports a process that the kernel killed. The status of a container shows this only for the container's first process
-// (OOMKilled), so for others the report is the only sign.
-func (a *Agent) killed(k oom.Kill) {
-	uid, container := a.ownerOf(k.Group)
+// awaitName calls name until it returns a name, for at most nameWithin. "": there was none, or ctx has ended.
+func awaitName(ctx context.Context, name func() string) string {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for end := time.Now().Add(nameWithin); ; {
+		if n := name(); n != "" || !time.Now().Before(end) {
+			return n
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ""
+		}
+	}
+}
+
+// killed reports a process of a pod's container that the kernel killed. The status of a container shows this only for the container's
+// first process (OOMKilled), so for others the report is the only sign. uid and container are "" if they are not known.
+func (a *Agent) killed(k oom.Kill, uid types.UID, container string) {
 	a.log.Warn("the kernel killed a process because memory ran out", "process", k.Name, "pid", k.PID, "system", k.System, "pod", uid, "container", container, "cgroup", k.Group)
 	if k.System {
 		a.events.NodeEvent(v1.EventTypeWarning, "SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Name, k.PID))
@@ -42,19 +85,20 @@ func (a *Agent) killed(k oom.Kill) {
 	}
 }
 
-// ownerOf returns the pod and the container that a cgroup belongs to; either is "" if it is not known.
-func (a *Agent) ownerOf(group string) (uid types.UID, container string) {
+// ownerOf returns the pod that a cgroup belongs to, and the ID of the container; either is "" if it is not known.
+func (a *Agent) ownerOf(group string) (uid types.UID, id string) {
 	groups, ok := a.platform.cgroups.(*cgroup.Cgroups)
 	if !ok {
 		return "", ""
 	}
-	uid, id := groups.Owner(group)
-	if uid == "" {
-		return "", ""
-	}
+	return groups.Owner(group)
+}
+
+// containerName returns the name of a container in the newest inspection of its pod; "": the inspection does not have it.
+func (a *Agent) containerName(uid types.UID, id string) string {
 	observed, _ := a.pleg.Get(uid)
 	if c := observed.ByID(id); c != nil {
-		container = c.Name
+		return c.Name
 	}
-	return uid, container
+	return ""
 }
