@@ -338,7 +338,7 @@ func (f *Fleet) endAll() {
 	}
 }
 
-// look makes manage look again.
+// look wakes the goroutine of manage, so that it decides again which nodes to start and to remove. It does not block.
 func (f *Fleet) look() {
 	select {
 	case f.wake <- struct{}{}:

@@ -45,7 +45,8 @@ func (t *Trace) slow(c *Case) string {
 	return ""
 }
 
-// down reports whether the agent was restarted in a part of this time. It reports nothing meanwhile.
+// down reports whether the agent was down for a restart in any part of the time between from and to. An agent that is down sends no
+// statuses.
 func (t *Trace) down(from, to time.Time) bool {
 	return slices.ContainsFunc(t.Downs, func(d Down) bool { return d.From.Before(to) && d.To.After(from) })
 }

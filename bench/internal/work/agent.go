@@ -26,7 +26,7 @@ type Plan struct {
 	Volumes  int           // number of pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probes that run in all pods each second: exec, http, grpc
 	Dense    int           // number of pods on a crowded node, started in two halves; 0: skip
-	Brief    bool          // skip blocks in some rounds whose results are steady or that take long
+	Brief    bool          // in some rounds, leave out the blocks that take long or whose results hardly vary
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work; "": no profiles. Profiling slows the agents down.
 	Profiles string
@@ -42,7 +42,7 @@ func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 // Session is one agent's run of a block.
 type Session struct {
 	Rig     *rig.Rig
-	Agent   *rig.Agent // nil: the run uses limit instead
+	Agent   *rig.Agent // nil in the arms without an agent, which use the field limit
 	Node    string
 	Plan    Plan
 	Samples Samples

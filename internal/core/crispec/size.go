@@ -69,7 +69,7 @@ func PodSize(p *v1.Pod) pod.Size {
 	return s
 }
 
-// ActualSize returns the size of a container that a runtime reports; zero fields are not reported.
+// ActualSize returns the size of a container that a runtime reports. A field is zero if the runtime did not report it.
 func ActualSize(r *runtimeapi.LinuxContainerResources) pod.Size {
 	var s pod.Size
 	if n := r.GetCpuShares(); n > 0 && n <= maxShares {

@@ -2,7 +2,8 @@ package pod
 
 import "errors"
 
-// Lack is what the volumes of a pod need and do not have. LackNone: if the volumes failed, they failed for another reason.
+// Lack is what the volumes of a pod need and do not have. LackNone means that nothing is missing; if the volumes cannot be made, there is
+// another reason.
 type Lack uint8
 
 // These are the lacks.

@@ -169,7 +169,7 @@ func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
 	if _, name, ok := strings.Cut(t.ref.FieldPath, "{"); ok { // spec.containers{NAME}
 		args = append([]any{"container", strings.TrimSuffix(name, "}")}, args...)
 	}
-	if t.ref.Kind == "Pod" { // other events belong to the node, which every line names
+	if t.ref.Kind == "Pod" { // the other events are about the node, whose name is in every log line
 		args = append([]any{"pod", t.ref.Namespace + "/" + t.ref.Name}, args...)
 	}
 	if w.count > 1 {

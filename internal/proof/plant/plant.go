@@ -22,7 +22,7 @@ type Thing struct {
 	Plant func(t testing.TB, path string)
 }
 
-// Things returns everything by which a container may replace a file.
+// Things returns each kind of thing that a container may put in the place of a file: a link, a pipe, a device and so on.
 func Things() []Thing {
 	return []Thing{
 		{"link", func(t testing.TB, path string) {
