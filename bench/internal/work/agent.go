@@ -42,7 +42,7 @@ func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 // Session is one agent's run of a block.
 type Session struct {
 	Rig     *rig.Rig
-	Agent   *rig.Agent // nil in the arms without an agent, which use the field limit
+	Agent   *rig.Agent // nil in the arm "limit", which uses the field limit instead
 	Node    string
 	Plan    Plan
 	Samples Samples
@@ -52,7 +52,7 @@ type Session struct {
 
 	watch *rig.Watch
 	count *rig.Counter
-	limit *Limit // used instead of Agent
+	limit *Limit // nil in the arms with an agent
 	CRI   *CRI
 	round int
 }
