@@ -22,7 +22,7 @@ func TestMakeShared(t *testing.T) {
 	if err != nil {
 		t.Skip("unshare is missing: no mount namespace of its own")
 	}
-	cmd := exec.Command(unshare, "-m", "--propagation", "private", os.Args[0], "-test.run=^TestMakeShared$", "-test.v") //nolint:gosec // the test itself
+	cmd := exec.Command(unshare, "-m", "--propagation", "private", os.Args[0], "-test.run=^TestMakeShared$", "-test.v") //nolint:gosec // the command is this test binary
 	cmd.Env = append(os.Environ(), "HOSTFS_PRIVATE_DIR="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "propagates") {

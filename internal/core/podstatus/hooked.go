@@ -24,7 +24,7 @@ func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
 	}
 	st := v1.ContainerStatus{Name: x.spec.Name, Image: x.spec.Image, VolumeMounts: d.mounts(x.spec, x.old), State: v1.ContainerState{Waiting: d.notYet()}}
 	st.RestartCount, st.LastTerminationState = int32(max(1, min(x.inst.Attempt, 1<<31-1))-1), d.lastState(x.spec.Name, x.inst, x.old)
-	if x.old != nil { // no status has shown its end
+	if x.old != nil { // the API still shows an earlier attempt, and its restart count must not fall
 		st.RestartCount = max(st.RestartCount, x.old.RestartCount)
 	}
 	return st

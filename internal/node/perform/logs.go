@@ -192,8 +192,8 @@ func (d *LogDirs) sweepLinks() error {
 	return nil
 }
 
-// eachEntry calls f for each entry of a directory until f returns an error. If that is fs.SkipAll, eachEntry returns nil. A
-// missing directory has no entries.
+// eachEntry calls f for each entry of a directory until f returns an error. It returns that error, but nil if the error
+// is fs.SkipAll. A missing directory has no entries.
 func eachEntry(dir string, f func(*hostfs.UntrustedDir, fs.DirEntry) error) error {
 	root, err := hostfs.OpenUntrustedDir(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {

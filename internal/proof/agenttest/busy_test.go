@@ -42,7 +42,7 @@ func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, t
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
 			c.Processors, c.StartSlots, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
-			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without it the node records an event for each pod, which is not the subject of this test
+			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without a cluster DNS the node records an event for each pod, which is not the subject of this test
 		}})
 		defer func() {
 			w.quiet = true

@@ -203,8 +203,8 @@ func TestEvictionSurvivesARestart(t *testing.T) {
 	})
 }
 
-// Critical pods use up the memory. The agent evicts the other pods one after another, although that does not help enough, and no
-// critical pod.
+// A critical pod uses up the memory. The agent evicts the other pods one after another, although that does not free enough
+// memory. It never evicts the critical pod.
 func TestEvictionSparesCriticalPods(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 3, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
