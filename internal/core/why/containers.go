@@ -78,13 +78,15 @@ func main(in *Input, a *Answer, c *v1.Container) bool {
 	return waits(in, a, c.Name, s)
 }
 
-// restarts answers while the node ends a container to start it again.
+// restarts answers while the node ends a container to start it again. The status need not show that the container runs: a container
+// whose postStart hook has failed was never reported as running.
 func restarts(in *Input, a *Answer, s *v1.ContainerStatus) bool {
-	if in.Turn == nil || s.State.Running == nil {
+	if in.Turn == nil {
 		return false
 	}
-	_, id, _ := strings.Cut(s.ContainerID, "://")
-	i := slices.IndexFunc(in.Turn.Memory.Ends, func(e decide.End) bool { return e.ID == id })
+	i := slices.IndexFunc(in.Turn.Memory.Ends, func(e decide.End) bool {
+		return e.Name == s.Name && slices.ContainsFunc(in.Turn.Observed.Containers, func(c pod.Container) bool { return c.ID == e.ID && c.Alive() })
+	})
 	if i < 0 {
 		return false
 	}

@@ -63,10 +63,10 @@ type rule func(in *Input, a *Answer) bool
 // and rules about the whole pod before rules about one container.
 var rules = [...]rule{
 	inspection,
+	notLooked,
 	ending,
 	stopped,
 	finished,
-	notLooked,
 	waitsForNode,
 	setUp,
 	sandbox,
@@ -172,12 +172,12 @@ func ending(in *Input, a *Answer) bool {
 	}
 	switch {
 	case t == nil:
-		a.set(Removing, "the pod ends: %s", why)
+		a.set(NoAnswer, "the pod ends, but its worker is busy and does not say what is left of it; %s", why)
 	case in.flight(pod.OpPreStop) != nil:
 		preStop(in, a, why)
 	case in.flight(pod.OpStopContainer) != nil || t.Observed.AnyAlive():
 		stopsContainers(in, a, why)
-	case in.flight(pod.OpStopSandbox) != nil || t.Phase == decide.PhaseStopping:
+	case in.flight(pod.OpStopSandbox) != nil || t.Phase == decide.PhaseStopping && t.Observed.NewestSandbox() != nil:
 		a.set(SandboxStops, "all containers have ended and the sandbox with the pod's network is being removed; %s", why)
 		if r := in.retry(pod.OpStopSandbox); r != nil && in.Now.Before(r.Until) {
 			a.fact("runtime", r.Message)
@@ -337,8 +337,8 @@ func finished(in *Input, a *Answer) bool {
 // notLooked answers while the agent does not know yet what runs of the pod.
 func notLooked(in *Input, a *Answer) bool {
 	switch {
-	case in.Turn == nil:
-		return false // no turn is known, so other rules answer from the status
+	case in.Turn == nil, in.Pod.Status.Phase == v1.PodFailed, in.Pod.Status.Phase == v1.PodSucceeded:
+		return false // other rules answer from the status
 	case !in.Turn.Looked:
 		a.set(NotLooked, "the agent has just started and has not inspected the pod yet")
 		a.then(time.Time{}, "the runtime is asked for all pods first")
@@ -467,6 +467,9 @@ func readinessGates(in *Input, a *Answer) bool {
 
 // resizes answers for a pod that runs well and whose new resources are not in force.
 func resizes(in *Input, a *Answer) bool {
+	if in.Pod.Status.Phase != v1.PodRunning {
+		return false // the pod starts with its new resources
+	}
 	c := condition(&in.Pod.Status, v1.PodResizePending)
 	if c == nil {
 		c = condition(&in.Pod.Status, v1.PodResizeInProgress)

@@ -185,7 +185,12 @@ var cases = []struct {
 	{"the annotation of another pod", healthy().deleted().empty().and(func(s *situation) {
 		s.pod.Annotations = map[string]string{pod.AnnotationStopped: "true"}
 	}), Removing, "removed", 0},
-	{"a deletion without a turn", healthy().deleted().and(func(s *situation) { s.in.Turn = nil }), Removing, "deleted", 0},
+	{"a deletion without a turn", healthy().deleted().and(func(s *situation) { s.in.Turn = nil }), NoAnswer, "deleted", 0},
+	{"the end of a pod that never had a sandbox", healthy().deleted().and(func(s *situation) { s.turn.Observed = &pod.Observed{} }), Removing, "removed", 0},
+	{"a deletion that a new agent finds", healthy().deleted().and(func(s *situation) { s.turn.Looked = false }), NotLooked, "just started", 0},
+	{"a failed pod that a new agent finds", healthy().and(func(s *situation) {
+		s.turn.Looked, s.pod.Status.Phase, s.app.State = false, v1.PodFailed, s.ended(3, "Error", "")
+	}), Failed, "exit code 3", 0},
 
 	{"an earlier pod of the name", fresh().and(func(s *situation) { s.turn.Node.Predecessor = true }), PredecessorRemains, "earlier pod", 0},
 	{"the gate", fresh().and(func(s *situation) { s.turn.Queued = true }), Queued, "other pods", 0},
@@ -239,6 +244,9 @@ var cases = []struct {
 	{"a container that is ended for its hook", healthy().and(func(s *situation) {
 		s.turn.Memory.Ends = decide.Ends{{Name: "app", ID: "c1", Cause: pod.CausePostStart, Began: now}}
 	}), PostStartFails, "being ended", 0},
+	{"a container that is ended for its hook, and was never reported as running", healthy().waits("PodInitializing", "").and(func(s *situation) {
+		s.turn.Memory.Ends = decide.Ends{{Name: "app", ID: "c1", Cause: pod.CausePostStart, Began: now}}
+	}), PostStartFails, "being ended", 0},
 	{"memory", healthy().crashes(137, "OOMKilled", "").and(func(s *situation) {
 		s.pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}
 	}), OutOfMemory, "64Mi", 15 * time.Second},
@@ -286,6 +294,10 @@ var cases = []struct {
 	{"a resize that is deferred", healthy().and(func(s *situation) {
 		s.pod.Status.Conditions = append(s.pod.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: "Deferred", Message: "not enough cpu"})
 	}), ResizeWaits, "not enough cpu", 0},
+	{"a resize of a pod that is starting", fresh().and(func(s *situation) {
+		s.turn.Memory.SetUp = true
+		s.pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}}
+	}), ContainerStarts, "is starting", 0},
 	{"a Job that is done", healthy().and(func(s *situation) { s.pod.Status.Phase = v1.PodSucceeded }), Completed, "completed", 0},
 	{"a Job that failed", healthy().and(func(s *situation) {
 		s.pod.Status.Phase, s.pod.Spec.RestartPolicy = v1.PodFailed, v1.RestartPolicyNever

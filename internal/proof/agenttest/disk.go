@@ -24,7 +24,17 @@ type DiskFault struct {
 }
 
 // SetDisk gives the machine's disk this fault, for checkpoints and for the volumes of all pods.
-func (w *World) SetDisk(f DiskFault) { w.diskFault.Store(&f) }
+func (w *World) SetDisk(f DiskFault) {
+	w.diskFault.Store(&f)
+	w.Witness.diskChanged()
+}
+
+// diskChanged records that a fault of the disk begins or ends.
+func (w *Witness) diskChanged() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.diskFaultAt = time.Now()
+}
 
 // SetDiskFull makes writes of checkpoints fail, or succeed again.
 func (w *World) SetDiskFull(full bool) {

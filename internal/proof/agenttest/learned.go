@@ -18,6 +18,9 @@ type learned struct {
 	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
 	steps  map[types.UID]*steps
 	images []span // ImageStatus calls that ended at this instant
+	calls  map[callKey]*callSeen
+
+	hasServices bool // it has received the services of the cluster
 }
 
 // span is the duration of a call.
@@ -35,7 +38,7 @@ type steps struct {
 const maxSteps = 3
 
 func newLearned() *learned {
-	return &learned{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}}
+	return &learned{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}, calls: map[callKey]*callSeen{}}
 }
 
 func (t *learned) of(uid types.UID) *steps {

@@ -132,12 +132,14 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	}
 	ctx, done := l.bind(ctx)
 	defer done()
+	called := l.w.Witness.calls(l.known, in)
 	out, err := tampered(ctx, l, in, func(ctx context.Context, in *In, _ ...grpc.CallOption) (*Out, error) {
 		done := l.w.Witness.asked(l.known, in)
 		out, err := do(ctx, in)
 		done()
 		return out, err
 	})
+	called(err)
 	if after && l.stands(lit) {
 		l.cut(l.goesOn)
 	}
@@ -154,7 +156,9 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 		return nil, dead()
 	}
 	began := time.Now()
+	called := l.w.Witness.calls(l.known, in)
 	out, err := tampered(ctx, l, in, do)
+	called(err)
 	if l.isCut() {
 		return nil, dead()
 	}
@@ -265,6 +269,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = l.w.clock.received(resp.Body)
 	}
 	if err == nil {
+		l.w.Witness.services(l.known, r, resp)
 		l.w.Witness.hear(l.known, r, resp)
 		if bug := l.w.cfg.Plant; bug != nil && bug.Hears != nil && listsPods(r) {
 			resp.Body = bug.Hears(l.w, resp.Body)

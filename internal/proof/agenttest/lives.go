@@ -41,7 +41,7 @@ func (w *World) StartAgent() {
 		shape.Disk = disk{w.disk, l}
 	}
 	deps := agent.Deps{
-		Client: client, Runtime: l, Images: l, Dialer: dialer{w, l}, Machine: agent.SimulatedMachine(shape),
+		Client: client, Runtime: l, Images: l, Dialer: dialer{w, l}, Machine: agent.SimulatedMachine(shape), Control: w.newControl(),
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	if w.cfg.Deps != nil {

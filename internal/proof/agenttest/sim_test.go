@@ -84,11 +84,12 @@ type sim struct {
 	statics *staticPods // nil: no directory of manifests
 	out     bool        // users cannot reach the API server at present
 	faults  []func()
+	answers *answers
 	tally   tally
 }
 
 func newSim(w *World, seed uint64, statics *staticPods) *sim {
-	return &sim{World: w, rng: rand.New(rand.NewPCG(seed, 7)), statics: statics}
+	return &sim{World: w, rng: rand.New(rand.NewPCG(seed, 7)), statics: statics, answers: newAnswers()}
 }
 
 const (
@@ -104,6 +105,7 @@ func (s *sim) run() {
 			s.withoutAgent()
 		}
 		s.step()
+		s.answers.check(s.World)
 		if long == 0 && s.rng.IntN(1000) == 0 {
 			out := time.Now()
 			s.longOutage()
@@ -112,7 +114,11 @@ func (s *sim) run() {
 		time.Sleep(s.between(50*time.Millisecond, 4*time.Second))
 	}
 	s.settle()
-	s.tally.rules = s.Witness.Armed()
+	s.tally.rules, s.tally.answers = s.Witness.Armed(), s.answers.tally
+	s.tally.early, s.tally.blind = s.answers.early, s.answers.blind
+	for _, wrong := range s.answers.wrong {
+		s.Logf("wrong answer: %s", wrong)
+	}
 	s.tally.virtual += time.Since(began)
 	s.tally.seeds++
 	s.tally.crashes += s.crashes

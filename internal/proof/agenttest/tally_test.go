@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/why"
 )
 
 // tally counts what the simulation has covered.
@@ -19,6 +21,9 @@ type tally struct {
 	virtual    time.Duration
 	faults     map[string]int
 	rules      map[Rule]Armed
+	answers    map[string]*judged // by situation
+	early      int                // answers that were not judged, because the situation or the agent was too new
+	blind      int                // answers that were not judged, because the agent could not know the situation
 }
 
 func (t *tally) count(fault string) {
@@ -44,6 +49,22 @@ func (t *tally) add(o *tally) {
 		sum.add(a)
 		t.rules[rule] = sum
 	}
+	t.early, t.blind = t.early+o.early, t.blind+o.blind
+	if t.answers == nil {
+		t.answers = map[string]*judged{}
+	}
+	for what, j := range o.answers {
+		sum := t.answers[what]
+		if sum == nil {
+			sum = &judged{well: j.well, instead: map[why.Cause]int{}}
+			t.answers[what] = sum
+		}
+		sum.right, sum.wrong, sum.unwell = sum.right+j.right, sum.wrong+j.wrong, sum.unwell+j.unwell
+		sum.rightUnwell += j.rightUnwell
+		for c, n := range j.instead {
+			sum.instead[c] += n
+		}
+	}
 }
 
 // enoughSeeds is the number of seeds from which on leastArmed applies.
@@ -54,6 +75,24 @@ const enoughSeeds = 50
 // exception was made.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
+}
+
+// leastAnswered is the least recall and the least precision of the agent's answers.
+const leastAnswered = 0.98
+
+// answered returns the recall of the answers: of the pods that were not well, the part about which the agent gave the right cause. And
+// it returns their precision: of the answers that said that a pod is not well, the part that was right.
+func (t *tally) answered() (recall, precision float64) {
+	unwell, right, said, saidRight := 0, 0, 0, 0
+	for _, j := range t.answers {
+		said += j.unwell + j.rightUnwell
+		saidRight += j.rightUnwell
+		if !j.well {
+			unwell += j.right + j.wrong
+			right += j.right
+		}
+	}
+	return float64(right) / float64(max(1, unwell)), float64(saidRight) / float64(max(1, said))
 }
 
 // unarmed returns the rules that were applied too rarely, with the exceptions that were made.
@@ -69,6 +108,9 @@ func (t *tally) unarmed() (out []string) {
 			out = append(out, fmt.Sprintf("rule %q was applied in %d of %d cases in %d seeds; it has to be in %.1f of 100; excused: %v",
 				rule, a.Applied, all, t.seeds, float64(least)/10, a.Excused))
 		}
+	}
+	if recall, precision := t.answered(); recall < leastAnswered || precision < leastAnswered {
+		out = append(out, fmt.Sprintf("of the answers why a pod does not run, recall is %.4f and precision %.4f; both have to be at least %.2f", recall, precision, leastAnswered))
 	}
 	slices.Sort(out)
 	return out
@@ -91,6 +133,13 @@ func (t *tally) String() string {
 			fmt.Fprintf(&b, "\n  %6d excused: %s", a.Excused[why], why)
 		}
 	}
+	for _, what := range slices.Sorted(maps.Keys(t.answers)) {
+		j := t.answers[what]
+		fmt.Fprintf(&b, "\n  %6d of %d answers right: %s %v", j.right, j.right+j.wrong, what, j.instead)
+	}
+	fmt.Fprintf(&b, "\n  %6d answers not judged: the situation or the agent was too new\n  %6d answers not judged: the agent could not know the situation", t.early, t.blind)
+	recall, precision := t.answered()
+	fmt.Fprintf(&b, "\n  answers about pods that are not well: recall %.4f, precision %.4f", recall, precision)
 	return fmt.Sprintf("%d seeds, %d pods, %d container starts, %d agents killed, %d faults injected, %s of the nodes' time%s",
 		t.seeds, t.pods, t.containers, t.crashes, total, t.virtual.Round(time.Minute), b.String())
 }

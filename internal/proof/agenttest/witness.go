@@ -81,6 +81,8 @@ type Witness struct {
 	noAgent   bool
 	rereads   time.Duration // how often an agent reads the manifests again
 	moved     bool          // the machine's clock was set to another time
+
+	diskFaultAt time.Time // when a fault of the disk last began or ended
 }
 
 // runtimeSeen is what the runtime has, and what it had before.

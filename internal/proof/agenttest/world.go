@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -68,8 +69,9 @@ type World struct {
 	log     *tail
 	atFirst string // the log when the first invariant broke
 	// This is the running agent, if there is one.
-	line  *line
-	agent *agent.Agent
+	line    *line
+	agent   *agent.Agent
+	control *bufconn.Listener // its control socket
 	// started is the configuration with which the agent was started.
 	started agent.Config
 	end     context.CancelFunc

@@ -1,0 +1,165 @@
+package agenttest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/why"
+)
+
+// settled is how long a situation has to last before the agent's answer is judged.
+const settled = 10 * time.Second
+
+// answers judges the answers of an agent to "why does this pod not run?". Each answer is compared with the situation of its pod, which
+// the Witness sees from outside.
+type answers struct {
+	since map[types.UID]time.Time // when the pod was first seen in its present situation
+	last  map[types.UID]string    // the present situation of each pod
+	tally map[string]*judged      // by situation
+	early int                     // answers that were not judged, because the situation or the agent was too new
+	blind int                     // answers that were not judged, because the agent could not know the situation
+	wrong []string                // the first wrong answers
+}
+
+// judged counts answers.
+type judged struct {
+	well         bool // the pods were well
+	right, wrong int
+	instead      map[why.Cause]int // the wrong answers
+	unwell       int               // wrong answers that say that a pod is not well
+	rightUnwell  int               // right answers that say so
+}
+
+func newAnswers() *answers {
+	return &answers{since: map[types.UID]time.Time{}, last: map[types.UID]string{}, tally: map[string]*judged{}}
+}
+
+// Explain asks the running agent about all its pods.
+func (w *World) Explain() (out []struct {
+	Name   string
+	UID    types.UID
+	Answer why.Answer
+}) {
+	w.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return w.control.DialContext(ctx)
+	}}}
+	resp, err := client.Get("http://agent/explain")
+	if err != nil {
+		return nil // the agent ends
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil && w.Alive() {
+		w.Errorf("explain: %s: %v", resp.Status, err)
+	}
+	return out
+}
+
+// newControl returns the control socket of the next agent.
+func (w *World) newControl() *bufconn.Listener {
+	w.control = bufconn.Listen(1 << 16)
+	return w.control
+}
+
+// check asks the agent about all pods, and judges the answers about those whose situation has lasted long enough.
+func (a *answers) check(w *World) {
+	if !w.Alive() {
+		return
+	}
+	before := w.situations()
+	list := w.Explain()
+	if !w.Alive() {
+		return
+	}
+	after := w.situations()
+	seen := map[types.UID]bool{}
+	for _, e := range list {
+		s, ok := after[e.UID]
+		seen[e.UID] = true
+		switch {
+		case !ok:
+			a.blind++
+			continue
+		case before[e.UID].what != s.what || a.last[e.UID] != s.what:
+			a.last[e.UID], a.since[e.UID] = s.what, time.Now()
+			a.early++
+			continue
+		case time.Since(a.since[e.UID]) < settled || w.Witness.young():
+			a.early++
+			continue
+		}
+		a.judge(w, s, e.Name, &e.Answer)
+	}
+	for uid := range a.last {
+		if !seen[uid] {
+			delete(a.last, uid)
+			delete(a.since, uid)
+		}
+	}
+}
+
+func (a *answers) judge(w *World, s situation, name string, answer *why.Answer) {
+	j := a.tally[s.what]
+	if j == nil {
+		j = &judged{well: s.well, instead: map[why.Cause]int{}}
+		a.tally[s.what] = j
+	}
+	if slices.Contains(s.causes, answer.Cause) {
+		j.right++
+		if answer.Cause.Level() != why.Well {
+			j.rightUnwell++
+		}
+		return
+	}
+	j.wrong++
+	j.instead[answer.Cause]++
+	if answer.Cause.Level() != why.Well {
+		j.unwell++
+	}
+	if len(a.wrong) < 5 {
+		a.wrong = append(a.wrong, fmt.Sprintf("seed %d, %s pod %s: %s, and the agent answers %s: %s", w.cfg.Seed, time.Now().Format(time.TimeOnly), name, s.what, answer.Cause, answer.Line))
+	}
+}
+
+// situations returns the situation of each pod that the Witness knows.
+func (w *World) situations() map[types.UID]situation {
+	out := map[types.UID]situation{}
+	files := w.disk.UIDs()
+	held := func(uid types.UID) bool { return slices.Contains(files, uid) }
+	for _, uid := range w.Witness.subjects() {
+		if s, ok := w.Witness.situation(uid, held); ok {
+			out[uid] = s
+		}
+	}
+	return out
+}
+
+// subjects returns the UIDs of the pods of the API and of the static pods that were ever run.
+func (w *Witness) subjects() (out []types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, s := range w.pods {
+		if !s.gone {
+			out = append(out, uid)
+		}
+	}
+	for uid := range w.statics {
+		out = append(out, uid)
+	}
+	return out
+}
+
+// young reports whether the agent has just started.
+func (w *Witness) young() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.noAgent || time.Since(w.agentAt) < settled
+}
