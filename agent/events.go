@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// events records events on pods and on the node. While it is not open, events are dropped, but the timeline has them. Without
-// an API server the newest events stay here.
+// events records events on pods and on the node. Before open and after close it drops events; the timeline of the pod still
+// has them. Without an API server, the field local keeps the newest events.
 type events struct {
 	nodeName string
 	recorder *event.Recorder
@@ -61,12 +61,12 @@ func eventLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	return rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst))
 }
 
-// open starts recording. After ctx has ended, close stops it and waits for the request in flight.
+// open starts to send events. After ctx has ended, the function close stops that and waits for the request in flight.
 func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
 
-// record receives all events of the node and bounds their texts.
+// record receives all events of the node and shortens their texts.
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
 	e.recorder.Record(ref, eventType, pod.TextMax(reason, maxReason), pod.Text(message))
 }
@@ -81,7 +81,7 @@ func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) 
 	e.record(ref, eventType, reason, message)
 }
 
-// evicted records the event of an evicted pod. Tools read which container used too much from its annotations.
+// evicted records the event of an evicted pod. The event's annotations say which container used too much; tools read them.
 func (e *events) evicted(p *v1.Pod, message string, annotations map[string]string) {
 	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	e.recorder.Annotated(ref, annotations, v1.EventTypeWarning, admit.ReasonEvicted, pod.Text(message))

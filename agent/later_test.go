@@ -13,7 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// These are the fields that the agent reads after it is built, each time that it needs them.
+// Some fields have no part that keeps them: the agent reads them from its configuration each time that it needs them. The
+// test changes each such field and looks at a value that depends on it.
 func TestFieldsThatAreReadLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -43,8 +44,8 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		"httpCheckFrequency":          {func(k *kubelet.KubeletConfiguration) { k.HTTPCheckFrequency.Duration *= 2 }, func(a *Agent) any { return a.manifestURL().Period }},
 		"staticPodURLHeader":          {func(k *kubelet.KubeletConfiguration) { k.StaticPodURLHeader = map[string][]string{"A": {"b"}} }, func(a *Agent) any { return a.manifestURL().Header }},
 	} {
-		// see returns the value to compare, from an agent that was started with the change or, if live is true, that got the
-		// change later.
+		// see returns the value that depends on the field, with the changed field. The agent starts with the change; if live
+		// is true, the agent gets the change after its start.
 		see := func(live bool, set func(k *kubelet.KubeletConfiguration)) any {
 			r := simcri.New(simcri.Config{})
 			defer r.Close()
@@ -86,7 +87,7 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		if usual == set {
 			t.Errorf("%s changes nothing: %s", field, set)
 		}
-		if slices.Contains(config.LiveFields(), field) && field != "fileCheckFrequency" { // TestDirGoesToAnotherLocation covers this field
+		if slices.Contains(config.LiveFields(), field) && field != "fileCheckFrequency" { // TestDirGoesToAnotherLocation tests fileCheckFrequency
 			if live := fmt.Sprintf("%+v", see(true, c.set)); live != set {
 				t.Errorf("%s: changed while the agent runs: %s, at its start: %s", field, live, set)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// logRotator returns the rotator of container logs; nil: there are no logs.
+// logRotator returns the rotator of container logs; nil: the machine has no container logs.
 func (a *Agent) logRotator() *logrotate.Rotator {
 	if _, written := a.platform.logs.(*perform.LogDirs); !written {
 		return nil
@@ -25,7 +25,7 @@ func (a *Agent) logRotation() logrotate.Config {
 	}
 }
 
-// runningLogs returns the running containers of the newest inspections, without a call to the runtime.
+// runningLogs returns the containers that run according to the newest inspections. It does not call the runtime.
 func (a *Agent) runningLogs() []logrotate.Container {
 	var out []logrotate.Container
 	for _, o := range a.pleg.List() {
