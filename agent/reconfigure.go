@@ -186,7 +186,7 @@ func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.
 // setRate returns a function that sets the rate and the burst of a limiter. Requests that already wait are not affected.
 func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	return func(limit rate.Limit, burst int) {
-		if limit != rate.Inf { // without a rate limit the burst means nothing, and a burst of 0 would fail all requests once there is a rate limit
+		if limit != rate.Inf { // the old rate is still set, and with it a burst of 0 fails requests
 			l.SetBurst(burst)
 		}
 		l.SetLimit(limit)

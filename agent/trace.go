@@ -56,7 +56,7 @@ func (a *Agent) tracedCalls() cri.BeginCall {
 	}
 }
 
-// traced wraps a performer so that each action is a span. Without a tracer it returns the performer itself.
+// traced returns a performer that records a span for each action. Without a tracer it returns the given performer.
 func (a *Agent) traced(to podworker.Performer) podworker.Performer {
 	if t := a.tracer.Load(); t != nil {
 		return tracedPerformer{to, t}
@@ -64,7 +64,7 @@ func (a *Agent) traced(to podworker.Performer) podworker.Performer {
 	return to
 }
 
-// tracedPerformer records each action as a span.
+// tracedPerformer records a span for each action.
 type tracedPerformer struct {
 	to     podworker.Performer
 	tracer *trace.Tracer

@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// run performs the whole demonstration. It removes the namespace and the nodes that it created.
+// run performs the whole demonstration, and at the end removes the namespace and the nodes that it created.
 func run(ctx context.Context, o options) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *stage) agent(i int) (*agent.Agent, error) {
 	return agent.New(agent.Config{NodeName: name, Kubelet: kubelet}, deps)
 }
 
-// each calls f for 0..n-1, a few at a time.
+// each calls f for 0..n-1, with a few calls at the same time.
 func each(n int, f func(i int) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -172,7 +172,7 @@ func (s *stage) createPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The token controller creates the namespace's service account a moment later.
+	// Pods need the service account of the namespace. A controller creates it a moment after the namespace.
 	err = poll(ctx, nil, func() (bool, error) {
 		_, err := s.admin.CoreV1().ServiceAccounts(s.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
@@ -236,7 +236,8 @@ func (s *stage) waitPods(ctx context.Context, failed <-chan error) error {
 	})
 }
 
-// clean removes the namespace and the nodes. The agents have ended by then, so the pods are deleted with a grace period of 0.
+// clean removes the pods, the namespace and the nodes. The agents have ended, so no agent confirms that a pod has stopped:
+// clean deletes the pods with a grace period of 0.
 func (s *stage) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -250,7 +251,7 @@ func (s *stage) clean() error {
 	}))
 }
 
-// unlessGone returns the error of a deletion, but no error if the object does not exist.
+// unlessGone returns the error of a deletion. If the object did not exist, it returns nil.
 func unlessGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -258,7 +259,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// poll repeats done until it returns true or an error, or ctx ends.
+// poll calls done repeatedly until done returns true or an error, or ctx ends.
 func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) error {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
@@ -277,7 +278,7 @@ func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) e
 	}
 }
 
-// settle waits until everything is idle, so that idle pods are measured and not starting ones.
+// settle waits five seconds. By then the agents are idle, so that the measurement is of idle pods and not of starts.
 func settle(ctx context.Context) {
 	select {
 	case <-ctx.Done():

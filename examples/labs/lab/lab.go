@@ -30,8 +30,8 @@ func Main(run func(ctx context.Context) error) {
 	}
 }
 
-// Client returns a client for the cluster of a kubeconfig. Without a kubeconfig it returns a client for an API server in
-// memory, and a handler that serves it, so that kubectl can use it too.
+// Client returns a client for the cluster of a kubeconfig. Without a kubeconfig it starts an API server in memory, and
+// returns a client for it and a handler that serves it. kubectl can use the API server over this handler.
 func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, err error) {
 	if kubeconfig == "" {
 		k := simkube.New(simkube.Config{})
@@ -46,7 +46,7 @@ func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, er
 	return c, nil, err
 }
 
-// Serve serves until ctx ends.
+// Serve serves h on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })

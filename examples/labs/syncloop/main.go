@@ -63,7 +63,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := a.Run(ctx)
-		cancel() // an agent that ends by itself ends the lab
+		cancel() // if the agent ends by itself, the lab ends too
 		ended <- err
 	}()
 	base := "http://" + l.Addr().String()
@@ -114,7 +114,7 @@ func push(ctx context.Context, base string) error {
 	}
 }
 
-// explain returns the pod's timeline, or nothing while there is none.
+// explain returns the pod's timeline, or nil while the agent has no timeline of the pod.
 func explain(ctx context.Context, base string) []timeline.Record {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/explain/default/web", nil)
 	if err != nil {
