@@ -30,14 +30,14 @@ type Secrets interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Token is a bootstrap token as the user describes it.
+// Token describes the bootstrap token that the user wants.
 type Token struct {
-	// Value is ID.SECRET; "": random.
+	// Value is the token, in the form ID.SECRET; "": CreateToken makes a random one.
 	Value string
 	// TTL is how long the token is valid; 0: for ever.
 	TTL         time.Duration
 	Groups      []string
-	Usages      []string // signing, authentication
+	Usages      []string // what the token is for: signing, authentication
 	Description string
 }
 
@@ -133,7 +133,7 @@ func row(s *v1.Secret, now time.Time) string {
 		if v := string(s.Data[key]); v != "" {
 			return v
 		}
-		return s.StringData[key] // for an object that was not stored by an API server
+		return s.StringData[key] // the API server turns StringData into Data; an object that it has not stored still has StringData
 	}
 	or := func(v, empty string) string {
 		if v == "" {
@@ -197,7 +197,7 @@ func validToken(token string) bool {
 	return smallText(id, 6) && smallText(secret, 16)
 }
 
-// smallText reports whether s consists of n lower-case letters and digits.
+// smallText reports whether s has n characters, all of them lower-case letters or digits.
 func smallText(s string, n int) bool {
 	return len(s) == n && !strings.ContainsFunc(s, func(r rune) bool { return !small(r) })
 }

@@ -10,16 +10,16 @@ import (
 
 // Page is one manual page of section 1.
 type Page struct {
-	Name string // the name of the file: wherry-run.1
-	Text string // in the macro language of man
+	Name string // the file's name, for example wherry-run.1
+	Text string // the page in the macro language of man
 }
 
 // Config configures Of.
 type Config struct {
 	// Source is the name and version of the program, for the footer of each page.
 	Source string
-	// Flags returns the flags of a command that parses its flags itself. If Flags or its result is nil, the page has the
-	// command's declared flags.
+	// Flags returns the flags of a command that parses its arguments without cobra. If Flags is nil or returns nil, the page
+	// describes the flags that the command declares.
 	Flags func(*cobra.Command) *pflag.FlagSet
 }
 
@@ -111,7 +111,7 @@ func options(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// related names the parent command and the subcommands.
+// related writes the names of the parent command and of the subcommands.
 func related(b *strings.Builder, c *cobra.Command) {
 	var names []string
 	if c.HasParent() {

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// hostile is text that a container may write into a message, and that a terminal must not get.
+// hostile is text with control characters that a container may write into a message. A terminal must not get them.
 const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u2028"
 
-// unsafe returns a part of the text that still controls a terminal.
+// unsafe returns the first part of the text that would control a terminal, or "".
 func unsafe(s string) string {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && Controls(r) {
@@ -42,7 +42,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// On a terminal, logs keep their colours but no other control sequence, whatever pieces the text arrives in.
+// On a terminal, logs keep their colours but no other control sequence, also if a sequence is split over several writes.
 func TestLogsOnATerminal(t *testing.T) {
 	t.Parallel()
 	text := "\x1b[1;31mred\x1b[0m ü\r\n" + hostile + "\x1b[" + strings.Repeat("1", 100) + "m\tend\n"

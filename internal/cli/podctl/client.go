@@ -31,7 +31,7 @@ type client struct {
 	transport *http.Transport
 }
 
-// openClient finds an agent: on the given socket, or on one of the default ones.
+// openClient connects to an agent on the socket asked. If asked is "", it looks for an agent on the default sockets.
 func openClient(ctx context.Context, asked string) (*client, error) {
 	socket, err := findSocket(ctx, asked)
 	if err != nil {
@@ -47,7 +47,7 @@ func newClient(socket string) *client {
 	return &client{socket: socket, http: &http.Client{Transport: t}, transport: t}
 }
 
-// answerError is the error of an unsuccessful answer.
+// answerError is the error for an answer of the agent with a status that is not a success.
 type answerError struct {
 	status int
 	text   string
@@ -60,7 +60,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &a) && a.status == http.StatusNotFound
 }
 
-// do sends a request and returns the body of a successful answer.
+// do sends a request to the agent. It returns the body of the answer if the answer is a success.
 func (c *client) do(ctx context.Context, method, path string, query url.Values, body []byte) (io.ReadCloser, error) {
 	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
@@ -89,7 +89,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, &answerError{resp.StatusCode, refusal(text)}
 }
 
-// refusal returns the text of an unsuccessful answer.
+// refusal returns the error message in the body of an answer.
 func refusal(body []byte) string {
 	var a push.Answer
 	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
@@ -121,7 +121,7 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values,
 
 func (c *client) pods(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
-	err := c.askList(ctx, &l) // a separate statement, because Go does not define which operand of a return is evaluated first
+	err := c.askList(ctx, &l) // not in the return statement: Go does not define whether l.Items is read before the call
 	return l.Items, err
 }
 
@@ -129,7 +129,7 @@ func (c *client) askList(ctx context.Context, l *v1.PodList) error {
 	return c.ask(ctx, http.MethodGet, "/pods", nil, nil, l)
 }
 
-// pod returns one pod. isNotFound is true for the error once nothing of the pod is left.
+// pod returns one pod. When nothing of the pod is left, it returns an error for which isNotFound is true.
 func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	var p v1.Pod
 	return &p, c.ask(ctx, http.MethodGet, "/pods/"+namespace+"/"+name, nil, nil, &p)
@@ -141,7 +141,7 @@ func (c *client) post(ctx context.Context, name string, manifest []byte) (push.A
 	return a, err
 }
 
-// end stops a pod, or removes it.
+// end stops a pod; if remove is true, it removes the pod. grace is the grace period in seconds; nil: the pod's own.
 func (c *client) end(ctx context.Context, p *v1.Pod, grace *int64, remove bool) error {
 	query := url.Values{}
 	if grace != nil {
@@ -154,12 +154,13 @@ func (c *client) end(ctx context.Context, p *v1.Pod, grace *int64, remove bool) 
 	return c.ask(ctx, http.MethodPost, path+"/stop", query, nil, nil)
 }
 
-// logs returns a container's log. The caller must close it.
+// logs returns the log of a container. The caller must close the log.
 func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query url.Values) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/containerLogs/"+p.Namespace+"/"+p.Name+"/"+container, query, nil)
 }
 
-// events returns the events after a position, and the next position. It waits up to wait for an event.
+// events returns the events after the position after, and the position for the next call. If there is no event yet, it waits
+// for the time wait.
 func (c *client) events(ctx context.Context, after string, wait time.Duration) ([]v1.Event, string, error) {
 	query := url.Values{}
 	if after != "" {
@@ -174,7 +175,7 @@ func (c *client) events(ctx context.Context, after string, wait time.Duration) (
 	return l.Items, l.ResourceVersion, err
 }
 
-// explanation is the answer of /explain.
+// explanation is the agent's answer to a request to /explain.
 type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
@@ -192,12 +193,12 @@ func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	return e, err
 }
 
-// turn returns the present turn of a pod, for wherry replay. The caller must close it.
+// turn returns the present turn of a pod in the format of package replay. The caller must close the result.
 func (c *client) turn(ctx context.Context, p *v1.Pod) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name+"/turn", nil, nil)
 }
 
-// explainAll returns the answers for all pods, those in trouble first.
+// explainAll returns the answers for all pods, the pods in trouble first.
 func (c *client) explainAll(ctx context.Context) ([]explanation, error) {
 	var l []explanation
 	err := c.ask(ctx, http.MethodGet, "/explain", nil, nil, &l)
@@ -227,8 +228,9 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, o re
 	return x.StreamWithContext(ctx, o)
 }
 
-// find returns the pod that a user names by NAME, NAMESPACE/NAME or pod/NAME, with or without the node's name as a suffix.
-// Without a namespace the pod may be in any namespace, if only one has it.
+// find returns the pod that the user names by arg: NAME, NAMESPACE/NAME or pod/NAME. NAME may have the node's name as a
+// suffix or not. Without a namespace, find looks in all namespaces; if several have such a pod, it takes the one in the
+// namespace default, or fails.
 func (c *client) find(ctx context.Context, namespace, arg string) (*v1.Pod, error) {
 	pods, err := c.pods(ctx)
 	if err != nil {
@@ -277,7 +279,7 @@ func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
 	return nil, fmt.Errorf("pod %q may be %s: choose a namespace with -n", arg, strings.Join(names, " or "))
 }
 
-// shortList returns the first few names of a long list.
+// shortList returns the first names of a list as text, and how many more there are.
 func shortList(names []string) string {
 	const few = 8
 	if len(names) <= few {

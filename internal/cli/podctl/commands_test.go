@@ -33,7 +33,7 @@ metadata: {name: settings}
 data: {a: b}
 `
 
-// startNode runs a simulated node until the test ends, and returns its control socket.
+// startNode runs a simulated node until the test ends. It returns the path of the node's control socket.
 func startNode(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func startNode(t *testing.T) string {
 	return ""
 }
 
-// Each command works on a whole node behind its socket.
+// Each command works with a whole node over the control socket.
 func TestCommandsOnANode(t *testing.T) {
 	t.Parallel()
 	at := Target{Socket: startNode(t)}
@@ -88,7 +88,7 @@ func TestCommandsOnANode(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s Streams) error
-		says []string // parts of the command's output, on either stream
+		says []string // texts that the command writes to standard output or standard error
 		err  string
 	}{
 		{"run", func(s Streams) error { return run.Run(t.Context(), s) }, []string{"pod/web created", "pod/job created", "configmap/settings created", "exit code 3"}, ""},
@@ -126,7 +126,7 @@ func TestCommandsOnANode(t *testing.T) {
 		{"ps of an empty node", func(s Streams) error { return (&Ps{Target: at}).Run(t.Context(), s, nil) }, []string{"No pods."}, ""},
 		{"logs of a pod that is gone", func(s Streams) error { return (&Logs{Target: at}).Run(t.Context(), s, "web") }, nil, "which has no pods"},
 	} {
-		var out, errOut bytes.Buffer // two goroutines write to them
+		var out, errOut bytes.Buffer // two buffers, because two goroutines write at the same time
 		err := c.do(Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
 		out.Write(errOut.Bytes())
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

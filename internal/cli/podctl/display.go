@@ -28,7 +28,8 @@ func restartable(p *v1.Pod, name string) bool {
 	return false
 }
 
-// serving returns the containers that the READY column counts: main containers and sidecars.
+// serving returns the statuses of the containers that the READY column counts (main containers and sidecars), and the number
+// of such containers.
 func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	total = len(p.Spec.Containers)
 	for _, s := range p.Status.InitContainerStatuses {
@@ -44,7 +45,7 @@ func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	return append(statuses, p.Status.ContainerStatuses...), total
 }
 
-// readyOf returns the READY column.
+// readyOf returns the text of a pod in the READY column.
 func readyOf(p *v1.Pod) string {
 	statuses, total := serving(p)
 	n := 0
@@ -56,7 +57,7 @@ func readyOf(p *v1.Pod) string {
 	return fmt.Sprintf("%d/%d", n, total)
 }
 
-// statusOf returns the STATUS column, with the same words as kubectl.
+// statusOf returns the text of a pod in the STATUS column. The words are those of kubectl.
 func statusOf(p *v1.Pod) string {
 	text := summaryOf(p)
 	switch {
@@ -70,7 +71,7 @@ func statusOf(p *v1.Pod) string {
 	return text
 }
 
-// removing is the agent's status reason for a pod that is almost completely removed.
+// removing is the reason in the agent's status of a pod that no source has any more and that is not completely removed.
 const removing = "Removing"
 
 func runsAny(p *v1.Pod) bool {
@@ -135,7 +136,7 @@ func endText(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// restartsOf returns the RESTARTS column: the number of restarts, and the time since the last.
+// restartsOf returns the text of a pod in the RESTARTS column: the number of restarts, and the time since the last restart.
 func restartsOf(p *v1.Pod, now time.Time) string {
 	n := int32(0)
 	var last time.Time
@@ -158,7 +159,8 @@ func ageOf(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// createdAt returns when the node first knew a pod. A static pod has no other time.
+// createdAt returns when a pod was created. A static pod has no creation time; for it, the result is when the node first saw
+// the pod.
 func createdAt(p *v1.Pod) time.Time {
 	if !p.CreationTimestamp.IsZero() {
 		return p.CreationTimestamp.Time
@@ -176,7 +178,7 @@ func orNone(s string) string {
 	return s
 }
 
-// portsOf returns the host's ports that lead to a pod.
+// portsOf returns the ports of the host that lead to a pod, as text.
 func portsOf(p *v1.Pod) string {
 	var out []string
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -223,7 +225,8 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 	return t.Flush()
 }
 
-// troubleOf returns what a user should know about a pod with a problem: the message of the first container that waits or failed.
+// troubleOf returns the message of the first container that waits or has failed. Without such a container it returns the
+// message of the pod's status.
 func troubleOf(p *v1.Pod) string {
 	for c := range pod.BaseStatuses(&p.Status) {
 		s := &c.State
@@ -241,7 +244,8 @@ func troubleOf(p *v1.Pod) string {
 	return p.Status.Message
 }
 
-// completed reports whether a pod has run to its end, with the exit code of its first container that failed.
+// completed reports whether a pod has run to its end. code is the exit code of the first container that failed, or 1 if only
+// the pod failed, or 0.
 func completed(p *v1.Pod) (done bool, code int) {
 	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 		return false, 0

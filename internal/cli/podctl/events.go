@@ -21,14 +21,14 @@ type Events struct {
 	Format string // json or yaml; "": a table
 }
 
-// Run prints the events of a pod; "": of all pods.
+// Run prints the events of the pod of; "": the events of all pods.
 func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
 		return err
 	}
 	if of != "" {
-		if p, err := c.find(ctx, r.Namespace, of); err == nil { // a pod that is gone may have events too
+		if p, err := c.find(ctx, r.Namespace, of); err == nil { // a removed pod may have events too, so an error is no reason to stop
 			of = p.Name
 		}
 	}
@@ -54,7 +54,8 @@ func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	}
 }
 
-// writeEvents writes a table. Its columns have fixed widths, so that later rows are aligned with earlier ones.
+// writeEvents writes the rows of a table. The columns have fixed widths, because later calls write further rows of the same
+// table.
 func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) error {
 	const row = "%-10s %-8s %-22s %-32s %s\n"
 	if header {

@@ -19,11 +19,11 @@ import (
 // Explain prints why a pod is in its state.
 type Explain struct {
 	Target
-	// All adds the record of decisions. Without a pod, it adds the pods that are well.
+	// All makes Run also print the timeline of the pod. Without a pod, it makes Run also print the pods that are well.
 	All bool
-	// Watch prints the answer again when it changes, until the pod is well.
+	// Watch makes Run print the answer again each time that it changes, until the pod is well.
 	Watch bool
-	// Export prints the present turn of the pod for wherry replay, instead of an answer.
+	// Export makes Run print the present turn of the pod in the format of wherry replay, instead of an answer.
 	Export bool
 	Format string // json or yaml; "": text
 }
@@ -83,7 +83,7 @@ func (r *Explain) print(w io.Writer, e explanation) error {
 	if r.Format != "" {
 		return printObject(w, e, r.Format)
 	}
-	if e.Answer.Cause != "" { // an older agent sends only the record
+	if e.Answer.Cause != "" { // an older agent sends the timeline but no answer
 		if err := writeAnswer(w, e, time.Now()); err != nil || !r.All {
 			return err
 		}
@@ -92,7 +92,7 @@ func (r *Explain) print(w io.Writer, e explanation) error {
 	return writeRecord(w, e)
 }
 
-// all prints the answers for the pods of the node, those in trouble first.
+// all prints the answers for the pods of the node, the pods in trouble first.
 func (r *Explain) all(ctx context.Context, s Streams) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -136,11 +136,12 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 	return t.Flush()
 }
 
-// maxFacts bounds the facts and the advice that are printed, so that an answer has at most 12 lines.
+// maxFacts is how many facts, and how many pieces of advice, an answer shows at most, so that the answer has at most 12
+// lines.
 const maxFacts = 4
 
-// writeAnswer prints an answer: one line that says what is wrong, and at most eleven that say since when, what comes next, what
-// shows it and what to do.
+// writeAnswer prints an answer. The first line says what is wrong. At most eleven more lines say since when, what comes
+// next, what the evidence is, and what the user can do.
 func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	a := &e.Answer
 	fmt.Fprintf(w, "%s/%s: %s\n", plain.Text(e.Namespace), plain.Text(e.Name), plain.Text(a.Line))
@@ -165,12 +166,12 @@ func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	return t.Flush()
 }
 
-// until says how long it is until a time; a time in the past is now.
+// until returns how much time is left until at, as text; if at is not after now, the text is for no time.
 func until(at, now time.Time) string {
 	return duration.HumanDuration(max(0, at.Sub(now)))
 }
 
-// sinceText says how long ago a time was.
+// sinceText returns how long ago at was, as text.
 func sinceText(at, now time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -178,7 +179,7 @@ func sinceText(at, now time.Time) string {
 	return duration.HumanDuration(now.Sub(at))
 }
 
-// writeRecord prints every decision of the node about a pod.
+// writeRecord prints the timeline of a pod: every decision of the node about it.
 func writeRecord(w io.Writer, e explanation) error {
 	if e.Dropped > 0 {
 		fmt.Fprintf(w, "(%d older records are not kept)\n", e.Dropped)

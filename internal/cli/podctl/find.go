@@ -12,7 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// findSocket returns the socket of an agent: the given one, or the first of the default ones that answers.
+// findSocket returns the socket of an agent. If asked is "" and WHERRY_SOCKET is not set, it returns the first of the
+// default sockets on which an agent answers.
 func findSocket(ctx context.Context, asked string) (string, error) {
 	if asked == "" {
 		asked = os.Getenv("WHERRY_SOCKET")
@@ -20,7 +21,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	candidates := []string{asked}
 	if asked == "" {
 		candidates = []string{launch.OwnSocket()}
-		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // the sockets of agents with their own --root-dir
+		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // sockets of agents that have another --root-dir
 		for _, path := range append(others, config.SimulatedSocket) {
 			if path != candidates[0] {
 				candidates = append(candidates, path)
@@ -44,7 +45,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	return "", noAgent{candidates[0]}
 }
 
-// noAgent is the error if no agent listens.
+// noAgent is the error of findSocket if no agent listens. socket is the first path that was tried.
 type noAgent struct{ socket string }
 
 func (e noAgent) Error() string {

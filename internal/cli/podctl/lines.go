@@ -16,11 +16,11 @@ type lineWriter struct {
 
 func newLineWriter(w io.Writer) *lineWriter { return &lineWriter{w: w} }
 
-// longestLine bounds the bytes of a line that copy keeps in memory: a container may write without ever ending its line.
+// longestLine is how many bytes of one line copy keeps in memory. A container may write a line that never ends.
 const longestLine = 64 << 10
 
-// copy writes each line of r with a prefix. If there is a prefix, an incomplete last line gets a newline, and a line of more than longestLine
-// bytes becomes several. Without a prefix, the bytes stay as they are.
+// copy writes each line of r, with a prefix before it. With a prefix, the last line gets a newline if it has none, and a
+// line longer than longestLine is written as several lines. With the prefix "", the bytes stay as they are.
 func (l *lineWriter) copy(prefix string, r io.Reader) error {
 	in := bufio.NewReaderSize(r, longestLine)
 	for {
@@ -40,7 +40,7 @@ func (l *lineWriter) copy(prefix string, r io.Reader) error {
 	}
 }
 
-// write writes one line, or a part of a long one.
+// write writes the prefix and one line, or a part of a long line.
 func (l *lineWriter) write(prefix string, line []byte) error {
 	text := prefix + string(line)
 	if prefix != "" && line[len(line)-1] != '\n' {

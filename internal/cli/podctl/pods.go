@@ -26,7 +26,7 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// Target selects the agent and the namespace of pods.
+// Target selects the agent (Socket) and the namespace of the pods.
 type Target struct {
 	Socket    string // "": WHERRY_SOCKET, then the default sockets
 	Namespace string // "": any namespace, if only one has the name
@@ -48,7 +48,7 @@ type Ps struct {
 	Format string // wide, json, yaml or name; "": a table
 }
 
-// Run lists the named pods, or all.
+// Run prints the pods with these names; no names: all pods.
 func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, r.Format) {
 		return fmt.Errorf("--output: %q is not one of wide, json, yaml, name", r.Format)
@@ -104,7 +104,7 @@ func printObject(out io.Writer, obj any, format string) error {
 	if err != nil {
 		return err
 	}
-	if format == "yaml" { // its strings no longer contain control characters
+	if format == "yaml" { // the encoding as YAML has escaped control characters in strings
 		_, err = fmt.Fprintln(out, plain.Lines(strings.TrimRight(string(text), "\n")))
 		return err
 	}
@@ -112,8 +112,8 @@ func printObject(out io.Writer, obj any, format string) error {
 	return err
 }
 
-// containerOf chooses the container of a command without -c: the pod's only one, the one that the pod's annotation names, or
-// the first. In the last case it prints a note.
+// containerOf returns the container that a command is about: the one of -c; or the pod's only one; or the one that the pod's
+// annotation names; or the first, with a note on errOut.
 func containerOf(p *v1.Pod, asked string, errOut io.Writer) (string, error) {
 	var names []string
 	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
@@ -144,7 +144,7 @@ type Logs struct {
 	Container                    string
 	Follow, Previous, Timestamps bool
 	All                          bool  // show the logs of all containers; each line begins with the container's name
-	Tail                         int64 // number of last lines; negative: all
+	Tail                         int64 // how many of the last lines to print; negative: all lines
 	Since                        time.Duration
 	SinceTime                    string
 }
@@ -200,7 +200,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 	return err
 }
 
-// allLogs prints the logs of all containers of a pod side by side.
+// allLogs prints the logs of all containers of a pod at the same time.
 func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
 	out := newLineWriter(plain.Terminal(to))
 	var names []string
@@ -234,7 +234,7 @@ func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Valu
 	return errors.Join(all...)
 }
 
-// pollEvery is how often a command checks what it waits for.
+// pollEvery is how often a command asks the agent whether a pod has reached the wanted state.
 const pollEvery = 200 * time.Millisecond
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -248,13 +248,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ExitStatus is the exit status of the process. Nothing is printed for it.
+// ExitStatus is an error that only sets the exit status of the process. No message is printed.
 type ExitStatus int
 
 // Error returns the status as text.
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// terminalOf returns the file descriptor if f is a terminal, or -1.
+// terminalOf returns the file descriptor of f if f is a terminal, or else -1.
 func terminalOf(f any) int {
 	file, ok := f.(*os.File)
 	if !ok || !isTerminal(int(file.Fd())) {

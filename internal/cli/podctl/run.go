@@ -15,22 +15,22 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
-// Run runs the pods of manifests on this machine, without a cluster: on a running agent, or on an agent that it starts.
+// Run runs the pods of manifests on this machine, without a cluster. If no agent listens, it starts one in this process.
 type Run struct {
 	// Files are manifests, directories of them, or "-" for standard input.
 	Files []string
-	// Agent configures the agent to start.
+	// Agent configures the agent that Run starts if no agent listens.
 	Agent launch.Own
-	// Detach pushes the pods to a running agent and returns at once. With Wait too, it returns when all pods are ready or have
-	// completed.
+	// Detach makes Run push the pods to an agent that runs already, and return at once. With Wait too, Run returns when
+	// every pod is ready or has run to its end.
 	Detach, Wait bool
-	// Keep leaves the pods running when the command ends.
+	// Keep makes Run leave the pods running when it returns.
 	Keep bool
-	// Quiet prints no progress. NoLogs prints no logs of containers.
+	// Quiet means that Run prints no progress; NoLogs, that it prints no logs of containers.
 	Quiet, NoLogs bool
-	// Timeout bounds the wait until the pods are ready or at their end; 0: no bound.
+	// Timeout limits the wait until every pod is ready or has run to its end; 0: no limit.
 	Timeout time.Duration
-	// Grace is the same as in Stop.
+	// Grace is the grace period for ending the pods, in seconds; negative: each pod's own.
 	Grace int64
 }
 
@@ -38,18 +38,18 @@ type Run struct {
 type runner struct {
 	*Run
 	client  *client
-	mine    *launch.Running // nil: another process runs the agent
+	mine    *launch.Running // the agent that this process runs; nil: another process runs it
 	say     *lineWriter     // progress
-	out     *lineWriter     // the logs of containers
+	out     *lineWriter     // for the logs of containers
 	pods    []push.Pushed
-	several bool              // the manifests have several pods
-	seen    map[string]string // the last printed state of each pod
+	several bool              // there are several pods, so each line of a log names its pod
+	seen    map[string]string // the row of each pod as it was last printed
 	events  string            // position of the last printed event
 	logs    sync.WaitGroup
 }
 
-// Run pushes the manifests, and prints the progress and the logs of their pods until they end. It returns the exit code of a
-// container as an ExitStatus.
+// Run pushes the manifests. It prints the progress and the logs of their pods until all pods have run to their end. If a
+// container failed, the error is an ExitStatus with its exit code.
 func (o *Run) Run(ctx context.Context, s Streams) error {
 	m, err := readManifests(o.Files, s.In)
 	if err != nil {
@@ -66,7 +66,7 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 		defer r.Agent.Forget()
 		defer r.mine.Stop()
 	}
-	r.sayEvents(ctx) // skip the events from before
+	r.sayEvents(ctx) // moves the position past the events from before this command
 	if err := r.push(ctx, m); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r *runner) progress(format string, args ...any) {
 	}
 }
 
-// open connects to an agent, or starts one.
+// open connects to the agent that listens, or starts an agent.
 func (r *runner) open(ctx context.Context, m *manifests) error {
 	socket, err := findSocket(ctx, r.Agent.Socket)
 	var none noAgent
@@ -143,7 +143,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	for {
 		answer, err := r.client.post(ctx, "manifest", m.all)
 		var a *answerError
-		if errors.As(err, &a) && a.status == 503 { // the agent has not read its directory yet, so try again
+		if errors.As(err, &a) && a.status == 503 { // 503: the agent has not read its directory of pushed pods yet
 			if err := sleep(ctx, pollEvery); err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	}
 }
 
-// serve keeps the agent running for pods of earlier commands.
+// serve keeps this process's agent running, because the agent has pods of earlier commands.
 func (r *runner) serve(ctx context.Context) error {
 	pods, err := r.client.pods(ctx)
 	if err != nil || len(pods) == 0 && len(r.Files) > 0 {
@@ -183,7 +183,7 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 }
 
-// cleanUp ends what this command started, unless Keep is set. It continues when ctx has ended.
+// cleanUp stops and removes the pods that this command has pushed, unless Keep is set. It does so even if ctx has ended.
 func (r *runner) cleanUp(ctx context.Context) error {
 	if r.Keep {
 		for _, p := range r.pods {
@@ -228,7 +228,7 @@ func (r *runner) cleanUp(ctx context.Context) error {
 	return nil
 }
 
-// graceOf returns the grace period for ending a pod.
+// graceOf returns how many seconds a pod has to end: asked, or the pod's own grace period if asked is negative.
 func graceOf(p *v1.Pod, asked int64) int64 {
 	if asked >= 0 {
 		return asked

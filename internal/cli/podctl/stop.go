@@ -21,7 +21,7 @@ func graceArg(n int64) *int64 {
 	return &n
 }
 
-// settled waits until done returns true for each pod, and then prints the pod's name.
+// settled asks for each pod repeatedly until done returns true, and then prints the pod's name.
 func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done func(p *v1.Pod, err error) (bool, error)) error {
 	for _, p := range pods {
 		for {
@@ -42,7 +42,7 @@ func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done
 	return nil
 }
 
-// gone returns the condition of rm: nothing of the pod is left.
+// gone is the condition for which rm waits: nothing of the pod is left.
 func gone(_ *v1.Pod, err error) (bool, error) {
 	if isNotFound(err) {
 		return true, nil
@@ -50,7 +50,8 @@ func gone(_ *v1.Pod, err error) (bool, error) {
 	return false, err
 }
 
-// ended returns the condition of stop: no container runs.
+// ended is the condition for which stop waits: the node ends the pod and none of its containers runs, or nothing of the pod
+// is left.
 func ended(p *v1.Pod, err error) (bool, error) {
 	if err != nil {
 		return gone(p, err)
@@ -77,17 +78,17 @@ func (r *Target) several(ctx context.Context, args []string) (*client, []*v1.Pod
 		}
 		pods = append(pods, p)
 	}
-	return c, pods, errors.Join(errs...) // nothing is stopped if one name is wrong
+	return c, pods, errors.Join(errs...) // an error for one name is an error for all: no pod is stopped
 }
 
-// Stop ends pods and keeps them for their logs.
+// Stop ends pods but does not remove them, so their logs stay.
 type Stop struct {
 	Target
 	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period
 	NoWait bool
 }
 
-// Run ends the named pods.
+// Run stops the pods with these names.
 func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 	c, pods, err := r.several(ctx, names)
 	if err != nil {
@@ -104,16 +105,16 @@ func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 	return settled(ctx, c, s.Out, pods, ended)
 }
 
-// Rm removes pods completely, and objects that were pushed.
+// Rm removes pods completely, and ConfigMaps and Secrets that were pushed.
 type Rm struct {
 	Target
-	Grace  int64 // the same as in Stop
+	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period
 	NoWait bool
-	Force  bool // remove running pods too
-	All    bool // remove all pushed pods
+	Force  bool // also remove pods that run; without it they are an error
+	All    bool // remove all pods that were pushed
 }
 
-// Run removes the named pods and objects.
+// Run removes the pods and objects with these names.
 func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	if r.All == (len(names) > 0) {
 		return errors.New("name the pods to remove, or use --all")
@@ -151,7 +152,7 @@ func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	return settled(ctx, c, s.Out, pods, gone)
 }
 
-// pushed returns the names of all pushed pods.
+// pushed returns the names of all pods that were pushed.
 func (r *Rm) pushed(ctx context.Context) (names []string, err error) {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -166,7 +167,7 @@ func (r *Rm) pushed(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// splitObjects separates the names of ConfigMaps and Secrets from the names of pods.
+// splitObjects separates the names of ConfigMaps and Secrets from those of pods.
 func splitObjects(args []string) (pods, objects []string) {
 	for _, a := range args {
 		kind, _, ok := strings.Cut(a, "/")
@@ -179,7 +180,7 @@ func splitObjects(args []string) (pods, objects []string) {
 	return pods, objects
 }
 
-// removeObject removes configmap/NAME or configmap/NAMESPACE/NAME.
+// removeObject removes the object that arg names, for example configmap/NAME or configmap/NAMESPACE/NAME.
 func removeObject(ctx context.Context, c *client, namespace, arg string) error {
 	kind, name, _ := strings.Cut(arg, "/")
 	if ns, n, ok := strings.Cut(name, "/"); ok {
