@@ -91,8 +91,8 @@ type Agent struct {
 	shares      *work.Shares // nil: the default shares of package work
 	pullPolicy  pullaccess.Policy
 	facts       factsCache
-	host        hostFacts   // read by Run before the parts start
-	began       time.Time   // when Run began; set before the parts start
+	host        hostFacts   // set by Run before the parts start
+	began       time.Time   // set by Run before anything runs
 	born        time.Time   // when New created the agent
 	built       atomic.Bool // true after build; metrics may call the parts only from then on
 
@@ -151,7 +151,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 func (a *Agent) build() error {
 	for _, step := range []func() error{
 		a.buildPullRecords,
-		a.buildMetrics, // first, because the other parts write to the metrics when they are built
+		a.buildMetrics, // first, because all other parts write to the metrics
 		a.buildTracer,
 		a.buildRuntime,
 		a.buildClients,
@@ -426,12 +426,11 @@ func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
 	return nil
 }
 
-// ownPodCIDR sends podCIDR of the configuration to the runtime of a node without an API server, and tries again after a
-// failure.
+// ownPodCIDR sends podCIDR to the runtime on a node without an API server.
 func (a *Agent) ownPodCIDR(ctx context.Context) error {
 	for {
 		err := a.podCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","))
-		var again <-chan time.Time // nil never fires; a failed attempt sets the channel
+		var again <-chan time.Time // nil, so it never fires; a failure sets it
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("the runtime does not accept podCIDR; trying again", "err", err)
 			again = time.After(10 * time.Second)

@@ -61,7 +61,7 @@ func eventLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	return rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst))
 }
 
-// open starts to send events. After ctx has ended, the function close stops that and waits for the request in flight.
+// open starts recording. After ctx has ended, close stops it and waits for the request in flight.
 func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
@@ -81,7 +81,7 @@ func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) 
 	e.record(ref, eventType, reason, message)
 }
 
-// evicted records the event of an evicted pod. The event's annotations say which container used too much; tools read them.
+// evicted records the event of an evicted pod. Tools read which container used too much from its annotations.
 func (e *events) evicted(p *v1.Pod, message string, annotations map[string]string) {
 	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	e.recorder.Annotated(ref, annotations, v1.EventTypeWarning, admit.ReasonEvicted, pod.Text(message))

@@ -97,7 +97,7 @@ func (a *Agent) pressureChanged() {
 	}
 }
 
-// diskLayout returns which file systems contain images, writable layers and pod directories.
+// diskLayout says which file systems the node has.
 func (a *Agent) diskLayout() evict.Layout {
 	if !a.deps.Machine.real {
 		return evict.Layout{}

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// explanation is the answer of the endpoint /explain: why a pod is in its state.
+// explanation is the answer of /explain, which says why a pod is in its state.
 type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
@@ -109,8 +109,8 @@ func (a *Agent) explainAll(view *podView) http.Handler {
 	})
 }
 
-// answerWithin is how long the workers of pods may take to answer. A turn takes less than a millisecond; a worker takes
-// longer only if it measures the node to admit its pod.
+// answerWithin bounds how long the workers of pods may take to answer. A turn takes less than a millisecond; a worker takes longer
+// only if it measures the node to admit its pod.
 const answerWithin = 2 * time.Second
 
 // answers explains pods. It asks all their workers at once.

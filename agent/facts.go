@@ -226,7 +226,7 @@ func (a *Agent) refreshNode(ctx context.Context) {
 // hostFacts are facts of the host that admission needs. They do not change and are read once, at the start.
 type hostFacts struct {
 	appArmor bool
-	swap     bool // the swap of a container can be limited
+	swap     bool // swap of containers can be limited
 }
 
 func (a *Agent) readHost() {

@@ -130,7 +130,7 @@ func launched(t *testing.T, dir, body string) string {
 	return dumped(a)
 }
 
-// configured writes body to a file and returns the configuration that an agent reads from that file.
+// configured returns the configuration that an agent reads from a file with this body.
 func configured(t *testing.T, dir, body string) agent.Config {
 	t.Helper()
 	file := filepath.Join(dir, "config.yaml")
@@ -182,7 +182,7 @@ func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	agent.WriteIdentity(t, dir)
-	unstable := map[string]bool{} // random numbers, times and counters, which differ in each run
+	unstable := map[string]bool{} // random numbers, times and counters
 	usual := launched(t, dir, "")
 	for range 4 { // several runs, because a random byte is the same in two runs once in 256 times
 		maps.Copy(unstable, changes(usual, launched(t, dir, "")))

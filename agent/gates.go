@@ -62,7 +62,7 @@ func gates(cfg *Config) config.Gates {
 	return g
 }
 
-// omitted returns which parts of a pod's status the agent leaves out, because the gates of their features are off.
+// omitted returns the parts of a pod's status that belong to features whose gates are off.
 func omitted(cfg *Config) podstatus.Omit {
 	g := gates(cfg)
 	return podstatus.Omit{ReadyToStart: !g.Enabled("PodReadyToStartContainersCondition"), PodResources: !g.Enabled("InPlacePodLevelResourcesVerticalScaling")}

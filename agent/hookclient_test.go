@@ -60,7 +60,7 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	}
 }
 
-// An answer without an end delays nothing, headers without an end are an error, and a redirect counts as an answer.
+// An endless answer delays nothing, endless headers are an error, and a redirect counts as an answer.
 func TestHooksTakeAnyAnswer(t *testing.T) {
 	t.Parallel()
 	endless := func(start, again string) answering {

@@ -93,7 +93,7 @@ func (a *Agent) images(g *platform) *image.Images {
 	return image.New(cfg)
 }
 
-// pullRecordDir returns the directory of pull records. "": there are no records, so every pod may use every image.
+// pullRecordDir returns the directory of pull records; "": every pod may use every image.
 func (a *Agent) pullRecordDir() string {
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
 	switch {

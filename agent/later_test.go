@@ -87,7 +87,7 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		if usual == set {
 			t.Errorf("%s changes nothing: %s", field, set)
 		}
-		if slices.Contains(config.LiveFields(), field) && field != "fileCheckFrequency" { // TestDirGoesToAnotherLocation tests it
+		if slices.Contains(config.LiveFields(), field) && field != "fileCheckFrequency" { // TestDirGoesToAnotherLocation covers this field
 			if live := fmt.Sprintf("%+v", see(true, c.set)); live != set {
 				t.Errorf("%s: changed while the agent runs: %s, at its start: %s", field, live, set)
 			}

@@ -97,7 +97,7 @@ func TestFieldsThatWaitForARestart(t *testing.T) {
 	}
 }
 
-// The verbosity of the log follows logging.verbosity if Deps.SetVerbosity is set.
+// The verbosity of the log follows logging.verbosity, if the log can be set.
 func TestReconfigureVerbosity(t *testing.T) {
 	t.Parallel()
 	r := simcri.New(simcri.Config{})

@@ -25,7 +25,7 @@ func (a *Agent) logRotation() logrotate.Config {
 	}
 }
 
-// runningLogs returns the containers that run according to the newest inspections. It does not call the runtime.
+// runningLogs returns the running containers of the newest inspections, without a call to the runtime.
 func (a *Agent) runningLogs() []logrotate.Container {
 	var out []logrotate.Container
 	for _, o := range a.pleg.List() {

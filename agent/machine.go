@@ -24,7 +24,7 @@ import (
 // Machine is the host of a node: the machine of the process, or a simulated one.
 type Machine struct {
 	real bool
-	// proc is the directory below which /proc, /sys and /etc are read.
+	// proc is the file system root below which /proc, /sys and /etc are read.
 	proc  hostfs.Machine
 	shape Shape
 	// kept is the part of a simulated machine's disk that outlives an agent; nil: nothing outlives it.
@@ -40,13 +40,13 @@ type Shape struct {
 	CPUs    int
 	Memory  resource.Quantity
 	Storage resource.Quantity
-	// Address is the node's InternalIP; not valid: 127.0.0.1.
+	// Address is the node's InternalIP; 127.0.0.1 when invalid.
 	Address netip.Addr
 	// Logs makes the simulated runtime write container logs, below KubeletConfiguration.podLogsDir.
 	Logs bool
-	// Keep makes the machine keep the checkpoints of pods for the next agent on the same Machine.
+	// Keep makes the machine keep agents' checkpoints for the next agent on the same Machine.
 	Keep bool
-	// Disk, if set, stores the checkpoints. Tests use it for disks that fail.
+	// Disk, if set, stores the checkpoints. It is for tests with failing disks.
 	Disk Disk
 	// Used returns the resources that the machine's processes use; nil: they use none. It is called often and concurrently.
 	Used func() Used

@@ -164,8 +164,7 @@ func persistentVolume(p *v1.Pod, u *volume.Usage) stats.Volume {
 // scrapePatience is how long a scrape of the metrics waits for volumes that hang at their first measurement.
 const scrapePatience = 2 * time.Second
 
-// persistentVolumes measures the persistent volumes of all pods, for the metrics. A claim that several pods use is in the
-// result once.
+// persistentVolumes measures the persistent volumes of all pods, for the metrics. A claim that several pods use is there once.
 func (a *Agent) persistentVolumes() []stats.Volume {
 	if !a.built.Load() {
 		return nil
@@ -186,7 +185,7 @@ func (a *Agent) persistentVolumes() []stats.Volume {
 	return all
 }
 
-// statsMachine returns a function that returns the facts of the machine.
+// statsMachine returns a function with the facts of the machine.
 func (a *Agent) statsMachine() func() stats.Machine {
 	if a.deps.Machine.real {
 		proc := a.deps.Machine.proc
@@ -251,7 +250,7 @@ func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	return a.platform.volumes.BoundFiles
 }
 
-// relisted counts a relist in the metrics.
+// relisted counts a relist.
 func (a *Agent) relisted(took time.Duration, err error) {
 	if err == nil {
 		a.metrics.Relisted(time.Now(), took, a.pleg.Interval())

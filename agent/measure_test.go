@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
-// If /proc cannot be read when the agent starts, the metrics have the machine's facts as soon as /proc can be read.
+// If /proc cannot be read when the agent starts, the metrics get the machine's facts later.
 func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer

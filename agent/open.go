@@ -125,7 +125,7 @@ func (a *Agent) restConfig() *rest.Config {
 	return c
 }
 
-// port is one port on which the agent listens.
+// port is a port to listen on.
 type port struct {
 	field   string
 	address string

@@ -18,8 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// oomScoreAdj and maxOpenFiles change the process of the agent. Here this is the process of the test, so the test restores
-// the old values.
+// oomScoreAdj and maxOpenFiles change the process, which is the test's own here, so the test restores the old values.
 func TestLimitsOfTheProcess(t *testing.T) {
 	const file = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(file)
@@ -140,8 +139,8 @@ func TestReloadGates(t *testing.T) {
 	}
 }
 
-// With protectKernelDefaults: false, only settings that have another value are written. A setting that the kernel does not
-// have causes a warning.
+// protectKernelDefaults: false changes only settings with another value. A setting that the kernel does not have causes a
+// warning.
 func TestKernelSettings(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -161,7 +160,7 @@ func TestKernelSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for start := range 2 { // the second start finds that all settings are right
+	for start := range 2 { // the second start finds all settings right
 		var log bytes.Buffer
 		setKernelAt(root, slog.New(slog.NewTextHandler(&log, nil)))
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), missing.Name) {

@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// ownNode watches the node's own object. Without the watch, every node status would need a GET every 10 s. The Node
-// authorizer allows a node to watch its own object.
+// ownNode watches the node's own object, so that a status does not need a GET every 10 s. The Node authorizer allows a node to
+// watch itself.
 type ownNode struct {
 	nodes *kubeclient.Resource[*v1.Node, *v1.NodeList]
 	only  string
@@ -88,7 +88,7 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	return false
 }
 
-// Failed drops the Node, because the Node may be out of date now.
+// Failed drops the Node, because it may be old now.
 func (o *ownNode) Failed(error) { o.last.Store(nil) }
 
 // sameVolumes reports whether two statuses name the same volumes as in use and as attached.

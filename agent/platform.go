@@ -208,7 +208,7 @@ func (a *Agent) layerDir() string {
 	return a.stats.LayerDir()
 }
 
-// userIDs returns the configuration of the user IDs of pods. On a simulated machine every ID is available.
+// userIDs configures the user IDs of pods. On a simulated machine all possible IDs are available.
 func (a *Agent) userIDs() userns.Config {
 	var cfg userns.Config
 	if u := a.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
@@ -222,8 +222,7 @@ func (a *Agent) userIDs() userns.Config {
 
 func (a *Agent) logDirs(links string) *perform.LogDirs {
 	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links, RemoveTree: func(dir string) error {
-		// The pod's directories may be large, and their removal may take long. If a minute is not enough, the next attempt
-		// continues.
+		// The pod's directories may be large and take long to remove. The next attempt goes on where this one ended.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return hostfs.Host{}.RemoveTree(ctx, dir)
@@ -276,7 +275,7 @@ func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
 	groups.UseDriver(driver)
 }
 
-// failing returns a text for each part of the platform that does not work.
+// failing describes the parts of the platform that do not work.
 func (g *platform) failing() []string {
 	if err := g.ids.Failing(); err != nil {
 		return []string{"pods with hostUsers: false cannot start: " + err.Error()}

@@ -63,11 +63,10 @@ func (l *liveConfig) begin() {
 	l.running = true
 }
 
-// kubelet returns the configuration in effect. Callers must not modify it. They must not keep it, because Reconfigure
-// replaces it.
+// kubelet returns the configuration in effect. Callers must not modify it, and must not keep it.
 func (a *Agent) kubelet() *kubelet.KubeletConfiguration { return a.live.inEffect.Load() }
 
-// startedWith returns the configuration that New got from its caller.
+// startedWith returns the configuration that New got.
 func (a *Agent) startedWith() *kubelet.KubeletConfiguration {
 	k := a.cfg.Kubelet.DeepCopy()
 	*k.EnableServer, k.CgroupDriver = a.live.serves, a.live.driver

@@ -104,7 +104,7 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	return server.NewAuthenticator(authn), authz, nil
 }
 
-// counted requests reviews from the API server and counts them by the status of the answer.
+// counted counts the API server's reviews by the status of their answers.
 type counted[T any] struct {
 	to interface {
 		Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error)

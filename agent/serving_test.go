@@ -12,9 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// The request for a serving certificate waits for the Node. Without the Node, only the addresses of --node-ip are known: the
-// certificate would lack the node's name, and a second request would have to follow. A self-signed certificate does not
-// wait, because nobody has to approve it.
+// The request for a serving certificate waits for the Node: with only the addresses of --node-ip the certificate would lack the
+// node's name, and a second request would have to follow. A self-signed certificate does not wait, because it needs no approval.
 func TestServingRequestWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{false, true} {

@@ -49,7 +49,7 @@ func (a *Agent) sourceParts() []part {
 	return out
 }
 
-// manifestDir returns the source of staticPodPath; nil if staticPodPath is not set.
+// manifestDir returns the source of staticPodPath; nil if it is not set.
 func (a *Agent) manifestDir() *source.Dir {
 	k := &a.cfg.Kubelet
 	if k.StaticPodPath == "" {
@@ -61,7 +61,7 @@ func (a *Agent) manifestDir() *source.Dir {
 	}
 }
 
-// manifestURL returns the source of staticPodURL; nil if staticPodURL is not set.
+// manifestURL returns the source of staticPodURL; nil if it is not set.
 func (a *Agent) manifestURL() *source.URL {
 	k := &a.cfg.Kubelet
 	if k.StaticPodURL == "" {
@@ -69,18 +69,17 @@ func (a *Agent) manifestURL() *source.URL {
 	}
 	return &source.URL{
 		Config: a.manifests(), URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Period: k.HTTPCheckFrequency.Duration,
-		// A request comes every 20 s, so an open connection between two requests would be a waste.
+		// Requests are 20 s apart, so keeping a connection open between them is a waste.
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 	}
 }
 
-// manifests returns the configuration that all sources of static pods share.
+// manifests returns the configuration of every source of static pods.
 func (a *Agent) manifests() source.Config {
 	return source.Config{NodeName: a.cfg.NodeName, Target: a.target(), Objects: a.platform.local, Wrong: a.wrongManifest, Missing: a.platform.missing, Doubt: a.pods.Doubt, Log: a.log}
 }
 
-// wrongManifest records an event on the node about a manifest with an error. There is no pod on which the event could be
-// recorded.
+// wrongManifest records an event on the node, because there is no pod to record it on.
 func (a *Agent) wrongManifest(err error) {
 	a.events.NodeEvent(v1.EventTypeWarning, "InvalidStaticPod", err.Error())
 }

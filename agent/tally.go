@@ -125,7 +125,7 @@ type startup struct {
 	times stats.Startup
 }
 
-// reached records the time at which the Node first reached a stage.
+// reached records when the Node first reached a stage.
 func (s *startup) reached(stage heartbeat.Stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *startup) reached(stage heartbeat.Stage) {
 	}
 }
 
-// startupTimes returns a function that returns the times of the node's start.
+// startupTimes returns a function with the times of the node's start.
 func (a *Agent) startupTimes() func() stats.Startup {
 	machine := a.statsMachine()
 	return func() stats.Startup {

@@ -20,7 +20,7 @@ import (
 // hostile returns a possible output of a hook, a probe or a runtime: 16 MiB of binary data.
 func hostile() string { return strings.Repeat("\xff\x00\x1b[2J\x07", 16<<20/8) }
 
-// A log line has a limited length, also if an error or a value is very long.
+// The length of a log line is bounded, whatever its texts come from.
 func TestLogLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -50,7 +50,7 @@ func TestLogLinesAreBounded(t *testing.T) {
 	}
 }
 
-// An event has a limited length.
+// The length of an event is bounded.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	local := event.NewLocal()

@@ -56,7 +56,7 @@ func (a *Agent) tracedCalls() cri.BeginCall {
 	}
 }
 
-// traced returns a performer that records a span for each action. Without a tracer it returns the given performer.
+// traced wraps a performer so that each action is a span. Without a tracer it returns the performer itself.
 func (a *Agent) traced(to podworker.Performer) podworker.Performer {
 	if t := a.tracer.Load(); t != nil {
 		return tracedPerformer{to, t}
@@ -64,7 +64,7 @@ func (a *Agent) traced(to podworker.Performer) podworker.Performer {
 	return to
 }
 
-// tracedPerformer records a span for each action.
+// tracedPerformer records each action as a span.
 type tracedPerformer struct {
 	to     podworker.Performer
 	tracer *trace.Tracer

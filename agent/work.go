@@ -69,7 +69,7 @@ func (a *Agent) startSlots() (least, most int) {
 	return least, max(least, mostStarts)
 }
 
-// workShares returns the shares of Config.WorkShares; nil if the field is nil.
+// workShares returns Config.WorkShares; nil if it is nil.
 func workShares(cfg *Config) (*work.Shares, error) {
 	if cfg.WorkShares == nil {
 		return nil, nil

@@ -62,7 +62,7 @@ func Example() {
 	// Output: 3 nodes have restarted their container
 }
 
-// restarted counts the nodes on which a container has been started twice.
+// restarted counts the nodes whose pod's container has been started twice.
 func restarted(nodes []*prometheus.Registry) (n int) {
 	for _, registry := range nodes {
 		families, err := registry.Gather()

@@ -25,7 +25,7 @@ type Fault struct {
 	Chance float64
 }
 
-// check returns an error if a fault contradicts itself or has no effect.
+// check returns why a fault makes no sense.
 func (f *Fault) check() error {
 	kinds := 0
 	for _, is := range []bool{f.Hang, f.Error != "", f.LoseEvents} {

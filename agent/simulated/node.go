@@ -20,7 +20,7 @@ import (
 type Config struct {
 	CPUs            int
 	Memory, Storage resource.Quantity
-	// Address is the node's InternalIP; not valid: 127.0.0.1.
+	// Address is the node's InternalIP; 127.0.0.1 when invalid.
 	Address netip.Addr
 	// Logs makes containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
 	Logs bool
@@ -48,7 +48,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Latency is the duration of a call: a random time between Mean-Jitter and Mean+Jitter, evenly distributed.
+// Latency is a time that varies evenly between Mean-Jitter and Mean+Jitter.
 type Latency struct{ Mean, Jitter time.Duration }
 
 // These annotations of a pod say what its containers do. An annotation's name may end with "." and the name of a container:
@@ -98,8 +98,8 @@ func New(cfg Config) *Node {
 	}
 }
 
-// Deps returns the dependencies of an agent on this node: Runtime, Images, Dialer and Machine. The caller adds Log, and
-// Client if there is an API server.
+// Deps returns what an agent on this node works with: Runtime, Images, Dialer and Machine. The caller adds Log, and Client where
+// there is an API server.
 func (n *Node) Deps() agent.Deps {
 	d := agent.Deps{Dialer: n.runtime, Machine: n.machine}
 	d.Runtime, d.Images = n.runtime.Clients()

@@ -37,8 +37,7 @@ func newCRI() *cobra.Command {
 	return cmd
 }
 
-// serveCRI serves until ctx ends. If an earlier process left a socket at the path, serveCRI replaces it, but not a socket on
-// which a process answers.
+// serveCRI serves until ctx ends. It replaces a socket that an earlier process left, but not one that answers.
 func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 	path, ok := strings.CutPrefix(endpoint, "unix://")
 	if !ok || !strings.HasPrefix(path, "/") {

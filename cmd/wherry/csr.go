@@ -75,7 +75,7 @@ the certificate and a kubeconfig. Then use the kubeconfig once, and print the us
 	return cmd
 }
 
-// request returns the certificate request that the options describe. node is the node's name.
+// request returns the certificate request that the options describe.
 func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	h := identity.HandRequest{Object: f.name, Signer: f.signer, Usages: f.usages, Expiration: f.expiration, Dir: f.out, Base: f.base}
 	switch {

@@ -12,8 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// newMan returns the command that writes the manual pages. It generates them from the commands of this program, so they
-// always agree with the program.
+// newMan returns the command that writes the manual pages. It generates them from the commands, so they match this program.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",

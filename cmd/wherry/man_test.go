@@ -28,7 +28,7 @@ func run1(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// visible calls f for each command that is not hidden, with its path and its flags.
+// visible calls f with each visible command and its flags.
 func visible(f func(path []string, flags *pflag.FlagSet)) {
 	root := newRoot()
 	root.InitDefaultCompletionCmd()
@@ -49,7 +49,7 @@ func visible(f func(path []string, flags *pflag.FlagSet)) {
 	walk(root, nil)
 }
 
-// Each command has a manual page, and the page describes each flag of the command.
+// Each command has a manual page, and the page has each of its flags.
 func TestManualPagesHaveEverything(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man1")
@@ -74,8 +74,7 @@ func TestManualPagesHaveEverything(t *testing.T) {
 	}
 }
 
-// The completion script of each shell calls the program with __complete. The program then completes each command and each
-// flag.
+// The script of each shell calls the program itself (__complete), which completes each command and each flag.
 func TestCompletionHasEverything(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {

@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/podctl"
 )
 
-// newPodCommands returns the commands that talk to an agent over its control socket.
+// newPodCommands returns the commands that talk to an agent over its socket.
 func newPodCommands() []*cobra.Command {
 	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy(), newReplay()}
 }

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // nobody is the ID of a user who may write only where a test allows it.
 const nobody = 65534
 
-// fakeNode is a process that runs a simulated node of a cluster. The process may write only below dir.
+// fakeNode is a process with a simulated node of a cluster. It may write only below dir.
 type fakeNode struct {
 	dir, root, manifests, log string
 	user                      *syscall.SysProcAttr
@@ -47,7 +47,7 @@ func (n *fakeNode) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ask runs a wherry command on the node's control socket and returns the command's output.
+// ask runs a command that connects to the node, and returns what it prints.
 func (n *fakeNode) ask(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := n.command(append(args, "--socket", n.socket())...)
@@ -205,8 +205,8 @@ func TestSimulatedNodeFollowsItsManifests(t *testing.T) {
 	})
 }
 
-// A simulated node writes only below its root directory. In the test the node runs as a user who may write nowhere else. So
-// an attempt to write elsewhere leaves an error in the node's log.
+// A simulated node writes only below its root directory. In the test it runs as a user who may write nowhere else, so an attempt
+// to write elsewhere causes an error in its log.
 func TestSimulatedNodeWritesBelowItsRootOnly(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)

@@ -20,7 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newTools returns the tools for steps that a node and its control plane normally perform without help.
+// newTools returns the tools for steps that a node and its control plane normally do by themselves.
 func newTools() []*cobra.Command {
 	return []*cobra.Command{newToken(), newCSR(), newLease()}
 }

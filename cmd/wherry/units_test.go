@@ -58,7 +58,7 @@ func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	}
 }
 
-// systemd accepts the units together with their drop-in files. The test needs systemd-analyze.
+// systemd accepts the units with their drop-ins, if systemd is installed.
 func TestUnitsAreValid(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -72,7 +72,7 @@ func TestUnitsAreValid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// systemd checks that the program of a unit exists, so the test replaces it by /bin/true.
+			// systemd checks that the program exists, so /bin/true replaces it.
 			text = []byte(strings.NewReplacer("/usr/bin/kubelet", "/bin/true", "/usr/local/bin/wherry", "/bin/true").Replace(string(text)))
 			path := filepath.Join(dir, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

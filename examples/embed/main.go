@@ -79,7 +79,7 @@ func waitRunning(ctx context.Context, socket string, out io.Writer) error {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	for {
-		pods, _ := podsOf(ctx, &client) // ignore an error, because the node may not listen yet
+		pods, _ := podsOf(ctx, &client) // an error is ignored, because the node may not listen yet
 		running := 0
 		for i := range pods {
 			if pods[i].Status.Phase == v1.PodRunning {

@@ -144,7 +144,7 @@ func (s *stage) agent(i int) (*agent.Agent, error) {
 	return agent.New(agent.Config{NodeName: name, Kubelet: kubelet}, deps)
 }
 
-// each calls f for 0..n-1, with a few calls at the same time.
+// each calls f for 0..n-1, a few at a time.
 func each(n int, f func(i int) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -251,7 +251,7 @@ func (s *stage) clean() error {
 	}))
 }
 
-// unlessGone returns the error of a deletion. If the object did not exist, it returns nil.
+// unlessGone returns the error of a deletion, but no error if the object does not exist.
 func unlessGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -259,7 +259,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// poll calls done repeatedly until done returns true or an error, or ctx ends.
+// poll repeats done until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) error {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()

@@ -46,7 +46,7 @@ func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, er
 	return c, nil, err
 }
 
-// Serve serves h on l until ctx ends.
+// Serve serves until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })

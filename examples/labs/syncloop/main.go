@@ -63,7 +63,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := a.Run(ctx)
-		cancel() // if the agent ends by itself, the lab ends too
+		cancel() // an agent that ends by itself ends the lab
 		ended <- err
 	}()
 	base := "http://" + l.Addr().String()

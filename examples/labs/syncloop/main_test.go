@@ -34,7 +34,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the first cause is %q, want source", cause)
 		}
 		first = false
-		cause, _, _ = strings.Cut(cause, " of ") // the order varies, because set-up and pull run at the same time
+		cause, _, _ = strings.Cut(cause, " of ") // the order of outcomes varies: set-up and pull run at the same time
 		delete(missing, cause)
 		if len(missing) == 0 {
 			cancel()

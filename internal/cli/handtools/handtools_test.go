@@ -188,8 +188,7 @@ func TestLeaseOfUnknownNode(t *testing.T) {
 	}
 }
 
-// After a temporary error the tool tries again. The wait between two attempts doubles, from 200 ms to 7 s. The tool returns
-// a permanent error.
+// After a temporary error the tool tries again, with a wait that doubles from 200 ms to 7 s. A permanent error is returned.
 func TestLeaseTrouble(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

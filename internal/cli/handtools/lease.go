@@ -24,7 +24,7 @@ type Nodes interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
 }
 
-// LeaseRenewal renews the lease of a node in place of the node's agent.
+// LeaseRenewal renews another node's lease by hand.
 type LeaseRenewal struct {
 	Nodes  Nodes
 	Leases heartbeat.LeaseAPI // the leases of the namespace kube-node-lease
@@ -38,16 +38,15 @@ type LeaseRenewal struct {
 	Interval, Duration time.Duration
 	Out                io.Writer
 
-	uid  types.UID // the UID of the Node when Run last read it
+	uid  types.UID // the UID of the Node when it was last read
 	last time.Time // the time of our last renewal: a later one in the lease is not ours
 }
 
 // ErrUnknown means that a node is marked Unknown and that its lease alone does not change that.
 var ErrUnknown = errors.New("the lease alone does not bring it back: add --ready to write its conditions too")
 
-// Run renews the lease until ctx ends; with Once, it renews the lease one time. It returns an error if the node does not
-// exist, if the node is Unknown and Ready is not set, or if the API server refuses a request. After a temporary error it
-// tries again.
+// Run renews the lease until ctx ends, or once. It returns an error if the node does not exist, if the node is Unknown and
+// Ready is not set, and if the API server refuses. Temporary errors are tried again.
 func (l *LeaseRenewal) Run(ctx context.Context) error {
 	if l.Interval <= 0 {
 		l.Interval = 10 * time.Second

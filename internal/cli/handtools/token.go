@@ -30,9 +30,9 @@ type Secrets interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Token describes the bootstrap token that the user wants.
+// Token is a bootstrap token as the user describes it.
 type Token struct {
-	// Value is the token, in the form ID.SECRET; "": CreateToken makes a random one.
+	// Value is ID.SECRET; "": random.
 	Value string
 	// TTL is how long the token is valid; 0: for ever.
 	TTL         time.Duration
@@ -197,7 +197,7 @@ func validToken(token string) bool {
 	return smallText(id, 6) && smallText(secret, 16)
 }
 
-// smallText reports whether s has n characters, all of them lower-case letters or digits.
+// smallText reports whether s consists of n lower-case letters and digits.
 func smallText(s string, n int) bool {
 	return len(s) == n && !strings.ContainsFunc(s, func(r rune) bool { return !small(r) })
 }

@@ -82,8 +82,7 @@ func profilesContention(k *kubelet.KubeletConfiguration) bool {
 	return k.EnableContentionProfiling && k.EnableProfilingHandler != nil && *k.EnableProfilingHandler
 }
 
-// AgentConfig converts the configuration from flags and files to the configuration of package agent. hostname is the host's
-// name.
+// AgentConfig converts the configuration from flags and files to that of package agent, for a machine with the host name.
 func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	name, err := cfg.NodeName(hostname)
 	if err != nil {
@@ -111,9 +110,8 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	return c, nil
 }
 
-// dockerConfigs returns the files in which an administrator may put registry credentials of the node. Their order is the
-// same as in upstream's kubelet: below the root directory, in the working directory, in the home directory, and below "/". A
-// simulated node has no such files.
+// dockerConfigs returns the files in which an administrator may keep registry credentials of the node, in the order of upstream's kubelet:
+// below the root directory, in the working directory, in the home directory, and below "/". A simulated node has none.
 func dockerConfigs(cfg *config.Config) []string {
 	if cfg.Simulated != nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// The links to container logs are in /var/log/containers, where log collectors look, whatever podLogsDir is.
+// Log collectors read /var/log/containers, wherever podLogsDir is.
 func TestLinksOfContainerLogs(t *testing.T) {
 	t.Parallel()
 	own, err := (&Own{Runtime: "unix:///nowhere", Root: t.TempDir(), Socket: "/nowhere"}).config()

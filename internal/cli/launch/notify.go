@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// startsFor is how long a service manager waits for the start of the agent. After this time the agent reports that it is
-	// ready, although it is still starting: a person may have to approve a certificate, and the boot of the machine must not
-	// wait for that.
+	// startsFor is how long a service manager waits for a start. After that, the agent reports that it is ready although it is
+	// still starting, because a person may have to approve a certificate, and a machine's boot must not wait for that.
 	startsFor = 20 * time.Second
 	// reportEvery is how often the status line is renewed.
 	reportEvery = 10 * time.Second
@@ -46,7 +45,7 @@ type notifier struct {
 	service
 	manager *sdnotify.Manager
 	log     *slog.Logger
-	status  string // the status line that was sent last
+	status  string // the last status line
 	still   bool   // the loops did not answer the last time
 	deaf    bool   // the manager did not receive the last report
 }

@@ -83,7 +83,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 	go func() {
 		ended <- runSupervised(ctx, m, s, slog.New(slog.DiscardHandler), func(ctx context.Context) error { <-ctx.Done(); return nil })
 	}()
-	await(t, heard, "WATCHDOG=1") // the watchdog gets signs also while the node waits for its identity
+	await(t, heard, "WATCHDOG=1") // sent also while the node waits for its identity
 	close(started)
 	if got := await(t, heard, "READY=1"); got != "READY=1\nSTATUS=node a" {
 		t.Errorf("heard %q", got)
@@ -91,7 +91,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 	await(t, heard, "WATCHDOG=1")
 	stuck.Store(true)
 	<-asked
-	for len(heard) > 0 { // drop the messages from before the loops were stuck
+	for len(heard) > 0 { // drop the earlier messages
 		<-heard
 	}
 	<-asked

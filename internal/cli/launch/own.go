@@ -127,7 +127,7 @@ func (o *Own) config() (config.Config, error) {
 	k.PodLogsDir = filepath.Join(o.Root, "logs")
 	k.FailCgroupV1 = ptr.To(false)
 	k.ResolverConfig = ptr.To(resolvConf())
-	k.OOMScoreAdj = nil // the agent is as important as the user's other programs
+	k.OOMScoreAdj = nil // a user's agent is not more important than the user's other programs
 	return cfg, nil
 }
 
@@ -144,7 +144,7 @@ func resolvConf() string {
 	return usual
 }
 
-// Running is an agent that runs in this process.
+// Running is a running agent in this process.
 type Running struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the agent has ended
@@ -241,11 +241,11 @@ func (o *Own) Forget() {
 	name := strings.Trim(o.CgroupRoot, "/")
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, g := range append(groups, "/sys/fs/cgroup/"+name, "/sys/fs/cgroup/"+name+".slice") {
-		_ = os.Remove(g) // the kernel keeps a cgroup that has processes or children
+		_ = os.Remove(g) // a cgroup with processes or children stays
 	}
 }
 
-// OwnSocket returns the default path of the control socket of the agent that wherry run starts.
+// OwnSocket returns the socket of the agent of wherry run.
 func OwnSocket() string {
 	if os.Geteuid() == 0 {
 		return config.SystemSocket

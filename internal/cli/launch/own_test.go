@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The error says which runtime cannot be used and what the user can do.
+// The error names a runtime that cannot be used, and the remedy.
 func TestFindRuntime(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -16,7 +16,7 @@ type reconfigurable interface {
 	RefuseConfiguration(err error)
 }
 
-// reload reads changed configuration files and gives the new configuration to the agent.
+// reload passes new configurations from the files to the agent.
 type reload struct {
 	agent    reconfigurable
 	hostname string

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// Contention is profiled if enableContentionProfiling is set and the agent serves profiles.
+// Contention is profiled if enableContentionProfiling is set and the profiles are served.
 func TestContentionProfiling(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ contention, profiling, want bool }{{false, true, false}, {true, true, true}, {true, false, false}} {

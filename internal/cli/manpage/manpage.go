@@ -10,8 +10,8 @@ import (
 
 // Page is one manual page of section 1.
 type Page struct {
-	Name string // the file's name, for example wherry-run.1
-	Text string // the page in the macro language of man
+	Name string // the name of the file: wherry-run.1
+	Text string // in the macro language of man
 }
 
 // Config configures Of.
@@ -111,7 +111,7 @@ func options(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// related writes the names of the parent command and of the subcommands.
+// related names the parent command and the subcommands.
 func related(b *strings.Builder, c *cobra.Command) {
 	var names []string
 	if c.HasParent() {

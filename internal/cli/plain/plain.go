@@ -119,8 +119,8 @@ func (t *terminalWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// colour returns the length of the colour sequence at the beginning of b; 0: b does not begin with one. whole is false if b
-// ends within the sequence.
+// colour returns the length of a colour sequence at the beginning of b; whole is false if the sequence is incomplete. 0: there
+// is none.
 func colour(b []byte) (n int, whole bool) {
 	if b[0] != 0x1b {
 		return 0, false

@@ -31,7 +31,7 @@ type client struct {
 	transport *http.Transport
 }
 
-// openClient connects to an agent on the socket asked. If asked is "", it looks for an agent on the default sockets.
+// openClient finds an agent: on the given socket, or on one of the default ones.
 func openClient(ctx context.Context, asked string) (*client, error) {
 	socket, err := findSocket(ctx, asked)
 	if err != nil {
@@ -47,7 +47,7 @@ func newClient(socket string) *client {
 	return &client{socket: socket, http: &http.Client{Transport: t}, transport: t}
 }
 
-// answerError is the error for an answer of the agent with a status that is not a success.
+// answerError is the error of an unsuccessful answer.
 type answerError struct {
 	status int
 	text   string
@@ -60,7 +60,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &a) && a.status == http.StatusNotFound
 }
 
-// do sends a request to the agent. It returns the body of the answer if the answer is a success.
+// do sends a request and returns the body of a successful answer.
 func (c *client) do(ctx context.Context, method, path string, query url.Values, body []byte) (io.ReadCloser, error) {
 	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
@@ -89,7 +89,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, &answerError{resp.StatusCode, refusal(text)}
 }
 
-// refusal returns the error message in the body of an answer.
+// refusal returns the text of an unsuccessful answer.
 func refusal(body []byte) string {
 	var a push.Answer
 	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
@@ -154,7 +154,7 @@ func (c *client) end(ctx context.Context, p *v1.Pod, grace *int64, remove bool) 
 	return c.ask(ctx, http.MethodPost, path+"/stop", query, nil, nil)
 }
 
-// logs returns the log of a container. The caller must close the log.
+// logs returns a container's log. The caller must close it.
 func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query url.Values) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/containerLogs/"+p.Namespace+"/"+p.Name+"/"+container, query, nil)
 }
@@ -175,7 +175,7 @@ func (c *client) events(ctx context.Context, after string, wait time.Duration) (
 	return l.Items, l.ResourceVersion, err
 }
 
-// explanation is the agent's answer to a request to /explain.
+// explanation is the answer of /explain.
 type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
@@ -198,7 +198,7 @@ func (c *client) turn(ctx context.Context, p *v1.Pod) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name+"/turn", nil, nil)
 }
 
-// explainAll returns the answers for all pods, the pods in trouble first.
+// explainAll returns the answers for all pods, those in trouble first.
 func (c *client) explainAll(ctx context.Context) ([]explanation, error) {
 	var l []explanation
 	err := c.ask(ctx, http.MethodGet, "/explain", nil, nil, &l)
@@ -279,7 +279,7 @@ func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
 	return nil, fmt.Errorf("pod %q may be %s: choose a namespace with -n", arg, strings.Join(names, " or "))
 }
 
-// shortList returns the first names of a list as text, and how many more there are.
+// shortList returns the first few names of a long list.
 func shortList(names []string) string {
 	const few = 8
 	if len(names) <= few {

@@ -33,7 +33,7 @@ metadata: {name: settings}
 data: {a: b}
 `
 
-// startNode runs a simulated node until the test ends. It returns the path of the node's control socket.
+// startNode runs a simulated node until the test ends, and returns its control socket.
 func startNode(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func startNode(t *testing.T) string {
 	return ""
 }
 
-// Each command works with a whole node over the control socket.
+// Each command works on a whole node behind its socket.
 func TestCommandsOnANode(t *testing.T) {
 	t.Parallel()
 	at := Target{Socket: startNode(t)}
@@ -88,7 +88,7 @@ func TestCommandsOnANode(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s Streams) error
-		says []string // texts that the command writes to standard output or standard error
+		says []string // parts of the command's output, on either stream
 		err  string
 	}{
 		{"run", func(s Streams) error { return run.Run(t.Context(), s) }, []string{"pod/web created", "pod/job created", "configmap/settings created", "exit code 3"}, ""},

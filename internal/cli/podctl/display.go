@@ -45,7 +45,7 @@ func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	return append(statuses, p.Status.ContainerStatuses...), total
 }
 
-// readyOf returns the text of a pod in the READY column.
+// readyOf returns the READY column.
 func readyOf(p *v1.Pod) string {
 	statuses, total := serving(p)
 	n := 0
@@ -57,7 +57,7 @@ func readyOf(p *v1.Pod) string {
 	return fmt.Sprintf("%d/%d", n, total)
 }
 
-// statusOf returns the text of a pod in the STATUS column. The words are those of kubectl.
+// statusOf returns the STATUS column, with the same words as kubectl.
 func statusOf(p *v1.Pod) string {
 	text := summaryOf(p)
 	switch {
@@ -136,7 +136,7 @@ func endText(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// restartsOf returns the text of a pod in the RESTARTS column: the number of restarts, and the time since the last restart.
+// restartsOf returns the RESTARTS column: the number of restarts, and the time since the last.
 func restartsOf(p *v1.Pod, now time.Time) string {
 	n := int32(0)
 	var last time.Time
@@ -178,7 +178,7 @@ func orNone(s string) string {
 	return s
 }
 
-// portsOf returns the ports of the host that lead to a pod, as text.
+// portsOf returns the host's ports that lead to a pod.
 func portsOf(p *v1.Pod) string {
 	var out []string
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

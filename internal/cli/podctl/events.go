@@ -54,8 +54,7 @@ func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	}
 }
 
-// writeEvents writes the rows of a table. The columns have fixed widths, because later calls write further rows of the same
-// table.
+// writeEvents writes a table. Its columns have fixed widths, so that later rows are aligned with earlier ones.
 func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) error {
 	const row = "%-10s %-8s %-22s %-32s %s\n"
 	if header {

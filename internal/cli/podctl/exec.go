@@ -34,8 +34,7 @@ func (x *Session) target(ctx context.Context, s Streams, arg string) (c *client,
 	return c, p, name, err
 }
 
-// Exec runs a command in a container and waits for its end. If the command fails, the error is an ExitStatus with its exit
-// code.
+// Exec runs a command and waits for its end. It returns the exit code as an ExitStatus.
 func (x *Session) Exec(ctx context.Context, s Streams, pod string, command []string) error {
 	c, p, name, err := x.target(ctx, s, pod)
 	if err != nil {
@@ -133,7 +132,7 @@ type sizeQueue struct {
 	changed chan os.Signal
 }
 
-// Next waits until the size of the terminal has changed and returns it; nil: there will be no other size.
+// Next waits for the next size; nil: there is none.
 func (q *sizeQueue) Next() *remotecommand.TerminalSize {
 	select {
 	case <-q.ctx.Done():

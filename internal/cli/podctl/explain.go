@@ -21,9 +21,9 @@ type Explain struct {
 	Target
 	// All makes Run also print the timeline of the pod. Without a pod, it makes Run also print the pods that are well.
 	All bool
-	// Watch makes Run print the answer again each time that it changes, until the pod is well.
+	// Watch prints the answer again when it changes, until the pod is well.
 	Watch bool
-	// Export makes Run print the present turn of the pod in the format of wherry replay, instead of an answer.
+	// Export prints the present turn of the pod for wherry replay, instead of an answer.
 	Export bool
 	Format string // json or yaml; "": text
 }
@@ -92,7 +92,7 @@ func (r *Explain) print(w io.Writer, e explanation) error {
 	return writeRecord(w, e)
 }
 
-// all prints the answers for the pods of the node, the pods in trouble first.
+// all prints the answers for the pods of the node, those in trouble first.
 func (r *Explain) all(ctx context.Context, s Streams) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -166,12 +166,12 @@ func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	return t.Flush()
 }
 
-// until returns how much time is left until at, as text; if at is not after now, the text is for no time.
+// until says how long it is until a time; a time in the past is now.
 func until(at, now time.Time) string {
 	return duration.HumanDuration(max(0, at.Sub(now)))
 }
 
-// sinceText returns how long ago at was, as text.
+// sinceText says how long ago a time was.
 func sinceText(at, now time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -179,7 +179,7 @@ func sinceText(at, now time.Time) string {
 	return duration.HumanDuration(now.Sub(at))
 }
 
-// writeRecord prints the timeline of a pod: every decision of the node about it.
+// writeRecord prints every decision of the node about a pod.
 func writeRecord(w io.Writer, e explanation) error {
 	if e.Dropped > 0 {
 		fmt.Fprintf(w, "(%d older records are not kept)\n", e.Dropped)

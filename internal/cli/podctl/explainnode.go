@@ -89,7 +89,7 @@ func writeNode(w io.Writer, n *v1.Node, pods []v1.Pod, answers []explanation, no
 	return err
 }
 
-// writeRequested prints how much of the node's resources its pods request.
+// writeRequested prints how much of the node its pods request.
 func writeRequested(w io.Writer, n *v1.Node, pods []v1.Pod) {
 	sum, running := v1.ResourceList{}, int64(0)
 	for i := range pods {

@@ -21,7 +21,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	candidates := []string{asked}
 	if asked == "" {
 		candidates = []string{launch.OwnSocket()}
-		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // sockets of agents that have another --root-dir
+		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // the sockets of agents with their own --root-dir
 		for _, path := range append(others, config.SimulatedSocket) {
 			if path != candidates[0] {
 				candidates = append(candidates, path)
@@ -45,7 +45,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	return "", noAgent{candidates[0]}
 }
 
-// noAgent is the error of findSocket if no agent listens. socket is the first path that was tried.
+// noAgent is the error if no agent listens.
 type noAgent struct{ socket string }
 
 func (e noAgent) Error() string {

@@ -30,7 +30,7 @@ func TestFindSocket(t *testing.T) {
 	}
 }
 
-// An error in a manifest names the file and the line. Nothing is pushed then.
+// Errors in manifests name the file and the line, before anything is pushed.
 func TestReadManifests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ type lineWriter struct {
 
 func newLineWriter(w io.Writer) *lineWriter { return &lineWriter{w: w} }
 
-// longestLine is how many bytes of one line copy keeps in memory. A container may write a line that never ends.
+// longestLine bounds the bytes of a line that copy keeps in memory: a container may write without ever ending its line.
 const longestLine = 64 << 10
 
 // copy writes each line of r, with a prefix before it. With a prefix, the last line gets a newline if it has none, and a
@@ -40,7 +40,7 @@ func (l *lineWriter) copy(prefix string, r io.Reader) error {
 	}
 }
 
-// write writes the prefix and one line, or a part of a long line.
+// write writes one line, or a part of a long one.
 func (l *lineWriter) write(prefix string, line []byte) error {
 	text := prefix + string(line)
 	if prefix != "" && line[len(line)-1] != '\n' {

@@ -30,7 +30,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// largest is a writer that remembers the size of the largest write.
+// largest is a buffer that keeps the size of the largest write.
 type largest struct {
 	*bytes.Buffer
 	size int

@@ -12,15 +12,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/manifest"
 )
 
-// manifests is the content of the files that wherry run gets.
+// manifests is the input of wherry run.
 type manifests struct {
-	all   []byte // all documents of the files, joined to one YAML stream
+	all   []byte // all documents as one stream
 	pods  int
 	notes []string // notes for the user about documents that are left out
 }
 
-// readManifests reads files, directories (their .yaml, .yml and .json files whose names do not begin with a dot) and, for
-// the path "-", stdin. It checks the manifests before anything is pushed, so that errors name the file and the line.
+// readManifests reads files, directories (their .yaml, .yml and .json files, except those that begin with a dot) and - for
+// stdin. It checks them, so that errors name the file and line before anything is pushed.
 func readManifests(paths []string, stdin io.Reader) (*manifests, error) {
 	out := &manifests{}
 	var errs []error
@@ -53,7 +53,7 @@ func manifestFiles(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(path) // ReadDir sorts the files by name
+	entries, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}

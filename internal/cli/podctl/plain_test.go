@@ -15,10 +15,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// hostile is text with control characters that a container may write into a message. A terminal must not get them.
+// hostile is text that a container may write into a message, and that a terminal must not get.
 const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u2028"
 
-// unsafe returns the first part of the text that would control a terminal, or "".
+// unsafe returns a part of the text that still controls a terminal.
 func unsafe(s string) string {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && plain.Controls(r) {

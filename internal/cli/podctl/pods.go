@@ -26,7 +26,7 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// Target selects the agent (Socket) and the namespace of the pods.
+// Target selects the agent and the namespace of pods.
 type Target struct {
 	Socket    string // "": WHERRY_SOCKET, then the default sockets
 	Namespace string // "": any namespace, if only one has the name
@@ -48,7 +48,7 @@ type Ps struct {
 	Format string // wide, json, yaml or name; "": a table
 }
 
-// Run prints the pods with these names; no names: all pods.
+// Run lists the named pods, or all.
 func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, r.Format) {
 		return fmt.Errorf("--output: %q is not one of wide, json, yaml, name", r.Format)
@@ -144,7 +144,7 @@ type Logs struct {
 	Container                    string
 	Follow, Previous, Timestamps bool
 	All                          bool  // show the logs of all containers; each line begins with the container's name
-	Tail                         int64 // how many of the last lines to print; negative: all lines
+	Tail                         int64 // number of last lines; negative: all
 	Since                        time.Duration
 	SinceTime                    string
 }
@@ -200,7 +200,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 	return err
 }
 
-// allLogs prints the logs of all containers of a pod at the same time.
+// allLogs prints the logs of all containers of a pod side by side.
 func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
 	out := newLineWriter(plain.Terminal(to))
 	var names []string
@@ -234,7 +234,7 @@ func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Valu
 	return errors.Join(all...)
 }
 
-// pollEvery is how often a command asks the agent whether a pod has reached the wanted state.
+// pollEvery is how often a command checks what it waits for.
 const pollEvery = 200 * time.Millisecond
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -248,13 +248,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ExitStatus is an error that only sets the exit status of the process. No message is printed.
+// ExitStatus is the exit status of the process. Nothing is printed for it.
 type ExitStatus int
 
 // Error returns the status as text.
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// terminalOf returns the file descriptor of f if f is a terminal, or else -1.
+// terminalOf returns the file descriptor if f is a terminal, or -1.
 func terminalOf(f any) int {
 	file, ok := f.(*os.File)
 	if !ok || !isTerminal(int(file.Fd())) {

@@ -12,11 +12,11 @@ import (
 
 // Replay makes this version of the agent decide an exported turn of a pod again.
 type Replay struct {
-	// Update makes Run write the new decision into the file.
+	// Update writes the present decision into the file.
 	Update bool
 }
 
-// errDiffers means that this version decides otherwise than the version that exported the turn.
+// errDiffers is the error if this version decides otherwise than the version that exported the turn.
 var errDiffers = errors.New("this version decides otherwise")
 
 // Run decides the turn in a file again. It prints the decision and marks the lines that differ from the decision in the

@@ -22,7 +22,7 @@ func TestReplay(t *testing.T) {
 	}
 	run := Run{Files: []string{file}, Detach: true, Wait: true, Timeout: time.Minute, Grace: -1, Quiet: true}
 	run.Agent.Socket = at.Socket
-	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // ignore the error: it is the exit code of the pod job
+	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // ignore the job's exit code
 	for _, pod := range []string{"web", "job"} {
 		var turn, out bytes.Buffer
 		if err := (&Explain{Target: at, Export: true}).Run(t.Context(), Streams{Out: &turn}, pod); err != nil {

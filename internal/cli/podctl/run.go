@@ -15,20 +15,20 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
-// Run runs the pods of manifests on this machine, without a cluster. If no agent listens, it starts one in this process.
+// Run runs the pods of manifests on this machine, without a cluster: on a running agent, or on an agent that it starts.
 type Run struct {
 	// Files are manifests, directories of them, or "-" for standard input.
 	Files []string
-	// Agent configures the agent that Run starts if no agent listens.
+	// Agent configures the agent to start.
 	Agent launch.Own
-	// Detach makes Run push the pods to an agent that runs already, and return at once. With Wait too, Run returns when
-	// every pod is ready or has run to its end.
+	// Detach pushes the pods to a running agent and returns at once. With Wait too, it returns when all pods are ready or have
+	// completed.
 	Detach, Wait bool
-	// Keep makes Run leave the pods running when it returns.
+	// Keep leaves the pods running when the command ends.
 	Keep bool
-	// Quiet means that Run prints no progress; NoLogs, that it prints no logs of containers.
+	// Quiet prints no progress. NoLogs prints no logs of containers.
 	Quiet, NoLogs bool
-	// Timeout limits the wait until every pod is ready or has run to its end; 0: no limit.
+	// Timeout bounds the wait until the pods are ready or at their end; 0: no bound.
 	Timeout time.Duration
 	// Grace is the grace period for ending the pods, in seconds; negative: each pod's own.
 	Grace int64
@@ -38,12 +38,12 @@ type Run struct {
 type runner struct {
 	*Run
 	client  *client
-	mine    *launch.Running // the agent that this process runs; nil: another process runs it
+	mine    *launch.Running // nil: another process runs the agent
 	say     *lineWriter     // progress
-	out     *lineWriter     // for the logs of containers
+	out     *lineWriter     // the logs of containers
 	pods    []push.Pushed
 	several bool              // there are several pods, so each line of a log names its pod
-	seen    map[string]string // the row of each pod as it was last printed
+	seen    map[string]string // the last printed state of each pod
 	events  string            // position of the last printed event
 	logs    sync.WaitGroup
 }
@@ -101,7 +101,7 @@ func (r *runner) progress(format string, args ...any) {
 	}
 }
 
-// open connects to the agent that listens, or starts an agent.
+// open connects to an agent, or starts one.
 func (r *runner) open(ctx context.Context, m *manifests) error {
 	socket, err := findSocket(ctx, r.Agent.Socket)
 	var none noAgent
@@ -143,7 +143,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	for {
 		answer, err := r.client.post(ctx, "manifest", m.all)
 		var a *answerError
-		if errors.As(err, &a) && a.status == 503 { // 503: the agent has not read its directory of pushed pods yet
+		if errors.As(err, &a) && a.status == 503 { // the agent has not read its directory yet, so try again
 			if err := sleep(ctx, pollEvery); err != nil {
 				return err
 			}

@@ -48,7 +48,7 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 		switch {
 		case len(pods) == 0:
 			if r.mine != nil {
-				return 0, r.serve(ctx) // the agent stays for pods that other commands have added
+				return 0, r.serve(ctx) // other commands may have added pods, so the agent stays
 			}
 			return 0, nil
 		case done == len(r.pods):
@@ -101,7 +101,7 @@ func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// sayPod prints the row of wherry ps for a pod if the row has changed since it was last printed.
+// sayPod prints a pod's row of wherry ps when it has changed.
 func (r *runner) sayPod(p *v1.Pod) {
 	line := fmt.Sprintf("%s %s", statusOf(p), readyOf(p))
 	if r.seen[string(p.UID)] == line {

@@ -21,7 +21,7 @@ func graceArg(n int64) *int64 {
 	return &n
 }
 
-// settled asks for each pod repeatedly until done returns true, and then prints the pod's name.
+// settled waits until done returns true for each pod, and then prints the pod's name.
 func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done func(p *v1.Pod, err error) (bool, error)) error {
 	for _, p := range pods {
 		for {
@@ -81,14 +81,14 @@ func (r *Target) several(ctx context.Context, args []string) (*client, []*v1.Pod
 	return c, pods, errors.Join(errs...) // an error for one name is an error for all: no pod is stopped
 }
 
-// Stop ends pods but does not remove them, so their logs stay.
+// Stop ends pods and keeps them for their logs.
 type Stop struct {
 	Target
 	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period
 	NoWait bool
 }
 
-// Run stops the pods with these names.
+// Run ends the named pods.
 func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 	c, pods, err := r.several(ctx, names)
 	if err != nil {
@@ -105,16 +105,16 @@ func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 	return settled(ctx, c, s.Out, pods, ended)
 }
 
-// Rm removes pods completely, and ConfigMaps and Secrets that were pushed.
+// Rm removes pods completely, and objects that were pushed.
 type Rm struct {
 	Target
 	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period
 	NoWait bool
-	Force  bool // also remove pods that run; without it they are an error
-	All    bool // remove all pods that were pushed
+	Force  bool // remove running pods too
+	All    bool // remove all pushed pods
 }
 
-// Run removes the pods and objects with these names.
+// Run removes the named pods and objects.
 func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	if r.All == (len(names) > 0) {
 		return errors.New("name the pods to remove, or use --all")
@@ -152,7 +152,7 @@ func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	return settled(ctx, c, s.Out, pods, gone)
 }
 
-// pushed returns the names of all pods that were pushed.
+// pushed returns the names of all pushed pods.
 func (r *Rm) pushed(ctx context.Context) (names []string, err error) {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *Rm) pushed(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// splitObjects separates the names of ConfigMaps and Secrets from those of pods.
+// splitObjects separates the names of ConfigMaps and Secrets from the names of pods.
 func splitObjects(args []string) (pods, objects []string) {
 	for _, a := range args {
 		kind, _, ok := strings.Cut(a, "/")
@@ -180,7 +180,7 @@ func splitObjects(args []string) (pods, objects []string) {
 	return pods, objects
 }
 
-// removeObject removes the object that arg names, for example configmap/NAME or configmap/NAMESPACE/NAME.
+// removeObject removes configmap/NAME or configmap/NAMESPACE/NAME.
 func removeObject(ctx context.Context, c *client, namespace, arg string) error {
 	kind, name, _ := strings.Cut(arg, "/")
 	if ns, n, ok := strings.Cut(name, "/"); ok {

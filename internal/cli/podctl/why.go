@@ -22,14 +22,14 @@ import (
 type Why struct {
 	Config    *rest.Config
 	Namespace string
-	All       bool   // also print the pod's timeline
+	All       bool   // also the record of decisions
 	Format    string // json or yaml; "": text
 }
 
-// mostAnswer is how many bytes of a node's answer are read at most.
+// mostAnswer bounds the bytes of a node's answer.
 const mostAnswer = 4 << 20
 
-// Run prints why the pod is in its state.
+// Run prints the answer for a pod.
 func (r *Why) Run(ctx context.Context, s Streams, name string) error {
 	c, err := kubeclient.New(r.Config)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Why) Run(ctx context.Context, s Streams, name string) error {
 	return print.print(s.Out, e)
 }
 
-// unscheduled returns the answer for a pod that is not bound to a node yet.
+// unscheduled answers for a pod that has no node yet.
 func unscheduled(p *v1.Pod) why.Answer {
 	a := why.Answer{Cause: "Unscheduled", Level: why.Trouble, Line: "no node has been chosen for the pod", Since: p.CreationTimestamp.Time}
 	for i := range p.Status.Conditions {
@@ -65,7 +65,7 @@ func unscheduled(p *v1.Pod) why.Answer {
 	return a
 }
 
-// ask asks the node of the pod for its answer.
+// ask asks the node of a pod.
 func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	h, err := rest.HTTPClientFor(r.Config)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	return e, nil
 }
 
-// refused returns an error that says why a node did not answer, and what the user can do.
+// refused says what an unsuccessful answer of a node means, and what to do.
 func refused(p *v1.Pod, code int, body []byte) error {
 	text := strings.TrimSpace(string(body[:min(len(body), 1<<10)]))
 	var status metav1.Status

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// The command asks the pod's node through the API server. If the node does not answer, the error says what is missing.
+// The command asks the pod's node through the API server. If that fails, it says what is missing.
 func TestWhyInACluster(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
@@ -70,7 +70,7 @@ func TestWhyInACluster(t *testing.T) {
 	}
 }
 
-// An answer has at most 12 lines. Control characters that a container has written do not reach the terminal.
+// An answer has at most 12 lines, and no control characters of a container reach the terminal.
 func TestWriteAnswer(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -87,7 +87,7 @@ func TestWriteAnswer(t *testing.T) {
 	}
 }
 
-// The output about the node begins with what is wrong. The conditions, the requests and the state of the pods follow.
+// The node's page says first what is wrong, then the conditions, the requests and how its pods are.
 func TestWriteNode(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
