@@ -121,9 +121,9 @@ type Deps struct {
 	// or if they have the same Transport.
 	Client *rest.Config
 	// Heartbeats, if set, configures a second client, without a rate limit (QPS -1). It sends the node's status and lease,
-	// which so never wait behind other requests. It also sends events: they have their own rate limit (eventRecordQPS), and
-	// with the first client they would delay the statuses of pods when many pods start. Set its Timeout to the interval of
-	// the node status, so that the agent notices soon that a server no longer answers.
+	// so these never wait behind other requests. It also sends events: they have their own rate limit (eventRecordQPS), and
+	// with Client they would delay the statuses of pods when many pods start. Set its Timeout to the interval of the node
+	// status, so that the agent notices soon that a server no longer answers.
 	Heartbeats *rest.Config
 	// CloseConnections closes the connections of Client and Heartbeats. The agent calls it when heartbeats fail repeatedly.
 	CloseConnections func()

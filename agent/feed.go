@@ -13,7 +13,7 @@ import (
 // Feed follows objects of the API server for several agents of a process, so that each object is read once for all of them. It reads
 // as one user, so the API server does not check whether each node may read them.
 type Feed interface {
-	// Follow passes the objects that q selects to f until ctx ends or a method of f returns done: first the complete list
+	// Follow passes the objects that q selects to f until ctx ends or a method of f returns true: first the complete list
 	// (Replace), then each change (Apply). f gets one call at a time, and none after Follow has returned. Several goroutines
 	// may call Follow at once, also for the same objects.
 	Follow(ctx context.Context, q Query, f Follower)

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// Some fields have no part that keeps them: the agent reads them from its configuration each time that it needs them. The
-// test changes each such field and looks at a value that depends on it.
+// The agent reads some fields each time that it needs them, not only when it is built. The test changes each such field and
+// looks at a value that depends on it.
 func TestFieldsThatAreReadLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -27,7 +27,7 @@ type Machine struct {
 	// proc is the file system root below which /proc, /sys and /etc are read.
 	proc  hostfs.Machine
 	shape Shape
-	// kept is the part of a simulated machine's disk that outlives an agent; nil: nothing outlives it.
+	// kept is the part of a simulated machine's disk that outlives an agent; nil: the next agent finds no checkpoints.
 	kept Disk
 }
 

@@ -77,7 +77,7 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	case event == watch.Deleted:
 		o.last.Store(nil)
 	default:
-		if node.ManagedFields != nil { // saves a third of the Node's size; a Feed has removed them already, and other agents read its Node
+		if node.ManagedFields != nil { // saves a third of its size; once nil, no write: other agents may read the Node
 			node.ManagedFields = nil
 		}
 		before := o.last.Swap(node)

@@ -73,11 +73,11 @@ func (a *Agent) startedWith() *kubelet.KubeletConfiguration {
 	return k
 }
 
-// Reconfigure gives an agent that runs the Kubelet and KeepImages of cfg. Fields that can change while the node runs take
-// their new values; docs/configuration.md says for each field when its value takes effect. The other fields keep their
-// values until the next start. Reconfigure logs the fields of both kinds and records an event on the node for each kind. If
-// the configuration is not valid, nothing changes. Other fields of cfg are ignored; if Server or ControlSocket differ, the
-// result says that they need a restart. Calls may be concurrent, after Deps.Started was called.
+// Reconfigure gives a running agent new values: the fields Kubelet and KeepImages of cfg. Fields that can change while the
+// node runs take their new values; docs/configuration.md says for each field when its value takes effect. The other fields
+// keep their values until the next start. Reconfigure logs the fields of both kinds and records an event on the node for
+// each kind. If the configuration is not valid, nothing changes. Other fields of cfg are ignored; if Server or ControlSocket
+// differ, the result says that they need a restart. Calls may be concurrent, after Deps.Started was called.
 func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
 	l := &a.live
 	l.mu.Lock()

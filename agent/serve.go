@@ -85,7 +85,7 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		}
 		authn.ClientCAs = cas
 	}
-	var authz server.Authorizer = denyAll{} // stays if there is no API server that could review requests
+	var authz server.Authorizer = denyAll{} // stays if no API server can review requests
 	if k.Authorization.Mode == "AlwaysAllow" {
 		authz = server.AlwaysAllow{}
 	}

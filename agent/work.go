@@ -81,7 +81,7 @@ func workShares(cfg *Config) (*work.Shares, error) {
 	return &shares, nil
 }
 
-// scheduledPerformer performs each action as a job of the scheduler of package work.
+// scheduledPerformer performs actions as jobs of the scheduler of package work.
 type scheduledPerformer struct {
 	to   podworker.Performer
 	work *work.Scheduler
@@ -90,8 +90,8 @@ type scheduledPerformer struct {
 	sandboxes *work.Turns
 }
 
-// Do performs an action. Removals and stops of sandboxes wait until the scheduler lets them run. If the agent ends during
-// this wait, the outcome is an error.
+// Do performs an action. Removals and stops of sandboxes wait until they may run. If the agent ends during this wait, the
+// outcome is an error.
 func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	switch job.Action.Op {
 	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpResize, pod.OpPostStart, pod.OpPreStop, pod.OpSetUp:

@@ -119,6 +119,6 @@ func (n *Node) StreamHandler(base string) (http.Handler, error) { return n.runti
 // Close stops the simulation of the containers. Their state does not change any more.
 func (n *Node) Close() { n.runtime.Close() }
 
-// HostAddress returns the address of this host's default route, for Config.Address. An API server on another host can send
-// requests to the node's API there. If this host has no default route, the result is not valid.
+// HostAddress returns the address of this host's default route, for Config.Address. An API server can send requests to the
+// node's API there. If this host has no default route, the result is not valid.
 func HostAddress() netip.Addr { return (&nodefacts.Real{}).Network().DefaultV4 }

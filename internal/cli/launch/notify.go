@@ -25,8 +25,8 @@ type service struct {
 }
 
 // runSupervised runs the node and reports to the service manager. It reports that the node is ready, the status line, and
-// that the node stops. If there is a watchdog, it also reports twice in the watchdog's time that the process is alive, while
-// the node's loops answer.
+// that the node stops. If there is a watchdog, it also reports at least twice in the watchdog's time that the process is
+// alive, while the node's loops answer.
 func runSupervised(ctx context.Context, m *sdnotify.Manager, s service, log *slog.Logger, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var reports sync.WaitGroup

@@ -160,7 +160,7 @@ func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query ur
 }
 
 // events returns the events after the position after, and the position for the next call. If there is no event yet, it waits
-// for the time wait.
+// for one, at most for the time wait.
 func (c *client) events(ctx context.Context, after string, wait time.Duration) ([]v1.Event, string, error) {
 	query := url.Values{}
 	if after != "" {

@@ -7,7 +7,7 @@ import (
 )
 
 // nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name; the namespace does not count. If the
-// user has mistyped a name, the right one so comes first.
+// user has mistyped a name, the right name comes first.
 func nearest(names []string, wanted string) []string {
 	type candidate struct {
 		name  string
