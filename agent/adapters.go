@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// podView shows the node's pods in its API.
+// podView gives the servers of the node's API the node's pods with their newest statuses.
 type podView struct {
 	set    *podset.Set
 	cache  *pleg.Generator

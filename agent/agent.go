@@ -48,7 +48,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// Agent is one node. Create it with New, then Run it, once.
+// Agent runs one node. New creates it. Run may be called once.
 type Agent struct {
 	cfg     Config
 	deps    Deps
@@ -64,12 +64,12 @@ type Agent struct {
 	work        *work.Scheduler
 	pullRecords *pullrecord.Store   // nil: pulls are not recorded
 	pulls       *pullrecord.Settler // nil if pullRecords is nil
-	plugins     *credplugin.Plugins // nil: the node has none
+	plugins     *credplugin.Plugins // nil: no credential provider plugins are configured
 	runtime     *nodefacts.Runtime
 	node        *nodefacts.Source
 	evictor     *evictor.Evictor
 	collector   *imagegc.Collector
-	keptImages  atomic.Pointer[pullaccess.Allowlist] // Config.KeepImages
+	keptImages  atomic.Pointer[pullaccess.Allowlist] // images that are never removed (Config.KeepImages)
 	podsLimit   atomic.Int64                         // the result of podsMemory; 0: not known yet
 	heartbeat   *heartbeat.Heartbeat                 // nil when standalone
 	own         *ownNode                             // nil when standalone
@@ -88,23 +88,23 @@ type Agent struct {
 	probed      *stats.Probed
 	shutdown    *nodeshutdown.Watch // nil: a shutdown of the machine does not wait for pods
 	settings    nodestatus.Settings
-	shares      *work.Shares // nil: the defaults
+	shares      *work.Shares // nil: the default shares of package work
 	pullPolicy  pullaccess.Policy
 	facts       factsCache
-	host        hostFacts   // set by Run before anything runs
+	host        hostFacts   // set by Run before the parts start
 	began       time.Time   // set by Run before anything runs
 	born        time.Time   // when New created the agent
-	built       atomic.Bool // build is done, so the metrics that are counted when they are read may call the parts
+	built       atomic.Bool // true after build; metrics may call the parts only from then on
 
 	live       liveConfig
-	policy     atomic.Pointer[decide.Policy] // never changed; a new policy replaces it
-	rotator    *logrotate.Rotator            // nil: there are no logs
+	policy     atomic.Pointer[decide.Policy] // the agent replaces the whole policy and never changes its fields
+	rotator    *logrotate.Rotator            // nil: the machine has no container logs
 	pullRate   *rate.Limiter
 	eventRate  *rate.Limiter
 	staticPods chan source.Location // receives the path and period of the static pods' source when the configuration changes
 
 	opened     opened
-	apiLeftOut bool // a standalone node without an HTTPS API, because its configuration does not allow one
+	apiLeftOut bool // true: a standalone node serves no HTTPS API, because its configuration does not allow one
 }
 
 // New checks the configuration and returns an agent for Run. It does no IO and starts nothing.
@@ -302,7 +302,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.facts.resolver.Read() // nothing else reads the file at this point, and the node must report a problem with it even if it has no pods
+	a.facts.resolver.Read() // for a node without pods: a wrong resolver file is reported, and only container starts would read it
 	parts := a.parts()
 	a.live.begin()
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
@@ -363,8 +363,8 @@ func (a *Agent) parts() []part {
 	return append(parts, a.sourceParts()...)
 }
 
-// look reads the runtime's status before the node's first status is computed, so that the node does not flap when the agent is
-// replaced. It returns at once if the runtime is down, and soon if it hangs.
+// look reads the runtime's status before the first status of the node is computed. Without it, a node whose agent is
+// replaced would be not ready for a moment. look returns at once if the runtime is down, and soon if the runtime hangs.
 func (a *Agent) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -396,8 +396,8 @@ func (a *Agent) problems() []string {
 	return out
 }
 
-// failing returns the parts that fail and are tried again. The Ready condition names them beside the reasons for not being
-// ready.
+// failing returns a text for each part of the agent that fails and is tried again. The message of the Ready condition
+// contains these texts.
 func (a *Agent) failing() []string {
 	out := a.platform.failing()
 	for _, f := range a.opened.fails {
@@ -451,8 +451,8 @@ func (a *Agent) probeEvent(e probe.Event) {
 	a.events.Event(p, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
 }
 
-// timelineOf returns the record of decisions about a pod, oldest first, and how many older records were dropped; false: the
-// node does not have the pod.
+// timelineOf returns the timeline of a pod, oldest record first, and how many older records were dropped. false: the node
+// does not have the pod.
 func (a *Agent) timelineOf(uid types.UID) ([]timeline.Record, int, bool) {
 	w := a.loop.Worker(uid)
 	if w == nil {

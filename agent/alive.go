@@ -7,9 +7,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// Alive checks that none of the node's loops is stuck: each must answer before ctx ends. It returns nil if all do. It is for a watchdog
-// that restarts the agent, so it does not check the runtime or the API server: a restart of the agent repairs neither. It may be called
-// by several goroutines at once, but not before Deps.Started was called.
+// Alive checks that none of the node's loops is stuck: it returns nil if all loops answer before ctx ends. A watchdog calls
+// Alive and restarts the agent after an error. Alive does not check the runtime or the API server, because a restart of the
+// agent repairs neither. Several goroutines may call it at once, but only after Deps.Started was called.
 func (a *Agent) Alive(ctx context.Context) error {
 	for _, turns := range []func(context.Context) error{a.pleg.Turns, a.loop.Turns} {
 		if err := turns(ctx); err != nil {

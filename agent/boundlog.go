@@ -7,10 +7,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// boundedLog bounds the length of log texts: an error may contain the whole output of a command or a runtime.
+// boundedLog shortens long texts in the log, because an error may contain the whole output of a command or of a runtime.
 type boundedLog struct{ slog.Handler }
 
-// Handle passes the record on, with each text bounded by pod.Text.
+// Handle shortens each text of the record (pod.Text) and passes the record on.
 func (h boundedLog) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, r.Level, pod.Text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -20,7 +20,7 @@ func (h boundedLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, out)
 }
 
-// WithAttrs bounds the attributes of all later records.
+// WithAttrs shortens the texts of the attributes.
 func (h boundedLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	bounded := make([]slog.Attr, len(attrs))
 	for i, a := range attrs {
@@ -29,7 +29,7 @@ func (h boundedLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return boundedLog{h.Handler.WithAttrs(bounded)}
 }
 
-// WithGroup keeps the bound inside the group.
+// WithGroup returns a handler that also shortens the texts inside the group.
 func (h boundedLog) WithGroup(name string) slog.Handler { return boundedLog{h.Handler.WithGroup(name)} }
 
 func boundAttr(a slog.Attr) slog.Attr {

@@ -49,8 +49,8 @@ func (a *Agent) checkpointContainer(ctx context.Context, p *v1.Pod, id, containe
 	return path, nil
 }
 
-// newCheckpoint returns a path for a checkpoint that does not exist. The name contains the time in seconds, or with more digits
-// if there is already one of the same second.
+// newCheckpoint returns a path at which no file exists. The file's name contains the time in seconds. If a checkpoint of the
+// same second exists, the time has more digits.
 func newCheckpoint(dir, prefix string, now time.Time) (string, error) {
 	for _, layout := range []string{time.RFC3339, time.RFC3339Nano} {
 		path := filepath.Join(dir, prefix+now.Format(layout)+".tar")

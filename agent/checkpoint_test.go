@@ -36,8 +36,8 @@ func (c *checkpointing) CheckpointContainer(ctx context.Context, in *runtimeapi.
 	return &runtimeapi.CheckpointContainerResponse{}, os.WriteFile(in.Location, nil, 0o600)
 }
 
-// Checkpoints are below the root directory, where no other user may look, with the names of Kubernetes' kubelet. The gate
-// ContainerCheckpoint switches them off.
+// Checkpoints are in a directory below the root directory that only the agent's user may enter. Their names are like those
+// of Kubernetes' kubelet. Without the gate ContainerCheckpoint there are no checkpoints.
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	sim := simcri.New(simcri.Config{})
@@ -56,7 +56,7 @@ func TestCheckpoint(t *testing.T) {
 	write := a.checkpointer()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}}
 	seen := map[string]bool{}
-	for range 3 { // some of them in the same second
+	for range 3 { // several checkpoints are made in the same second
 		path, err := write(t.Context(), p, "id-1", "main", 0)
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func (a *Agent) claims() volume.Claims {
 		return nil
 	}
 	return nodeClaims{a.clients.api, func() *v1.Node {
-		if a.own != nil { // the watch is sooner than the heartbeat
+		if a.own != nil { // the watch gets a change of the Node earlier than the heartbeat does
 			if n := a.own.Last(); n != nil {
 				return n
 			}

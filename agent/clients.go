@@ -53,7 +53,8 @@ func newClients(deps *Deps, limits *ServerLimits, calls kubeclient.Meter) (c cli
 	return c, nil
 }
 
-// These types are the parts' interfaces to the API server. Each names only the methods that it needs.
+// The types below are the interfaces through which the parts call the API server. Each interface has only the methods that
+// its part needs.
 
 func (c *clients) statusPods(namespace string) status.Pods { return c.api.Pods(namespace) }
 

@@ -26,7 +26,7 @@ const Version = config.KubeletVersion
 type Config struct {
 	// NodeName is the Node's name. Required.
 	NodeName string
-	// Hostname is the address of type Hostname and the label kubernetes.io/hostname; NodeName when empty.
+	// Hostname is the Node's address of type Hostname and its label kubernetes.io/hostname; "": NodeName.
 	Hostname string
 	// Kubelet must be complete: start with DefaultConfiguration.
 	Kubelet kubelet.KubeletConfiguration
@@ -60,7 +60,7 @@ type Config struct {
 	NodeIPs       []netip.Addr
 	NodeLabels    map[string]string
 	CloudProvider string
-	// KubeletVersion is nodeInfo.kubeletVersion; Version when empty.
+	// KubeletVersion is the Node's status.nodeInfo.kubeletVersion; "": Version.
 	KubeletVersion string
 	// RuntimeCgroups is the cgroup of the container runtime, for /stats/summary; "": unknown.
 	RuntimeCgroups string
@@ -71,17 +71,17 @@ type Config struct {
 	DockerConfigs []string
 	// LogLinkDir is the directory in which the agent makes a link to each container log (/var/log/containers); "": none.
 	LogLinkDir string
-	// DeadContainers is how many dead attempts of one container are kept for their logs; 0: 1, negative: all. DeadContainerAge
-	// is how long each is kept in any case. MaxDeadContainers is how many of all containers are kept beside the newest attempt
-	// of each; nil: no limit.
+	// DeadContainers is how many dead attempts of one container are kept for their logs; 0: 1, negative: all.
+	// DeadContainerAge is how long each dead attempt is kept at least. MaxDeadContainers is how many dead attempts the whole
+	// node keeps, in addition to the newest attempt of each container; nil: no limit.
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartSlots bounds how many pods start at the same time. 0: the agent adapts the number to its measurements, between twice the
-	// number of CPUs plus two and 64 (or always the first, if that is more than 64).
+	// StartSlots is how many pods may start at the same time. 0: the agent finds the number by measuring. Its smallest
+	// number is twice the number of CPUs plus two; its largest number is 64, or the smallest if that is more than 64.
 	StartSlots int
-	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts, stops.
-	// The agent finds a larger number by measuring. 0: the number of CPUs.
+	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts,
+	// stops. The agent measures whether the machine can run more. 0: the number of CPUs.
 	Processors int
 	// WorkShares are how the processors are shared between classes of jobs while the machine is overloaded ("vital", "first",
 	// "periodic", "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
@@ -115,21 +115,22 @@ type ServerLimits struct {
 
 // Deps are the agent's dependencies.
 type Deps struct {
-	// Client configures the access to the API server as this node. If it is nil, the agent uses Config.Kubeconfig; without that
-	// there is no API server. The agent makes a client of its own from it, which knows only the resources that a node uses.
-	// Agents of one process share connections by the rules of client-go: if their TLS configurations are equal, or if they have
-	// the same Transport.
+	// Client configures the access to the API server as this node. The agent makes its own client from it, which knows only
+	// the resources that a node uses. If Client is nil, the agent uses Config.Kubeconfig; without a kubeconfig there is no
+	// API server. Agents of one process share connections by the rules of client-go: if their TLS configurations are equal,
+	// or if they have the same Transport.
 	Client *rest.Config
-	// Heartbeats, if set, configures a second client, without a rate limit (QPS -1), for node status and lease, so that they
-	// never wait behind other requests. This client also sends events, which have a rate limit of their own (eventRecordQPS)
-	// and would otherwise delay statuses when many pods start. Set its Timeout to the interval of the node status, so that the
-	// agent notices in time when a server is gone.
+	// Heartbeats, if set, configures a second client, without a rate limit (QPS -1). It sends the node's status and lease,
+	// so these never wait behind other requests. It also sends events: they have their own rate limit (eventRecordQPS), and
+	// with Client they would delay the statuses of pods when many pods start. Set its Timeout to the interval of the node
+	// status, so that the agent notices soon that a server no longer answers.
 	Heartbeats *rest.Config
-	// CloseConnections closes the connections of the clients. It is called when heartbeats fail repeatedly.
+	// CloseConnections closes the connections of Client and Heartbeats. The agent calls it when heartbeats fail repeatedly.
 	CloseConnections func()
 	// Leases renews the node's lease together with those of other nodes; nil: the agent renews it.
 	Leases Leases
-	// Feed follows objects for this agent and for others; nil: the agent watches its pods, its Node, and what its pods refer to itself.
+	// Feed follows objects for this agent and for others. nil: the agent itself watches its pods, its Node, and the objects
+	// that its pods refer to.
 	Feed Feed
 	// Runtime and Images are the container runtime. Nil on a real machine: Run dials Kubelet.ContainerRuntimeEndpoint.
 	Runtime runtimeapi.RuntimeServiceClient
@@ -168,12 +169,13 @@ type Deps struct {
 
 // Leases renews the leases of several nodes, with one timer for all.
 type Leases interface {
-	// Keep starts to renew the lease of a node and returns at once. uid returns the UID of the Node object for the owner
-	// reference, or "" while there is none. release ends the renewal; it is called once, and the lease expires after it.
+	// Keep starts to renew the lease of a node and returns at once. uid returns the UID of the Node object for the lease's
+	// owner reference, or "" while there is no Node. release ends the renewal, so the lease expires; the agent calls it
+	// once.
 	Keep(node string, uid func() types.UID) (release func())
 }
 
-// Dialer opens connections. *net.Dialer is one.
+// Dialer opens connections. *net.Dialer implements it.
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -181,7 +183,7 @@ type Dialer interface {
 // DefaultConfiguration returns a complete KubeletConfiguration with the documented defaults of Kubernetes.
 func DefaultConfiguration() kubelet.KubeletConfiguration {
 	cfg, _, err := config.Load(nil)
-	if err != nil { // a test checks that the defaults are valid
+	if err != nil { // the defaults are valid, which a test checks
 		panic("agent: default configuration: " + err.Error())
 	}
 	return cfg.Kubelet

@@ -22,7 +22,8 @@ import (
 // pushes reports whether pods can be pushed to this agent.
 func (a *Agent) pushes() bool { return a.deps.Control != nil || a.cfg.PushAPI }
 
-// buildPush makes the source of pushed pods. Their names contain the node's name only if an API server shows them.
+// buildPush makes the source of pushed pods. The name of a pushed pod contains the node's name only if the pod has a mirror
+// in an API server.
 func (a *Agent) buildPush() {
 	dir := ""
 	if a.cfg.RootDir != "" && a.deps.Machine.real {
@@ -34,7 +35,7 @@ func (a *Agent) buildPush() {
 	})
 }
 
-// otherSource returns the source, other than push, that has a pod of this name.
+// otherSource returns the source of a pod of this name that was not pushed; SourceNone: there is no such pod.
 func (a *Agent) otherSource(namespace, name string) pod.Source {
 	for _, p := range a.pods.List() {
 		if p.Namespace != namespace || p.Name != name {
@@ -127,7 +128,7 @@ func (a *Agent) servePod(view *podView) http.Handler {
 	})
 }
 
-// serveNode answers with the Node as it is registered, or as it would be.
+// serveNode answers with the Node from the API, or with the Node that the agent would register.
 func (a *Agent) serveNode(w http.ResponseWriter, _ *http.Request) {
 	a.refreshNode(context.Background())
 	n := a.nodeObject().DeepCopy()

@@ -12,7 +12,7 @@ import (
 type dumper struct {
 	out  strings.Builder
 	seen map[uintptr]bool
-	skip []string // as package.Type, or as the path of a package
+	skip []string // types whose values are not printed: package.Type, or a package path for all its types
 }
 
 func (d *dumper) value(path string, v reflect.Value) {
@@ -36,7 +36,7 @@ func (d *dumper) value(path string, v reflect.Value) {
 			d.value(path, v.Elem())
 		}
 	case reflect.Struct:
-		if strings.HasPrefix(t.String(), "atomic.Pointer[") { // its fields are a [0]*T and an unsafe.Pointer
+		if strings.HasPrefix(t.String(), "atomic.Pointer[") { // its fields hide the value: follow the pointer
 			if to := v.FieldByName("v").UnsafePointer(); to != nil {
 				d.value(path, reflect.NewAt(t.Field(0).Type.Elem().Elem(), to))
 			}

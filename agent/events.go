@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// events records events on pods and on the node. While it is not open, events are dropped, but the timeline has them. Without
-// an API server the newest events stay here.
+// events records events on pods and on the node. Before open and after close it drops events; the timeline of the pod still
+// has them. Without an API server, the field local keeps the newest events.
 type events struct {
 	nodeName string
 	recorder *event.Recorder
@@ -66,7 +66,7 @@ func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
 
-// record receives all events of the node and bounds their texts.
+// record receives all events of the node and shortens their texts.
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
 	e.recorder.Record(ref, eventType, pod.TextMax(reason, maxReason), pod.Text(message))
 }

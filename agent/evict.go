@@ -18,11 +18,12 @@ import (
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 )
 
-// memoryRate is how fast a real machine may fill its memory: a few threads that touch huge pages. The agent measures its memory every
-// second while 16 GiB are left.
+// memoryRate is how many bytes of memory processes of a real machine may fill in one second: a few threads that touch huge
+// pages reach that. The evictor measures memory more often when less is left; because of memoryRate it measures every second
+// while 16 GiB are left.
 const memoryRate = int64(16) << 30
 
-// buildEvictor wires the relief of resource pressure.
+// buildEvictor wires the evictor, which frees memory, disk space or process IDs when the node has too little.
 func (a *Agent) buildEvictor() error {
 	a.evictor = evictor.New(evictor.Config{
 		Policy:  a.evictionPolicy(&a.cfg.Kubelet, a.settings.Thresholds),
@@ -52,7 +53,7 @@ func imagePolicy(k *kubelet.KubeletConfiguration) evict.ImagePolicy {
 	}
 }
 
-// collectable are the images of the runtime, for their collection.
+// collectable gives the collector of images access to the images of the runtime.
 type collectable struct{ a *Agent }
 
 // ListImages lists the images of the runtime.
@@ -76,7 +77,7 @@ func (a *Agent) buildCollector() error {
 	if a.deps.Machine.real {
 		cfg.File = filepath.Join(a.cfg.RootDir, "wherry_image_use.json")
 	}
-	if a.cfg.Owner != "" { // the images belong to other nodes too, and what those use is not known
+	if a.cfg.Owner != "" { // the node does not know which images the other nodes use, so it removes none
 		cfg.Ready = func() bool { return false }
 	}
 	a.collector = imagegc.New(cfg)
@@ -89,7 +90,7 @@ func (a *Agent) imageDisk(ctx context.Context) (pressure.Observation, bool) {
 	return o, ok
 }
 
-// pressureChanged sends the node's new conditions.
+// pressureChanged makes the heartbeat send the node's status, because its pressure conditions have changed.
 func (a *Agent) pressureChanged() {
 	if a.heartbeat != nil {
 		a.heartbeat.Now()

@@ -24,7 +24,7 @@ type explanation struct {
 	Name      string            `json:"name"`
 	UID       string            `json:"uid"`
 	Answer    why.Answer        `json:"answer"`
-	Dropped   int               `json:"dropped,omitempty"` // number of older records that the ring has dropped
+	Dropped   int               `json:"dropped,omitempty"` // how many older records the timeline has dropped
 	Records   []timeline.Record `json:"records,omitempty"`
 	// UnderWay are the actions in flight, each with the time that it has taken so far.
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
@@ -59,7 +59,7 @@ func (a *Agent) explain(view *podView) http.Handler {
 	})
 }
 
-// exportTurn serves the present turn of a pod: what it decides, and from what (package replay).
+// exportTurn serves the present turn of a pod in the format of package replay: the inputs of the decision, and the decision.
 func (a *Agent) exportTurn(view *podView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ns, name := r.PathValue("namespace"), r.PathValue("pod")
@@ -96,7 +96,8 @@ func (a *Agent) exportTurn(view *podView) http.Handler {
 	})
 }
 
-// explainAll serves the answers for all pods of the node as JSON: those in trouble first, then the oldest first.
+// explainAll serves the answers for all pods of the node as JSON: pods in trouble first; among equals, the pod that is
+// longest in its state first.
 func (a *Agent) explainAll(view *podView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := a.answers(r.Context(), view.List())
@@ -138,7 +139,7 @@ func (a *Agent) answers(ctx context.Context, pods []*v1.Pod) []explanation {
 	return out
 }
 
-// turnOf copies what an answer needs of a turn.
+// turnOf copies those fields of a turn that an answer is made from.
 func turnOf(t *podworker.Turn) *why.Turn {
 	return &why.Turn{
 		Observed: t.Observed, Memory: t.Memory.Clone(), Node: t.Node, Phase: t.Plan.Phase, WakeAt: t.Plan.WakeAt,
@@ -146,7 +147,7 @@ func turnOf(t *podworker.Turn) *why.Turn {
 	}
 }
 
-// answer explains one pod with the turn that its worker has taken, or without one.
+// answer explains one pod. t is the turn that the pod's worker has taken; nil: the worker did not answer.
 func (a *Agent) answer(p *v1.Pod, t *why.Turn) explanation {
 	out := explanation{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
 	if worker := a.loop.Worker(p.UID); worker != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Prepare performs the steps of Run before the parts start, except those that change this machine. api replaces the HTTPS port.
-// free closes what it opened.
+// Prepare performs the steps of Run that come before the start of the parts, except those that change this machine. api
+// replaces the listener of the HTTPS port. free closes what Prepare has opened.
 func (a *Agent) Prepare(ctx context.Context, api net.Listener) (free func(), err error) {
 	for _, step := range []func(context.Context) error{a.openRuntime, a.openClient, a.openServing, a.protectLoopback} {
 		if err := step(ctx); err != nil {
@@ -35,7 +35,7 @@ func (a *Agent) Begin() error {
 	return a.follow(a.kubelet(), nil)
 }
 
-// Opened returns what Prepare has opened, and what Run would also open.
+// Opened returns what Prepare has opened, and the ports and the serving certificate's configuration, which Run would use.
 func (a *Agent) Opened() []any {
 	serving, err := a.servingConfig()
 	return []any{a.deps, a.ports(), len(a.opened.parts), a.opened.client, serving, err}

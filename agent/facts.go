@@ -56,9 +56,10 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 	return s, nil
 }
 
-// declaredFeatures returns the features that the node declares in status.declaredFeatures: those that Kubernetes names (package
-// nodedeclaredfeatures of component-helpers) and that Wherry has. The scheduler sends a pod that needs such a feature only to a
-// node that declares it, and the API server passes WebSockets on unchanged.
+// declaredFeatures returns the features that the node declares in status.declaredFeatures: features that Kubernetes names
+// (package nodedeclaredfeatures of component-helpers) and that Wherry implements. kube-scheduler sends a pod that needs such
+// a feature only to a node that declares it. The API server passes WebSockets on unchanged to a node that declares the
+// feature for them.
 func declaredFeatures(cfg *Config) (names []string) {
 	gates := gates(cfg)
 	if !gates.Enabled("NodeDeclaredFeatures") {
@@ -97,8 +98,9 @@ func maxPulls(k *kubelet.KubeletConfiguration) int {
 
 func specHash(p *v1.Pod, c *v1.Container) string { return crispec.SpecHash(p, c) }
 
-// factsCache keeps facts from files for a few seconds, because every container start needs them. It does not hold the lock
-// while it reads. One start reads, and the others use the last facts, or read for themselves if there are none.
+// factsCache keeps facts from the host's files for a few seconds, because every container start needs them. No lock is held
+// while a container start reads the files. Other container starts meanwhile use the last facts; if there are none yet, they
+// read the files too.
 type factsCache struct {
 	mu       sync.Mutex
 	at       time.Time
@@ -143,7 +145,7 @@ func (a *Agent) resolvConf(k *kubelet.KubeletConfiguration) string {
 	return *k.ResolverConfig
 }
 
-// performFacts returns the facts of the node that requests to the runtime depend on.
+// performFacts returns those facts of the node that the requests to the runtime contain.
 func (a *Agent) performFacts() perform.Facts {
 	if f, ok := a.facts.last(); ok {
 		return f
@@ -199,8 +201,8 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject returns the Node as the API has it, or as it would be registered. It is empty if neither is known yet
-// (refreshNode). It does no IO.
+// nodeObject returns the Node from the API, or the Node that the agent would register. It returns an empty Node until the
+// agent knows one of these (refreshNode). It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {
@@ -213,8 +215,8 @@ func (a *Agent) nodeObject() *v1.Node {
 	return &v1.Node{}
 }
 
-// refreshNode measures the Node for nodeObject if the API does not have it. It may take seconds, for example if a name server
-// must resolve the node's address, so callers must hold no lock.
+// refreshNode measures the node for nodeObject if the agent has no Node from the API. This may take seconds, for example if
+// a name server must resolve the node's address, so callers must hold no lock.
 func (a *Agent) refreshNode(ctx context.Context) {
 	if a.heartbeat == nil || a.heartbeat.Node() == nil {
 		a.node.Refresh(ctx)
@@ -340,13 +342,13 @@ func (a *Agent) maskedPaths() []string {
 		return nil
 	}
 	paths, err := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle")
-	if err != nil { // the pattern is constant
+	if err != nil { // cannot happen: the pattern is constant
 		return nil
 	}
 	return paths
 }
 
-// updateQOS sets the weights of the QoS classes from their pods.
+// updateQOS sets the CPU weights of the cgroups of QoS classes from the CPU requests of the pods.
 func (a *Agent) updateQOS(ctx context.Context, pods []*v1.Pod) {
 	if err := a.platform.cgroups.UpdateQOS(ctx, pods); err != nil {
 		a.log.Warn("weights of the pod classes not updated", "err", err)

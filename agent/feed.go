@@ -13,8 +13,9 @@ import (
 // Feed follows objects of the API server for several agents of a process, so that each object is read once for all of them. It reads
 // as one user, so the API server does not check whether each node may read them.
 type Feed interface {
-	// Follow passes on the objects that q selects until ctx ends or f is done: first the complete list (Replace), then each change. Calls of
-	// f do not overlap, and there is none after Follow has returned. It is called concurrently, also for the same objects.
+	// Follow passes the objects that q selects to f until ctx ends or a method of f returns true: first the complete list
+	// (Replace), then each change (Apply). f gets one call at a time, and none after Follow has returned. Several goroutines
+	// may call Follow at once, also for the same objects.
 	Follow(ctx context.Context, q Query, f Follower)
 }
 
@@ -22,25 +23,27 @@ type Feed interface {
 type Query struct {
 	// Resource is pods, nodes, services, configmaps or secrets.
 	Resource string
-	// Node, for pods, is the node to which they are bound.
+	// Node is the node to which the selected pods are bound. It is only for the resource pods.
 	Node string
-	// Namespace and Name select one object; Namespace is empty for nodes. Both are empty for pods and for services, of which all are selected.
+	// Namespace and Name select one object; Namespace is empty for nodes. For pods and services both are empty: the query
+	// selects all pods of Node, or all services.
 	Namespace, Name string
 }
 
-// Follower gets the objects of a Feed. It does not change them, except that it may drop their managed fields if the Feed has not. Its
-// methods are quick.
+// Follower gets the objects of a Feed. It does not change the objects, with one exception: it may set their ManagedFields to
+// nil if the Feed has not done so. Its methods return quickly.
 type Follower interface {
-	// Replace gets the complete list, Apply one change. They return true if there is nothing more to follow.
+	// Replace gets the complete list of objects, Apply one change. If a method returns true, Follow ends.
 	Replace(objects []runtime.Object) (done bool)
 	Apply(event watch.EventType, object runtime.Object) (done bool)
-	// Failed is called when the objects cannot be followed at the moment. What was passed on may be old.
+	// Failed is called when the objects cannot be followed at the moment. The objects that the Follower has may be out of
+	// date then.
 	Failed(err error)
 }
 
 var _ Follower = kubeclient.Followed(nil)
 
-// followBy returns a function that follows the objects of a query over Deps.Feed; nil without one.
+// followBy returns a function that follows the objects of a query over Deps.Feed; nil if there is no Feed.
 func (a *Agent) followBy(q Query) func(context.Context, kubeclient.Followed) {
 	if a.deps.Feed == nil {
 		return nil
@@ -48,7 +51,7 @@ func (a *Agent) followBy(q Query) func(context.Context, kubeclient.Followed) {
 	return func(ctx context.Context, f kubeclient.Followed) { a.deps.Feed.Follow(ctx, q, f) }
 }
 
-// followObjects returns a function that follows ConfigMaps, Secrets and Services over Deps.Feed; nil without one.
+// followObjects returns a function that follows ConfigMaps, Secrets and Services over Deps.Feed; nil if there is no Feed.
 func (a *Agent) followObjects() func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) {
 	if a.deps.Feed == nil {
 		return nil
@@ -58,7 +61,7 @@ func (a *Agent) followObjects() func(ctx context.Context, resource, namespace, n
 	}
 }
 
-// followOwnNode returns a function that follows the node's own object over Deps.Feed; nil without one.
+// followOwnNode returns a function that follows the node's own object over Deps.Feed; nil if there is no Feed.
 func (a *Agent) followOwnNode() func(context.Context, kubeclient.Followed) {
 	return a.followBy(Query{Resource: "nodes", Namespace: metav1.NamespaceNone, Name: a.cfg.NodeName})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// flips has two configurations for each field that works. They differ in this field only. $DIR is a directory with
-// certificates.
+// flips has two configurations for each field that Wherry implements. The two differ only in this field. $DIR stands for a
+// directory with certificates.
 var flips = map[string]struct{ from, to string }{
 	"staticPodPath":                              {"", "staticPodPath: /manifests"},
 	"fileCheckFrequency":                         {"staticPodPath: /manifests", "staticPodPath: /manifests\nfileCheckFrequency: 7s"},
@@ -122,7 +122,7 @@ var flips = map[string]struct{ from, to string }{
 	"logging.verbosity":                          {"", "logging: {verbosity: 7}"},
 }
 
-// launched returns a dump of everything that is built from a configuration before a node runs.
+// launched prepares an agent with a configuration and returns a dump of its content. The agent does not run.
 func launched(t *testing.T, dir, body string) string {
 	t.Helper()
 	a, free := prepared(t, configured(t, dir, body), body)
@@ -176,15 +176,15 @@ func dumped(a *agent.Agent) string {
 // nowhere is a listener that no client can reach.
 type nowhere struct{ net.Listener }
 
-// Every field that config calls honoured changes how the node is built, or names the tests of its effect. The test fails if
-// nothing reads such a field.
+// The table of package config says which fields Wherry implements. The test changes each of these fields: the prepared agent
+// must differ, or the table must name the tests of the field's effect. So the test fails if nothing reads the field.
 func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	agent.WriteIdentity(t, dir)
 	unstable := map[string]bool{} // random numbers, times and counters
 	usual := launched(t, dir, "")
-	for range 4 { // one random byte in 256 is equal in two runs
+	for range 4 { // several runs, because a random byte is the same in two runs once in 256 times
 		maps.Copy(unstable, changes(usual, launched(t, dir, "")))
 	}
 	for path, tests := range config.Honoured() {

@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// podGates are the feature gates for fields of a pod, each with the function that removes its fields. A pod from any source has
-// no field of a feature that is off, so no code behind the sources needs to check a gate.
+// podGates are the feature gates for fields of a pod. drop removes the fields of the feature whose gate is off. This happens
+// before a pod reaches the set of desired pods, so no later code needs to check a gate.
 var podGates = []struct {
 	gate string
 	drop func(p *v1.Pod)
@@ -68,13 +68,13 @@ func omitted(cfg *Config) podstatus.Omit {
 	return podstatus.Omit{ReadyToStart: !g.Enabled("PodReadyToStartContainersCondition"), PodResources: !g.Enabled("InPlacePodLevelResourcesVerticalScaling")}
 }
 
-// resizeGates returns the gates for resizing parts of a pod.
+// resizeGates returns the gates that say which resources of a pod can be resized.
 func resizeGates(cfg *Config) admit.ResizeGates {
 	g := gates(cfg)
 	return admit.ResizeGates{NoPodLevel: !g.Enabled("InPlacePodLevelResourcesVerticalScaling"), NoInitContainers: !g.Enabled("InPlacePodVerticalScalingInitContainers")}
 }
 
-// target returns where the sources put their pods.
+// target returns the receiver of the pods from all sources: the set of desired pods, behind gatedPods if a gate is off.
 func (a *Agent) target() source.Target {
 	gates := gates(&a.cfg)
 	t := gatedPods{Target: a.pods}
@@ -89,7 +89,8 @@ func (a *Agent) target() source.Target {
 	return t
 }
 
-// gatedPods removes the fields of features that are off. It works on copies of the pods.
+// gatedPods removes the fields of features whose gates are off, and passes the pods on. It changes copies, not the sources'
+// pods.
 type gatedPods struct {
 	source.Target
 	drops []func(p *v1.Pod)

@@ -74,7 +74,8 @@ func TestGatesTakeFieldsOut(t *testing.T) {
 	}
 }
 
-// Each gate turns off its part of statuses and resizes, and the node no longer declares the feature.
+// Each gate that is off removes its part of the statuses or forbids its resizes, and the node no longer declares the
+// feature.
 func TestGatesReachTheirParts(t *testing.T) {
 	t.Parallel()
 	type parts struct {

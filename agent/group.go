@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// part is a component that runs until its context ends.
+// part is one of the components of the agent. It runs until its context ends.
 type part struct {
 	name string
 	run  func(context.Context) error
 }
 
-// runAll runs the parts until ctx ends or one of them fails, then waits for all. Parts end in any order, so each must tolerate
-// that others have ended.
+// runAll runs the parts until ctx ends or a part fails, then waits until all parts have ended. Parts end in any order, so
+// each part must work without the others at the end.
 func runAll(ctx context.Context, parts []part) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// answering is a server in a container. It gets its end of a connection in memory.
+// answering is what a server in a container does with a connection. conn is the server's end; the connection is in memory.
 type answering func(conn net.Conn)
 
 func (f answering) DialContext(context.Context, string, string) (net.Conn, error) {
@@ -55,7 +55,7 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 			if err == nil {
 				_ = resp.Body.Close()
 			}
-			time.Sleep(c.takes) // until the container is done too
+			time.Sleep(c.takes) // until the container has ended its answer too
 		})
 	}
 }
@@ -103,7 +103,7 @@ func TestHooksTakeAnyAnswer(t *testing.T) {
 				t.Errorf("%s: %v %v", name, resp, err)
 				return
 			}
-			_ = resp.Body.Close() // as perform does: the rest of the answer is not read
+			_ = resp.Body.Close() // package perform also closes the body without reading the rest of the answer
 		})
 	}
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// liveFlips replaces the entries of flips for fields whose change there is not possible while the agent runs.
+// liveFlips replaces entries of flips: the change in flips is not possible while the agent runs.
 var liveFlips = map[string]struct{ from, to string }{
 	"staticPodPath": {"staticPodPath: /before", "staticPodPath: /manifests"},
 }
 
-// seenElsewhere are live fields that change no part. TestFieldsThatAreReadLater sees the effect of the first five;
-// TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and TestReconfigureVerbosity see that of the others.
+// seenElsewhere are fields that can change while the agent runs, but that no part keeps. TestFieldsThatAreReadLater tests
+// the first five; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and TestReconfigureVerbosity test the others.
 var seenElsewhere = []string{
 	"allowedUnsafeSysctls", "clusterDNS", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
 	"staticPodPath", "fileCheckFrequency", "logging.verbosity",
 }
 
-// Every field that the table calls live reaches the parts of an agent that is built: a part differs from that of an agent which was not
-// reconfigured.
+// The table of package config says which fields can change while the agent runs. After Reconfigure with another value of
+// such a field, some part of the agent must differ from the same part without the change.
 func TestLiveFields(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestLiveFields(t *testing.T) {
 	}
 }
 
-// A field that an agent cannot change while it runs is named and keeps its value.
+// If a field cannot change while the agent runs, Reconfigure names it and the field keeps its value.
 func TestFieldsThatWaitForARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

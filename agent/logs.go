@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// logRotator returns the rotator of container logs; nil: there are no logs.
+// logRotator returns the rotator of container logs; nil: the machine has no container logs.
 func (a *Agent) logRotator() *logrotate.Rotator {
 	if _, written := a.platform.logs.(*perform.LogDirs); !written {
 		return nil

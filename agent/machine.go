@@ -27,22 +27,22 @@ type Machine struct {
 	// proc is the file system root below which /proc, /sys and /etc are read.
 	proc  hostfs.Machine
 	shape Shape
-	// kept is the part of a simulated machine's disk that outlives an agent; nil: there is none.
+	// kept is the part of a simulated machine's disk that outlives an agent; nil: the next agent finds no checkpoints.
 	kept Disk
 }
 
 // RealMachine returns the machine of the process. Pods get directories, mounts and cgroups there.
 func RealMachine() *Machine { return &Machine{real: true} }
 
-// Shape is the size of a simulated machine. Zero fields have the defaults: 100 CPUs, 32 GiB of memory, 1 TiB of storage.
-// KubeletConfiguration.maxPods (110) is the number of pods.
+// Shape is the size of a simulated machine. Fields that are zero have defaults: 100 CPUs, 32 GiB of memory, 1 TiB of
+// storage. How many pods fit is not a field: KubeletConfiguration.maxPods (110) says it.
 type Shape struct {
 	CPUs    int
 	Memory  resource.Quantity
 	Storage resource.Quantity
 	// Address is the node's InternalIP; 127.0.0.1 when invalid.
 	Address netip.Addr
-	// Logs: the simulated runtime writes container logs, below KubeletConfiguration.podLogsDir.
+	// Logs makes the simulated runtime write container logs, below KubeletConfiguration.podLogsDir.
 	Logs bool
 	// Keep makes the machine keep agents' checkpoints for the next agent on the same Machine.
 	Keep bool
@@ -64,8 +64,8 @@ type Used struct {
 	Processes       int64
 }
 
-// Disk is the part of a simulated machine's disk that outlives agents: one checkpoint per pod, whose format belongs to the
-// agent. Calls may be concurrent.
+// Disk is the part of a simulated machine's disk that outlives agents. It stores one checkpoint per pod; only the agent
+// knows the format of the checkpoint. Calls may be concurrent.
 type Disk interface {
 	// Load returns the checkpoint of a pod, or nil if there is none.
 	Load(uid types.UID) ([]byte, error)
@@ -77,8 +77,8 @@ type Disk interface {
 	UIDs() []types.UID
 }
 
-// VolumeDisk is an optional interface of a Disk. It is called before the directories of a pod are created, emptied or removed,
-// and its error is the error of that operation. Calls may be concurrent and slow.
+// VolumeDisk is an interface that a Disk may implement too. The agent calls Volumes before it creates, empties or removes
+// the directories of a pod. If Volumes returns an error, that operation fails with it. Calls may be concurrent and slow.
 type VolumeDisk interface {
 	Volumes(uid types.UID) error
 }
@@ -107,7 +107,7 @@ func SimulatedMachine(s Shape) *Machine {
 // watchesManifests reports whether the kernel notifies the agent of changes in staticPodPath.
 func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
-// fixed returns the simulated machine for the heartbeat's measurements.
+// fixed returns the facts of the simulated machine, where a real machine is measured.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	f := &nodefacts.Fixed{
 		Machine: nodestatus.Machine{
@@ -142,8 +142,8 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 	return checkpoint.In{Files: m.kept}
 }
 
-// keptVolumes treats the checkpoint as part of the pod's directory, as on a real disk: the checkpoint is removed together with
-// the directory, and the next agent finds both or neither.
+// keptVolumes handles the checkpoint like a file in the pod's directory on a real disk: it removes both together, and the
+// next agent finds both or neither.
 type keptVolumes struct {
 	volumes
 	kept Disk
@@ -181,7 +181,7 @@ func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
 	return v.volumes.Remove(ctx, ref)
 }
 
-// Orphans returns the pods that have files and for which known is false.
+// Orphans returns the pods that have files or a checkpoint and for which known returns false.
 func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	out, err := v.volumes.Orphans(known)
 	for _, uid := range v.kept.UIDs() {
@@ -192,7 +192,7 @@ func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	return out, err
 }
 
-// noCgroups is used if pods have no cgroups: on simulated nodes, and with cgroupsPerQOS false and no root.
+// noCgroups does nothing. It is for simulated nodes, whose pods have no cgroups.
 type noCgroups struct{}
 
 func (noCgroups) EnsurePod(context.Context, *v1.Pod, pod.Size) (string, error) {

@@ -24,13 +24,13 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// observed gives the parts that measure access to the pod cache.
+// observed gives the statistics and metrics access to the pod cache.
 type observed struct{ a *Agent }
 
 // Observed returns the newest inspection of every pod.
 func (o observed) Observed() []*pod.Observed { return o.a.pleg.List() }
 
-// measuredProbes is the prober that also removes a pod's metrics of probes when the probes end.
+// measuredProbes runs the probes. When the probes of a pod end, it also removes their metrics.
 type measuredProbes struct {
 	syncloop.Prober
 	probed *stats.Probed
@@ -104,8 +104,9 @@ func (a *Agent) buildStats() error {
 	return err
 }
 
-// systemGroups returns the cgroups outside the pods' whose statistics the node reports: the agent's own and the configured ones.
-// The agent moves no process into them. If the agent runs in the root cgroup, it has no statistics of its own.
+// systemGroups returns the cgroups outside the cgroup of the pods for which the node reports statistics: the agent's own
+// cgroup and the configured cgroups. The agent moves no process into a configured cgroup. If the agent runs in the root
+// cgroup, the node reports no statistics of the agent.
 func (a *Agent) systemGroups() map[string]stats.SystemGroup {
 	groups := map[string]stats.SystemGroup{}
 	if own, err := cgroup.Own("/proc/self/cgroup"); err != nil {
@@ -160,7 +161,7 @@ func persistentVolume(p *v1.Pod, u *volume.Usage) stats.Volume {
 	}
 }
 
-// scrapePatience bounds how long a scrape waits for first measurements of volumes that hang.
+// scrapePatience is how long a scrape of the metrics waits for volumes that hang at their first measurement.
 const scrapePatience = 2 * time.Second
 
 // persistentVolumes measures the persistent volumes of all pods, for the metrics. A claim that several pods use is there once.
@@ -173,7 +174,7 @@ func (a *Agent) persistentVolumes() []stats.Volume {
 	type claim struct{ namespace, name string }
 	seen, all := map[claim]bool{}, []stats.Volume(nil)
 	for _, p := range a.pods.List() {
-		usage, _ := a.platform.volumes.PersistentUsage(ctx, p) // /stats/summary logs the error
+		usage, _ := a.platform.volumes.PersistentUsage(ctx, p) // the error is ignored here, because the code for /stats/summary logs it
 		for i := range usage {
 			if c := (claim{p.Namespace, usage[i].Claim}); !seen[c] {
 				seen[c] = true
@@ -208,8 +209,8 @@ func (a *Agent) statsMachine() func() stats.Machine {
 	}
 }
 
-// machineFacts reads the facts of the machine that do not change. It reads them at the first call, and again at later calls until
-// it could read all.
+// machineFacts reads the facts of the machine that do not change, and keeps them. After an error, the next call reads them
+// again.
 type machineFacts struct {
 	read func() (stats.Machine, error)
 	log  *slog.Logger
@@ -240,8 +241,8 @@ func (v volumeUsage) FilesUsage(uid types.UID) (bytes, inodes uint64, err error)
 	return u.Bytes(), u.Inodes, err
 }
 
-// podFiles returns the function that measures the files that the agent makes for containers, and cuts those that are too large. It
-// returns nil on a simulated machine, which has no such files.
+// podFiles returns the function that measures the files that the agent makes for containers, and shortens files that are too
+// large. It returns nil on a simulated machine, which has no such files.
 func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	if !a.deps.Machine.real {
 		return nil
@@ -256,8 +257,8 @@ func (a *Agent) relisted(took time.Duration, err error) {
 	}
 }
 
-// storage returns the function that measures pods on disk for their limits: "localStorageCapacityIsolation". It is nil on a
-// simulated machine, which writes nothing.
+// storage returns the function that measures how much disk a pod uses, so that the pod can be evicted above its limit. It
+// returns nil without localStorageCapacityIsolation, and on a simulated machine, which writes nothing.
 func (a *Agent) storage() func(context.Context, *v1.Pod) (syncloop.StorageUse, error) {
 	if !a.deps.Machine.real || !*a.cfg.Kubelet.LocalStorageCapacityIsolation {
 		return nil

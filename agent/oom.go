@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/oom"
 )
 
-// These constants bound the reports that wait until an inspection shows their container: how long each waits, and how many wait.
+// A report about a killed process waits until an inspection shows the process's container. nameWithin is how long a report
+// waits, and mostUnnamed is how many reports wait at the same time.
 const (
 	nameWithin  = 3 * time.Second
 	mostUnnamed = 16
@@ -46,7 +47,8 @@ func (a *Agent) watchKills(ctx context.Context) error {
 	}})
 }
 
-// awaitName calls name until it returns a name, for at most nameWithin. "": there was none, or ctx has ended.
+// awaitName calls name repeatedly until it returns a name, for at most nameWithin. It returns "" if no call returned a name
+// or ctx ended.
 func awaitName(ctx context.Context, name func() string) string {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
@@ -62,8 +64,9 @@ func awaitName(ctx context.Context, name func() string) string {
 	}
 }
 
-// killed reports a process of a pod's container that the kernel killed. The status of a container shows this only for the container's
-// first process (OOMKilled), so for others the report is the only sign. uid and container are "" if they are not known.
+// killed reports that the kernel killed a process of a pod's container. The container's status shows this only for the first
+// process of the container (OOMKilled); for any other process this report is the only sign. uid and container are "" if they
+// are not known.
 func (a *Agent) killed(k oom.Kill, uid types.UID, container string) {
 	a.log.Warn("the kernel killed a process because memory ran out", "process", k.Name, "pid", k.PID, "system", k.System, "pod", uid, "container", container, "cgroup", k.Group)
 	if k.System {

@@ -20,17 +20,18 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
-// opened is what Run has opened itself, in addition to Deps.
+// opened holds what Run has opened because Deps did not contain it.
 type opened struct {
 	client *identity.Client  // nil: Deps has a client, or there is no API server
-	server *identity.Serving // nil: the agent does not serve with a certificate of its own
+	server *identity.Serving // nil: the agent has no certificate for the HTTPS API
 	parts  []part
-	fails  []func() error // each returns why a part fails while the part tries again; nil: it works
+	fails  []func() error // each function returns why a part fails and is tried again; nil: the part works
 	closes []func()
 }
 
-// open opens everything that the agent needs before it is built. The order matters: the serving certificate is requested with the
-// client, and if a port is in use, the start must fail before anything runs.
+// open opens everything that the agent needs before build. The order of the steps matters: the certificate of the HTTPS API
+// is requested with the client of the API server. All ports are opened before any part runs, so that a port in use is an
+// error of the start.
 func (a *Agent) open(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
@@ -191,7 +192,8 @@ func (a *Agent) protectLoopback(context.Context) error {
 	return nil
 }
 
-// limitProcess sets the OOM score and the limit of open files. If the kernel refuses, the agent runs without them.
+// limitProcess sets the OOM score and the limit of open files. If the kernel refuses to set one of them, the agent logs that
+// and continues.
 func (a *Agent) limitProcess(context.Context) error {
 	if !a.cfg.ManageHost {
 		return nil
@@ -231,7 +233,7 @@ func (a *Agent) setsKernel() bool {
 	return a.cfg.ManageHost && a.cfg.Owner == "" && !a.cfg.Kubelet.ProtectKernelDefaults
 }
 
-// setKernelAt writes the settings below root that have another value.
+// setKernelAt writes the kernel settings below the directory root that have a wrong value.
 func setKernelAt(root string, log *slog.Logger) {
 	for _, s := range config.KernelSettings() {
 		file := s.File(root)

@@ -54,8 +54,8 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 }
 
-// makeIPTablesUtilChains adds the rules, and protectKernelDefaults: false sets the kernel, if the agent manages the host. An
-// agent that shares its runtime with others leaves the kernel as it is.
+// makeIPTablesUtilChains: true adds the iptables rules, and protectKernelDefaults: false sets the kernel, if
+// Config.ManageHost is set. An agent that shares its runtime with others leaves the kernel as it is.
 func TestMakeIPTablesUtilChains(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

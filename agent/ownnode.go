@@ -20,10 +20,10 @@ import (
 type ownNode struct {
 	nodes *kubeclient.Resource[*v1.Node, *v1.NodeList]
 	only  string
-	// volumes is called when the volumes in use or attached have changed. It may be nil.
+	// volumes is called when the Node's volumesInUse or volumesAttached have changed. It may be nil.
 	volumes func()
 	last    atomic.Pointer[v1.Node]
-	// follow replaces the agent's own watch; nil: there is no other.
+	// follow gets the Node from a shared Feed, instead of the agent's own watch; nil: the agent watches.
 	follow func(context.Context, kubeclient.Followed)
 }
 
@@ -42,9 +42,9 @@ func (o *ownNode) Run(ctx context.Context) error {
 	return nil
 }
 
-// Last returns the Node of the watch. It returns nil before the first event, after a watch has failed, and if there is no Node;
-// callers then ask the API server. The Node may be old, because a watch can lag, and after the server has ended a watch it takes
-// a moment until the next one. A decision that must not use an old Node asks the API server itself
+// Last returns the newest Node that the watch has received. It returns nil before the first event, after a watch has failed,
+// and if there is no Node; callers then ask the API server. The Node may be old: a watch can lag, and the next watch begins
+// a moment after the server has ended one. A decision that must not use an old Node asks the API server itself
 // (heartbeat.Heartbeat.NodeSince).
 func (o *ownNode) Last() *v1.Node { return o.last.Load() }
 
@@ -77,7 +77,7 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	case event == watch.Deleted:
 		o.last.Store(nil)
 	default:
-		if node.ManagedFields != nil { // they are a third of its bytes; a Node that is passed on again has readers
+		if node.ManagedFields != nil { // saves a third of its size; once nil, no write: other agents may read the Node
 			node.ManagedFields = nil
 		}
 		before := o.last.Swap(node)

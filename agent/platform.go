@@ -44,11 +44,11 @@ type platform struct {
 	signals     func(ctx context.Context) pressure.Signals
 	volumes     volumes
 	logs        perform.Logs
-	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: there are no orphaned logs
+	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: no logs can be orphaned
 	cgroups     cgroups
 	ids         *userns.Ranges
 	objects     referrer
-	local       *objects.Local // the objects that came with manifests
+	local       *objects.Local // ConfigMaps and Secrets that came with manifests
 	missing     func(p *v1.Pod) []string
 	hasLocal    func(kind, namespace, name string) bool
 	images      *image.Images
@@ -56,9 +56,9 @@ type platform struct {
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
-	plugins     *plugin.Watcher                      // nil: no plugin registers
-	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: none
-	nodeChanged func()                               // to be called when the status of the Node names other volumes; nil: nobody waits for that
+	plugins     *plugin.Watcher                      // nil: the node accepts no CSI plugins
+	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
+	nodeChanged func()                               // called when the Node's status has other volumes; nil: nothing depends on that
 }
 
 type volumes interface {
@@ -187,7 +187,7 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 		if d := registry.Driver(name); d != nil {
 			return d
 		}
-		return nil // and not a nil *csi.Driver
+		return nil // a nil interface, not an interface with a nil pointer
 	}
 	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
 	volumes = volume.New(cfg)
@@ -197,7 +197,8 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 	})
 }
 
-// layerDir returns where the runtime keeps the writable layers of containers; "": that is not known, or no threshold concerns it.
+// layerDir returns where the runtime keeps the writable layers of containers. "": the directory is not known, or no eviction
+// threshold is about this file system.
 func (a *Agent) layerDir() string {
 	if !slices.ContainsFunc(a.node.Settings().Thresholds, func(t pressure.Threshold) bool {
 		return t.Signal == pressure.ContainerfsAvailable || t.Signal == pressure.ContainerfsInodesFree
@@ -252,7 +253,7 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	return nil
 }
 
-// saysTmpfsMaySwap records a warning that the machine may write memory-backed volumes to its swap space.
+// saysTmpfsMaySwap records a warning event: the machine may write memory-backed volumes to its swap space.
 func (a *Agent) saysTmpfsMaySwap() {
 	a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventTmpfsOnDisk, "The tmpfs noswap option is not supported. Memory-backed volumes "+
 		"(secrets, emptyDirs, ...) may be swapped to disk: use a newer kernel (6.4), encrypted swap space, or none")
@@ -282,7 +283,7 @@ func (g *platform) failing() []string {
 	return nil
 }
 
-// leftovers returns the pods that left directories, cgroups or logs.
+// leftovers returns the pods that are not known but have directories, cgroups or logs on the node.
 func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	dirs, err := g.volumes.Orphans(known)
 	groups, err2 := g.cgroups.PodCgroups()
@@ -298,10 +299,10 @@ func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	return append(dirs, logs...), errors.Join(err, err2, err3)
 }
 
-// hookClient returns the client for httpGet hooks. It does not verify certificates, as documented for the scheme HTTPS. It has no
-// timeout of its own: a preStop hook may take the grace period of its pod, and a postStart hook as long as its container runs. It
-// follows no redirect. Any answer counts as a success, so it reads only the headers, at most 64 KiB, even if the answer never
-// ends.
+// hookClient returns the client for httpGet hooks. It does not verify certificates, as documented for the scheme HTTPS. It
+// has no timeout: a preStop hook may take the whole grace period, and a postStart hook may take as long as its container
+// runs. It follows no redirect. Every answer counts as a success. So the client reads only the headers, at most 64 KiB, and
+// not the body, which may have no end.
 func hookClient(d probe.Dialer) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{

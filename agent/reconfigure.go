@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// These are the reasons of the node's events about its configuration. Upstream's kubelet has no such events, because it reads its
+// The reasons of the events on the node about its configuration. Upstream's kubelet has no such events, because it reads its
 // configuration only at its start.
 const (
 	reasonReconfigured  = "ConfigurationChanged"
@@ -41,11 +41,12 @@ type Reconfigured struct {
 
 // liveConfig is the configuration that can change while the agent runs.
 type liveConfig struct {
-	// inEffect is the configuration that the parts use. It is never changed; a new one replaces it. Until the first Reconfigure
-	// it is Agent.cfg.Kubelet.
+	// inEffect is the configuration that the parts use. Its content never changes; Reconfigure stores another configuration.
+	// Before the first Reconfigure it is Agent.cfg.Kubelet.
 	inEffect atomic.Pointer[kubelet.KubeletConfiguration]
 
-	// These are the settings of New's configuration that the agent itself has changed: enableServer and cgroupDriver.
+	// New and Run change two settings in Agent.cfg: enableServer and cgroupDriver. serves and driver are the values that New
+	// got.
 	serves bool
 	driver string
 
@@ -55,7 +56,7 @@ type liveConfig struct {
 	waiting    string // the fields that were last reported as waiting
 }
 
-// begin allows changes, because all parts exist now.
+// begin allows Reconfigure from now on, because all parts exist.
 func (l *liveConfig) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,11 +73,11 @@ func (a *Agent) startedWith() *kubelet.KubeletConfiguration {
 	return k
 }
 
-// Reconfigure gives an agent that runs a new configuration: Kubelet and KeepImages of cfg. Fields that can change while the node
-// runs take their new values; docs/configuration.md says for each field when that takes effect. The other fields keep their
-// values until the next start. Both groups are logged and reported by events on the node, each once. A configuration that is not
-// valid changes nothing. Other fields of cfg are ignored, except that Server and ControlSocket are named if they differ. Calls
-// may be concurrent, from Deps.Started on.
+// Reconfigure gives a running agent new values: the fields Kubelet and KeepImages of cfg. Fields that can change while the
+// node runs take their new values; docs/configuration.md says for each field when its value takes effect. The other fields
+// keep their values until the next start. Reconfigure logs the fields of both kinds and records an event on the node for
+// each kind. If the configuration is not valid, nothing changes. Other fields of cfg are ignored; if Server or ControlSocket
+// differ, the result says that they need a restart. Calls may be concurrent, after Deps.Started was called.
 func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
 	l := &a.live
 	l.mu.Lock()
@@ -123,7 +124,8 @@ func (a *Agent) otherServer(s ServerLimits) bool {
 	return with.Server != a.cfg.Server
 }
 
-// follow makes every part use a configuration. If it fails, it has changed nothing.
+// follow makes every part use the configuration k. fields are the fields that change. If follow returns an error, it has
+// changed nothing.
 func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
 	cfg := a.cfg
 	cfg.Kubelet = *k
@@ -158,7 +160,7 @@ func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
 	a.facts.forget()
 	if a.staticPods != nil && (k.StaticPodPath != before.StaticPodPath || k.FileCheckFrequency != before.FileCheckFrequency) {
 		select {
-		case <-a.staticPods: // an older value that the source has not received yet
+		case <-a.staticPods: // remove an older value that the source has not received yet
 		default:
 		}
 		a.staticPods <- source.Location{Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration}
@@ -171,7 +173,7 @@ func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
 	return nil
 }
 
-// followNode makes the node's status and the eviction use the configuration.
+// followNode gives the new configuration to the parts that compute the node's status and that evict pods.
 func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.Settings) {
 	a.node.SetSettings(settings)
 	a.evictor.SetPolicy(a.evictionPolicy(k, settings.Thresholds))
@@ -180,17 +182,18 @@ func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.
 	}
 }
 
-// setRate returns a function that replaces the limits of a limiter. Requests that wait keep their turn.
+// setRate returns a function that sets the rate and the burst of a limiter. Requests that already wait are not affected.
 func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	return func(limit rate.Limit, burst int) {
-		if limit != rate.Inf { // without a limit the burst is ignored; a burst of 0 with a limit would fail every request
+		if limit != rate.Inf { // the old rate is still set, and with it a burst of 0 fails requests
 			l.SetBurst(burst)
 		}
 		l.SetLimit(limit)
 	}
 }
 
-// sayReconfigured logs and reports as an event what changed, and what waits if that is new.
+// sayReconfigured logs the fields that have changed and records an event. It does the same for the fields that wait for a
+// restart, if they are not the fields that it last named.
 func (a *Agent) sayReconfigured(r *Reconfigured) {
 	if len(r.Changed) > 0 {
 		text := strings.Join(r.Changed, ", ")

@@ -69,8 +69,8 @@ func (a *Agent) streams() server.Runtime {
 	return peoplesRuntime{server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}, a.work}
 }
 
-// access returns the authentication and authorization of the HTTPS API. Clients have a certificate or a token, and the API server
-// reviews tokens and permissions.
+// access returns the authentication and authorization of the HTTPS API. A client has a certificate or a token. The API
+// server reviews tokens, and what a client may do.
 func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	k := &a.cfg.Kubelet
 	standalone := a.deps.Client == nil
@@ -85,12 +85,12 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		}
 		authn.ClientCAs = cas
 	}
-	var authz server.Authorizer = denyAll{} // used if there is no API server to ask
+	var authz server.Authorizer = denyAll{} // stays if no API server can review requests
 	if k.Authorization.Mode == "AlwaysAllow" {
 		authz = server.AlwaysAllow{}
 	}
 	if ask := a.clients.reviews; ask != nil {
-		authn.Reviews = server.NewReviews(a.cfg.Server.WaitingReviews) // one limit for both kinds of reviews
+		authn.Reviews = server.NewReviews(a.cfg.Server.WaitingReviews) // TokenReviews and SubjectAccessReviews share one limit
 		if *k.Authentication.Webhook.Enabled {
 			authn.Tokens = counted[*authnv1.TokenReview]{ask.TokenReviews(), a.calls.Authenticated}
 		}

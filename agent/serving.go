@@ -43,9 +43,9 @@ func (a *Agent) openServing(context.Context) error {
 	return err
 }
 
-// servesAPI reports whether a node with its own listeners has an HTTPS API. Without an API server there are no access reviews.
-// So the configuration must name authorities for client certificates, and allow every client with a certificate to do
-// everything.
+// servesAPI reports whether the agent serves the HTTPS API on a port that it opens itself. A standalone node has no API
+// server that could review access. So its configuration must name the authorities of client certificates, and must allow
+// every client with a certificate to do everything.
 func servesAPI(k *kubelet.KubeletConfiguration, standalone bool) (bool, error) {
 	switch {
 	case !*k.EnableServer || !standalone:
@@ -67,8 +67,8 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 		Failed: func() { a.calls.ServingRenewalFailed() }, Replaced: func(age time.Duration) { a.calls.ServingReplaced(age) }, // a.calls is built before anything runs
 	}
 	if cfg.Request {
-		// The certificate must have the node's name too. A request with only the addresses of --node-ip would lack it, and
-		// somebody would have approved the request in vain. So the request waits for the Node.
+		// The certificate must contain the node's name. Before the Node exists, only the addresses of --node-ip are known; a
+		// person would approve such a request in vain. So the request waits for the addresses of the Node.
 		cfg.Addresses = a.addresses
 	}
 	if a.deps.Client != nil {
@@ -82,7 +82,7 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 	return cfg, nil
 }
 
-// addresses returns the node's addresses from the Node object; none while it is unknown.
+// addresses returns the addresses in the Node's status, or none while the agent has no Node.
 func (a *Agent) addresses() []v1.NodeAddress {
 	if a.heartbeat == nil {
 		return nil
@@ -94,7 +94,8 @@ func (a *Agent) addresses() []v1.NodeAddress {
 	return n.Status.Addresses
 }
 
-// hostsOfCertificate returns the node's addresses, or the configured ones while there is no Node.
+// hostsOfCertificate returns the addresses in the Node's status. While there are none, it returns the addresses of
+// --node-ip.
 func (a *Agent) hostsOfCertificate() []v1.NodeAddress {
 	if known := a.addresses(); len(known) > 0 {
 		return known
@@ -121,7 +122,8 @@ func serverTLS(cfg *Config, get func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	}
 	c := server.TLSConfig{MinVersion: version, CipherSuites: suites, Curves: curves, GetCertificate: get}
 	if f := k.Authentication.X509.ClientCAFile; f != "" {
-		// The gate is about the authorities that a handshake names. Clients are always authenticated against the current file.
+		// ClientCAs are the authorities that the server names in a TLS handshake. The gate says whether they change with the
+		// file. The authentication of clients (access) always uses the current file.
 		if gates(cfg).Enabled("ReloadKubeletClientCAFile") {
 			c.ClientCAs, err = server.LoadClientCAs(f, log)
 		} else {

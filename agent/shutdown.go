@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// buildShutdown wires the watch that ends pods in order when the machine goes down, if the configuration gives them time for
-// that.
+// buildShutdown wires the part that notices a shutdown of the machine and then ends the pods in order. Without a time for
+// this in the configuration, there is no such part.
 func (a *Agent) buildShutdown() error {
 	policy := shutdownPolicy(&a.cfg)
 	if policy.Whole() == 0 || !a.deps.Machine.real {
@@ -60,14 +60,14 @@ func shutdownPolicy(cfg *Config) shutdown.Policy {
 // goesDown reports whether the machine is going down.
 func (a *Agent) goesDown() bool { return a.shutdown != nil && a.shutdown.Down() }
 
-// endingPods gives the watch for shutdowns access to the node's pods.
+// endingPods gives the part that handles shutdowns access to the node's pods.
 type endingPods struct {
 	*syncloop.Loop
 	a *Agent
 }
 
-// Reported reports whether the API server has the pod's terminal status: the watch shows that status, or the pod is gone. On a standalone
-// node it is always true.
+// Reported reports whether the API server has the pod's terminal status. This is so if the watch shows the pod with a
+// terminal phase, or no longer shows the pod. On a standalone node the result is always true.
 func (e endingPods) Reported(uid types.UID) bool {
 	if e.a.writer == nil {
 		return true
@@ -79,7 +79,8 @@ func (e endingPods) Reported(uid types.UID) bool {
 	return p == nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// delays is the connection to logind, with the texts and the directory of this machine.
+// delays is the connection to logind. Its methods add this machine's directory of logind's configuration, and the texts for
+// logind.
 type delays struct{ *logind.Bus }
 
 func (d delays) Delay(ctx context.Context, longest time.Duration) error {

@@ -12,7 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// sources returns the sources that must answer before any pod is stopped because no source has it.
+// sources returns the configured sources of pods. Before all of them have answered, the node stops no pod for the reason
+// that no source has it.
 func (a *Agent) sources() []pod.Source {
 	var out []pod.Source
 	k := &a.cfg.Kubelet

@@ -23,10 +23,10 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// This file assigns classes to the node's own work. Each agent has one work.Scheduler. Probes call it themselves (package
-// probe).
+// This file says to which class of package work each piece of the node's own work belongs. Each agent has one
+// work.Scheduler. Package probe calls the scheduler itself.
 
-// buildWork makes the scheduler.
+// buildWork makes the scheduler of package work and its metrics.
 func (a *Agent) buildWork() error {
 	a.work = work.New(work.Config{Processors: a.processors(), Shares: a.shares})
 	for _, g := range []struct {
@@ -52,15 +52,15 @@ func (a *Agent) processors() int {
 	case a.deps.Machine.real:
 		return runtime.NumCPU()
 	}
-	return a.deps.Machine.shape.CPUs // simulated nodes have the same number on every machine
+	return a.deps.Machine.shape.CPUs // on every host, a simulated node has the number of CPUs of its shape
 }
 
-// mostStarts bounds how many pods start at the same time, whatever the measurements show.
+// mostStarts is how many pods may start at the same time at most, whatever the agent measures.
 const mostStarts = 64
 
-// startSlots bounds how many pods start at the same time. The minimum is enough to keep a runtime busy if a start takes about a tenth of
-// a second of CPU time and waits as long, and small enough that pods finish one after another. If starts wait longer, for a network or a
-// disk, the agent measures that more slots help and raises the number.
+// startSlots returns the smallest and the largest number of pods that may start at the same time. If a start takes about a
+// tenth of a second of CPU time and waits as long, the smallest number keeps a runtime busy, and pods still finish one after
+// another. If starts wait longer, for a network or a disk, the agent measures that more slots help and raises the number.
 func (a *Agent) startSlots() (least, most int) {
 	if n := a.cfg.StartSlots; n > 0 {
 		return n, n
@@ -81,16 +81,17 @@ func workShares(cfg *Config) (*work.Shares, error) {
 	return &shares, nil
 }
 
-// scheduledPerformer gives each action its class in the scheduler.
+// scheduledPerformer performs actions as jobs of the scheduler of package work.
 type scheduledPerformer struct {
 	to   podworker.Performer
 	work *work.Scheduler
-	// sandboxes bounds how many sandboxes stop at once. Removing the networks and processes of 100 deleted pods uses the whole
-	// machine for ten seconds. If they were all removed together, a pod that starts in that time would also take ten seconds.
+	// sandboxes limits how many sandboxes stop at once. Removing the networks and processes of 100 deleted pods uses the
+	// whole machine for ten seconds. Without the limit, a pod that starts in that time would also take ten seconds.
 	sandboxes *work.Turns
 }
 
-// Do performs an action. Removals and stops of sandboxes wait for their turn. If the agent ends meanwhile, the outcome is an error.
+// Do performs an action. Removals and stops of sandboxes wait until they may run. If the agent ends during this wait, the
+// outcome is an error.
 func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	switch job.Action.Op {
 	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpResize, pod.OpPostStart, pod.OpPreStop, pod.OpSetUp:
@@ -108,12 +109,12 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 			return pod.Outcome{Err: err, Reason: "Canceled"}
 		}
 		defer turn.Done()
-	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // they wait for the network, or cost little, so they are not counted
+	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // no jobs: these actions wait for the network, or cost little
 	}
 	return s.to.Do(ctx, job)
 }
 
-// peoplesRuntime records the commands and streams of users as jobs of the scheduler.
+// peoplesRuntime makes the commands and streams of users jobs of the scheduler.
 type peoplesRuntime struct {
 	server.CRI
 	work *work.Scheduler
@@ -137,10 +138,10 @@ func (p peoplesRuntime) ExecSync(ctx context.Context, containerID string, cmd []
 	return p.CRI.ExecSync(ctx, containerID, cmd)
 }
 
-// soon counts a user's stream as a job during the first second of a stream, so that other work leaves room for it.
+// soon begins a job for a user's stream and ends the job after one second. Meanwhile other jobs leave room for the stream.
 func (p peoplesRuntime) soon() { time.AfterFunc(time.Second, p.work.Begin(work.People).Done) }
 
-// scheduledStats reads statistics from the runtime when the scheduler allows it.
+// scheduledStats reads statistics from the runtime when the scheduler of package work allows it.
 type scheduledStats struct {
 	stats.Runtime
 	work *work.Scheduler
@@ -166,7 +167,7 @@ func (s scheduledStats) ListPodSandboxStats(ctx context.Context, in *runtimeapi.
 	return s.Runtime.ListPodSandboxStats(ctx, in, opts...)
 }
 
-// reopenLog makes the runtime reopen a log when the scheduler allows it.
+// reopenLog makes the runtime reopen a log when the scheduler of package work allows it.
 func (a *Agent) reopenLog(ctx context.Context, containerID string) error {
 	turn, err := a.work.Wait(ctx, work.Rotation, types.UID(containerID))
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 type Fault struct {
 	// Method is the CRI method ("PullImage"); "": every method. With LoseEvents it has no meaning.
 	Method string
-	// Hang makes calls hang until the caller gives up. Delay makes them take longer. Error makes them fail with this message, after the
-	// Delay. LoseEvents loses the events of containers. A Fault has one of Hang, Error, LoseEvents, or only a Delay.
+	// Hang makes calls hang until the caller gives up. Delay makes calls take longer. Error makes calls fail with this
+	// message, after Delay if both are set. LoseEvents drops the events of containers. Set one of Hang, Error and
+	// LoseEvents, or only Delay.
 	Hang       bool
 	Delay      time.Duration
 	Error      string

@@ -24,16 +24,16 @@ type Config struct {
 	Address netip.Addr
 	// Logs makes containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
 	Logs bool
-	// Keep makes the machine remember what an agent checkpoints, for the next agent on it. If Disk is set, the machine
-	// stores the checkpoints on it.
+	// Keep makes the machine keep the checkpoints that an agent writes for the next agent. If Disk is set, the machine
+	// stores the checkpoints there.
 	Keep bool
 	Disk agent.Disk
 	// PullRecords is a directory of the real machine in which agents record which credentials pulled which image. Empty: there
 	// are no records, and every pod may use every image.
 	PullRecords string
-	// PollManifests makes agents read KubeletConfiguration.staticPodPath only every fileCheckFrequency. Otherwise they also watch
-	// it by inotify, as on a real machine. That takes an inotify instance for each node and does not work with virtual time
-	// (testing/synctest).
+	// PollManifests makes agents read KubeletConfiguration.staticPodPath only every fileCheckFrequency. Otherwise agents
+	// also watch the directory by inotify, as on a real machine. The watch needs an inotify instance for each node, and it
+	// does not work in virtual time (testing/synctest).
 	PollManifests bool
 
 	// Seed is the seed of all random values in the runtime: IDs, addresses and the spread of latencies.
@@ -42,7 +42,7 @@ type Config struct {
 	Latency map[string]Latency
 	// Images are present from the start. Other images can be pulled, except from registries whose domain ends with .invalid.
 	Images []string
-	// RuntimeHandlers are the handlers besides the default one, for RuntimeClass objects.
+	// RuntimeHandlers are the names of the runtime's handlers, besides the default one. RuntimeClass objects refer to them.
 	RuntimeHandlers []string
 	// Log gets one line per change in the runtime, at debug level; nil: no log.
 	Log *slog.Logger
@@ -51,8 +51,8 @@ type Config struct {
 // Latency is a time that varies evenly between Mean-Jitter and Mean+Jitter.
 type Latency struct{ Mean, Jitter time.Duration }
 
-// These annotations of a pod say what its containers do. Each may have "." and a container's name appended; it then applies to
-// this container, and takes precedence over the annotation without a name.
+// These annotations of a pod say what its containers do. An annotation's name may end with "." and the name of a container:
+// the annotation is then for that container only, and takes precedence over the annotation without a container.
 const (
 	AnnotationRunFor       = simcri.AnnotationRunFor       // exit after this duration ("10s")
 	AnnotationExitCode     = simcri.AnnotationExitCode     // exit with this code; without AnnotationRunFor: at once
@@ -66,7 +66,7 @@ const (
 	AnnotationCPU          = simcri.AnnotationCPU          // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = simcri.AnnotationMemory       // working set in bytes; default 10 MiB
 	AnnotationMemoryGrows  = simcri.AnnotationMemoryGrows  // bytes by which the working set grows in each second
-	AnnotationDisk         = simcri.AnnotationDisk         // bytes in its writable layer; default 8 KiB
+	AnnotationDisk         = simcri.AnnotationDisk         // bytes in the container's writable layer; default 8 KiB
 	AnnotationDiskGrows    = simcri.AnnotationDiskGrows    // bytes by which the writable layer grows in each second
 )
 
@@ -112,13 +112,13 @@ func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
 	return n.runtime.ServeStreams(ctx, l, "")
 }
 
-// StreamHandler returns a handler for exec, attach and port-forward, for servers that several nodes share. base is the URL at which the
-// agent reaches it; it ends with a slash. Use it instead of ServeStreams.
+// StreamHandler returns a handler for exec, attach and port-forward. Use it instead of ServeStreams if one server serves
+// several nodes. base is the URL at which agents reach the handler; it ends with a slash.
 func (n *Node) StreamHandler(base string) (http.Handler, error) { return n.runtime.StreamHandler(base) }
 
 // Close stops the simulation of the containers. Their state does not change any more.
 func (n *Node) Close() { n.runtime.Close() }
 
-// HostAddress returns the address of this host's default route, for Config.Address: an API server that sends requests to the node finds
-// the agent's API there. It is invalid where there is no such route.
+// HostAddress returns the address of this host's default route, for Config.Address. An API server can send requests to the
+// node's API there. If this host has no default route, the result is not valid.
 func HostAddress() netip.Addr { return (&nodefacts.Real{}).Network().DefaultV4 }

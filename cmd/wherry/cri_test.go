@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// wherry cri takes the place of a socket that a killed process left, and of nothing else.
+// wherry cri replaces a socket that a killed process left. It replaces no socket on which a process answers, and no other
+// file.
 func TestCRIReplacesOnlyALeftSocket(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	ended, cancel := context.WithCancel(t.Context())
-	cancel() // serveCRI listens, and returns at once
+	cancel() // with this context, serveCRI listens and returns at once
 
 	file := filepath.Join(dir, "notes.txt")
 	if err := os.WriteFile(file, []byte("keep me"), 0o600); err != nil {

@@ -117,7 +117,7 @@ func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	return h, nil
 }
 
-// given reads an existing certificate request.
+// given reads an existing certificate request from the file of --from into h.
 func (f *csrFlags) given(h *identity.HandRequest) (err error) {
 	if h.From, err = os.ReadFile(f.from); err != nil {
 		return fmt.Errorf("--from: %w", err)

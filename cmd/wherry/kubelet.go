@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// newKubelet returns the command of the node agent. Only internal/edge/config parses its flags, because flags must be parsed
-// twice, before and after the files that they name.
+// newKubelet returns the command of the node agent. Only internal/edge/config parses its flags: it parses them before it
+// reads the configuration files that they name, and again afterwards, because flags take precedence.
 func newKubelet() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubelet",
@@ -52,7 +52,8 @@ func newKubelet() *cobra.Command {
 	}
 }
 
-// completeKubelet completes the names of flags, which cobra does not know here, and otherwise files.
+// completeKubelet completes an argument that begins with "-" to a flag of the agent, because cobra does not know these
+// flags. It completes other arguments to files.
 func completeKubelet(_ *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(start, "-") {
 		return nil, cobra.ShellCompDirectiveDefault

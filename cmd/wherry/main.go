@@ -18,11 +18,11 @@ func main() {
 	os.Exit(run(os.Args))
 }
 
-// run is main with an exit status, so that deferred calls run.
+// run does the work of main and returns the exit status, so that deferred calls run before the process exits.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// A second signal ends the process at once.
+	// After the first signal, signals have their default effect again: a second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 
 	root := newRoot()
@@ -39,7 +39,7 @@ func run(args []string) int {
 	return 1
 }
 
-// commandLine runs the command kubelet if the program has that name.
+// commandLine returns the arguments of the root command. If the program's name is kubelet, it inserts the command kubelet.
 func commandLine(args []string) []string {
 	if len(args) > 0 && filepath.Base(args[0]) == "kubelet" {
 		return append([]string{"kubelet"}, args[1:]...)

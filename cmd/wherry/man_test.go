@@ -98,7 +98,7 @@ func TestCompletionHasEverything(t *testing.T) {
 	})
 }
 
-// Removed flags do not complete, and arguments that are not flags complete to files.
+// The flags that upstream has removed are not completed. An argument that does not begin with "-" is completed to files.
 func TestCompletionOfTheKubelet(t *testing.T) {
 	t.Parallel()
 	if said := run1(t, "__complete", "kubelet", "--node-l"); !strings.HasPrefix(said, "--node-labels\t") {

@@ -39,7 +39,7 @@ type fakeNode struct {
 	end                       func() error // asks the process to end, and waits for its end
 }
 
-// command returns a run of this program as the node's user.
+// command returns the command that runs this program with args, as the node's user.
 func (n *fakeNode) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = []string{asProgram + "=1", "HOME=" + filepath.Join(n.dir, "home"), "TMPDIR=" + filepath.Join(n.dir, "tmp")}
@@ -60,8 +60,8 @@ func (n *fakeNode) ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// startFakeNode starts a simulated node. Of the flags for directories it sets only the root directory. If the test runs as root,
-// the node runs as a user who may write nowhere else.
+// startFakeNode starts a simulated node. --root-dir is the only flag for a directory that it sets. If the test runs as root,
+// the node runs as a user who may write only below the test's directory.
 func startFakeNode(t *testing.T) fakeNode {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ func startFakeNode(t *testing.T) fakeNode {
 	n.end = func() error {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		err := <-ended
-		ended <- err // so that the clean-up gets it too
+		ended <- err // the second caller of end, the clean-up, gets the error too
 		return err
 	}
 	t.Cleanup(func() { _ = n.end() })
@@ -136,7 +136,7 @@ func (n *fakeNode) write(t *testing.T, name string) string {
 	return path
 }
 
-// says waits until a command that connects to the node prints all texts of want.
+// says runs a wherry command on the node's control socket until the output contains all texts of want.
 func (n *fakeNode) says(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	var out string
@@ -239,7 +239,7 @@ func TestSimulatedNodeWritesBelowItsRootOnly(t *testing.T) {
 		t.Errorf("outside of its root directory are %q, want %q: %v", outside, want, err)
 	}
 	all := strings.Join(inside, " ")
-	for _, want := range []string{"pki/", "logs/"} { // the node must have written these, so that the test can fail
+	for _, want := range []string{"pki/", "logs/"} { // the node must have written these, or the test shows nothing
 		if !strings.Contains(all, want) {
 			t.Errorf("below its root directory are %q, none with %s", inside, want)
 		}

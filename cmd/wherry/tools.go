@@ -64,7 +64,7 @@ func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
 	return c, cfg, nil
 }
 
-// explained adds the server's address to the error of a failed request.
+// explained returns the error of a failed request with the API server's address and a remedy, if the kind of error is known.
 func explained(err error, cfg *rest.Config) error {
 	var p *identity.Problem
 	if problem := identity.Explain(err, cfg.Host, "the kubeconfig"); errors.As(problem, &p) && p.Kind != identity.ProblemOther && p.Kind != identity.ProblemForbidden {

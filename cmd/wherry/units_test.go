@@ -10,7 +10,8 @@ import (
 
 const hardening = "../../deploy/systemd/kubelet.service.d/20-hardening.conf"
 
-// directives returns the names of a unit's lines, and of the lines that have no comment above them or above their neighbours.
+// directives reads a systemd unit. names are the names of all its settings. bare are the names of the settings that no
+// comment explains: a comment explains all settings below it up to the next empty line or section.
 func directives(t *testing.T, file string) (names, bare []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -36,9 +37,9 @@ func directives(t *testing.T, file string) (names, bare []string) {
 	return names, bare
 }
 
-// Each line that restricts the agent has a reason, and none gives the agent a mount namespace, because the container runtime
-// would not see the mounts of volumes. No line prevents the agent from setting the set-group-ID bit or from using /dev, because
-// it needs both.
+// Each setting that restricts the agent has a comment with the reason. No setting gives the agent its own mount namespace,
+// because the container runtime would not see the mounts of volumes. No setting prevents the agent from setting the
+// set-group-ID bit or from using /dev, because the agent needs both.
 func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	t.Parallel()
 	names, bare := directives(t, hardening)

@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// run performs the whole demonstration. It removes the namespace and the nodes that it created.
+// run performs the whole demonstration, and at the end removes the namespace and the nodes that it created.
 func run(ctx context.Context, o options) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *stage) createPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The token controller creates the namespace's service account a moment later.
+	// Pods need the service account of the namespace. A controller creates it a moment after the namespace.
 	err = poll(ctx, nil, func() (bool, error) {
 		_, err := s.admin.CoreV1().ServiceAccounts(s.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
@@ -236,7 +236,8 @@ func (s *stage) waitPods(ctx context.Context, failed <-chan error) error {
 	})
 }
 
-// clean removes the namespace and the nodes. The agents have ended by then, so the pods are deleted with a grace period of 0.
+// clean removes the pods, the namespace and the nodes. The agents have ended, so no agent confirms that a pod has stopped:
+// clean deletes the pods with a grace period of 0.
 func (s *stage) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -277,7 +278,7 @@ func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) e
 	}
 }
 
-// settle waits until everything is idle, so that idle pods are measured and not starting ones.
+// settle waits five seconds. By then the agents are idle, so that the measurement is of idle pods and not of starts.
 func settle(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -30,8 +30,8 @@ func Main(run func(ctx context.Context) error) {
 	}
 }
 
-// Client returns a client for the cluster of a kubeconfig. Without a kubeconfig it returns a client for an API server in
-// memory, and a handler that serves it, so that kubectl can use it too.
+// Client returns a client for the cluster of a kubeconfig. Without a kubeconfig it starts an API server in memory, and
+// returns a client for it and a handler that serves it. kubectl can use the API server over this handler.
 func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, err error) {
 	if kubeconfig == "" {
 		k := simkube.New(simkube.Config{})

@@ -67,7 +67,8 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	go func() { ended <- g.Run(ctx) }()
 
 	flip := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Wait until the generator has seen the sandbox ready, because it reports changes only.
+		// Wait until the generator has seen that the sandbox is ready. The generator reports only changes, so it would
+		// report nothing about a sandbox that it has never seen ready.
 		for !g.Synced() && r.Context().Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A request flips the sandbox, and ContainerDied is printed.
+// After a request the sandbox is not ready, and the lab prints ContainerDied.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

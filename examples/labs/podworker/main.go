@@ -42,13 +42,14 @@ func main() {
 	})
 }
 
-// cache is a pod cache without entries until a request sets it.
+// cache is a pod cache. It has no entry of a pod until a request sets one.
 type cache struct {
 	mu     sync.Mutex
 	stamps map[types.UID]time.Time
 }
 
-// Get returns a pod without sandboxes and containers. The stamp is when the cache was set.
+// Get returns an observation without sandboxes and containers. Its stamp is the time at which a request set the entry; zero:
+// no request has.
 func (c *cache) Get(uid types.UID) (*pod.Observed, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +78,7 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 // LastGrace returns nil, because the lab deletes no pod.
 func (wanted) LastGrace(types.UID) *int64 { return nil }
 
-// node implements the interfaces that a worker needs from its node. It prints the actions.
+// node implements all that a worker needs from its node. It only prints that a start begins.
 type node struct{ out io.Writer }
 
 func (node) Node(pod.Ref) decide.Node           { return decide.Node{NetworkReady: true, SourcesReady: true} }
@@ -89,7 +90,7 @@ func (node) Loaded(types.UID, *pod.Allocation)                                  
 func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory, *decide.ProbeResults) {}
 func (node) Turn(*podworker.Turn)                                               {}
 func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {
-	if job.Action.Op == pod.OpSetUp { // the first step of a start
+	if job.Action.Op == pod.OpSetUp { // OpSetUp is the first action of a start
 		fmt.Fprintf(n.out, "a makeshift syncPod function\nthe pod to be handled is %s\n", job.Ref.Name)
 	}
 	return pod.Outcome{Err: errors.New("the lab performs no actions"), Reason: "Lab"}

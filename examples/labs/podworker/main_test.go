@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Nothing is started until the cache is set for the pod.
+// The worker starts nothing until a request sets the cache for the pod.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

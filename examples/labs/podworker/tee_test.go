@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// tee remembers whether anything was written.
+// tee passes writes on and remembers whether there was one.
 type tee struct {
 	w   io.Writer
 	any atomic.Bool

@@ -114,7 +114,7 @@ func push(ctx context.Context, base string) error {
 	}
 }
 
-// explain returns the pod's timeline, or nothing while there is none.
+// explain returns the pod's timeline, or nil while the agent has no timeline of the pod.
 func explain(ctx context.Context, base string) []timeline.Record {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/explain/default/web", nil)
 	if err != nil {

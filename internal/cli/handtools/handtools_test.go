@@ -87,7 +87,7 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// The API server decides what a valid token and a valid group are.
+// CreateToken accepts the same tokens and groups as Kubernetes does (tokenutil).
 func TestTokensAsTheFieldReadsThem(t *testing.T) {
 	t.Parallel()
 	create := func(token handtools.Token) error {
@@ -169,7 +169,8 @@ func TestLeaseOfReadyNode(t *testing.T) {
 	})
 }
 
-// For a node that is already Unknown, the conditions must be written too, which needs --ready. Without it the error says so.
+// If the control plane has already marked the node Unknown, a new lease is not enough: the conditions must be written too.
+// Without --ready the tool returns an error that says so.
 func TestLeaseOfUnknownNode(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientset(nodeWith(v1.ConditionUnknown))
@@ -215,7 +216,7 @@ func TestLeaseTrouble(t *testing.T) {
 	}
 }
 
-// The tool notices when the node's own agent comes back.
+// The tool prints a line once when the node's own agent renews the lease too.
 func TestLeaseOfTwo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,17 +29,17 @@ type LeaseRenewal struct {
 	Nodes  Nodes
 	Leases heartbeat.LeaseAPI // the leases of the namespace kube-node-lease
 	Node   string
-	// Ready also writes the conditions of a healthy node if the node has others: the lease alone does not bring back a node
-	// that the control plane has marked Unknown.
+	// Ready makes Run also write the conditions of a healthy node if the node's conditions differ. Without this, a node that
+	// the control plane has marked Unknown stays Unknown, even with a new lease.
 	Ready bool
 	// Once renews once and returns.
 	Once bool
-	// Interval is the time between two renewals; 0: 10 s. Duration is the duration of a lease that is created here; 0: 40 s.
+	// Interval is the time between two renewals; 0: 10 s. Duration is how long a lease that Run creates is valid; 0: 40 s.
 	Interval, Duration time.Duration
 	Out                io.Writer
 
 	uid  types.UID // the UID of the Node when it was last read
-	last time.Time // the time of our last renewal, to notice renewals by others
+	last time.Time // the time of our last renewal: a later one in the lease is not ours
 }
 
 // ErrUnknown means that a node is marked Unknown and that its lease alone does not change that.
@@ -124,7 +124,7 @@ func (l *LeaseRenewal) notice(lease *coordination.Lease) {
 	}
 }
 
-// healthy are the conditions of a healthy node.
+// healthy are the conditions that mend writes: those of a healthy node.
 var healthy = []v1.NodeCondition{
 	{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "written by wherry lease renew --ready, not measured"},
 	{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "written by wherry lease renew --ready, not measured"},
@@ -132,7 +132,8 @@ var healthy = []v1.NodeCondition{
 	{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "written by wherry lease renew --ready, not measured"},
 }
 
-// mend patches the conditions that differ from a healthy node's. It does not change conditions of others (NetworkUnavailable).
+// mend patches those conditions of a node that differ from healthy. It does not change a condition that other components
+// write (NetworkUnavailable).
 func (l *LeaseRenewal) mend(ctx context.Context, node *v1.Node) error {
 	now := metav1.Now()
 	var patch []v1.NodeCondition
@@ -147,7 +148,7 @@ func (l *LeaseRenewal) mend(ctx context.Context, node *v1.Node) error {
 	if len(patch) == 0 {
 		return nil
 	}
-	// The UID protects a new node with the same name.
+	// With the UID, the patch fails if the node has been replaced by a new node of the same name.
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID},
 		"status":   map[string]any{"conditions": patch},

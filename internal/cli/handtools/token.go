@@ -37,7 +37,7 @@ type Token struct {
 	// TTL is how long the token is valid; 0: for ever.
 	TTL         time.Duration
 	Groups      []string
-	Usages      []string // signing, authentication
+	Usages      []string // what the token is for: signing, authentication
 	Description string
 }
 
@@ -133,7 +133,7 @@ func row(s *v1.Secret, now time.Time) string {
 		if v := string(s.Data[key]); v != "" {
 			return v
 		}
-		return s.StringData[key] // for an object that was not stored by an API server
+		return s.StringData[key] // the API server turns StringData into Data; an object that it has not stored still has StringData
 	}
 	or := func(v, empty string) string {
 		if v == "" {

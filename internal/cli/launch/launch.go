@@ -22,14 +22,15 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
-// settleAfter is how long after its start a node is at rest. Kubelet then collects the garbage of the start (certificates, lists, the
-// first status). Go by itself would collect so small a heap only every two minutes, and return its memory to the kernel even later.
+// settleAfter is how long the start of a node takes, with a margin. After this time Kubelet collects the garbage of the
+// start (certificates, lists, the first status). Go alone would collect such a small heap only every two minutes, and would
+// return its memory to the kernel even later.
 const settleAfter = 20 * time.Second
 
-// Kubelet builds a node from its configuration and runs it until ctx ends. level is the level of log that clients may change
-// (enableDebugFlagsHandler); nil: they may not.
+// Kubelet builds a node from its configuration and runs it until ctx ends. level is the verbosity of the log, which clients
+// of the HTTPS API may change (enableDebugFlagsHandler); nil: they may not.
 func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
-	klog.SetSlogLogger(log) // for log lines of Kubernetes' libraries; a process has only one klog
+	klog.SetSlogLogger(log) // the libraries of Kubernetes log through klog, which is one for the process
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)
@@ -75,8 +76,8 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	return runSupervised(ctx, manager, service{started: started, alive: a.Alive, summary: a.Summary}, log, func(ctx context.Context) error { return run(ctx, a) })
 }
 
-// profilesContention reports whether the process records where goroutines wait for each other, for /debug/pprof/block. This is a
-// setting of the whole process, so the agent does not change it.
+// profilesContention reports whether the process records where goroutines wait for each other, for /debug/pprof/block. The
+// agent does not switch this on, because it is a setting of the whole process.
 func profilesContention(k *kubelet.KubeletConfiguration) bool {
 	return k.EnableContentionProfiling && k.EnableProfilingHandler != nil && *k.EnableProfilingHandler
 }
@@ -125,8 +126,8 @@ func dockerConfigs(cfg *config.Config) []string {
 	return slices.Compact(files)
 }
 
-// controlSocket returns the path of the control socket. optional is true for the default socket that the user did not ask for:
-// the node then also runs without it.
+// controlSocket returns the path of the control socket. optional is true if the user has not asked for a socket and the path
+// is the default: if the agent cannot open it, the agent runs without a socket.
 func controlSocket(cfg *config.Config) (path string, optional bool) {
 	path, asked := cfg.ControlSocket()
 	switch {
@@ -145,8 +146,8 @@ func serverLimits(s *config.WherryServer) agent.ServerLimits {
 	}
 }
 
-// logLinks returns the directory in which log collectors look for the logs of all containers. It does not depend on podLogsDir.
-// The agent that wherry run starts and a node without containers make no links.
+// logLinks returns the directory for links to the logs of all containers, where log collectors look. It does not depend on
+// podLogsDir. A simulated node and the agent of wherry run make no links: the result is "".
 func logLinks(cfg *config.Config) string {
 	if cfg.Simulated != nil || cfg.Owner != "" {
 		return ""
@@ -154,8 +155,8 @@ func logLinks(cfg *config.Config) string {
 	return "/var/log/containers"
 }
 
-// simulatedNode returns a runtime in memory and a machine that does not exist. Its address is that of --node-ip, or else the
-// host's own, so that the API server can reach the node's API.
+// simulatedNode returns a runtime and a machine that exist only in memory. The node's address is the one of --node-ip.
+// Without --node-ip it is the host's address, so that the API server can reach the node's API.
 func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 	s := cfg.Simulated
 	sim := simulated.Config{CPUs: int(s.CPU.Value()), Memory: s.Memory, Logs: keepsLogs(cfg, log), Log: log}
@@ -166,15 +167,16 @@ func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 		}
 	}
 	if !sim.Address.IsValid() {
-		// The host's own address is used, because an API server does not proxy to a loopback address. If the host has none, the
-		// loopback address remains.
+		// The API server does not forward requests to a loopback address, so take the address of the host. If the host has
+		// no other address, HostAddress is not valid and the node gets 127.0.0.1.
 		sim.Address = simulated.HostAddress()
 	}
 	log.Info("simulated node: pods are kept in memory and nothing runs", "cpus", sim.CPUs, "memory", sim.Memory.String(), "pods", s.Pods)
 	return simulated.New(sim)
 }
 
-// keepsLogs reports whether the containers of a simulated node write logs, which is the case if their directory can be created.
+// keepsLogs creates the directory of container logs. It reports whether this was possible; only then do simulated containers
+// write logs.
 func keepsLogs(cfg *config.Config, log *slog.Logger) bool {
 	err := os.MkdirAll(cfg.Kubelet.PodLogsDir, 0o750)
 	if err != nil {
@@ -183,7 +185,7 @@ func keepsLogs(cfg *config.Config, log *slog.Logger) bool {
 	return err == nil
 }
 
-// withStreams runs an agent and lets exec, attach and port-forward reach the simulated containers.
+// withStreams returns a function that runs an agent and serves exec, attach and port-forward into the simulated containers.
 func withStreams(n *simulated.Node) func(context.Context, *agent.Agent) error {
 	return func(ctx context.Context, a *agent.Agent) error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

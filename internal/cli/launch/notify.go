@@ -17,15 +17,16 @@ const (
 	reportEvery = 10 * time.Second
 )
 
-// service has the functions from which the reports to the service manager are made.
+// service has the functions that say what to report to the service manager.
 type service struct {
-	started <-chan struct{} // closed when the node is at work; alive and summary are not called before that
+	started <-chan struct{} // closed when the node has started; alive and summary may be called only then
 	alive   func(context.Context) error
 	summary func() string
 }
 
-// runSupervised runs the node and reports to the service manager: that the node is ready, its status line, that it stops, and a
-// sign of life in each half of the watchdog's time if the node's loops work.
+// runSupervised runs the node and reports to the service manager. It reports that the node is ready, the status line, and
+// that the node stops. If there is a watchdog, it also reports at least twice in the watchdog's time that the process is
+// alive, while the node's loops answer.
 func runSupervised(ctx context.Context, m *sdnotify.Manager, s service, log *slog.Logger, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var reports sync.WaitGroup
@@ -45,7 +46,7 @@ type notifier struct {
 	manager *sdnotify.Manager
 	log     *slog.Logger
 	status  string // the last status line
-	still   bool   // the loops did not answer when last asked
+	still   bool   // the loops did not answer the last time
 	deaf    bool   // the manager did not receive the last report
 }
 
@@ -70,8 +71,8 @@ func (n *notifier) run(ctx context.Context) {
 	}
 }
 
-// awaitStart waits until the node is at work; false: ctx has ended. It sends signs of life, because a process that waits for its
-// identity is alive.
+// awaitStart waits until the node has started; false: ctx has ended before. Meanwhile it tells the watchdog that the process
+// is alive, because a process that waits for its identity is not stuck.
 func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	patience := time.After(startsFor)
 	tick := time.NewTicker(every)
@@ -92,7 +93,8 @@ func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	}
 }
 
-// look sends the sign of life (WATCHDOG=1) to systemd if the agent's loops work, and renews the status line.
+// look tells the watchdog that the process is alive (WATCHDOG=1) if the agent's loops answer within the time within. It then
+// sends the status line if the line has changed.
 func (n *notifier) look(ctx context.Context, within time.Duration) {
 	asked, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -111,14 +113,15 @@ func (n *notifier) look(ctx context.Context, within time.Duration) {
 	}
 }
 
-// sign sends the sign of life if there is a watchdog.
+// sign tells the watchdog that the process is alive, if there is a watchdog.
 func (n *notifier) sign() {
 	if n.manager.Watchdog() > 0 {
 		n.note(n.manager.Alive())
 	}
 }
 
-// note logs once that the service manager receives no reports, and again only after it has received one.
+// note logs that the service manager receives no reports. It logs this once, and again only after a report has arrived in
+// between.
 func (n *notifier) note(err error) {
 	if err != nil && !n.deaf {
 		n.log.Warn("the service manager takes no reports of the agent", "err", err)

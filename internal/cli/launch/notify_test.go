@@ -70,7 +70,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 			if !stuck.Load() {
 				return nil
 			}
-			<-ctx.Done() // as a loop that is stuck
+			<-ctx.Done() // a loop that is stuck does not answer in time
 			asked <- struct{}{}
 			return errors.New("stuck")
 		},
@@ -134,7 +134,7 @@ func TestANodeUnderAServiceManager(t *testing.T) {
 	}
 }
 
-// A manager that takes no reports is logged once, and again after it has taken one.
+// A service manager that takes no reports is logged once, and a second time only if it has taken a report in between.
 func TestAManagerThatIsGoneIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

@@ -22,13 +22,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// Own is the agent that wherry run starts if no agent listens.
+// Own is the configuration of the agent that wherry run starts if no agent listens on a socket.
 type Own struct {
-	// Socket, Root and Runtime have defaults, which Complete sets.
+	// Complete sets those of Socket, Root and Runtime that are "" to their defaults.
 	Socket, Root, Runtime string
 	// CgroupRoot is the cgroup of the agent's pods. NodeName is the node's name; "": the host's name.
 	CgroupRoot, NodeName string
-	// Verbosity is the verbosity of its log on standard error; 0: it logs to a file in Root.
+	// Verbosity is the verbosity of the agent's log on standard error; 0: the agent logs to a file in Root.
 	Verbosity int
 }
 
@@ -54,7 +54,8 @@ func usualRuntimes() []string {
 	return []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock"}
 }
 
-// findRuntime returns a runtime that answers. If there is none, the error says why.
+// findRuntime returns the endpoint of a runtime that answers: asked, or one of the usual ones if asked is "". If no runtime
+// answers, the error says why.
 func findRuntime(ctx context.Context, asked string) (string, error) {
 	if strings.HasPrefix(asked, "simulated://") {
 		return asked, nil
@@ -104,8 +105,8 @@ func askRuntime(ctx context.Context, endpoint string) error {
 	return fmt.Errorf("container runtime at %s does not answer: is it running? %s", endpoint, status.Convert(err).Message())
 }
 
-// config returns the configuration of a node for one user. It opens no ports, evicts nothing, and keeps all its state in one
-// directory and one cgroup. It has its own owner name at the runtime, so that it does not interfere with a kubelet on the same
+// config returns the configuration of the node of wherry run. The node opens no ports, evicts nothing, and keeps its whole
+// state in one directory and one cgroup. Config.Owner separates its pods at the runtime from those of a kubelet on the same
 // machine.
 func (o *Own) config() (config.Config, error) {
 	args := []string{
@@ -130,8 +131,8 @@ func (o *Own) config() (config.Config, error) {
 	return cfg, nil
 }
 
-// resolvConf returns a resolver file whose servers pods can reach too. The server of systemd-resolved listens only on the
-// host's loopback address.
+// resolvConf returns a resolver file whose name servers are reachable from pods. Pods cannot reach the server of
+// systemd-resolved in /etc/resolv.conf, because it listens only on the host's loopback address.
 func resolvConf() string {
 	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 	text, err := os.ReadFile(usual)
@@ -147,11 +148,11 @@ func resolvConf() string {
 type Running struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the agent has ended
-	err    error         // valid after ended is closed
+	err    error         // why the agent has ended; valid after ended is closed
 }
 
-// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when answers, which it calls repeatedly,
-// reports that the socket answers.
+// Start runs the agent until Stop is called or the agent fails; the end of ctx does not end the agent. Start calls answers
+// repeatedly, and returns when answers reports that the agent answers on its socket.
 func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*Running, error) {
 	root, err := filepath.Abs(o.Root)
 	if err == nil {
@@ -198,7 +199,8 @@ func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*R
 	}
 }
 
-// log returns the agent's logger: to a file in the agent's directory, or to standard error with a verbosity.
+// log returns the agent's logger. It writes to standard error if Verbosity is set, or else to a file in the agent's
+// directory.
 func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
 	if o.Verbosity > 0 {
 		return cfg.NewLogger(os.Stderr), nil, nil
@@ -210,7 +212,7 @@ func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
 	return cfg.NewLogger(f), f, nil
 }
 
-// Ended is closed when the agent has ended. Err returns the reason.
+// Ended returns a channel that is closed when the agent has ended. Err then returns the reason.
 func (r *Running) Ended() <-chan struct{} { return r.ended }
 
 // Err returns why the agent ended. It is valid after Ended is closed.
@@ -222,7 +224,8 @@ func (r *Running) Stop() {
 	<-r.ended
 }
 
-// Forget removes what an agent without pods leaves: its directory, if it is the default one, with its mount, and its cgroup.
+// Forget removes what the agent leaves on the machine, if it has no pods any more: its log, its directory with the mount on
+// it, the directory of its socket, and its cgroup. A directory with other files stays.
 func (o *Own) Forget() {
 	pushed, _ := os.ReadDir(filepath.Join(o.Root, "pushed"))
 	pods, _ := os.ReadDir(filepath.Join(o.Root, "pods"))
@@ -231,7 +234,7 @@ func (o *Own) Forget() {
 	}
 	_ = hostfs.Host{}.TakeBackShared(o.Root)
 	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log"} {
-		_ = os.Remove(filepath.Join(o.Root, name)) // removes only empty directories
+		_ = os.Remove(filepath.Join(o.Root, name)) // does not remove a directory with files
 	}
 	_ = os.Remove(o.Root)
 	_ = os.Remove(filepath.Dir(o.Socket))
@@ -253,7 +256,7 @@ func OwnSocket() string {
 	return filepath.Join(userDir(), "wherry.sock")
 }
 
-// userDir returns where a user other than root keeps the state of the node.
+// userDir returns the directory in which the agent of a user other than root keeps its state.
 func userDir() string {
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "wherry")

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// reconfigurable is the part of an agent that receives new configurations.
+// reconfigurable is the part of package agent's Agent that reload calls.
 type reconfigurable interface {
 	Reconfigure(cfg agent.Config) (agent.Reconfigured, error)
 	RefuseConfiguration(err error)
@@ -21,10 +21,11 @@ type reload struct {
 	agent    reconfigurable
 	hostname string
 	log      *slog.Logger
-	said     []config.Notice // the notices of the last configuration; nil: none was read since the start
+	said     []config.Notice // notices of the last change; nil: nothing has changed since the start
 }
 
-// runWatched runs the node. From the node's start on, it passes changes of the configuration's files to the node.
+// runWatched runs the node. After the node has started (started is closed), it watches the configuration files and passes
+// their changes to the node.
 func runWatched(ctx context.Context, r *reload, files config.Files, started <-chan struct{}, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -42,13 +43,13 @@ func runWatched(ctx context.Context, r *reload, files config.Files, started <-ch
 			Files: files, Apply: r.apply, Wrong: r.agent.RefuseConfiguration, Log: r.log,
 			Right: func() { r.log.Info("the configuration's files are valid again") },
 		}
-		_ = w.Run(ctx) // it ends only when ctx ends
+		_ = w.Run(ctx) // Run returns only when ctx ends, so its result says nothing
 	})
 	return run(ctx)
 }
 
-// apply gives the agent a configuration. It logs the notices that are new. The first configuration after the start repeats the
-// notices of the start, so those are not logged.
+// apply gives the agent a configuration. It logs those notices that the last configuration did not have. It logs no notice
+// of the first configuration, because the start has logged the same notices.
 func (r *reload) apply(cfg config.Config, notices []config.Notice) {
 	for _, n := range notices {
 		if r.said != nil && !slices.Contains(r.said, n) {

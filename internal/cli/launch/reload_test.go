@@ -79,7 +79,7 @@ func TestRunWatched(t *testing.T) {
 			t.Fatalf("the agent not received %q", want)
 		}
 	}
-	write(kubelet, head+"maxPods: 2\n") // this is before the start, so the first look finds it
+	write(kubelet, head+"maxPods: 2\n") // the file changes before the node has started, so the watch applies it first
 	select {
 	case got := <-f.received:
 		t.Fatalf("received before the start: %s", got)

@@ -18,8 +18,8 @@ type Page struct {
 type Config struct {
 	// Source is the name and version of the program, for the footer of each page.
 	Source string
-	// Flags returns the flags of a command that parses its flags itself. If Flags or its result is nil, the page has the
-	// command's declared flags.
+	// Flags returns the flags of a command that parses its arguments without cobra. If Flags is nil or returns nil, the page
+	// describes the flags that the command declares.
 	Flags func(*cobra.Command) *pflag.FlagSet
 }
 

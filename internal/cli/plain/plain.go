@@ -55,14 +55,15 @@ func escaped(s, keep string) string {
 	return b.String()
 }
 
-// Controls reports whether a terminal acts on a character: C0 and C1 controls, line separators, and characters that change the
-// direction of text. Bytes that are not UTF-8 are escaped too, because a terminal with another encoding takes them for C1.
+// Controls reports whether a terminal does something other than show the character r: C0 and C1 controls, line separators,
+// and characters that change the direction of text. Controls cannot see bytes that are not UTF-8. The function escaped
+// escapes such bytes too, because a terminal with another encoding may take them for C1 controls.
 func Controls(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
-// Terminal returns w. If w is a terminal, it returns a writer that escapes the control characters except colours in the lines of containers.
-// Files and pipes get the original bytes.
+// Terminal returns a writer for the logs of containers. If w is a terminal, this writer escapes control characters, except
+// colours. If w is a file or a pipe, the result is w, which gets the bytes unchanged.
 func Terminal(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return &terminalWriter{w: w}
@@ -70,14 +71,14 @@ func Terminal(w io.Writer) io.Writer {
 	return w
 }
 
-// terminalWriter escapes control characters. It keeps colours (ESC [ ... m) and newlines. It keeps back a few bytes if they may
-// be the beginning of a colour or of a character.
+// terminalWriter escapes control characters, except colours (ESC [ ... m) and newlines. If a text ends within a colour, a
+// character or a line end (\r\n), the writer holds these bytes until the next Write.
 type terminalWriter struct {
 	w    io.Writer
 	held []byte
 }
 
-// maxColour bounds the length of a colour sequence.
+// maxColour is the largest length of a colour sequence. A longer one is escaped.
 const maxColour = 32
 
 func (t *terminalWriter) Write(b []byte) (int, error) {

@@ -42,7 +42,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// On a terminal, logs keep their colours but no other control sequence, whatever pieces the text arrives in.
+// On a terminal, logs keep their colours but no other control sequence, also if a sequence is split over several writes.
 func TestLogsOnATerminal(t *testing.T) {
 	t.Parallel()
 	text := "\x1b[1;31mred\x1b[0m ü\r\n" + hostile + "\x1b[" + strings.Repeat("1", 100) + "m\tend\n"

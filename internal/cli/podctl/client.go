@@ -121,7 +121,7 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values,
 
 func (c *client) pods(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
-	err := c.askList(ctx, &l) // a separate statement, because Go does not define which operand of a return is evaluated first
+	err := c.askList(ctx, &l) // not in the return statement: Go does not define whether l.Items is read before the call
 	return l.Items, err
 }
 
@@ -129,7 +129,7 @@ func (c *client) askList(ctx context.Context, l *v1.PodList) error {
 	return c.ask(ctx, http.MethodGet, "/pods", nil, nil, l)
 }
 
-// pod returns one pod. isNotFound is true for the error once nothing of the pod is left.
+// pod returns one pod. When nothing of the pod is left, it returns an error for which isNotFound is true.
 func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	var p v1.Pod
 	return &p, c.ask(ctx, http.MethodGet, "/pods/"+namespace+"/"+name, nil, nil, &p)
@@ -141,7 +141,7 @@ func (c *client) post(ctx context.Context, name string, manifest []byte) (push.A
 	return a, err
 }
 
-// end stops a pod, or removes it.
+// end stops a pod; if remove is true, it removes the pod. grace is the grace period in seconds; nil: the pod's own.
 func (c *client) end(ctx context.Context, p *v1.Pod, grace *int64, remove bool) error {
 	query := url.Values{}
 	if grace != nil {
@@ -159,7 +159,8 @@ func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query ur
 	return c.do(ctx, http.MethodGet, "/containerLogs/"+p.Namespace+"/"+p.Name+"/"+container, query, nil)
 }
 
-// events returns the events after a position, and the next position. It waits up to wait for an event.
+// events returns the events after the position after, and the position for the next call. If there is no event yet, it waits
+// for one, at most for the time wait.
 func (c *client) events(ctx context.Context, after string, wait time.Duration) ([]v1.Event, string, error) {
 	query := url.Values{}
 	if after != "" {
@@ -192,7 +193,7 @@ func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	return e, err
 }
 
-// turn returns the present turn of a pod, for wherry replay. The caller must close it.
+// turn returns the present turn of a pod in the format of package replay. The caller must close the result.
 func (c *client) turn(ctx context.Context, p *v1.Pod) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name+"/turn", nil, nil)
 }
@@ -227,8 +228,9 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, o re
 	return x.StreamWithContext(ctx, o)
 }
 
-// find returns the pod that a user names by NAME, NAMESPACE/NAME or pod/NAME, with or without the node's name as a suffix.
-// Without a namespace the pod may be in any namespace, if only one has it.
+// find returns the pod that the user names by arg: NAME, NAMESPACE/NAME or pod/NAME. NAME may have the node's name as a
+// suffix or not. Without a namespace, find looks in all namespaces; if several have such a pod, it takes the one in the
+// namespace default, or fails.
 func (c *client) find(ctx context.Context, namespace, arg string) (*v1.Pod, error) {
 	pods, err := c.pods(ctx)
 	if err != nil {

@@ -126,7 +126,7 @@ func TestCommandsOnANode(t *testing.T) {
 		{"ps of an empty node", func(s Streams) error { return (&Ps{Target: at}).Run(t.Context(), s, nil) }, []string{"No pods."}, ""},
 		{"logs of a pod that is gone", func(s Streams) error { return (&Logs{Target: at}).Run(t.Context(), s, "web") }, nil, "which has no pods"},
 	} {
-		var out, errOut bytes.Buffer // two goroutines write to them
+		var out, errOut bytes.Buffer // two buffers, because two goroutines write at the same time
 		err := c.do(Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
 		out.Write(errOut.Bytes())
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

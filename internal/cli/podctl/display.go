@@ -28,7 +28,8 @@ func restartable(p *v1.Pod, name string) bool {
 	return false
 }
 
-// serving returns the containers that the READY column counts: main containers and sidecars.
+// serving returns the statuses of the containers that the READY column counts (main containers and sidecars), and the number
+// of such containers.
 func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	total = len(p.Spec.Containers)
 	for _, s := range p.Status.InitContainerStatuses {
@@ -70,7 +71,7 @@ func statusOf(p *v1.Pod) string {
 	return text
 }
 
-// removing is the agent's status reason for a pod that is almost completely removed.
+// removing is the reason in the agent's status of a pod that no source has any more and that is not completely removed.
 const removing = "Removing"
 
 func runsAny(p *v1.Pod) bool {
@@ -158,7 +159,8 @@ func ageOf(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// createdAt returns when the node first knew a pod. A static pod has no other time.
+// createdAt returns when a pod was created. A static pod has no creation time; for it, the result is when the node first saw
+// the pod.
 func createdAt(p *v1.Pod) time.Time {
 	if !p.CreationTimestamp.IsZero() {
 		return p.CreationTimestamp.Time
@@ -223,7 +225,8 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 	return t.Flush()
 }
 
-// troubleOf returns what a user should know about a pod with a problem: the message of the first container that waits or failed.
+// troubleOf returns the message of the first container that waits or has failed. Without such a container it returns the
+// message of the pod's status.
 func troubleOf(p *v1.Pod) string {
 	for c := range pod.BaseStatuses(&p.Status) {
 		s := &c.State
@@ -241,7 +244,8 @@ func troubleOf(p *v1.Pod) string {
 	return p.Status.Message
 }
 
-// completed reports whether a pod has run to its end, with the exit code of its first container that failed.
+// completed reports whether a pod has run to its end. code is the exit code of the first container that failed, or 1 if only
+// the pod failed, or 0.
 func completed(p *v1.Pod) (done bool, code int) {
 	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 		return false, 0

@@ -21,14 +21,14 @@ type Events struct {
 	Format string // json or yaml; "": a table
 }
 
-// Run prints the events of a pod; "": of all pods.
+// Run prints the events of the pod of; "": the events of all pods.
 func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
 		return err
 	}
 	if of != "" {
-		if p, err := c.find(ctx, r.Namespace, of); err == nil { // a pod that is gone may have events too
+		if p, err := c.find(ctx, r.Namespace, of); err == nil { // a removed pod may have events too, so an error is no reason to stop
 			of = p.Name
 		}
 	}

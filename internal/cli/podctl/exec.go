@@ -17,11 +17,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Session runs a command in a container, or attaches to a container.
+// Session connects the user's terminal to a container: Exec runs a command in it, Attach joins its main process.
 type Session struct {
 	Target
 	Container string
-	// Stdin: the command gets our input. TTY: our input is a terminal, and the command gets a terminal too.
+	// Stdin: the process in the container gets the input of this command. TTY: the process gets a terminal too; the input of
+	// this command must be a terminal.
 	Stdin, TTY bool
 }
 
@@ -71,13 +72,14 @@ func (x *Session) Attach(ctx context.Context, s Streams, arg string) error {
 		return err
 	}
 	defer done()
-	if spec.TTY { // the runtime must know about the terminal, which has only one output
+	if spec.TTY { // a process with a terminal has one output, and the request must say so
 		o.Tty, o.Stderr = true, nil
 	}
 	return c.stream(ctx, "/attach/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{}, o)
 }
 
-// streams returns our streams for a command in a container. done restores the terminal.
+// streams returns the input and outputs of this command, in the form that a stream to a container needs. done restores the
+// terminal.
 func (x *Session) streams(ctx context.Context, s Streams) (o remotecommand.StreamOptions, done func(), err error) {
 	done = func() {}
 	o = remotecommand.StreamOptions{Stdout: s.Out, Stderr: s.Err, Tty: x.TTY}
@@ -105,7 +107,8 @@ func (x *Session) streams(ctx context.Context, s Streams) (o remotecommand.Strea
 
 func isTerminal(fd int) bool { return term.IsTerminal(fd) }
 
-// rawTerminal sets the terminal to pass keys on as they are pressed, and reports changes of its size. restore undoes both.
+// rawTerminal makes the terminal pass on each key at once. sizes returns the size of the terminal and its changes. restore
+// resets the terminal and ends sizes.
 func rawTerminal(ctx context.Context, fd int) (restore func(), sizes *sizeQueue, err error) {
 	state, err := term.MakeRaw(fd)
 	if err != nil {
@@ -113,7 +116,7 @@ func rawTerminal(ctx context.Context, fd int) (restore func(), sizes *sizeQueue,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	q := &sizeQueue{ctx: ctx, fd: fd, changed: make(chan os.Signal, 1)}
-	q.changed <- unix.SIGWINCH // the first size
+	q.changed <- unix.SIGWINCH // makes Next return the present size first
 	signal.Notify(q.changed, unix.SIGWINCH)
 	return func() {
 		signal.Stop(q.changed)

@@ -19,7 +19,7 @@ import (
 // Explain prints why a pod is in its state.
 type Explain struct {
 	Target
-	// All adds the record of decisions. Without a pod, it adds the pods that are well.
+	// All makes Run also print the timeline of the pod. Without a pod, it makes Run also print the pods that are well.
 	All bool
 	// Watch prints the answer again when it changes, until the pod is well.
 	Watch bool
@@ -83,7 +83,7 @@ func (r *Explain) print(w io.Writer, e explanation) error {
 	if r.Format != "" {
 		return printObject(w, e, r.Format)
 	}
-	if e.Answer.Cause != "" { // an older agent sends only the record
+	if e.Answer.Cause != "" { // an older agent sends the timeline but no answer
 		if err := writeAnswer(w, e, time.Now()); err != nil || !r.All {
 			return err
 		}
@@ -136,11 +136,12 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 	return t.Flush()
 }
 
-// maxFacts bounds the facts and the advice that are printed, so that an answer has at most 12 lines.
+// maxFacts is how many facts, and how many pieces of advice, an answer shows at most, so that the answer has at most 12
+// lines.
 const maxFacts = 4
 
-// writeAnswer prints an answer: one line that says what is wrong, and at most eleven that say since when, what comes next, what
-// shows it and what to do.
+// writeAnswer prints an answer. The first line says what is wrong. At most eleven more lines say since when, what comes
+// next, what the evidence is, and what the user can do.
 func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	a := &e.Answer
 	fmt.Fprintf(w, "%s/%s: %s\n", plain.Text(e.Namespace), plain.Text(e.Name), plain.Text(a.Line))

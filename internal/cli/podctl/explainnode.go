@@ -18,7 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// node prints how the node is: what is wrong with it, its conditions, its taints, and how much of it is requested.
+// node prints the state of the node: what is wrong with it, its conditions and taints, and how much of its resources the
+// pods request.
 func (r *Explain) node(ctx context.Context, s Streams) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -42,7 +43,7 @@ func (r *Explain) node(ctx context.Context, s Streams) error {
 	return writeNode(s.Out, &n, pods, answers, time.Now())
 }
 
-// bad reports whether a condition of a node is one that it should not have.
+// bad reports whether a condition of a node shows a problem.
 func bad(c *v1.NodeCondition) bool {
 	if c.Type == v1.NodeReady {
 		return c.Status != v1.ConditionTrue

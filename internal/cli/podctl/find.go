@@ -12,7 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// findSocket returns the socket of an agent: the given one, or the first of the default ones that answers.
+// findSocket returns the socket of an agent that answers. It tries asked, or else the socket in WHERRY_SOCKET, or else
+// the default sockets one after another.
 func findSocket(ctx context.Context, asked string) (string, error) {
 	if asked == "" {
 		asked = os.Getenv("WHERRY_SOCKET")

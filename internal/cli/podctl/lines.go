@@ -19,8 +19,8 @@ func newLineWriter(w io.Writer) *lineWriter { return &lineWriter{w: w} }
 // longestLine bounds the bytes of a line that copy keeps in memory: a container may write without ever ending its line.
 const longestLine = 64 << 10
 
-// copy writes each line of r with a prefix. If there is a prefix, an incomplete last line gets a newline, and a line of more than longestLine
-// bytes becomes several. Without a prefix, the bytes stay as they are.
+// copy writes each line of r, with a prefix before it. With a prefix, the last line gets a newline if it has none, and a
+// line longer than longestLine is written as several lines. With the prefix "", the bytes stay as they are.
 func (l *lineWriter) copy(prefix string, r io.Reader) error {
 	in := bufio.NewReaderSize(r, longestLine)
 	for {

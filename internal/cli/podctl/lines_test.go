@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A container that never ends its line does not make the command keep all of it, and loses nothing.
+// If a container never ends its line, the command keeps only a part of the line in memory, and prints every byte.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*longestLine+100)

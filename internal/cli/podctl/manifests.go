@@ -16,7 +16,7 @@ import (
 type manifests struct {
 	all   []byte // all documents as one stream
 	pods  int
-	notes []string // notes about what is left out
+	notes []string // notes for the user about documents that are left out
 }
 
 // readManifests reads files, directories (their .yaml, .yml and .json files, except those that begin with a dot) and - for

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// nearest sorts the names of pods, NAMESPACE/NAME, by how much a name without its namespace differs from the wanted one, so that a mistyped name
-// comes first.
+// nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name; the namespace does not count. If the
+// user has mistyped a name, the right name comes first.
 func nearest(names []string, wanted string) []string {
 	type candidate struct {
 		name  string
@@ -26,7 +26,7 @@ func nearest(names []string, wanted string) []string {
 	return out
 }
 
-// longestName bounds the work for one pair of names: names in Kubernetes have at most 253 bytes.
+// longestName is how many bytes of a name distance compares at most. Names in Kubernetes have at most 253 bytes.
 const longestName = 256
 
 // distance is the Levenshtein distance of two names: how many bytes have to be changed, added or removed.

@@ -31,7 +31,8 @@ func unsafe(s string) string {
 	return ""
 }
 
-// No command passes on text of a container, a tenant or a runtime that controls the user's terminal.
+// Text of a container, a tenant or a runtime may contain control characters. No command passes them on to the user's
+// terminal.
 func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

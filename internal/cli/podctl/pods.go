@@ -104,7 +104,7 @@ func printObject(out io.Writer, obj any, format string) error {
 	if err != nil {
 		return err
 	}
-	if format == "yaml" { // its strings no longer contain control characters
+	if format == "yaml" { // the encoding as YAML has escaped control characters in strings
 		_, err = fmt.Fprintln(out, plain.Lines(strings.TrimRight(string(text), "\n")))
 		return err
 	}
@@ -112,8 +112,8 @@ func printObject(out io.Writer, obj any, format string) error {
 	return err
 }
 
-// containerOf chooses the container of a command without -c: the pod's only one, the one that the pod's annotation names, or
-// the first. In the last case it prints a note.
+// containerOf returns the container that a command is about: the one of -c; or the pod's only one; or the one that the pod's
+// annotation names; or the first, with a note on errOut.
 func containerOf(p *v1.Pod, asked string, errOut io.Writer) (string, error) {
 	var names []string
 	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
-// Replay decides an exported turn of a pod again.
+// Replay makes this version of the agent decide an exported turn of a pod again.
 type Replay struct {
 	// Update writes the present decision into the file.
 	Update bool
@@ -19,8 +19,8 @@ type Replay struct {
 // errDiffers is the error if this version decides otherwise than the version that exported the turn.
 var errDiffers = errors.New("this version decides otherwise")
 
-// Run decides the turn of a file again, and prints the decision, with the lines that differ. "-" is the standard input. It returns an error if
-// anything differs.
+// Run decides the turn in a file again. It prints the decision and marks the lines that differ from the decision in the
+// file. The file "-" is standard input. If a line differs, Run returns an error.
 func (r *Replay) Run(s Streams, file string) error {
 	if file == "-" && r.Update {
 		return errors.New("--update needs a file")

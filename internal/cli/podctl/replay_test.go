@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// An exported turn is decided again in the same way; a file with another decision is a difference, which --update removes.
+// The decision of an exported turn is the same when it is decided again. A file with another decision is an error until
+// --update has written the new one.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	at := Target{Socket: startNode(t)}
@@ -21,7 +22,7 @@ func TestReplay(t *testing.T) {
 	}
 	run := Run{Files: []string{file}, Detach: true, Wait: true, Timeout: time.Minute, Grace: -1, Quiet: true}
 	run.Agent.Socket = at.Socket
-	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // the exit code of the job
+	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // ignore the job's exit code
 	for _, pod := range []string{"web", "job"} {
 		var turn, out bytes.Buffer
 		if err := (&Explain{Target: at, Export: true}).Run(t.Context(), Streams{Out: &turn}, pod); err != nil {

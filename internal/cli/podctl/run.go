@@ -30,7 +30,7 @@ type Run struct {
 	Quiet, NoLogs bool
 	// Timeout bounds the wait until the pods are ready or at their end; 0: no bound.
 	Timeout time.Duration
-	// Grace is the same as in Stop.
+	// Grace is the grace period for ending the pods, in seconds; negative: each pod's own.
 	Grace int64
 }
 
@@ -42,14 +42,14 @@ type runner struct {
 	say     *lineWriter     // progress
 	out     *lineWriter     // the logs of containers
 	pods    []push.Pushed
-	several bool              // the manifests have several pods
+	several bool              // there are several pods, so each line of a log names its pod
 	seen    map[string]string // the last printed state of each pod
 	events  string            // position of the last printed event
 	logs    sync.WaitGroup
 }
 
-// Run pushes the manifests, and prints the progress and the logs of their pods until they end. It returns the exit code of a
-// container as an ExitStatus.
+// Run pushes the manifests. It prints the progress and the logs of their pods until all pods have run to their end. If a
+// container failed, the error is an ExitStatus with its exit code.
 func (o *Run) Run(ctx context.Context, s Streams) error {
 	m, err := readManifests(o.Files, s.In)
 	if err != nil {
@@ -66,7 +66,7 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 		defer r.Agent.Forget()
 		defer r.mine.Stop()
 	}
-	r.sayEvents(ctx) // skip the events from before
+	r.sayEvents(ctx) // moves the position past the events from before this command
 	if err := r.push(ctx, m); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	}
 }
 
-// serve keeps the agent running for pods of earlier commands.
+// serve keeps this process's agent running, because the agent has pods of earlier commands.
 func (r *runner) serve(ctx context.Context) error {
 	pods, err := r.client.pods(ctx)
 	if err != nil || len(pods) == 0 && len(r.Files) > 0 {
@@ -183,7 +183,7 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 }
 
-// cleanUp ends what this command started, unless Keep is set. It continues when ctx has ended.
+// cleanUp stops and removes the pods that this command has pushed, unless Keep is set. It does so even if ctx has ended.
 func (r *runner) cleanUp(ctx context.Context) error {
 	if r.Keep {
 		for _, p := range r.pods {
@@ -228,7 +228,7 @@ func (r *runner) cleanUp(ctx context.Context) error {
 	return nil
 }
 
-// graceOf returns the grace period for ending a pod.
+// graceOf returns how many seconds a pod has to end: asked, or the pod's own grace period if asked is negative.
 func graceOf(p *v1.Pod, asked int64) int64 {
 	if asked >= 0 {
 		return asked

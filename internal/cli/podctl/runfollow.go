@@ -70,7 +70,7 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 	}
 }
 
-// current returns the present state of our pods.
+// current returns the pods of this command in their present state.
 func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 	all, err := r.client.pods(ctx)
 	if err != nil {
@@ -114,13 +114,13 @@ func (r *runner) sayPod(p *v1.Pod) {
 	r.progress("pod/%s %s", p.Name, line)
 }
 
-// sayEvents prints new events about our pods: warnings and pulls.
+// sayEvents prints new events about the pods of this command: warnings and pulls.
 func (r *runner) sayEvents(ctx context.Context) {
 	if r.events == "" {
 		r.events = "0"
 	}
 	events, next, err := r.client.events(ctx, r.events, 0)
-	if err != nil { // a node in a cluster does not have its events itself
+	if err != nil { // a node of a cluster sends its events to the API server
 		return
 	}
 	r.events = next
@@ -151,7 +151,7 @@ func (r *runner) sayUp(pods []*v1.Pod) {
 	r.progress("Ctrl-C stops and removes them.")
 }
 
-// late returns the error after a timeout.
+// late returns the error for a timeout: which pods are not ready, and why.
 func (r *runner) late(pods []*v1.Pod) error {
 	var lines []string
 	for _, p := range pods {

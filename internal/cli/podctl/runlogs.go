@@ -11,17 +11,18 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// followLogs prints the logs of our pods' containers, one instance after another, until ctx ends.
+// followLogs prints the logs of the containers of this command's pods until ctx ends. When a container restarts, the log of
+// the new attempt follows.
 func (r *runner) followLogs(ctx context.Context) {
 	for _, p := range r.pods {
 		r.logs.Go(func() {
 			uid := p.UID
-			began := map[string]string{} // from container to the instance whose log is printed
+			began := map[string]string{} // from a container's name to the ID of the attempt whose log is printed
 			var streams sync.WaitGroup
 			defer streams.Wait()
 			for {
 				now, err := r.client.pod(ctx, p.Namespace, p.Name)
-				if err == nil && now.UID != uid { // the pod was replaced, or is almost completely removed
+				if err == nil && now.UID != uid { // the pod was replaced, or the agent shows only its name (almost removed)
 					uid, began = now.UID, map[string]string{}
 				}
 				if err == nil {
@@ -47,7 +48,7 @@ func (r *runner) followLogs(ctx context.Context) {
 func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 	body, err := r.client.logs(ctx, p, container, url.Values{"follow": {"true"}})
 	if err != nil {
-		return // the pod has been replaced
+		return // there is no log, because the pod has been replaced
 	}
 	defer body.Close()
 	prefix := "[" + container + "] "
@@ -57,13 +58,14 @@ func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 	case n == 1:
 		prefix = ""
 	}
-	_ = r.out.copy(prefix, body) // copy ends with the container or with this command
+	_ = r.out.copy(prefix, body) // an error does not matter: the container or this command has ended
 }
 
 // drainTime is how long to wait for the last lines of containers that have ended.
 const drainTime = 30 * time.Second
 
-// drainLogs waits for the end of the logs after all containers have ended.
+// drainLogs waits until the rest of all logs is printed, after all containers have ended. stop ends the wait after
+// drainTime.
 func (r *runner) drainLogs(stop context.CancelFunc) {
 	late := time.AfterFunc(drainTime, stop)
 	defer late.Stop()

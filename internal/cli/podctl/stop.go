@@ -42,7 +42,7 @@ func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done
 	return nil
 }
 
-// gone returns the condition of rm: nothing of the pod is left.
+// gone is the condition for which rm waits: nothing of the pod is left.
 func gone(_ *v1.Pod, err error) (bool, error) {
 	if isNotFound(err) {
 		return true, nil
@@ -50,7 +50,8 @@ func gone(_ *v1.Pod, err error) (bool, error) {
 	return false, err
 }
 
-// ended returns the condition of stop: no container runs.
+// ended is the condition for which stop waits: the node ends the pod and none of its containers runs, or nothing of the pod
+// is left.
 func ended(p *v1.Pod, err error) (bool, error) {
 	if err != nil {
 		return gone(p, err)
@@ -77,7 +78,7 @@ func (r *Target) several(ctx context.Context, args []string) (*client, []*v1.Pod
 		}
 		pods = append(pods, p)
 	}
-	return c, pods, errors.Join(errs...) // nothing is stopped if one name is wrong
+	return c, pods, errors.Join(errs...) // an error for one name is an error for all: no pod is stopped
 }
 
 // Stop ends pods and keeps them for their logs.
@@ -107,7 +108,7 @@ func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 // Rm removes pods completely, and objects that were pushed.
 type Rm struct {
 	Target
-	Grace  int64 // the same as in Stop
+	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period
 	NoWait bool
 	Force  bool // remove running pods too
 	All    bool // remove all pushed pods
