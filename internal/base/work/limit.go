@@ -46,8 +46,8 @@ func (l *limit) current() int {
 // slope returns the slope between the logarithms of the jobs in flight and of the duration of a command.
 func (l *limit) slope() float64 { return l.xy / max(l.xx, 1e-9) }
 
-// ended updates the measurements after a command. The command took the time took, and among jobs were in flight with it. full says
-// that other jobs waited for the limit.
+// ended updates the measurements after a command. took is how long the command took, and among is how many jobs were in flight at
+// the same time. full says that other jobs waited for the limit.
 func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	if took <= 0 || among <= 0 {
 		return

@@ -66,8 +66,8 @@ type PodSettled struct {
 	// has the pod again meanwhile. Only then may the pod start again, with a new Memory.
 	Orphaned bool
 	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin again with the
-	// first init container. RestartedAll: this has happened. From then on a container that the runtime does not have must start,
-	// whatever the API status shows.
+	// first init container. RestartedAll: such a restart has begun at least once. From then on a container that the runtime does
+	// not have must start, whatever the API status shows.
 	RestartingAll bool
 	RestartedAll  bool
 }

@@ -373,8 +373,8 @@ func (w *world) pod0() *v1.Pod {
 	return w.pod
 }
 
-// crash ends the agent. Actions in flight are done or not, and memory outside the checkpoint is lost. The next agent reads the
-// API status and inspects the runtime.
+// crash ends the agent. If done is set, the actions in flight have their effects, otherwise they have none. Memory outside the
+// checkpoint is lost. The next agent reads the API status and inspects the runtime.
 func (w *world) crash(done bool) {
 	flights := w.flights
 	w.flights = nil

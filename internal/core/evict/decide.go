@@ -105,7 +105,7 @@ func (p *Plan) waits(in *Input) bool {
 		p.State.victim = v.before
 		clear(p.State.tried) // the evicted pod's containers and images may be removed now
 		next := *in
-		next.VictimEnded = false // this is not known for the evicted pod before it
+		next.VictimEnded = false // VictimEnded says nothing about the pod that was evicted before this one
 		return p.waits(&next)
 	}
 	p.For, _ = p.crossing(v.signal)
