@@ -92,7 +92,7 @@ type Runtime struct {
 	Name, Version string // the answer of CRI's Version, for containerRuntimeVersion
 	// Status is the newest answer of CRI's Status; nil: none yet.
 	Status *runtimeapi.StatusResponse
-	// LastReady is the last time when the runtime answered that it is ready; zero: it has not answered so since the agent started.
+	// LastReady is the last time when the runtime answered that it is ready; zero: it has not been ready since the agent started.
 	LastReady time.Time
 	// Err is the error of the newest call; empty if it succeeded.
 	Err string

@@ -329,7 +329,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil || d.hooked(x) {
 		return
 	}
-	final := false // whether the API server refuses to let the container leave this end
+	final := false // whether the API server refuses a status that no longer shows this end of the container
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
 		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !pod.IsSidecar(c)) {
