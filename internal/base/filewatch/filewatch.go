@@ -45,7 +45,7 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Events returns the channel of events. Many of them may concern other files: see Concerns.
+// Events returns the channel of events. Many events may concern other files: see Concerns.
 func (w *Watcher) Events() <-chan fsnotify.Event {
 	if w == nil {
 		return nil

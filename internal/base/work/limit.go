@@ -13,7 +13,7 @@ const (
 	useless  = 0.6
 	memory   = 0.99 // weight that earlier observations keep at each new command
 	enough   = 0.5  // minimum sum of squares (xx) to trust the slope
-	farthest = 2.0  // bounds the weight of one command, because its author controls how long it takes
+	farthest = 2.0  // bound of the weight of one command, because a user chooses how long a command takes
 )
 
 // limit is how many jobs may be in flight before others wait. After each round of commands it grows if more jobs are useful, and

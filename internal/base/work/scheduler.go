@@ -172,7 +172,7 @@ func (j *Job) end(cut bool) {
 }
 
 // room reports whether one more job that can wait may begin. While somebody waits for other work, such jobs have a quarter of the
-// limit: with more of them a start would get only a small part of the machine. Otherwise they may use the whole limit.
+// limit: with more such jobs, a start would get only a small part of the machine. Otherwise they may use the whole limit.
 func (s *Scheduler) room() bool {
 	slots := s.limit.current()
 	if s.awaited() {

@@ -138,8 +138,8 @@ func (in *Input) group() *int64 {
 	return nil
 }
 
-// accessMode converts an access mode. A driver that does not know SINGLE_NODE_MULTI_WRITER gets SINGLE_NODE_WRITER for both modes
-// of one node.
+// accessMode converts an access mode. A driver that does not know SINGLE_NODE_MULTI_WRITER gets SINGLE_NODE_WRITER for both access
+// modes that concern a single node.
 func accessMode(mode v1.PersistentVolumeAccessMode, multiWriter bool) csi.VolumeCapability_AccessMode_Mode {
 	switch mode {
 	case v1.ReadWriteOnce:

@@ -353,7 +353,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	st.State = v1.ContainerState{Waiting: w}
 }
 
-// why finds the reason for which a container waits in memory; nil: it waits only because its turn has not come.
+// why finds in the worker's memory the reason for which a container waits; nil: it waits only because its turn has not come.
 func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
