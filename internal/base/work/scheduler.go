@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long a job counts as load. If the jobs of a class usually take long, it is longer: four times their usual duration,
-// at most longest.
+// hold is how long a job counts as load. If the jobs of a class usually take long, the time is longer: four times their usual
+// duration, but at most the constant longest.
 const (
 	hold    = 2 * time.Second
 	longest = 6 * time.Second

@@ -385,7 +385,7 @@ func (w *world) crash(done bool) {
 	}
 	w.mem = *decide.Load(&w.saved, w.now, &w.pol)
 	w.againFromTheStart()
-	for i := range w.said { // the API status counts while the container is the same instance
+	for i := range w.said { // the next agent takes started and ready from the API status, but no failed probe
 		w.said[i].Failed = decide.FailedProbe{}
 	}
 	w.inspect()
