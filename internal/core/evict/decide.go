@@ -29,8 +29,8 @@ const (
 	// measures again.
 	blindWithin = 10 * time.Second
 	blindStep   = 2 * time.Second
-	// mostAttempts is how often the node repeats a removal of images that ran out of time, before it evicts a pod. The caller limits each
-	// removal to a minute.
+	// mostAttempts is how often the node tries to remove containers and images before it evicts a pod, if each attempt runs out of
+	// time. The caller limits each removal to a minute.
 	mostAttempts = 5
 )
 
