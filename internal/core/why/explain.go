@@ -447,7 +447,7 @@ func sandbox(in *Input, a *Answer) bool {
 	return false
 }
 
-// readinessGates fills the answer for a pod whose containers are ready and whose readiness gates are not.
+// readinessGates fills the answer for a pod whose containers are ready and of which a readiness gate is not true.
 func readinessGates(in *Input, a *Answer) bool {
 	for _, g := range in.Pod.Spec.ReadinessGates {
 		c := condition(&in.Pod.Status, g.ConditionType)
@@ -480,7 +480,7 @@ func resizes(in *Input, a *Answer) bool {
 	return true
 }
 
-// well fills the answer when nothing is wrong. If the worker did not answer, it says so.
+// well fills the answer when nothing is wrong. If the worker did not answer, the answer says so.
 func well(in *Input, a *Answer) bool {
 	if in.Turn == nil {
 		a.set(NoAnswer, "the pod's worker is busy; the status shows phase %s and nothing that is wrong", in.Pod.Status.Phase)
