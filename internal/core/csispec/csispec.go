@@ -208,7 +208,7 @@ func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
 	return fmt.Errorf("CSI driver %s offers no %s: its CSIDriver object does not name %s in volumeLifecycleModes", driver, what, want)
 }
 
-// InlineHandle returns the handle, by which the driver knows an inline volume of a pod.
+// InlineHandle returns the handle by which the driver knows an inline volume of a pod.
 func InlineHandle(pod types.UID, volume string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))
 }
