@@ -45,7 +45,7 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Events returns the channel of events. Many of them may concern other files: see Concerns.
+// Events returns the channel of events. Many events may concern other files: see Concerns.
 func (w *Watcher) Events() <-chan fsnotify.Event {
 	if w == nil {
 		return nil
@@ -72,7 +72,8 @@ func concerns(path, name string) bool {
 		filepath.Dir(name) == filepath.Dir(path) && strings.HasPrefix(filepath.Base(name), "..")
 }
 
-// looks bounds how often Follow looks for directories, because somebody may create and remove them all the time.
+// looks is how many times one call of Follow looks for directories at most, because somebody may create and remove directories all
+// the time.
 const looks = 100
 
 // Follow watches the paths and the nearest existing directory above each, because a path may be created, or replaced by another file of

@@ -33,8 +33,8 @@ func (Host) Mounted(dir string) (bool, error) {
 	return len(infos) > 0, nil
 }
 
-// flagOptions are the options of mount(8) that concern one mount and not its file system: the flags that each sets, and those that
-// it clears.
+// flagOptions are the options of mount(8) that concern one mount and not its file system: for each option, the flags that it sets
+// and the flags that it clears.
 var flagOptions = map[string]struct{ set, clear uintptr }{
 	"ro": {set: unix.MS_RDONLY}, "rw": {clear: unix.MS_RDONLY},
 	"nosuid": {set: unix.MS_NOSUID}, "suid": {clear: unix.MS_NOSUID},

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A group may read and write the whole volume. Links keep what they show, and what is mounted inside stays as it is.
+// A group may read and write the whole volume. Files outside that a link points to, and mounts inside the volume, stay as they
+// are.
 func TestSetGroup(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

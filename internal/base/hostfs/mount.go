@@ -135,10 +135,10 @@ func (Host) Bind(f *os.File, target string) error {
 	return nil
 }
 
-// MakeShared makes mounts below a directory propagate: the machine and other containers see what a container mounts in
-// a volume (Bidirectional), and containers see what the machine mounts (HostToContainer). MakeShared changes nothing if
-// the directory is on a shared mount. Otherwise it mounts the directory on itself, shared, with all mounts below, and
-// reports that it did so.
+// MakeShared makes mounts below a directory propagate: the machine and other containers see what a container mounts in a volume
+// (Bidirectional), and containers see what the machine mounts (HostToContainer). MakeShared changes nothing if the directory is on
+// a shared mount. Otherwise it makes the mount on the directory shared, with all mounts below, and reports that it did so. If the
+// directory is not a mount point, it first mounts the directory on itself.
 func (Host) MakeShared(dir string) (made bool, err error) {
 	m, real, err := mountOf(dir)
 	if err != nil {

@@ -116,9 +116,9 @@ func ReadBounded(f *os.File, limit int64) ([]byte, error) {
 // keeps its inode, so that the containers see the new content, and is never empty in between. Bytes after the content are
 // removed.
 //
-// If there is something other than a regular file with one name, the agent did not make it and no container has it mounted. In
-// this case it is removed and replaced by a new file, so that nothing is written through a symbolic or hard link. Path's
-// directory is trusted.
+// If path is not a regular file, or the file has a second name (a hard link), then the agent did not make the file and no
+// container has it mounted. In this case OverwriteUntrusted removes it and makes a new file, so that nothing is written through a
+// symbolic or hard link. Path's directory is trusted.
 func OverwriteUntrusted(path string, content []byte, perm fs.FileMode) error {
 	f, err := openToOverwrite(path, perm)
 	if err != nil {

@@ -147,7 +147,8 @@ func TestWideTreesNeedLittleMemory(t *testing.T) {
 	smallHeap(t)
 }
 
-// Trees of all shapes are measured exactly and removed, also if maxLevels is small, so that deeper directories are lifted.
+// Trees of all shapes are measured exactly and removed, also if maxLevels is small, so that RemoveTree moves deeper directories to
+// the top.
 func TestTreesOfManyShapes(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {

@@ -10,12 +10,12 @@
 //   - Under load the waiting classes share the machine by their Shares, measured in the time that their jobs take; within a class
 //     the pods take turns. Each class with a share above 0 makes progress.
 //   - Starts, stops and commands of users never wait here. While one of them is in flight, a quarter of the limit is left for the
-//     other jobs. The Gate in package podworker bounds how many pods start at once. That number is a Slots, which adapts by the
-//     same rule.
+//     other jobs. The Gate in package podworker bounds how many pods start at once. The Gate has a Slots, which adapts this bound
+//     by the same rule as the limit.
 //   - While a job of Start or People is in flight, a removal waits for ten seconds. After that, as many removals
 //     run at once as there are processors.
-//   - Stops of sandboxes wait for a slot of a Turns, which is a Semaphore whose number of slots is a Slots. So while the networks of
-//     many deleted pods are removed, a pod that starts shares the machine with a few of the stops, not with all.
+//   - Stops of sandboxes wait for a slot of a Turns, which is a Semaphore with a number of slots that a Slots adapts. So while the
+//     networks of many deleted pods are removed, a pod that starts shares the machine with a few of the stops, not with all.
 //   - Image pulls have a Semaphore, because the administrator sets their number.
 //   - The limit adapts to how long commands take: it grows while more jobs at once do not slow them down, and shrinks when more
 //     jobs slow each of them down in proportion. It has a lower and an upper bound.

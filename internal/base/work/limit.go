@@ -13,7 +13,7 @@ const (
 	useless  = 0.6
 	memory   = 0.99 // weight that earlier observations keep at each new command
 	enough   = 0.5  // minimum sum of squares (xx) to trust the slope
-	farthest = 2.0  // bounds the weight of one command, because its author controls how long it takes
+	farthest = 2.0  // bound of the weight of one command, because a user chooses how long a command takes
 )
 
 // limit is how many jobs may be in flight before others wait. After each round of commands it grows if more jobs are useful, and
@@ -46,8 +46,8 @@ func (l *limit) current() int {
 // slope returns the slope between the logarithms of the jobs in flight and of the duration of a command.
 func (l *limit) slope() float64 { return l.xy / max(l.xx, 1e-9) }
 
-// ended updates the measurements after a command. The command took the time took, and among jobs were in flight with it. full says
-// that other jobs waited for the limit.
+// ended updates the measurements after a command. took is how long the command took, and among is how many jobs were in flight at
+// the same time. full says that other jobs waited for the limit.
 func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	if took <= 0 || among <= 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long a job counts as load. If the jobs of a class usually take long, it is longer: four times their usual duration,
-// at most longest.
+// hold is how long a job counts as load. If the jobs of a class usually take long, the time is longer: four times their usual
+// duration, but at most the constant longest.
 const (
 	hold    = 2 * time.Second
 	longest = 6 * time.Second
@@ -172,7 +172,7 @@ func (j *Job) end(cut bool) {
 }
 
 // room reports whether one more job that can wait may begin. While somebody waits for other work, such jobs have a quarter of the
-// limit: with more of them a start would get only a small part of the machine. Otherwise they have all of it.
+// limit: with more such jobs, a start would get only a small part of the machine. Otherwise they may use the whole limit.
 func (s *Scheduler) room() bool {
 	slots := s.limit.current()
 	if s.awaited() {
@@ -218,7 +218,7 @@ func (s *Scheduler) unload(j *Job, took time.Duration) {
 	}
 }
 
-// expire stops counting the jobs whose time (flight.until) is over, so that a job that hangs does not hold a place for ever. The jobs
+// expire stops counting the jobs whose time (Job.until) is over, so that a job that hangs does not hold a place for ever. The jobs
 // themselves go on.
 func (s *Scheduler) expire(now time.Time) {
 	for i := 0; i < len(s.flying); {

@@ -39,7 +39,8 @@ func (t *Turns) Wait(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
-// ended gives back the slot of a job that began beside among jobs, itself included, and adapts the number of slots.
+// ended gives back the slot of a job and adapts the number of slots. among is how many jobs had slots when the job began, itself
+// included.
 func (t *Turns) ended(began time.Time, among int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -113,7 +113,7 @@ func TestWithoutAShare(t *testing.T) {
 	})
 }
 
-// Starts and commands of people do not wait. Jobs that can wait leave them all but a quarter of the limit.
+// Starts and commands of people do not wait. Beside them, jobs that can wait get only a quarter of the limit.
 func TestStartsGoAtOnce(t *testing.T) {
 	bubble(t, Config{Processors: 4, Most: 8}, func(t *testing.T, s *Scheduler) {
 		var starts []*Job

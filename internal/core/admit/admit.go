@@ -129,8 +129,8 @@ func Admit(in Input) Result {
 	return Result{OK: true}
 }
 
-// pressure keeps pods off a node under pressure: under memory pressure only best-effort pods, under any other pressure all pods,
-// but never critical ones.
+// pressure keeps pods off a node under pressure: under memory pressure only best-effort pods that do not tolerate its taint, under
+// any other pressure all pods, but never critical ones.
 func (in *Input) pressure() (Result, bool) {
 	if len(in.Pressure) == 0 || crispec.IsCritical(in.Pod) {
 		return Result{}, false

@@ -71,7 +71,8 @@ const (
 	whyCapacity = "insufficient_node_allocatable"
 )
 
-// Resize decides whether the node accepts the new resources of a running pod. A resize that does not grow always fits.
+// Resize decides whether the node accepts the new resources of a running pod. A resize that requests no more of any resource than
+// before needs no free resources on the node.
 func Resize(in ResizeInput) ResizeResult {
 	infeasible := func(detail, format string, args ...any) ResizeResult {
 		return ResizeResult{Reason: v1.PodReasonInfeasible, Detail: detail, Message: fmt.Sprintf(format, args...)}

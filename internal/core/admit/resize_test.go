@@ -81,7 +81,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// If a pod has resources of its own, a resize may change them alone, and they count instead of its containers'.
+// If a pod has resources of its own, a resize may change only the resources of the pod. These count instead of the resources of
+// its containers.
 func TestResizeOfThePodItself(t *testing.T) {
 	t.Parallel()
 	whole := func(cpu string) func(*v1.Pod) {

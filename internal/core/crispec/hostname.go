@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	maxHostname = 63 // the limit of sethostname(2), without the terminating zero
+	maxHostname = 63 // the longest DNS label
 	maxFQDN     = 64
 )
 
-// Hostname returns the pod's short host name and its domain. The name is spec.hostnameOverride, spec.hostname or the
-// pod's name, cut to 63 characters. The domain is <subdomain>.<namespace>.svc.<cluster domain> for a pod with a
-// subdomain, otherwise empty.
+// Hostname returns the pod's short host name and its domain. The name is spec.hostnameOverride, spec.hostname or the pod's name,
+// cut to 63 characters. The domain is <subdomain>.<namespace>.svc.<cluster domain> for a pod with a subdomain and without a
+// hostnameOverride, otherwise empty.
 func Hostname(p *v1.Pod, clusterDomain string) (name, domain string, err error) {
 	if o := p.Spec.HostnameOverride; o != nil {
 		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {

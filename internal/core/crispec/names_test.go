@@ -165,7 +165,7 @@ func TestParseResolvConf(t *testing.T) {
 	}
 }
 
-// This is upstream's text of the event. It names the pod, because the node gets an event, too.
+// The text of the pod's event is that of upstream's kubelet. The text of the node's event is the same without the name of the pod.
 func TestMissingClusterDNSNamesThePod(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u1"}, Spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}}

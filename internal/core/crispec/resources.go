@@ -76,8 +76,9 @@ func (p *Policy) cgroup(request, limit, memory int64) *runtimeapi.LinuxContainer
 	return r
 }
 
-// swap limits the swap of a container. NoSwap: none. LimitedSwap: burstable pods get swap in proportion to their memory
-// request, unless the request equals the limit.
+// swap limits the swap of a container. With LimitedSwap on cgroup v2, a container of a burstable pod that is not critical gets
+// swap in proportion to its memory request, unless the request equals the limit. All other containers get none; on cgroup v1, this
+// needs a memory limit of the container. If the machine cannot limit swap, swap does nothing.
 func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.Container) {
 	if !p.SwapController {
 		return

@@ -11,8 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// securityOf returns the effective security context: the pod's, with the fields of the container's replacing it one by
-// one.
+// securityOf returns the effective security context: each field is the container's if the container sets it, otherwise the pod's.
 func securityOf(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var sc v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -103,7 +102,7 @@ func (in *ContainerInput) security() (*runtimeapi.LinuxContainerSecurityContext,
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, &in.Policy); err != nil {
 		return nil, err
 	}
-	//lint:ignore SA1019 older runtimes read the field that came before the other
+	//lint:ignore SA1019 older runtimes read only the deprecated field ApparmorProfile
 	if out.Apparmor, out.ApparmorProfile, err = apparmor(in.Pod, in.Container); err != nil {
 		return nil, err
 	}

@@ -138,8 +138,8 @@ func (in *Input) group() *int64 {
 	return nil
 }
 
-// accessMode converts an access mode. A driver that does not know SINGLE_NODE_MULTI_WRITER gets SINGLE_NODE_WRITER for both modes
-// of one node.
+// accessMode converts an access mode. A driver that does not know SINGLE_NODE_MULTI_WRITER gets SINGLE_NODE_WRITER for both access
+// modes that concern a single node.
 func accessMode(mode v1.PersistentVolumeAccessMode, multiWriter bool) csi.VolumeCapability_AccessMode_Mode {
 	switch mode {
 	case v1.ReadWriteOnce:
@@ -208,7 +208,7 @@ func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
 	return fmt.Errorf("CSI driver %s offers no %s: its CSIDriver object does not name %s in volumeLifecycleModes", driver, what, want)
 }
 
-// InlineHandle returns the handle, by which the driver knows an inline volume of a pod.
+// InlineHandle returns the handle by which the driver knows an inline volume of a pod.
 func InlineHandle(pod types.UID, volume string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod)+volume)))
 }

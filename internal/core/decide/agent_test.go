@@ -137,7 +137,7 @@ func (w *world) report(plan *decide.Plan) {
 	}
 }
 
-// checkTaken checks the one rule of the API server that depends on the status before: a terminated container stays terminated,
+// checkTaken checks the one rule of the API server that depends on the previous status: a terminated container stays terminated,
 // unless its restart policy starts it again after that exit code.
 func (w *world) checkTaken(was, is *v1.PodStatus) {
 	for _, c := range append(slices.Clone(w.pod.Spec.InitContainers), w.pod.Spec.Containers...) {
@@ -193,7 +193,7 @@ func (w *world) die(done func(i int) string) {
 	}
 }
 
-// rise starts the next agent. A cold one knows no pod before its sources have answered.
+// rise starts the next agent. A cold agent knows no pod before its sources have answered.
 func (w *world) rise(cold bool) {
 	w.down = false
 	w.pod, w.node.SourcesReady = w.want, true

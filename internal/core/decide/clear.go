@@ -59,7 +59,7 @@ func (t *turn) needless() bool {
 
 // prune removes dead attempts beyond the number that is kept for logs, and sandboxes without containers. It keeps the newest
 // attempt of a container, because its exit code decides whether the container runs again. It removes the newest attempt too if
-// the node is short of disk space and needless is true.
+// Node.Excess names it and needless is true.
 func (t *turn) prune() {
 	if t.stale {
 		return

@@ -142,8 +142,8 @@ func (t *turn) initFailed() bool {
 	return false
 }
 
-// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not, once one of
-// its containers has run.
+// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not once a
+// container of it was created, unless a main container has a restart policy of its own other than Never.
 func (t *turn) mayReplaceSandbox() bool {
 	spec := &t.in.Pod.Spec
 	if spec.RestartPolicy != v1.RestartPolicyNever || len(t.in.Observed.Containers) == 0 {

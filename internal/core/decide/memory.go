@@ -66,8 +66,8 @@ type PodSettled struct {
 	// has the pod again meanwhile. Only then may the pod start again, with a new Memory.
 	Orphaned bool
 	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin again with the
-	// first init container. RestartedAll: this has happened. From then on a container that the runtime does not have must start,
-	// whatever the API status shows.
+	// first init container. RestartedAll: such a restart has begun at least once. From then on a container that the runtime does
+	// not have must start, whatever the API status shows.
 	RestartingAll bool
 	RestartedAll  bool
 }
@@ -148,7 +148,7 @@ type ContainerTries struct {
 	// StartFailedID is a container that was created but could not be started. Its start is not tried again.
 	StartFailedID string
 	// HighestAttempt is the highest attempt that may exist in the runtime (after a create with an unknown result, the name may be
-	// taken). AttemptKnown reports whether a create was tried at all.
+	// taken). AttemptKnown is set once this agent may have created an attempt.
 	HighestAttempt uint32
 	AttemptKnown   bool
 	// StopID is the container of the last StopContainer, and Stopped is set if that call succeeded. The next call waits until StopUntil.

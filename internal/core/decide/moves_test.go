@@ -23,8 +23,8 @@ const (
 	fails                    // an action fails, or its result is unknown: it may have had its effect or not
 	crashes                  // the agent is killed while actions in flight are done, half done or not begun
 	meanwhile                // something happens while no agent runs
-	sandboxes                // the sandbox dies, is not ready, loses its address
-	deletes                  // the API deletes the pod, again with less grace, by force
+	sandboxes                // the sandbox dies, is not ready, or loses its address
+	deletes                  // a user deletes the pod, also again with a shorter grace period, or by force
 	gones                    // the pod is gone from its source
 	returns                  // a source has the pod again after it had removed it
 	sick                     // a liveness or startup probe fails for good
@@ -33,7 +33,7 @@ const (
 	changes                  // the spec asks for another image
 	losses                   // the runtime loses a container, or everything
 	nets                     // the node's pod network is not ready for a while
-	preds                    // a pod of the same name is here for a while
+	preds                    // a predecessor with the same name is on the node for a while
 	unknowns                 // the runtime does not know a container's state
 	debugs                   // an ephemeral container is added
 	resizes                  // the node accepts other resources for the pod
@@ -98,7 +98,7 @@ func (n node) environment() []node {
 
 func (m *mover) add(event string, do func(*node)) { m.out = append(m.out, m.move(event, do)) }
 
-// spend adds a move that uses up one of a kind of trouble. If none of that kind is left, it does nothing.
+// spend adds a move that uses up one trouble of a kind. If the budget has no trouble of that kind left, it does nothing.
 func (m *mover) spend(what trouble, event string, do func(*node)) {
 	if m.left[what] > 0 {
 		m.add(event, func(c *node) { c.left[what]--; do(c) })
@@ -192,7 +192,7 @@ func (m *mover) probesTell() {
 	}
 }
 
-// apiActs adds what users may do to the pod by the API.
+// apiActs adds deletions of the pod, changes of its spec, losses and returns of the pod in its source, and evictions.
 func (m *mover) apiActs() {
 	if m.want != nil {
 		for _, grace := range []int64{30, 5, 0} {

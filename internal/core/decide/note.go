@@ -18,7 +18,8 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		m.SetUp = o.Err == nil && !o.Unknown
 		m.TornDown = false
 		m.noteRetry(o, pol, m.SetUp)
-		// A set-up makes the cgroup before the volumes, so a failed one may have made it; the outcome does not show that.
+		// A set-up makes the cgroup before the volumes, so a failed set-up may have made the cgroup. The outcome does not show
+		// whether it did.
 		kept = m.SetUp && m.noteGroup(o.Action.Size)
 	case pod.OpTearDown:
 		m.TornDown = o.Err == nil
@@ -75,7 +76,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 
 // noteRetry sets the wait before the same verb may act on the same object again. After a success it drops the wait.
 func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
-	// If a wait ended long ago, its object is gone.
+	// A wait that ended long ago is dropped, because its object is gone.
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
 		same := r.Op == o.Action.Op && r.ID == o.Action.ID
 		return (same && ok) || (!same && o.Ended.Sub(r.Until) > pol.RetryMax)

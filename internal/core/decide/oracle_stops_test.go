@@ -59,7 +59,7 @@ func (w *world) checkEnd(plan *decide.Plan) {
 	if s := w.mem.Stop; s != nil && s.Grace != nil {
 		asked = min(asked, *s.Grace)
 	}
-	w.asked = min(w.asked, max(asked, time.Second)) // a pod that has to end at once has one second
+	w.asked = min(w.asked, max(asked, time.Second)) // a pod that has to end at once has a grace period of one second
 }
 
 // mayEnd reports whether there is a reason for the whole pod to end.

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// invariant is a statement that must be true in every state that a search reaches. planted_test.go has a bug for each.
+// invariant is a statement that must be true in every state that a search reaches. planted_test.go has a bug that breaks it.
 type invariant string
 
 const (
@@ -54,7 +54,7 @@ const (
 	invSandboxBefore invariant = "a container starts in a ready sandbox, with its volumes"
 )
 
-// invariants are the invariants that the search checks. At least one bug is planted for each.
+// invariants are the invariants that the search checks. planted_test.go has at least one bug that breaks each invariant.
 var invariants = []invariant{
 	invOneInstance, invStartedOnce, invEnding, invFresh, invPredecessor, invInitFirst, invInitOrder, invInitOnce, invAttempts,
 	invTerminal, invNeverBack, invLeastGrace, invMostGrace, invSidecarsLast, invPolicy, invBackOff, invNeedless, invPreStop,

@@ -73,7 +73,8 @@ func without(op pod.Op) func(*brain) {
 	})
 }
 
-// also returns a planted bug that adds the action that what returns, if it returns one that is neither planned nor in flight.
+// also returns a planted bug that adds an action to a plan: the action that the function what returns, unless it is already
+// planned or in flight.
 func also(what func(in *decide.Input, p *decide.Plan) (pod.Action, bool)) func(*brain) {
 	return plan(func(in *decide.Input, p *decide.Plan) {
 		a, ok := what(in, p)

@@ -51,7 +51,8 @@ const (
 
 // rules is the table of causes. A row sets only the columns that differ from their zero value.
 var rules = [...]rule{
-	// These containers are not as the spec wants them, or have failed. See causeOf for when each cause applies.
+	// The next causes are for containers that are not as the spec wants them, or that have failed. See causeOf for when each cause
+	// applies.
 	{pod.CauseSandbox, gracePod, unlessNever, WhyStray, ""},
 	{pod.CauseUnknown, gracePod, unlessNever, WhyUnknown, ""},
 	{pod.CauseChanged, gracePod, always, WhyChanged, "$Container definition changed$again"},

@@ -142,7 +142,7 @@ func setResource(r *v1.ResourceRequirements, name v1.ResourceName, val string) {
 	set(&r.Limits, limit)
 }
 
-// resize is what the node has accepted: "resize app cpu=2 memory=64/128".
+// resize reads which resources the node has accepted: "resize app cpu=2 memory=64/128".
 func (s *story) resize(f []string) {
 	p := s.pod.DeepCopy()
 	p.Generation++

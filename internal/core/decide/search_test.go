@@ -102,7 +102,7 @@ type search struct {
 	broken []invariant   // all invariants that were broken
 	failed *atomic.Int64 // number of other searches that failed, if one failure is enough
 	most   int
-	part   bool // stopping at most states is no error (-short)
+	part   bool // it is no error that the search stops after the number of states in the field most (-short)
 	buf    []byte
 }
 
@@ -122,7 +122,7 @@ func (s *search) run(w *world, left budget) {
 	for len(stack) > 0 && len(s.found) < 3 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if len(n.broken) > 0 { // also in a state that was visited before, because it was the path to it that broke something
+		if len(n.broken) > 0 { // also in a state that was visited before, because the new path to the state broke an invariant
 			s.report(n.broken, n.path)
 			if s.until != "" && slices.Contains(s.broken, s.until) {
 				return

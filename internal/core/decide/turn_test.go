@@ -170,7 +170,7 @@ func (m *moment) instances(name string, states ...pod.ContainerState) {
 	}
 }
 
-// older adds an earlier instance of a container that still lives.
+// older adds an earlier instance of a container; the instance is still alive.
 func (m *moment) older(name string) {
 	c := *m.c(name)
 	c.ID, c.State = name+"-old", pod.StateRunning

@@ -373,8 +373,8 @@ func (w *world) pod0() *v1.Pod {
 	return w.pod
 }
 
-// crash ends the agent. Actions in flight are done or not, and memory outside the checkpoint is lost. The next agent reads the
-// API status and inspects the runtime.
+// crash ends the agent. If done is set, the actions in flight have their effects, otherwise they have none. Memory outside the
+// checkpoint is lost. The next agent reads the API status and inspects the runtime.
 func (w *world) crash(done bool) {
 	flights := w.flights
 	w.flights = nil
@@ -385,7 +385,7 @@ func (w *world) crash(done bool) {
 	}
 	w.mem = *decide.Load(&w.saved, w.now, &w.pol)
 	w.againFromTheStart()
-	for i := range w.said { // the API status counts while the container is the same instance
+	for i := range w.said { // the next agent takes started and ready from the API status, but no failed probe
 		w.said[i].Failed = decide.FailedProbe{}
 	}
 	w.inspect()

@@ -59,7 +59,7 @@ func (h *Heap[T]) First() (item T, ok bool) {
 	return h.items[0], true
 }
 
-// Pop removes and returns the item with the earliest time. There must be one.
+// Pop removes and returns the item with the earliest time. The heap must not be empty.
 func (h *Heap[T]) Pop() T { return heap.Pop(&h.items).(T) }
 
 // Hasten moves each item for which selected returns true to the time at, unless the item's own time is earlier.

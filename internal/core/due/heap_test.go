@@ -15,7 +15,7 @@ type thing struct {
 	n int
 }
 
-// After any sequence of calls, the items come out by time, and those of one time in the order of their Puts.
+// After any sequence of calls, the items come out by time, and items of the same time come out in the order of their Puts.
 func TestHeap(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

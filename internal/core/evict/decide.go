@@ -29,8 +29,8 @@ const (
 	// measures again.
 	blindWithin = 10 * time.Second
 	blindStep   = 2 * time.Second
-	// mostAttempts is how often the node repeats a removal of images that ran out of time, before it evicts a pod. The caller limits each
-	// removal to a minute.
+	// mostAttempts is how often the node tries to remove containers and images before it evicts a pod, if each attempt runs out of
+	// time. The caller limits each removal to a minute.
 	mostAttempts = 5
 )
 
@@ -105,7 +105,7 @@ func (p *Plan) waits(in *Input) bool {
 		p.State.victim = v.before
 		clear(p.State.tried) // the evicted pod's containers and images may be removed now
 		next := *in
-		next.VictimEnded = false // this is not known for the evicted pod before it
+		next.VictimEnded = false // VictimEnded says nothing about the pod that was evicted before this one
 		return p.waits(&next)
 	}
 	p.For, _ = p.crossing(v.signal)

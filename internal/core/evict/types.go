@@ -111,7 +111,7 @@ type Step uint8
 // These are the steps, in the order in which they are carried out.
 const (
 	DeadContainers Step = 1 << iota // containers that have ended and are kept for their logs
-	UnusedImages                    // images that no pod uses or may start again with
+	UnusedImages                    // images that no container uses, and with which no pod may start a container
 )
 
 // String returns the names of the steps.

@@ -23,8 +23,8 @@ import (
 // MaxBytes is the size limit of one manifest, as in upstream's kubelet.
 const MaxBytes = 10 << 20
 
-// Manifest is the content of one file, answer or request. Errors lists what is wrong in it, up to maxErrors; the documents and list
-// items without errors are still there.
+// Manifest is the content of one file, of one answer from a URL, or of one push request. Errors lists what is wrong in it, up to
+// maxErrors; the documents and list items without errors are still there.
 type Manifest struct {
 	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of the fields in the manifest: comments
 	// and layout do not count, and all versions of the agent compute the same hash. Static gives them their UID and name on a node.

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The priority class of a static pod that names none, and its value.
+// The priority classes whose values the node knows. A static pod without a class and without a priority gets nodeCritical.
 const (
 	nodeCritical      = "system-node-critical"
 	nodeCriticalValue = 2000001000
@@ -28,9 +28,9 @@ type Origin struct {
 	Seen     time.Time
 }
 
-// Static makes a decoded pod a static pod of this node: "the kubelet appends the node's name to the static pod's". Its
-// UID is computed from the manifest, its origin and the node, so that an agent that restarts finds the pod again, and
-// an edited manifest makes a new pod. Static changes and returns p.
+// Static makes a decoded pod a static pod of this node: "the kubelet appends the node's name to the static pod's". If it has no
+// UID, its UID is computed from the manifest, its origin and the node, so that an agent that restarts finds the pod again, and an
+// edited manifest makes a new pod. Static changes and returns p.
 func (o Origin) Static(p *v1.Pod) *v1.Pod {
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
@@ -63,8 +63,8 @@ func tolerateAll(p *v1.Pod) {
 	p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 }
 
-// prioritize sets the priority of the pod's class. A pod without a class gets system-node-critical. Only the API server
-// knows the values of other classes.
+// prioritize sets the priority of the pod's class. A pod without a class and without a priority gets system-node-critical. Only
+// the API server knows the values of other classes.
 func prioritize(p *v1.Pod) {
 	value := int32(nodeCriticalValue)
 	switch p.Spec.PriorityClassName {

@@ -53,7 +53,7 @@ func (u *update) setAddresses() {
 	st := &u.node.Status
 	if u.s.ExternalCloudProvider {
 		if len(st.Addresses) > 0 {
-			return // the cloud provider has set them
+			return // the cloud provider has set the addresses
 		}
 		if len(given) == 0 {
 			st.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: u.s.Hostname}}

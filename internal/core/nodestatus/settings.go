@@ -59,7 +59,8 @@ type Facts struct {
 	// Problems are further reasons why the node is not ready, in the order of the message: PLEG, cgroups, storage,
 	// shutdown ("PLEG is not healthy: ...", "node is shutting down").
 	Problems []string
-	// Failing describes parts of the agent that fail and try again. The node stays ready, and its message names them.
+	// Failing describes parts of the agent that fail and try again. The node stays ready, and the message of its Ready condition
+	// names these parts.
 	Failing []string
 }
 
@@ -83,7 +84,7 @@ type Network struct {
 // Devices are the resources of device plugins.
 type Devices struct {
 	Capacity, Allocatable v1.ResourceList
-	Removed               []v1.ResourceName // known before, gone now: reported as zero
+	Removed               []v1.ResourceName // resources that were known before and are gone now: reported as zero
 }
 
 // Runtime holds the container runtime's answers.
@@ -91,7 +92,7 @@ type Runtime struct {
 	Name, Version string // the answer of CRI's Version, for containerRuntimeVersion
 	// Status is the newest answer of CRI's Status; nil: none yet.
 	Status *runtimeapi.StatusResponse
-	// LastReady is the last time when the runtime answered that it is ready; zero: it has not answered so since the agent started.
+	// LastReady is the last time when the runtime answered that it is ready; zero: it has not been ready since the agent started.
 	LastReady time.Time
 	// Err is the error of the newest call; empty if it succeeded.
 	Err string

@@ -23,7 +23,7 @@ const (
 	OpPreStop            // run the preStop hook of container ID, which may take Grace before SIGTERM; can be cancelled
 	OpStopContainer      // StopContainer of ID with Grace
 	OpStopSandbox        // StopPodSandbox of ID
-	OpTearDown           // unmount volumes, remove the cgroup; everything must have stopped
+	OpTearDown           // unmount volumes, remove the cgroup; all containers and sandboxes must have stopped
 	OpRemoveContainer    // remove a dead container and its log
 	OpRemoveSandbox      // remove a stopped sandbox
 	OpForget             // remove pod directories and log directory: always the last action

@@ -88,7 +88,7 @@ func IsMirror(p *v1.Pod) bool {
 	return ok
 }
 
-// Mirrors reports whether a mirror shows the static pod of exactly this manifest.
+// Mirrors reports whether a mirror shows a static pod that was made from the same manifest as this one.
 func Mirrors(mirror, static *v1.Pod) bool {
 	return mirror.Annotations[AnnotationMirror] == static.Annotations[AnnotationHash]
 }

@@ -59,7 +59,7 @@ func sayable(s string) bool {
 // control reports whether a terminal may interpret a character as a command.
 func control(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
 
-// TextError returns an error whose text is Text of err's text, and that wraps err.
+// TextError returns an error that wraps err. Its message is Text of err's message.
 func TextError(err error) error {
 	if err == nil {
 		return nil

@@ -329,7 +329,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil || d.hooked(x) {
 		return
 	}
-	final := false // whether the API server refuses to let the container leave this end
+	final := false // whether the API server refuses a status that no longer shows this end of the container
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
 		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !pod.IsSidecar(c)) {
@@ -353,7 +353,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	st.State = v1.ContainerState{Waiting: w}
 }
 
-// why finds the reason for which a container waits in memory; nil: it waits only because its turn has not come.
+// why finds in the worker's memory the reason for which a container waits; nil: it waits only because its turn has not come.
 func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {

@@ -17,7 +17,7 @@ func (d *derivation) hooked(x *subject) bool {
 	return !reported && !decide.PostStartDone(x.spec, x.cm, x.said, x.inst)
 }
 
-// beforeHook returns the status of a container whose postStart hook runs: what it was before this attempt.
+// beforeHook returns the status of a container whose postStart hook runs: the status that the container had before this attempt.
 func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
 	if x.old != nil && x.old.State.Running == nil && !noState(x.old) {
 		return *x.old.DeepCopy()

@@ -15,7 +15,7 @@ import (
 type Pattern struct{ Host, Port, Path string }
 
 // ParsePattern reads a pattern from the key of a docker configuration or from the configuration of a credential provider plugin:
-// "registry.example.com:5000/team", with or without a scheme. The paths /v1/ and /v2/ mean the whole host.
+// "registry.example.com:5000/team", with or without a scheme. A /v1/ or /v2/ at the beginning of the path does not count.
 func ParsePattern(text string) (Pattern, error) {
 	if !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
 		text = "https://" + text

@@ -87,8 +87,7 @@ func (a Allowlist) Has(image string) bool {
 	return false
 }
 
-// Repository returns an image's name without tag and digest, otherwise as in the spec. Credentials are recorded under
-// it.
+// Repository returns an image's name without tag and digest, otherwise as in the spec. Credentials are recorded under this name.
 func Repository(image string) (string, error) {
 	ref, err := reference.Parse(image)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// Lines writes a plan as text: a line for each action to begin, for each to cut short, for each decision that later turns remember, and at the
-// end the phase with its reason and the time of the next look. now is the time of the turn; times are relative to it.
+// Lines writes a plan as text: a line for each action to begin, for each action to cut short, for each decision that later turns
+// remember, and at the end the phase with its reason and the time of the next look. now is the time of the turn; times are
+// relative to it.
 func Lines(p *decide.Plan, now time.Time) []string {
 	out := []string{}
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }

@@ -13,7 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Schema is the version of the file format. It changes when a file of an earlier version would be decided from other values.
+// Schema is the version of the file format. It changes when a file of an earlier version no longer gives Decide the same values
+// that the exported turn had.
 const Schema = 1
 
 // Kind is the kind of the file.

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the present decisions into testdata")
 
-// TestTurns decides each exported turn in testdata again. A turn that showed a fault becomes a test by a copy of its file to testdata, with
-// the decision that it should have had.
+// TestTurns decides each exported turn in testdata again. To make a test of a turn that showed a fault, copy its file to testdata
+// and write the right decision into the copy.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.json")

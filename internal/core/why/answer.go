@@ -16,12 +16,13 @@ type Answer struct {
 	Container string `json:"container,omitempty"`
 	// Line is the answer in one sentence.
 	Line string `json:"line"`
-	// Since is when this began; zero: not known.
+	// Since is when the cause began; zero: not known.
 	Since time.Time `json:"since,omitzero"`
 	// Next is what the node does next; NextAt is when, or zero if it happens after an event.
 	Next   string    `json:"next,omitempty"`
 	NextAt time.Time `json:"nextAt,omitzero"`
-	// Facts are what shows the cause, the most important first, for example the last words of the container.
+	// Facts are the observations that show the cause, the most important first, for example the termination message of the
+	// container.
 	Facts []string `json:"facts,omitempty"`
 	// Do is what a person can do.
 	Do []string `json:"do,omitempty"`

@@ -113,13 +113,13 @@ var Causes = [...]Cause{
 	StartupPending, ReadinessPending, ReadinessFails, GateMissing, ResizeWaits, Running, Completed, Failed,
 }
 
-// Level says how a pod is, for sorting and for exit codes.
+// Level says how well a pod is, for sorting and for exit codes.
 type Level uint8
 
 // These are the levels, best first.
 const (
 	Well     Level = iota // the pod is as it should be
-	Progress              // the pod is on its way there, and nothing has failed
+	Progress              // the pod is not yet as it should be, and nothing has failed
 	Trouble               // something has failed or takes too long
 )
 
@@ -146,7 +146,7 @@ func (l *Level) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Level returns how a pod with this cause is.
+// Level returns the level of a pod with this cause.
 func (c Cause) Level() Level {
 	switch c {
 	case Running, Completed, StoppedByUser:

@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// containers answers for the first container that is not as it should be: init containers first, in their order, then main ones.
-// A main container that has trouble comes before one that only makes progress.
+// containers fills the answer for the first container that is not as it should be: init containers first in their order, then main
+// ones. A main container that has trouble comes before one that only makes progress.
 func containers(in *Input, a *Answer) bool {
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
@@ -31,7 +31,7 @@ func containers(in *Input, a *Answer) bool {
 	return found
 }
 
-// initContainer answers for an init container that has not done its part; false: it has.
+// initContainer fills the answer for an init container that has not done its part; false: it has.
 func initContainer(in *Input, a *Answer, c *v1.Container) bool {
 	s := pod.StatusOf(&in.Pod.Status, c.Name)
 	if s == nil {
@@ -60,7 +60,7 @@ func initContainer(in *Input, a *Answer, c *v1.Container) bool {
 	return waits(in, a, c.Name, s)
 }
 
-// main answers for a main container or a sidecar; false: it runs and is ready.
+// main fills the answer for a main container or a sidecar; false: it runs and is ready.
 func main(in *Input, a *Answer, c *v1.Container) bool {
 	s := pod.StatusOf(&in.Pod.Status, c.Name)
 	if s == nil {
@@ -78,8 +78,8 @@ func main(in *Input, a *Answer, c *v1.Container) bool {
 	return waits(in, a, c.Name, s)
 }
 
-// restarts answers while the node ends a container to start it again. The status need not show that the container runs: a container
-// whose postStart hook has failed was never reported as running.
+// restarts fills the answer while the node ends a container to start it again. The status need not show that the container runs: a
+// container whose postStart hook has failed was never reported as running.
 func restarts(in *Input, a *Answer, s *v1.ContainerStatus) bool {
 	if in.Turn == nil {
 		return false
@@ -110,7 +110,7 @@ func restarts(in *Input, a *Answer, s *v1.ContainerStatus) bool {
 	return true
 }
 
-// runs answers for a container that runs and is not ready.
+// runs fills the answer for a container that runs and is not ready.
 func runs(in *Input, a *Answer, s *v1.ContainerStatus) bool {
 	a.Container, a.Since = s.Name, s.State.Running.StartedAt.Time
 	switch {
@@ -134,7 +134,7 @@ func runs(in *Input, a *Answer, s *v1.ContainerStatus) bool {
 	return true
 }
 
-// hooks answers while the postStart hook of a container runs.
+// hooks fills the answer while the postStart hook of a container runs.
 func hooks(in *Input, a *Answer, name string) bool {
 	f := in.flightOf(name, pod.OpPostStart)
 	if f == nil {
@@ -145,7 +145,7 @@ func hooks(in *Input, a *Answer, name string) bool {
 	return true
 }
 
-// ended answers for a main container that has ended while the pod goes on.
+// ended fills the answer for a main container that has ended while the pod goes on.
 func ended(in *Input, a *Answer, s *v1.ContainerStatus, end *v1.ContainerStateTerminated) bool {
 	c := pod.SpecOf(in.Pod, s.Name)
 	policy := in.Pod.Spec.RestartPolicy
@@ -167,7 +167,7 @@ func ended(in *Input, a *Answer, s *v1.ContainerStatus, end *v1.ContainerStateTe
 	return true
 }
 
-// waits answers for a container in the state waiting.
+// waits fills the answer for a container in the state waiting.
 func waits(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 	reason, message := "", ""
 	if w := s.State.Waiting; w != nil {
@@ -201,7 +201,7 @@ func waits(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 	return true
 }
 
-// starts answers for a container that has not failed and does not run yet.
+// starts fills the answer for a container that has not failed and does not run yet.
 func starts(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 	a.Container = name
 	if f := in.flightOf(name, pod.OpPullImage); f != nil {
@@ -231,7 +231,7 @@ func starts(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 	return false
 }
 
-// crashed answers for a container that waits for its back-off.
+// crashed fills the answer for a container that waits for its back-off.
 func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
 	end := s.LastTerminationState.Terminated
 	if end == nil {
@@ -265,7 +265,7 @@ func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
 	a.do("%s", logsCommand(in, s.Name, true))
 }
 
-// pullFails answers for a container whose image cannot be pulled.
+// pullFails fills the answer for a container whose image cannot be pulled.
 func pullFails(in *Input, a *Answer, name, reason, message string) {
 	image, detail := "", message
 	cm := in.memory(name)

@@ -56,11 +56,11 @@ type FailingProbe struct {
 	Output    string
 }
 
-// rule answers for pods in one situation. It returns false if the pod is not in this situation.
+// rule fills the answer for a pod in one situation. It returns false if the pod is not in this situation.
 type rule func(in *Input, a *Answer) bool
 
-// rules are tried in this order, and the first that applies answers. Rules about the end of a pod come before rules about its start,
-// and rules about the whole pod before rules about one container.
+// rules are tried in this order, and the first that applies fills the answer. Rules about the end of a pod come before rules about
+// its start, and rules about the whole pod before rules about one container.
 var rules = [...]rule{
 	inspection,
 	notLooked,
@@ -126,7 +126,7 @@ func (in *Input) retry(ops ...pod.Op) *decide.Retry {
 	return nil
 }
 
-// inspection answers while the node does not know what runs of the pod.
+// inspection fills the answer while the node does not know what runs of the pod.
 func inspection(in *Input, a *Answer) bool {
 	switch {
 	case in.Hangs > 0:
@@ -145,12 +145,12 @@ func inspection(in *Input, a *Answer) bool {
 	return false
 }
 
-// ending answers for a pod of which something still runs or remains although it has to end.
+// ending fills the answer for a pod of which something still runs or remains although it has to end.
 func ending(in *Input, a *Answer) bool {
 	t, deleted := in.Turn, in.Pod.DeletionTimestamp != nil
 	ends := deleted || t != nil && !t.Memory.StopBegan.IsZero()
 	if !ends || !deleted && t != nil && t.Phase != decide.PhaseStopping && in.flight(pod.OpTearDown) == nil && in.retry(pod.OpTearDown) == nil {
-		return false // nothing of the pod runs, so another rule answers with the reason of its end
+		return false // nothing of the pod runs, so another rule gives the reason of its end
 	}
 	if t != nil && !t.Memory.StopBegan.IsZero() {
 		a.Since = t.Memory.StopBegan
@@ -198,7 +198,7 @@ func ending(in *Input, a *Answer) bool {
 	return true
 }
 
-// remains answers for a pod of which nothing runs and whose object still exists.
+// remains fills the answer for a pod of which nothing runs and whose object still exists.
 func remains(in *Input, a *Answer, why string) {
 	if len(in.Pod.Finalizers) > 0 && in.Pod.DeletionTimestamp != nil {
 		a.set(FinalizersRemain, "nothing of the pod is left to end on this node; finalizers keep its object: %s", strings.Join(in.Pod.Finalizers, ", "))
@@ -219,7 +219,7 @@ func stoppedByUser(p *v1.Pod) bool {
 	return pod.IsStatic(p) && p.DeletionTimestamp != nil && p.Annotations[pod.AnnotationStopped] != ""
 }
 
-// preStop answers while a preStop hook runs.
+// preStop fills the answer while a preStop hook runs.
 func preStop(in *Input, a *Answer, why string) {
 	f := in.flight(pod.OpPreStop)
 	a.Container = f.Action.Container
@@ -232,7 +232,7 @@ func preStop(in *Input, a *Answer, why string) {
 	a.then(killAt, "the grace period ends, and the container is killed")
 }
 
-// stopsContainers answers while containers run that have to end.
+// stopsContainers fills the answer while containers run that have to end.
 func stopsContainers(in *Input, a *Answer, why string) {
 	m := &in.Turn.Memory
 	if f := in.flight(pod.OpStopContainer); f != nil {
@@ -265,7 +265,7 @@ func stopsContainers(in *Input, a *Answer, why string) {
 // grace period of 2 s, and the kill itself.
 const stopSlack = 5 * time.Second
 
-// stopped answers for a pod that the node refused or ended, and of which nothing runs.
+// stopped fills the answer for a pod that the node refused or ended, and of which nothing runs.
 func stopped(in *Input, a *Answer) bool {
 	var reason, message string
 	rejected := false
@@ -311,7 +311,7 @@ func stopCause(reason, message string, rejected bool) Cause {
 	return Stopped
 }
 
-// finished answers for a pod whose containers have all ended for good.
+// finished fills the answer for a pod whose containers have all ended for good.
 func finished(in *Input, a *Answer) bool {
 	switch in.Pod.Status.Phase {
 	case v1.PodSucceeded:
@@ -334,7 +334,7 @@ func finished(in *Input, a *Answer) bool {
 	return true
 }
 
-// notLooked answers while the agent does not know yet what runs of the pod.
+// notLooked fills the answer while the agent does not know yet what runs of the pod.
 func notLooked(in *Input, a *Answer) bool {
 	switch {
 	case in.Turn == nil, in.Pod.Status.Phase == v1.PodFailed, in.Pod.Status.Phase == v1.PodSucceeded:
@@ -347,7 +347,7 @@ func notLooked(in *Input, a *Answer) bool {
 	return false
 }
 
-// waitsForNode answers for a pod that has no sandbox because of the node or of another pod.
+// waitsForNode fills the answer for a pod that has no sandbox because of the node or of another pod.
 func waitsForNode(in *Input, a *Answer) bool {
 	t := in.Turn
 	if t == nil || t.Observed.NewestSandbox() != nil {
@@ -395,7 +395,7 @@ var lacks = [...]struct {
 	pod.LackSupport:    {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
 }
 
-// setUp answers while volumes, directories or the cgroup are not there.
+// setUp fills the answer while volumes, directories or the cgroup are not there.
 func setUp(in *Input, a *Answer) bool {
 	if in.Turn == nil || in.Turn.Memory.SetUp {
 		return false
@@ -422,7 +422,7 @@ func setUp(in *Input, a *Answer) bool {
 	return false
 }
 
-// sandbox answers while the pod has no sandbox that is ready.
+// sandbox fills the answer while the pod has no sandbox that is ready.
 func sandbox(in *Input, a *Answer) bool {
 	t := in.Turn
 	if t == nil {
@@ -447,7 +447,7 @@ func sandbox(in *Input, a *Answer) bool {
 	return false
 }
 
-// readinessGates answers for a pod whose containers are ready and whose readiness gates are not.
+// readinessGates fills the answer for a pod whose containers are ready and of which a readiness gate is not true.
 func readinessGates(in *Input, a *Answer) bool {
 	for _, g := range in.Pod.Spec.ReadinessGates {
 		c := condition(&in.Pod.Status, g.ConditionType)
@@ -465,7 +465,7 @@ func readinessGates(in *Input, a *Answer) bool {
 	return false
 }
 
-// resizes answers for a pod that runs well and whose new resources are not in force.
+// resizes fills the answer for a pod that runs well and whose new resources are not in force.
 func resizes(in *Input, a *Answer) bool {
 	if in.Pod.Status.Phase != v1.PodRunning {
 		return false // the pod starts with its new resources
@@ -483,7 +483,7 @@ func resizes(in *Input, a *Answer) bool {
 	return true
 }
 
-// well answers when nothing is wrong. If the worker did not answer, it says so.
+// well fills the answer when nothing is wrong. If the worker did not answer, the answer says so.
 func well(in *Input, a *Answer) bool {
 	if in.Turn == nil {
 		a.set(NoAnswer, "the pod's worker is busy; the status shows phase %s and nothing that is wrong", in.Pod.Status.Phase)

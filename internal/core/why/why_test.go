@@ -382,7 +382,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// An answer is complete for any input that a source, a runtime or a status can have: no field of it is needed.
+// Every input gets an answer with a cause and a line, even if fields of the pod, of its status or of the turn are empty.
 func TestSparseInput(t *testing.T) {
 	t.Parallel()
 	deleted := metav1.NewTime(now)
