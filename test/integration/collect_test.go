@@ -67,7 +67,7 @@ containers:
 		}
 		return nil
 	})
-	s.eventually("dead containers to be few", func() error { // the dead containers of first and beside, and of main the newest and the one before
+	s.eventually("dead containers to be few", func() error { // at most first, beside, and the two newest of main
 		if c, l := count(loops, "ps", "-a"), list(filepath.Join(logs(loops), "main")); c > 4 || len(l) > 2 {
 			return fmt.Errorf("%d containers, logs %v", c, l)
 		}

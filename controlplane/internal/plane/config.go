@@ -29,7 +29,7 @@ type Config struct {
 	ServiceCIDR, ClusterCIDR string
 	AllocateNodeCIDRs        bool
 	// AutoApprove installs the bindings with which the controller manager approves the CSRs of joining and rotating nodes.
-	// Without it they wait for `kubectl certificate approve`.
+	// Without AutoApprove the CSRs wait for `kubectl certificate approve`.
 	AutoApprove bool
 	// BootstrapToken is the token "id.secret" with which nodes join; "": the token of the last run, or else a random one.
 	BootstrapToken string
@@ -41,7 +41,7 @@ type Config struct {
 	NodeName string
 	// Fsync makes etcd wait for the disk.
 	Fsync bool
-	// ExtraArgs are added to a component's own arguments. It maps a component's name to "k=v".
+	// ExtraArgs are added to the components' own arguments. The map has, for each component's name, arguments of the form "k=v".
 	ExtraArgs map[string][]string
 	// ExtraNames are additional names and addresses in the API server's certificate.
 	ExtraNames []string

@@ -42,7 +42,7 @@ func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 	return out
 }
 
-// Every declared metric gets values: in a run with starts, failures, probes and pulls each of them changes.
+// Every declared metric gets values: in a run with starts, failures, probes and pulls each metric changes.
 func TestEveryMetricMoves(t *testing.T) {
 	t.Parallel()
 	still := map[string]string{

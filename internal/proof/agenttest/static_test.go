@@ -392,7 +392,7 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 		files.write("own.yaml", own)
 		files.write("new.yaml", "wrong from the start")
 		files.write("torn.yaml", text)
-		w.WaitGone(removed) // only now, because before the pod might have been in the other file
+		w.WaitGone(removed) // only now: before, the pod could have been in the half-written file
 		time.Sleep(time.Minute)
 		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID || len(w.Witness.StartsOf(uid, "main")) != 1 {
 			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)

@@ -204,7 +204,7 @@ func (t *truth) phase() {
 // ready compares readiness, of the containers and of the pod.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
-		return // the readiness of such a pod changes at any time
+		return // probes and readiness gates change the pod's readiness at any time
 	}
 	all := !t.final()
 	one := func(name string, statuses []v1.ContainerStatus) {

@@ -52,14 +52,15 @@ func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what stri
 		}
 		return w.startingIn(t, uid, name, what)
 	}
-	// A pod of the API has a UID with dashes; one that a node makes for a static pod has none.
+	// The UID that a node makes for a static pod has no dashes. So a UID with dashes is a UID of the API, unless the pod's name
+	// is that of a static pod, whose manifest may set any UID.
 	if strings.Contains(string(uid), "-") && !strings.HasSuffix(name, pod.StaticSuffix(NodeName)) {
 		w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 		return func() {}
 	}
 	version := c.GetAnnotations()[annotationVersion]
 	if version == "" {
-		return func() {} // the test does not register its manifests
+		return func() {} // the Witness knows only manifests that the test registers
 	}
 	full := c.GetMetadata().GetNamespace() + "/" + name
 	if w.manifests[full] == nil {

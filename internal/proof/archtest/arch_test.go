@@ -265,7 +265,7 @@ func declaresTest(t *testing.T, dir, name string) bool {
 	return matches(t, dir, "_test.go", `(?m)^func `+name+`\(`)
 }
 
-// matches reports whether a file of a directory whose name ends so matches a pattern.
+// matches reports whether the content of any file below dir whose name ends with end matches a pattern.
 func matches(t *testing.T, dir, end, pattern string) bool {
 	t.Helper()
 	re := regexp.MustCompile(pattern)

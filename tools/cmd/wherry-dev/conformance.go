@@ -53,7 +53,7 @@ func conformanceCommand() *cobra.Command {
 					return err
 				}
 			}
-			if limit > 0 { // without a limit for the build, whose time depends on the Go cache
+			if limit > 0 { // the limit does not count the build, whose time depends on the Go cache
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()

@@ -226,7 +226,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // ends by Close
+		_ = server.Serve(listener) // Serve ends when Close is called
 	}()
 	return func() {
 		_ = server.Close()
@@ -368,7 +368,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		testErr = errors.Join(testErr, fmt.Errorf("%d tests of %s did not run", len(missing), o.List))
 	}
 	if o.Brief && testErr != nil {
-		return testErr // the summary names them
+		return testErr // the summary names the failed tests
 	}
 	if broken := Broken(listed, ran); len(broken) > 0 {
 		return fmt.Errorf("%d listed tests do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))
