@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes that each needs.
+// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes to which each request needs access.
 var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"GET", "/", "proxy"},
 	{"GET", "/no/such/path", "proxy"},

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// absent lists the metrics that the mixin uses and that a node without volumes and evictions does not have.
+// absent lists the metrics that kubernetes-mixin uses and that a node without volumes and evictions does not have.
 var absent = []string{
 	"kubelet_evictions", // no series before the first eviction
 	"kubelet_node_config_error",

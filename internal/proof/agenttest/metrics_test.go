@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// declared returns the names of all registered metrics. The gathered metrics lack those without a value.
+// declared returns the names of all registered metrics. It does not call Gather, which omits metrics without a value.
 func declared(reg *prometheus.Registry) []string {
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	descs := make(chan *prometheus.Desc)

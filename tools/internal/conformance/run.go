@@ -284,7 +284,8 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	}
 	args = append(append(args, o.testProgram(), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
-	// As with a terminal, each process ends its own tests, and ginkgo writes the report.
+	// An interrupt reaches the whole process group, as from a terminal. Each process ends its own tests, and ginkgo writes the
+	// report.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 45 * time.Second
@@ -354,7 +355,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		}
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole || o.Suite == SuiteNode && !o.Retry { // the lists of the node suite are generated completely
+	if o.Whole || o.Suite == SuiteNode && !o.Retry { // a run of the node suite is stored, unless its failed tests run again
 		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

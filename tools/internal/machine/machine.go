@@ -156,7 +156,7 @@ func netfilter(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Equal lines may be in different tables.
+	// Each line gets the name of its table, because different tables may have equal lines.
 	var lines []string
 	table := ""
 	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {

@@ -31,7 +31,7 @@ func Start(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		// An instance that was about to end is not a failure to start.
+		// If the instance that launch found has ended in the meantime, start a new one.
 		if err = c.awaitCRI(ctx); err == nil || started || Running(c) {
 			return err
 		}
