@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The remains of pods are bounded while the pods exist, and nothing is left after their end. This also holds for pods that the
-// runtime has lost, and for pods that the agent has never known.
+// The number of dead containers and logs is limited while their pods exist, and nothing is left after their end. This also holds
+// for pods that the runtime has lost, and for pods that the agent has never known.
 func TestCollection(t *testing.T) {
 	s := newSpace(t)
 	n := s.env.node

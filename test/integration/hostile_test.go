@@ -293,7 +293,7 @@ containers:
 	h.remove("loud-probe")
 }
 
-// bounded waits for an event, and checks the length of every message about the pod.
+// bounded waits for an event about a pod. Then it checks that no event, container status or log line about the pod is too long.
 func (h *hostile) bounded(name, reason string) {
 	h.Helper()
 	const most = 4 << 10

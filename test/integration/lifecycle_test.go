@@ -75,7 +75,7 @@ containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /
 	}
 }
 
-// Init containers run one after another, before the others; a sidecar runs beside them and ends last.
+// Init containers run one after another, before the main containers. A sidecar runs beside both and ends last.
 func TestInitContainers(t *testing.T) {
 	s := newSpace(t)
 	s.pod("staged", `

@@ -177,8 +177,8 @@ func (e *env) begin() error {
 	return e.node.waitReady(patience)
 }
 
-// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has the same ones, and
-// another run at the same time probably has others.
+// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has the same addresses.
+// Another run at the same time probably has other addresses.
 func (e *env) subnet(dir string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

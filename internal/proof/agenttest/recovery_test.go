@@ -25,7 +25,7 @@ func manyParts(name string) *v1.Pod {
 	})
 }
 
-// An agent is killed at each of its actions, while it starts a pod or ends one. The next agent continues: nothing runs twice,
+// An agent is killed at each of its actions, while it starts a pod or ends a pod. The next agent continues: nothing runs twice,
 // and nothing is left.
 func TestKilledAtAnyAction(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ type truth struct {
 	pod     *v1.Pod
 	newest  map[string]*Instance // by container; nil: it was never created
 	sandbox *sandboxSeen         // the ready sandbox, or nil
-	id      string               // ID of that sandbox
+	id      string               // the ID of the ready sandbox
 	over    bool                 // the pod has run to its end
 	anew    bool                 // the static pod began a new life: its mirror may keep the higher restart count of the earlier life
 	ended   bool                 // the pod was deleted

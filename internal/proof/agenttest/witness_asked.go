@@ -187,8 +187,8 @@ func (w *Witness) mayStop(in *Instance) {
 		fmt.Sprintf("pod %s: container %s, attempt %d, is stopped, and the agent knows no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// suspect is a possible violation. It is none if a cause is recorded at the same instant, because the agent may learn of a failed
-// probe before the Witness does.
+// suspect is a possible violation. It is not a violation if a cause is recorded at the same instant, because the agent may learn
+// of a failed probe before the Witness does.
 type suspect struct {
 	id string
 	Violation

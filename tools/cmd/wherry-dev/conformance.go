@@ -108,7 +108,7 @@ func outside(ctx context.Context, o conformance.Options) error {
 	again := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside")...)
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-	// A terminal's interrupt reaches both programs. SIGTERM and the limit reach only this one.
+	// A terminal's interrupt reaches both programs. SIGTERM and the limit reach only this program.
 	again.Cancel, again.WaitDelay = func() error { return again.Process.Signal(syscall.SIGTERM) }, toEnd
 	if err := again.Start(); err != nil {
 		return fmt.Errorf("enter new namespaces: %w", err)

@@ -302,7 +302,7 @@ func (w *writer) row(n *ast.CompositeLit) {
 	}
 }
 
-// others returns the names of the constants of an enumeration of the package that have another value than v.
+// others returns the names of the constants of an enumeration of the package whose value is not v.
 func (w *writer) others(t types.Type, v constant.Value) []string {
 	if named, ok := t.(*types.Named); !ok || named.Obj().Pkg() != w.types {
 		return nil

@@ -36,7 +36,7 @@ type Options struct {
 	Procs    int
 	Repeat   int  // run the tests this many times, or until one fails; the table shows the last time
 	Keep     bool // leave everything running at the end
-	Retry    bool // run failed tests once more, alone, before they count: for machines with noise from others (CI)
+	Retry    bool // run failed tests once more, alone, before they count: for machines that other programs also load (CI)
 	Whole    bool // store a run of Wherry in conformance/wherry.txt too
 	Brief    bool // print Summary in place of the table
 	Progress io.Writer

@@ -30,7 +30,7 @@ func kinds(checkout string) map[string]func(ctx context.Context) ([]string, erro
 	}
 }
 
-// Take takes a snapshot. Its processes are those of the checkout.
+// Take takes a snapshot. It has only the processes that belong to the checkout.
 func Take(ctx context.Context, checkout string) (Snapshot, error) {
 	s := Snapshot{}
 	for kind, list := range kinds(checkout) {
