@@ -7,5 +7,5 @@ package conformance
 
 import (
 	_ "k8s.io/kubernetes/test/e2e/framework"
-	_ "k8s.io/system-validators/validators" // imported by tests of the node suite, which go mod tidy does not see
+	_ "k8s.io/system-validators/validators" // a requirement that go mod tidy does not see in the node suite's tests
 )

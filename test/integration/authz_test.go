@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes that each needs.
+// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes to which each request needs access.
 var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"GET", "/", "proxy"},
 	{"GET", "/no/such/path", "proxy"},
@@ -190,7 +190,7 @@ func TestNodeAccess(t *testing.T) {
 	} {
 		every(c, http.StatusForbidden)
 	}
-	// A client with the right to one subresource gets an answer for that one, and for no other.
+	// A client with the right to one subresource gets an answer for that subresource, and for no other.
 	for _, c := range []caller{{what: "metrics and stats", token: token("reader")}} {
 		for _, e := range nodeEndpoints {
 			may := e.method == "GET" && (e.subresource == "metrics" || e.subresource == "stats")
@@ -206,7 +206,7 @@ func TestNodeAccess(t *testing.T) {
 	} {
 		for _, e := range nodeEndpoints {
 			if e.subresource == "configz" || e.subresource == "statusz" || e.subresource == "checkpoint" || e.subresource == "healthz" || e.subresource == "pods" {
-				continue // the role in this version of Kubernetes may or may not contain them
+				continue // depending on the version of Kubernetes, the administrator's role lacks these
 			}
 			status, body, err := c.do(e.method, base+e.path)
 			if err != nil || status == http.StatusForbidden || status == http.StatusUnauthorized {

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// A claim that is bound to a local volume waits for it with its reason, keeps its data from pod to pod, and needs no API server once
-// it is mounted. The node reads claims and volumes with its own identity.
+// A pod waits, with an event, until its claim exists and is bound to a local volume. The volume keeps its data from pod to pod.
+// The node reads claims and volumes with its own identity.
 func TestLocalVolumeClaim(t *testing.T) {
 	s := newSpace(t)
 	disk := s.TempDir()
@@ -71,7 +71,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: %[1]s, re
 const localSource = `local: {path: %s}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}`
 
-// A CSI driver registers on a node, stands in its CSINode, and its volumes are mounted, persistent and inline ones.
+// A CSI driver registers on a node, appears in the node's CSINode, and its volumes are mounted, persistent and inline ones.
 func TestCSIDriver(t *testing.T) {
 	s := newSpace(t)
 	name, disk, root := s.name+".example.com", s.TempDir(), filepath.Join(s.env.node.dir, "root")

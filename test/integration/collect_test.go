@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The remains of pods are bounded while the pods exist, and nothing is left after their end. This also holds for pods that the
-// runtime has lost, and for pods that the agent has never known.
+// The number of dead containers and logs is limited while their pods exist, and nothing is left after their end. This also holds
+// for pods that the runtime has lost, and for pods that the agent has never known.
 func TestCollection(t *testing.T) {
 	s := newSpace(t)
 	n := s.env.node
@@ -67,7 +67,7 @@ containers:
 		}
 		return nil
 	})
-	s.eventually("dead containers to be few", func() error { // the dead containers of first and beside, and of main the newest and the one before
+	s.eventually("dead containers to be few", func() error { // at most first, beside, and the two newest of main
 		if c, l := count(loops, "ps", "-a"), list(filepath.Join(logs(loops), "main")); c > 4 || len(l) > 2 {
 			return fmt.Errorf("%d containers, logs %v", c, l)
 		}

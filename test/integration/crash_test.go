@@ -65,7 +65,7 @@ type crash struct {
 	eyes  *eyes
 	churn *churn
 
-	lost map[string]time.Time // tasks that the runtime has lost, and since when; zero: containerd was restarted because of this one
+	lost map[string]time.Time // tasks that the runtime has lost, and since when; zero: containerd was restarted because of this task
 }
 
 // goneMeanwhile removes pods from the API while no agent runs. The next agent must run their preStop hooks and respect their
@@ -78,7 +78,7 @@ func (c *crash) goneMeanwhile() {
 	for _, kind := range []string{"hooks", "drain"} {
 		p := c.ready("gone-" + kind)
 		uids[kind] = string(p.UID)
-		c.eyes.forced(p) // because nothing holds its object back in the API, the rules of a graceful end do not apply to the object
+		c.eyes.forced(p) // the forced deletion removes the object at once, so the rules of a graceful end do not apply to the object
 	}
 	c.node.kill()
 	c.kubectl("delete", "pod", "gone-hooks", "gone-drain", "--grace-period=0", "--force")

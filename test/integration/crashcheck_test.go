@@ -145,14 +145,14 @@ func (e *eyes) check(s *podStory, uid, name string) {
 	}
 }
 
-// again reads the status of an instance once more: it ran when it was last seen, and since then another running instance was
-// seen.
+// again reads the status of an instance once more, because the instance ran when it was last seen, but another running instance
+// of the container was seen since.
 func (e *eyes) again(i *instance) {
 	resp, err := e.runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: i.id})
 	switch {
 	case err == nil && resp.Status.FinishedAt != 0:
 		i.finished, i.state, i.exit, i.reason = time.Unix(0, resp.Status.FinishedAt), resp.Status.State, resp.Status.ExitCode, resp.Status.Reason
-	case grpcstatus.Code(err) == codes.NotFound: // the instance is removed, so it has ended; when is not known any more
+	case grpcstatus.Code(err) == codes.NotFound: // the instance is removed, so it has ended at an unknown time
 		i.finished, i.state, i.gone = i.started, runtimeapi.ContainerState_CONTAINER_EXITED, true
 	}
 }

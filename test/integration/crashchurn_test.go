@@ -24,7 +24,7 @@ type crashKind struct {
 	again []string
 	// killed: the agent may end a container before the pod is deleted.
 	killed bool
-	// graceful: its container, once Ready, ends in time after SIGTERM, so it must not be killed.
+	// graceful: the pod's container, once Ready, ends in time after SIGTERM, so it must not be killed.
 	graceful bool
 	// hook: the pod has a preStop hook that creates a file.
 	hook bool

@@ -265,7 +265,7 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 // container's status says so, or there is a task without a container or sandbox.
 func (e *eyes) lostTasks() (ids []string) {
 	ctx := context.Background()
-	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // before the rest, because a container may end in between
+	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // first, because containers may end later
 	containers, err := e.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// mostMemory bounds the agent's resident memory, in bytes, while all attacks run at the same time.
+// mostMemory is the limit of the agent's resident memory, in bytes, while all attacks run at the same time.
 const mostMemory = 100 << 20
 
 // hostile is a separate node with a pod that the attacks must not affect.
@@ -174,7 +174,7 @@ containers:
 }
 
 // deepTree runs a container that makes a tree of 20,000 levels in its volume. The agent measures the tree, and removes it with
-// the pod. (A shell takes minutes for 100,000 levels, which the tests of package hostfs have.)
+// the pod. (The tests of package hostfs have 100,000 levels, for which a shell would need minutes.)
 func (h *hostile) deepTree() {
 	h.pod("deep", `
 volumes: [{name: tree, emptyDir: {sizeLimit: 4Gi}}]
@@ -293,7 +293,7 @@ containers:
 	h.remove("loud-probe")
 }
 
-// bounded waits for an event, and checks the length of every message about the pod.
+// bounded waits for an event about a pod. Then it checks that no event, container status or log line about the pod is too long.
 func (h *hostile) bounded(name, reason string) {
 	h.Helper()
 	const most = 4 << 10

@@ -75,7 +75,7 @@ containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /
 	}
 }
 
-// Init containers run one after another, before the others; a sidecar runs beside them and ends last.
+// Init containers run one after another, before the main containers. A sidecar runs beside both and ends last.
 func TestInitContainers(t *testing.T) {
 	s := newSpace(t)
 	s.pod("staged", `
@@ -182,7 +182,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	for _, name := range []string{"polite", "deaf", "forced"} {
 		s.ready(name)
 	}
-	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than the pod's grace period, so the grace period is not used up
+	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than the grace period, so the test fails if the pod uses it up
 	s.same("what it did in its grace", readFile(s, dir+"/polite"), "done\n")
 	began := time.Now()
 	s.kubectl("delete", "pod", "deaf", "--wait=false")

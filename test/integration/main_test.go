@@ -49,7 +49,7 @@ type env struct {
 	mu               sync.Mutex // guards the fields to which tests may add
 	nodes            []*node
 	runtimeInstances []string
-	subnets          map[string]int // of the runtime instances, by their directory
+	subnets          map[string]int // numbers of the runtime instances' subnets, by directory of the instance
 }
 
 func (e *env) addRuntime(dir string) {
@@ -177,8 +177,8 @@ func (e *env) begin() error {
 	return e.node.waitReady(patience)
 }
 
-// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has the same ones, and
-// another run at the same time probably has others.
+// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has the same addresses.
+// Another run at the same time probably has other addresses.
 func (e *env) subnet(dir string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -274,7 +274,7 @@ func clean(dir string, id int, all bool) {
 	if err == nil {
 		mounts, err = mountsBelow(dir)
 	}
-	if err != nil || len(mounts) > 0 { // a mount could be a directory of the machine
+	if err != nil || len(mounts) > 0 { // keep the directory: a mount below it could show a directory of the machine
 		fmt.Fprintf(os.Stderr, "%s stays, because of mounts below it: %v %v\n", dir, mounts, err)
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// absent lists the metrics that the mixin uses and that a node without volumes and evictions does not have.
+// absent lists the metrics that kubernetes-mixin uses and that a node without volumes and evictions does not have.
 var absent = []string{
 	"kubelet_evictions", // no series before the first eviction
 	"kubelet_node_config_error",
@@ -26,7 +26,7 @@ var absent = []string{
 // mayLack are metrics that have no series where nothing has failed, or where the kernel does not count the I/O of control groups.
 var mayLack = []string{"kubelet_runtime_operations_errors_total", "container_fs_reads_bytes_total", "container_fs_writes_bytes_total"}
 
-// pages reads the node's metrics with Prometheus' own parser, by path and name.
+// pages reads the node's metrics with Prometheus' own parser. The key of a metric is "PATH NAME".
 func (s *space) pages() map[string]*dto.MetricFamily {
 	s.Helper()
 	out := map[string]*dto.MetricFamily{}

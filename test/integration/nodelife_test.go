@@ -264,7 +264,7 @@ func killedAnyTime(s *space, n *node) {
 	s.eventually("nothing to be left of them", func() error {
 		err := n.checkNothingLeft()
 		if err == nil || !strings.Contains(err.Error(), "_come-") {
-			return nil // the other containers do not belong to these pods
+			return nil // the remains belong to pods of other tests
 		}
 		return err
 	})
@@ -300,7 +300,7 @@ func (n *node) twice() error {
 }
 
 // leaseByHand checks that a node without its agent is marked Unknown, that renewing its lease does not bring it back, and that
-// wherry lease --ready does.
+// wherry lease --ready brings it back.
 func leaseByHand(s *space, n *node) {
 	n.process.stop()
 	began := time.Now()

@@ -43,7 +43,7 @@ func command(path string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
 	context.AfterFunc(ctx, cancel)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.WaitDelay = 5 * time.Second // for child processes that keep its output open
+	cmd.WaitDelay = 5 * time.Second // ends the wait if child processes keep the command's output open
 	return cmd
 }
 

@@ -53,7 +53,7 @@ func TestNodeProxy(t *testing.T) {
 		return fmt.Errorf("summary has no pod %s", p.UID)
 	})
 	label := fmt.Sprintf(`container="main",namespace="%s",pod="seen"`, s.name)
-	s.eventually("metrics/resource", func() error { // reports an error if another test's pod is deleted during the measurement
+	s.eventually("metrics/resource", func() error { // the endpoint fails if another test's pod is deleted meanwhile
 		return lacks(raw("metrics/resource"), "node_cpu_usage_seconds_total ", "node_memory_working_set_bytes ",
 			"container_cpu_usage_seconds_total{"+label+"} ", "container_memory_working_set_bytes{"+label+"} ", "container_start_time_seconds{"+label+"} ",
 			`pod_cpu_usage_seconds_total{namespace="`+s.name+`",pod="seen"} `, "resource_scrape_error 0")

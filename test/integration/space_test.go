@@ -174,7 +174,7 @@ func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
 		f(p)
 	}
 	if p.Spec.NodeName == "" && p.Spec.NodeSelector == nil {
-		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // some tests start more nodes
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // not a node that another test starts
 	}
 	if _, err := s.client().CoreV1().Pods(s.name).Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)

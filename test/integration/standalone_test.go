@@ -63,8 +63,8 @@ func (a *alone) said() string {
 	return string(text)
 }
 
-// says waits until the output of wherry run contains a text. The order of the output is not fixed, because it follows the pod and
-// each container.
+// says waits until the output of wherry run contains a text. The order of the output is not fixed, because wherry run follows the
+// pod and each container at the same time.
 func (a *alone) says(what string) {
 	a.Helper()
 	a.eventually("wherry run to say "+what, func() error {
@@ -400,7 +400,7 @@ spec:
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	a.agent.end(a.T) // which waits for less than the grace period
+	a.agent.end(a.T) // end waits for less than the pod's grace period
 	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") {
 		t.Errorf("Ctrl-C: %v:\n%s", a.agent.err, a.said())
 	}

@@ -81,7 +81,7 @@ func TestUserNamespace(t *testing.T) {
 			t.Errorf("root of pod %s is user %d on the node, %v, want %s", name, owner(info), err, host)
 		}
 	}
-	// A restarted container is in the same namespace.
+	// A restarted container is in the same user namespace.
 	before := s.sh("one", "cat /proc/self/uid_map; readlink /proc/self/ns/user")
 	_, _, _ = s.try("exec", "one", "--", "touch", "/scratch/end") // the command may end together with the container
 	s.until("one", "restarted", func(p *v1.Pod) bool {

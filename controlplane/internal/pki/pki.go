@@ -52,7 +52,7 @@ type Authority struct {
 	key   crypto.Signer
 }
 
-// Authority returns the authority with this name. It creates one if there is no valid one.
+// Authority returns the authority with this name. It creates an authority if no valid authority has this name.
 func (s *Store) Authority(name string) (*Authority, error) {
 	pair := s.pair(name)
 	cert, key, err := load(pair)

@@ -22,16 +22,16 @@ type Config struct {
 	// address of the default route, or else the first global address, or else 127.0.0.1 and no endpoint of the kubernetes
 	// Service.
 	BindAddress, AdvertiseAddress string
-	// SecurePort is the port of kube-apiserver. EtcdPort and EtcdPeerPort are on loopback. 0: the port of the last run, or else
-	// a free one.
+	// SecurePort is the port of kube-apiserver. EtcdPort and EtcdPeerPort are on loopback. 0: the port of the last run, or else a
+	// free port.
 	SecurePort, EtcdPort, EtcdPeerPort int
-	// ServiceCIDR and ClusterCIDR are the ranges of services and pods. AllocateNodeCIDRs gives each node a part of the latter.
+	// ServiceCIDR and ClusterCIDR are the ranges of services and pods. AllocateNodeCIDRs gives each node a part of ClusterCIDR.
 	ServiceCIDR, ClusterCIDR string
 	AllocateNodeCIDRs        bool
 	// AutoApprove installs the bindings with which the controller manager approves the CSRs of joining and rotating nodes.
-	// Without it they wait for `kubectl certificate approve`.
+	// Without AutoApprove the CSRs wait for `kubectl certificate approve`.
 	AutoApprove bool
-	// BootstrapToken is the token "id.secret" with which nodes join; "": the token of the last run, or else a random one.
+	// BootstrapToken is the token "id.secret" with which nodes join; "": the token of the last run, or else a random token.
 	BootstrapToken string
 	// SigningDuration is the lifetime of certificates that the controller manager signs. NodeMonitorGracePeriod is how long a
 	// node may be silent. 0: Kubernetes' default.
@@ -41,7 +41,7 @@ type Config struct {
 	NodeName string
 	// Fsync makes etcd wait for the disk.
 	Fsync bool
-	// ExtraArgs are added to a component's own arguments. It maps a component's name to "k=v".
+	// ExtraArgs are added to the components' own arguments. The map has, for each component's name, arguments of the form "k=v".
 	ExtraArgs map[string][]string
 	// ExtraNames are additional names and addresses in the API server's certificate.
 	ExtraNames []string

@@ -126,7 +126,8 @@ func (c *Config) recall() error {
 	return pki.WriteFile(path, data, 0o600)
 }
 
-// choosePort returns a port that is free now. It fails if the wanted port is taken, but not if the port of the last run is.
+// choosePort returns a port that is free now. If want is set, it fails if that port is taken. If last, the port of the last run,
+// is taken, it chooses another port.
 func choosePort(want, last int, taken map[int]bool) (int, error) {
 	if want != 0 {
 		return want, probePort(want)

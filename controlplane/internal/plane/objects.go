@@ -106,7 +106,7 @@ func (c *Config) installClusterInfo(ctx context.Context, client kubernetes.Inter
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get config map %s: %w", clusterInfoName, err)
 	}
-	if err != nil || old.Data["kubeconfig"] != string(info) { // it may also have signatures, which belong to the bootstrap signer
+	if err != nil || old.Data["kubeconfig"] != string(info) { // only this key: the bootstrap signer adds its own
 		if err := put(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: clusterInfoName, Namespace: metav1.NamespacePublic},
 			Data:       map[string]string{"kubeconfig": string(info)},

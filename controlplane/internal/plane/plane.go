@@ -92,7 +92,7 @@ func (p *plane) prepare() (*credentials, error) {
 func (p *plane) bringUp(ctx context.Context, cr *credentials) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("control plane not ready in %s", startBound))
 	defer cancel()
-	lifetime := context.WithoutCancel(ctx) // because stop ends the children in order
+	lifetime := context.WithoutCancel(ctx) // ctx must not end the children, because stop ends them in order
 	p.launch(lifetime, component.Etcd, cr)
 	p.launch(lifetime, component.APIServer, cr)
 

@@ -53,7 +53,7 @@ func (c *Config) writeProxyConfig(cr *credentials) error {
 	return pki.WriteFile(c.path("kube-proxy.yaml"), b.Bytes(), 0o644)
 }
 
-// recordTables stores which netfilter tables existed before kube-proxy.
+// recordTables stores which netfilter tables existed before kube-proxy started.
 func (c *Config) recordTables() error {
 	path := c.path("netfilter.before")
 	if _, err := os.Stat(path); err == nil {

@@ -11,16 +11,16 @@ import (
 
 // learned is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
 //
-// Virtual time stands still while any goroutine of the bubble runs. So an agent that acts at a later instant than the one at which it
-// learned a fact knows the fact, unless it continues work that was in flight when it learned the fact.
+// Virtual time stands still while any goroutine of the bubble runs. So once an agent has learned a fact, all work that it begins
+// at a later instant takes the fact into account. Only work that was in flight when it learned the fact may continue without it.
 type learned struct {
 	known  map[types.UID]bool      // pods that the agent received from the API
 	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
 	steps  map[types.UID]*steps
-	images []span // ImageStatus calls that ended at this instant
+	images []span // ImageStatus calls that ended at the present instant
 	calls  map[callKey]*callSeen
 
-	hasServices bool // it has received the services of the cluster
+	hasServices bool // the agent has received the services of the cluster
 }
 
 // span is the duration of a call.
@@ -34,7 +34,7 @@ type steps struct {
 	left  int       // how many calls may still continue the work that was in flight when the agent learned of the pod's end
 }
 
-// maxSteps bounds the calls of one piece of work: inspect the image, create the container, start it.
+// maxSteps is the largest number of calls of one piece of work: inspect the image, create the container, start it.
 const maxSteps = 3
 
 func newLearned() *learned {
@@ -60,8 +60,8 @@ func (t *learned) end(uid types.UID) {
 	s.left = maxSteps * (s.busy + 1)
 }
 
-// begin records the start of a call for a pod. known is when the agent learned that it must start nothing in the pod (zero: it
-// has not). begin returns false if the call comes after known and continues no earlier work.
+// begin records the start of a call for a pod. known is the time when the agent learned that it must start nothing in the pod
+// (zero: it has not learned this). begin returns false if the call comes after known and continues no earlier work.
 func (t *learned) begin(uid types.UID, known time.Time) bool {
 	s, now := t.of(uid), time.Now()
 	ok := known.IsZero() || !now.After(known)
@@ -183,8 +183,8 @@ func (w *Witness) subject(in any) types.UID {
 
 // inspection is an agent's inspection of one pod: two lists, then the status of each new or changed object. The agent acts on a
 // complete inspection only. So after a list has shown an end, each answer moves the time at which the agent learns of that end,
-// until an inspection that began later succeeds. Another end starts this again. An agent that stops leaves its inspection
-// unfinished.
+// until an inspection that began later succeeds. The end of another object starts the wait again. An agent that stops leaves its
+// inspection unfinished.
 //
 //	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {

@@ -63,7 +63,7 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light makes the line be cut at the n-th action from now.
+// light arranges that the line is cut at the n-th action from now. line.after and line.goesOn explain the other parameters.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,10 +99,10 @@ func (l *line) stands(lit int) bool {
 	return l.lit == lit
 }
 
-// bind returns the context of an action. It ends with the line's own context, and also with the caller's, unless the agent was
-// killed and its actions continue without it.
+// bind returns the context of an action. This context ends when the line's own context ends. It also ends when the caller's
+// context ends, unless the agent was killed and its actions continue in the runtime (goesOn).
 func (l *line) bind(ctx context.Context) (context.Context, func()) {
-	limit, ok := ctx.Deadline() // a runtime has timeouts of its own too
+	limit, ok := ctx.Deadline() // a caller without a deadline gets one, because a runtime has timeouts of its own
 	if !ok {
 		limit = time.Now().Add(5 * time.Minute)
 	}
@@ -169,7 +169,7 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 	return out, err
 }
 
-// tampered performs a call, or what the planted bug does instead.
+// tampered performs a call of the runtime. If a bug is planted, it lets the bug handle the call.
 func tampered[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	bug := l.w.cfg.Plant
 	if bug == nil || bug.Runtime == nil {

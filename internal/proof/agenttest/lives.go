@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// StartAgent starts an agent with the state that the agent before it left.
+// StartAgent starts an agent with the state that the previous agent left on the machine.
 func (w *World) StartAgent() {
 	w.Helper()
 	if w.Alive() {
@@ -19,7 +19,7 @@ func (w *World) StartAgent() {
 	}
 	kubelet := agent.DefaultConfiguration()
 	kubelet.EnableServer = new(false)
-	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartSlots: 10} // fixed, because the default depends on the machine
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartSlots: 10} // StartSlots: its default depends on the machine
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}
@@ -103,8 +103,8 @@ func (w *World) CrashAgent(goesOn bool) {
 	w.bury()
 }
 
-// CrashAfter kills the agent at its n-th action on the runtime from now: before the action or, with done, after the action and
-// before the agent gets its result.
+// CrashAfter kills the agent at its n-th action on the runtime from now: before the action or, if done is set, after the action
+// and before the agent gets its result.
 func (w *World) CrashAfter(n int, done, goesOn bool) {
 	if w.Alive() {
 		w.line.light(n, done, goesOn)
@@ -120,7 +120,7 @@ func (w *World) bury() {
 	}
 }
 
-// RestartAgent ends the agent and, after the pause, starts another.
+// RestartAgent ends the agent and, after the pause, starts another agent.
 func (w *World) RestartAgent(pause time.Duration) {
 	w.Helper()
 	w.StopAgent()

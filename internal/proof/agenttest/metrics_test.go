@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// declared returns the names of all registered metrics. The gathered metrics lack those without a value.
+// declared returns the names of all registered metrics. It does not call Gather, which omits metrics without a value.
 func declared(reg *prometheus.Registry) []string {
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	descs := make(chan *prometheus.Desc)
@@ -42,7 +42,7 @@ func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 	return out
 }
 
-// Every declared metric gets values: in a run with starts, failures, probes and pulls each of them changes.
+// Every declared metric gets values: in a run with starts, failures, probes and pulls each metric changes.
 func TestEveryMetricMoves(t *testing.T) {
 	t.Parallel()
 	still := map[string]string{

@@ -19,9 +19,10 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete. The pod has ended if, after the deletion or
-// when an informer for the name has synced, the name has no object or one with another UID. After that, only the informer's
-// Deleted event counts. The first watches of the informer fail, as many as breaks says, so that it must list again.
+// deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete. The pod has ended if no object has its name,
+// or if the object with its name has another UID. deleteAndWait checks this after the deletion, and again when an informer for
+// the name has synced. Later only a Deleted event of the informer ends the wait. breaks is how many watches of the informer fail
+// at first, so that it must list again.
 func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, breaks int) error {
 	pods := w.Admin.CoreV1().Pods(Namespace)
 	w.Delete(name, -1)
@@ -44,7 +45,7 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.SendInitialEvents != nil {
-				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // so that the informer lists instead
+				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // makes the informer begin with a list
 			}
 			if breaks--; breaks >= 0 {
 				return nil, apierrors.NewResourceExpired("too old resource version")
@@ -60,8 +61,8 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 	return err
 }
 
-// A client that deletes a mirror and waits for its end returns, even if its watch breaks and it lists again. The containers are
-// not affected.
+// A client that deletes a mirror and waits for its end returns, even if the client's watch breaks and the client lists again. The
+// containers are not affected.
 func TestDeletionOfAMirrorReturns(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})

@@ -51,7 +51,7 @@ func (c *probeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close without an answer is a failure: the probe timed out.
+// Close records a failure if the agent has read no answer: the probe timed out.
 func (c *probeConn) Close() error {
 	c.once.Do(func() { c.report(false) })
 	return c.Conn.Close()
@@ -146,7 +146,7 @@ func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	}
 }
 
-// resetProbes removes the results of a container that starts, or of all containers.
+// resetProbes removes the recorded probe results of a container that starts.
 func (w *Witness) resetProbes(uid types.UID, container string) {
 	spec := w.specOf(uid)
 	if spec == nil {

@@ -89,7 +89,7 @@ type requests struct {
 	made map[string]*runtimeapi.CreateContainerRequest // by container ID
 }
 
-// see is called after each call.
+// see is called after each call of the runtime, and stores the request of each created container.
 func (r *requests) see(in, out any, err error) {
 	if c, ok := in.(*runtimeapi.CreateContainerRequest); ok && err == nil {
 		r.mu.Lock()

@@ -62,7 +62,7 @@ func (l *lateLines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// saysOtherwise changes the statuses that the agent sends.
+// saysOtherwise is a bug that changes the statuses that the agent sends.
 func saysOtherwise(change func(body []byte) []byte) *Bug {
 	return &Bug{API: func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		if podOf(w, r) == nil || r.Body == nil {

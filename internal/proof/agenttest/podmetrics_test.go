@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// reading reads metrics of a registry.
+// reading gives a test the values of a registry's metrics.
 type reading struct {
 	*World
 	reg *prometheus.Registry
@@ -79,7 +79,7 @@ func TestPodMetrics(t *testing.T) {
 
 		w.resize("big", "500")
 		w.awaitResizing("big", "PodResizePending Infeasible 2, allocated=60 actual=60")
-		time.Sleep(10 * time.Minute) // the node decides about it again many times
+		time.Sleep(10 * time.Minute) // the node decides about the resize again many times, but counts it once
 		r.want(1, "kubelet_pod_infeasible_resizes_total", "reason_detail", "insufficient_node_allocatable")
 		r.want(1, "kubelet_pod_pending_resizes", "reason", "infeasible")
 

@@ -21,7 +21,7 @@ func Pod(name string, options ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// Annotate sets an annotation, for the behaviours of simcri.
+// Annotate sets an annotation, which may select a behaviour of simcri's containers.
 func Annotate(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Annotations[key] = value }
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podsBody is the body of an answer about pods, as the agent reads it. When the agent has read the last byte about a pod, it records
-// that the agent knows that state.
+// podsBody is the body of an answer about pods, as the agent reads it. When the agent has read the last byte about a pod,
+// podsBody records that the agent knows this state of the pod.
 type podsBody struct {
 	io.ReadCloser
 	w     *Witness

@@ -87,7 +87,7 @@ func (w *World) awaitWaiting(namespace, name string, reasons ...string) {
 }
 
 // A pod in another namespace may not use an image that a pod pulled with its secret, neither with this agent nor with the next.
-// The pod with the secret may, even if the registry is gone.
+// The pod with the secret may use the image, even if the registry is gone.
 func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -160,7 +160,7 @@ func TestReconfigureSaysWhatItCannot(t *testing.T) {
 	})
 }
 
-// The path of static pods changes while the agent runs: the pods of the old path stay until the new one exists.
+// The path of static pods changes while the agent runs: the pods of the old path stay until the new path exists.
 func TestReconfigureStaticPodPath(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()

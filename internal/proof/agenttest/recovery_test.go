@@ -25,7 +25,7 @@ func manyParts(name string) *v1.Pod {
 	})
 }
 
-// An agent is killed at each of its actions, while it starts a pod or ends one. The next agent continues: nothing runs twice,
+// An agent is killed at each of its actions, while it starts a pod or ends a pod. The next agent continues: nothing runs twice,
 // and nothing is left.
 func TestKilledAtAnyAction(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestKilledAtRest(t *testing.T) {
 }
 
 // A pod is deleted and created again while no agent runs, for example by a StatefulSet. The new pod starts when nothing of the
-// old one is left, even if the API shows the new pod before the runtime shows the old one.
+// old pod is left, even if the API shows the new pod before the runtime shows the old one.
 func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Runtime: simcri.Config{Latency: latencies()}}
@@ -116,13 +116,13 @@ func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 		w.StartAgent()
 		w.WaitReady("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7")
 		w.WaitConverged(time.Minute)
-		// The rest of the first pods is removed after the starts.
+		// The remains of the first pods are removed after the new pods have started.
 		w.Await("nothing is left of the first pods", 30*time.Second, func() bool { return w.MachineHolds() == 8 })
 	})
 }
 
-// While no agent runs, an object is deleted and comes back with its UID, for example from a backup. Its containers belong to
-// the pod and continue.
+// While no agent runs, the object of a pod is deleted and comes back with its UID, for example from a backup. Its containers
+// belong to the pod and continue.
 func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -146,8 +146,8 @@ func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	})
 }
 
-// An object is deleted and comes back with its UID while an agent runs. The agent has begun to end the pod, and the pod ends. Its
-// terminal status is never taken back, so the owner of the pod must create another pod.
+// The object of a pod is deleted and comes back with its UID while an agent runs. The agent has begun to end the pod, and the pod
+// ends. Its terminal status is never taken back, so the owner of the pod must create another pod.
 func TestRestoredUnderTheAgent(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{WatchLatency: 5 * time.Millisecond}}, func(w *World) {

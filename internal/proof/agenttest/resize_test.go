@@ -160,7 +160,7 @@ func TestResizeOfACriticalPodPreempts(t *testing.T) {
 }
 
 // "Resizes are retried by the pod's priority": when there is room for one resize, the first in this order gets it, even if the
-// other was requested earlier.
+// other resize was requested earlier.
 func TestDeferredResizesAreInOrder(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -176,12 +176,12 @@ func TestDeferredResizesAreInOrder(t *testing.T) {
 		w.Delete("other", 0)
 		w.awaitResizing("high", "allocated=80 actual=80")
 		w.awaitResizing("low", "PodResizePending Deferred 2, allocated=10 actual=10")
-		w.resize("low", "10") // no longer requested
+		w.resize("low", "10") // this withdraws the resize
 		w.awaitResizing("low", "allocated=10 actual=10")
 	})
 }
 
-// If the runtime refuses an update, the API reports it and the agent tries again. So does the next agent.
+// If the runtime refuses an update, the API reports it and the agent tries again. The next agent tries again too.
 func TestResizeThatFails(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -139,7 +139,7 @@ func (s *sim) settle() {
 		s.settleManifests()
 		s.awaitNone(RuleStatic, 8*time.Minute, s.Unfollowed)
 	}
-	if s.Kube.Node(NodeName) == nil { // the agent does not create a deleted Node again; whoever deleted it has to
+	if s.Kube.Node(NodeName) == nil { // an agent creates a deleted Node again only when it starts
 		s.RestartAgent(0)
 	}
 	s.WaitConverged(8 * time.Minute)

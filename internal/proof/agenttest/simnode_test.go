@@ -44,7 +44,7 @@ func (s *sim) breakDisk() {
 	s.SetDisk(f)
 }
 
-// resizeOne changes the CPU request of a pod that has one.
+// resizeOne changes the CPU request of a random pod that sets a CPU request.
 func (s *sim) resizeOne() {
 	var of []string
 	for _, name := range s.alive() {

@@ -101,7 +101,7 @@ func anyPod(r *rand.Rand, i int) *v1.Pod {
 
 func pick(r *rand.Rand, of ...int) int { return of[r.IntN(len(of))] }
 
-// noteEvicted adds the pods that are evicted now to seen, and checks that those in seen are still evicted.
+// noteEvicted adds the pods that are evicted now to seen, and checks that the pods in seen are still evicted.
 func (w *World) noteEvicted(seen map[types.UID]string) {
 	w.Helper()
 	for _, p := range w.Kube.Pods() {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An agent that starts on a slow disk reads the checkpoints of all its pods concurrently and restarts no container. It admits
-// new pods once it knows the allocations of the others.
+// An agent that starts on a slow disk reads the checkpoints of all its pods concurrently and restarts no container. It admits new
+// pods once it knows the allocated resources of the pods from the checkpoints.
 func TestSlowDiskForEveryPod(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

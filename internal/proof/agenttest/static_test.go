@@ -72,7 +72,7 @@ spec:
 
 const webOnNode = "web-" + NodeName
 
-// mirrorOf waits for a ready mirror with another UID than the given one.
+// mirrorOf waits for a ready mirror whose UID is not that of the pod but (nil: any UID).
 func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	w.Helper()
 	var p *v1.Pod
@@ -83,7 +83,8 @@ func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	return p
 }
 
-// restartBeforeTheAPI starts another agent. The API server answers only after the given time.
+// restartBeforeTheAPI replaces the agent while the API server is unreachable. The outage ends when the new agent has run for the
+// duration by.
 func (w *World) restartBeforeTheAPI(by time.Duration) {
 	w.StopAgent()
 	w.SetOutage(true)
@@ -147,7 +148,8 @@ func TestMirrorWhoseRemovalIsRefused(t *testing.T) {
 	})
 }
 
-// An edited manifest makes a new pod, which starts when nothing of the old pod is left, and its mirror replaces the old one.
+// An edited manifest makes a new pod, which starts when nothing of the old pod is left, and the mirror of the new pod replaces
+// the old mirror.
 func TestEditedManifest(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -392,7 +394,7 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 		files.write("own.yaml", own)
 		files.write("new.yaml", "wrong from the start")
 		files.write("torn.yaml", text)
-		w.WaitGone(removed) // only now, because before the pod might have been in the other file
+		w.WaitGone(removed) // only now: before, the pod could have been in the half-written file
 		time.Sleep(time.Minute)
 		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID || len(w.Witness.StartsOf(uid, "main")) != 1 {
 			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)

@@ -67,12 +67,12 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// enoughSeeds is the number of seeds from which on leastArmed applies.
+// enoughSeeds is the smallest number of seeds for which leastArmed is checked.
 const enoughSeeds = 50
 
-// leastArmed returns, for each rule, in how many of a thousand cases the rule must at least be applied without an exception. A
-// rule for which no exception has occurred so far may have a rare one in a run of many seeds. The tally prints how often each
-// exception was made.
+// leastArmed returns, for each rule, the smallest share of its cases, in thousandths, in which the rule must be applied without
+// an exception. A share is below 1000 even if no exception has occurred so far, because a run of many seeds may have a rare one.
+// The tally prints how often each exception was made.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
 }

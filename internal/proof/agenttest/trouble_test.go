@@ -154,7 +154,7 @@ func TestAfterAnOutageTheAgentKnowsSoon(t *testing.T) {
 	})
 }
 
-// A watch that ends, breaks, or is too old only costs a list.
+// A watch that ends, breaks, or is too old only makes the agent list the pods again.
 func TestWatchTrouble(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Kube: simkube.Config{Latency: 20 * time.Millisecond, WatchLatency: 50 * time.Millisecond}, Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -362,7 +362,7 @@ func TestStatusRefused(t *testing.T) {
 	})
 }
 
-// A Node that an administrator removed comes back.
+// If an administrator removes the Node, the containers of its pods continue.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -106,7 +106,7 @@ func (w *World) eventWith(text string) bool {
 }
 
 // A static pod that refers to a Secret which only the API server has is refused, with an event. The node does not fetch it with
-// its own identity. Once a manifest has the Secret, the pod runs with that.
+// its own identity. Once a manifest has the Secret, the pod runs with the Secret of the manifest.
 func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})

@@ -54,7 +54,7 @@ type truth struct {
 	pod     *v1.Pod
 	newest  map[string]*Instance // by container; nil: it was never created
 	sandbox *sandboxSeen         // the ready sandbox, or nil
-	id      string               // ID of that sandbox
+	id      string               // the ID of the ready sandbox
 	over    bool                 // the pod has run to its end
 	anew    bool                 // the static pod began a new life: its mirror may keep the higher restart count of the earlier life
 	ended   bool                 // the pod was deleted
@@ -204,7 +204,7 @@ func (t *truth) phase() {
 // ready compares readiness, of the containers and of the pod.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
-		return // the readiness of such a pod changes at any time
+		return // probes and readiness gates change the pod's readiness at any time
 	}
 	all := !t.final()
 	one := func(name string, statuses []v1.ContainerStatus) {

@@ -32,7 +32,7 @@ func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
 	})
 }
 
-// await waits as Await does. If the condition does not hold in time, it records that the rule is broken.
+// await waits as Await does. If the condition does not hold in time, await records that the rule is broken.
 func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	began := time.Now()

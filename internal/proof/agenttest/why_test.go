@@ -25,12 +25,12 @@ type whyCase struct {
 	// annotations, spec and container are YAML that is added to the pod's annotations, to its spec and to its container.
 	annotations, spec, container string
 	faults                       []simcri.Fault
-	// wait is how long after the pod's creation the agent is asked. end, if set, asks for the pod's end first, and the agent is asked
-	// three seconds later.
+	// wait is the time between the pod's creation and the question to the agent. If end is set, the test first stops the pod, and
+	// asks the agent three seconds later.
 	wait  time.Duration
 	end   bool
 	cause why.Cause
-	says  string // part of the answer
+	says  string // text that the answer must contain
 }
 
 func refuses(method, message string) []simcri.Fault {
@@ -97,7 +97,7 @@ func TestWhy(t *testing.T) {
 }
 
 func (c *whyCase) check(l *lone) {
-	time.Sleep(time.Second) // the agent refuses pods until it has read those of an earlier agent
+	time.Sleep(time.Second) // the agent refuses pushed pods until it has read the pods of an earlier agent
 	for _, f := range c.faults {
 		l.runtime.Inject(f)
 	}

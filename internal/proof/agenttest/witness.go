@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rule is an invariant that the Witness checks.
+// Rule is the name of an invariant that the Witness checks.
 type Rule string
 
 // These are the rules.
@@ -188,7 +188,7 @@ func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.broken(rule, format, args...)
 }
 
-// agent records that an agent starts, with an empty record of what it learns; with nil, that the agent has ended.
+// agent records that an agent starts, with an empty record t of what it learns. With nil it records that the agent has ended.
 func (w *Witness) agent(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -92,8 +92,8 @@ func (w *Witness) sends(r *http.Request) {
 func (w *Witness) checkReadiness(s *podSeen, was, is *v1.Pod) {
 	if s.fails && (Ready(is) || is.Status.Phase == v1.PodSucceeded) {
 		if is.Spec.ActiveDeadlineSeconds != nil && w.moved {
-			// An agent that cannot read the checkpoint computes the deadline anew. With a clock that was moved, the deadline may be in
-			// the future again.
+			// An agent that cannot read the checkpoint computes the pod's deadline anew. If the clock was moved, the deadline may
+			// be in the future again, so the pod may be ready again.
 			s.fails = false
 			w.count(RuleReadiness, "it has a deadline and the clock was moved")
 			return

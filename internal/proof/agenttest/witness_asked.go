@@ -52,14 +52,15 @@ func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what stri
 		}
 		return w.startingIn(t, uid, name, what)
 	}
-	// A pod of the API has a UID with dashes; one that a node makes for a static pod has none.
+	// The UID that a node makes for a static pod has no dashes. So a UID with dashes is a UID of the API, unless the pod's name
+	// is that of a static pod, whose manifest may set any UID.
 	if strings.Contains(string(uid), "-") && !strings.HasSuffix(name, pod.StaticSuffix(NodeName)) {
 		w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 		return func() {}
 	}
 	version := c.GetAnnotations()[annotationVersion]
 	if version == "" {
-		return func() {} // the test does not register its manifests
+		return func() {} // the Witness knows only manifests that the test registers
 	}
 	full := c.GetMetadata().GetNamespace() + "/" + name
 	if w.manifests[full] == nil {
@@ -186,8 +187,8 @@ func (w *Witness) mayStop(in *Instance) {
 		fmt.Sprintf("pod %s: container %s, attempt %d, is stopped, and the agent knows no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// suspect is a possible violation. It is none if a cause is recorded at the same instant, because the agent may learn of a failed
-// probe before the Witness does.
+// suspect is a possible violation. It is not a violation if a cause is recorded at the same instant, because the agent may learn
+// of a failed probe before the Witness does.
 type suspect struct {
 	id string
 	Violation

@@ -58,7 +58,7 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 		switch {
 		case o.uid == uid:
 			w.broken(RuleOneInstance, "pod %s has two ready sandboxes", s.name)
-		case o.name == s.name && w.creator[uid] == w.agents: // a request of a killed agent may complete at any later time
+		case o.name == s.name && w.creator[uid] == w.agents: // unchecked for a killed agent, whose request may complete late
 			w.broken(RuleNames, "two pods named %s are alive at once", s.name)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // shortage is what the Witness knows about a machine that runs short of memory or disk.
 type shortage struct {
-	// now measures whether the machine is short; nil: it never is. It is called with no lock held.
+	// now reports whether the machine is short; nil: the machine is never short. It is called with no lock held.
 	now func() bool
 	is  bool // the machine was short when the call that is being checked was made
 	// victims are the pods that an agent may have evicted, because it stopped one of their containers while the machine was
@@ -22,8 +22,8 @@ type shortage struct {
 // secondVictim is how long after one eviction another pod may be evicted although the first one still runs.
 const secondVictim = 30 * time.Second
 
-// evicts returns the cause of a stop during or after a shortage of the machine. There is none for a critical pod, or for a second
-// pod while the first one still runs.
+// evicts returns the cause of a stop during or after a shortage of the machine. It returns false for a critical pod, or for a
+// second pod while the first one still runs.
 func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	if since, was := w.shortage.victims[uid]; was {
 		return cause{"it was evicted", since, 0, true}, true

@@ -28,7 +28,7 @@ type staticSeen struct {
 	anew    bool      // a container counts its attempts from 0 again, and the mirror may not show that yet
 }
 
-// manifest records the manifest that the directory has from now on for a full name; nil: none.
+// manifest records the manifest that the directory has from now on for a full name; nil: the directory has no such manifest.
 func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

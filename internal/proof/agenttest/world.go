@@ -41,10 +41,10 @@ type Config struct {
 	Forgetful bool
 	// PullRecords is the directory of pull records; "": agents keep none.
 	PullRecords string
-	// Memory and Storage are the size of the machine, of which the containers use a part. Zero: the machine never runs short.
+	// Memory and Storage are the sizes of the machine's memory and disk, as quantities. "": the machine never runs short.
 	Memory, Storage string
-	// Short says whether the machine is short when this much of it is used, in bytes. Only then may a pod be evicted. Nil: the
-	// machine is never short.
+	// Short reports whether the machine is short if the containers use so many bytes of memory and of storage. Only then may a
+	// pod be evicted. Nil: the machine is never short.
 	Short func(memory, storage int64) bool
 	// Standalone: the agent has no API server.
 	Standalone bool
@@ -68,21 +68,21 @@ type World struct {
 	disk    *checkpoint.InMemory
 	log     *tail
 	atFirst string // the log when the first invariant broke
-	// This is the running agent, if there is one.
+	// line, agent and its control socket belong to the running agent. All are nil while no agent runs.
 	line    *line
 	agent   *agent.Agent
-	control *bufconn.Listener // its control socket
+	control *bufconn.Listener
 	// started is the configuration with which the agent was started.
 	started agent.Config
 	end     context.CancelFunc
 	ended   chan error
-	// These are killed agents, whose goroutines may still run for a while.
+	// ghosts has a channel for each killed agent. The goroutines of the agent may still run for a while.
 	ghosts []chan error
 
 	diskFault atomic.Pointer[DiskFault] // nil: the disk works
 	diskOps   atomic.Int64
 	crashes   int
-	quiet     bool // do not report what the Witness found
+	quiet     bool // violations do not fail the test
 }
 
 // Run runs f in a bubble with a running agent. When f returns, it ends the agent. Violations that the Witness saw fail the

@@ -21,8 +21,9 @@ const module = "github.com/wherry-node/wherry"
 // root is the root of the repository.
 var root = filepath.Join("..", "..", "..")
 
-// rooms are the directories of internal/, each with the rooms from which its packages may import. Imports go down only, so that
-// a reader can study one room at a time. The edges do not import each other, so that one can be replaced without the others.
+// rooms are the directories of internal/, each with the rooms from which its packages may import. Imports go down only, so that a
+// reader can study one room at a time. The edges do not import each other, so that each edge can be replaced without changes of
+// other edges.
 var rooms = map[string][]string{
 	// These packages make decisions. They have values only: no IO, clock, log or goroutine.
 	"core": {"core"},
@@ -265,7 +266,7 @@ func declaresTest(t *testing.T, dir, name string) bool {
 	return matches(t, dir, "_test.go", `(?m)^func `+name+`\(`)
 }
 
-// matches reports whether a file of a directory whose name ends so matches a pattern.
+// matches reports whether the content of any file below dir whose name ends with end matches a pattern.
 func matches(t *testing.T, dir, end, pattern string) bool {
 	t.Helper()
 	re := regexp.MustCompile(pattern)

@@ -7,8 +7,8 @@ type hole struct {
 	what string // what an attacker does and gains
 	// here is one sentence about how this node handles the vulnerability.
 	here string
-	// tests are the tests that would fail if the hole were open, as package.TestName. If there are none, here says why it
-	// cannot apply.
+	// tests are the tests that would fail if the hole were open, as package.TestName. If there are none, the field here says why
+	// the hole cannot exist on this node.
 	tests []string
 }
 
@@ -100,8 +100,8 @@ var otherHoles = []hole{
 	{"CVE-2025-13281", "the controller manager sends requests to URLs in a Portworx storage class", "the controller manager's code", nil},
 }
 
-// classes are the classes of holes that this project's own reviews searched for. Each is closed as a class, not only for one
-// case.
+// classes are the classes of holes that this project's own reviews searched for. The code prevents each class as a whole, not
+// only one case of it.
 var classes = []hole{
 	{"files that containers can write", "a link, FIFO, device, directory or sparse file of 4 TiB that replaces a hosts file, log or termination message makes the agent hang, fills its memory or shows another pod's file",
 		"only package hostfs opens such files: it follows no link, opens only regular files and bounds reads. A test of the source code forbids other calls",

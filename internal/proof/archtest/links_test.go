@@ -131,7 +131,7 @@ func TestBrokenLinksAreFound(t *testing.T) {
 }
 
 // If a page of docs names a test as package.TestName, the test exists. Two pages are left out, because they have checks of their
-// own, and so are placeholder names, which would match any test.
+// own. Placeholder names are left out too, because they would match any test.
 func TestTestsThatPagesName(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile("`(\\w+\\.(?:Test|Fuzz)\\w+)`")

@@ -75,7 +75,8 @@ func openings(path string, file *ast.File) (found []opening) {
 	return found
 }
 
-// hasBound reports whether a reader ends after a bound: io.LimitReader(...) or http.MaxBytesReader(...).
+// hasBound reports whether an expression is a reader that stops after a given number of bytes: io.LimitReader(...) or
+// http.MaxBytesReader(...).
 func hasBound(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	return ok && slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader"}, exprName(call.Fun))

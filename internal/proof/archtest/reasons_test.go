@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// said maps each reason to the positions in the code where the agent uses it. It also has "const " with the name of a constant
-// that is a reason, and "use " with any used name.
+// said maps each reason to the positions in the code where the agent uses it. Its other keys are "const NAME" for each constant
+// that is a reason, and "use NAME" for each name that the code uses.
 type said map[string][]string
 
 // TestReasons checks that the table has each reason that the agent uses, and that the agent uses each reason of the table.
@@ -142,7 +142,7 @@ func (s said) walk(t *testing.T, dir string) {
 
 var reasonName = regexp.MustCompile(`^(Event[A-Z]|.*[rR]eason)`)
 
-// look collects reasons from the places where one is used: fields and variables named Reason, constants with such a name or
+// look collects the reasons in a syntax node: the values of fields and variables named Reason, constants with such a name or
 // named Event..., the argument after an event's type, and the reason of a failed action.
 func (s said) look(n ast.Node, path string) {
 	switch x := n.(type) {

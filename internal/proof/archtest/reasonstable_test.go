@@ -128,5 +128,5 @@ var reasons = []reason{
 	{name: "InternalError", in: inAction, own: true}, {name: "Canceled", in: inAction, own: true},
 }
 
-// noReasons look like reasons but are not.
+// noReasons are strings that look like reasons but are not.
 var noReasons = map[string]bool{}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A function that takes a lock does not return a pointer into the guarded data, because its caller would read that without the
-// lock.
+// A function that takes a lock does not return a pointer into the guarded data, because the caller would read the data without
+// the lock.
 func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	t.Parallel()
 	functions := 0

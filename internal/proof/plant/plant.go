@@ -18,7 +18,7 @@ const Secret = "2026-01-02T03:04:05Z stdout F the secret of another pod\n"
 // Thing is a directory entry that is not a regular file.
 type Thing struct {
 	Name string
-	// Plant creates it at path.
+	// Plant creates such an entry at path.
 	Plant func(t testing.TB, path string)
 }
 
@@ -42,7 +42,7 @@ func Things() []Thing {
 }
 
 func plantSocket(t testing.TB, path string) {
-	short, err := os.MkdirTemp("", "s") // the name of a socket has at most 107 bytes
+	short, err := os.MkdirTemp("", "s") // a short directory, because a socket's path has at most 107 bytes
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })
 	l, err := net.Listen("unix", filepath.Join(short, "s"))

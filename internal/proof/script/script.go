@@ -13,7 +13,7 @@ import (
 // Text is one script while it runs.
 type Text struct {
 	t    *testing.T
-	line int // of the command that runs; 1 is the first
+	line int // the line of the command that runs; the first line is 1
 	out  strings.Builder
 }
 
@@ -52,7 +52,7 @@ func (x *Text) run(text string, command func(words []string)) {
 	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		x.line = i + 1
 		if strings.HasPrefix(line, " ") {
-			continue // output of an earlier run
+			continue // expected output, which Golden compares
 		}
 		x.out.WriteString(line + "\n")
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {

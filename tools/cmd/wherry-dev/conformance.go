@@ -53,7 +53,7 @@ func conformanceCommand() *cobra.Command {
 					return err
 				}
 			}
-			if limit > 0 { // without a limit for the build, whose time depends on the Go cache
+			if limit > 0 { // the limit does not count the build, whose time depends on the Go cache
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
@@ -108,7 +108,7 @@ func outside(ctx context.Context, o conformance.Options) error {
 	again := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside")...)
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-	// A terminal's interrupt reaches both programs. SIGTERM and the limit reach only this one.
+	// A terminal's interrupt reaches both programs. SIGTERM and the limit reach only this program.
 	again.Cancel, again.WaitDelay = func() error { return again.Process.Signal(syscall.SIGTERM) }, toEnd
 	if err := again.Start(); err != nil {
 		return fmt.Errorf("enter new namespaces: %w", err)

@@ -27,8 +27,8 @@ type pkg struct {
 	files   map[string]*ast.File // by path
 	info    types.Info
 	types   *types.Package
-	mutants []string          // names; the number of a mutant is its index, from 1
-	changed map[string][]byte // path to the content for the compiler
+	mutants []string          // names of the mutants; a mutant's number is its index plus 1
+	changed map[string][]byte // the changed text of each file, by path
 }
 
 // load parses and type-checks a package, with the go command's export data of its imports.

@@ -77,14 +77,14 @@ func (w *writer) function(fn *ast.FuncDecl) {
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false // small functions are covered by mutants of their callers
+			return false // function literals have no mutants of their own, because they are small
 		case *ast.GenDecl:
 			return n.Tok != token.CONST
 		case *ast.IfStmt:
 			w.condition(n.Cond, true)
 		case *ast.ForStmt:
 			if n.Cond != nil {
-				w.condition(n.Cond, false) // an endless loop would only be noticed by a timeout
+				w.condition(n.Cond, false) // never always true, because only a timeout would notice an endless loop
 			}
 		case *ast.SwitchStmt:
 			if n.Tag == nil {
@@ -215,7 +215,7 @@ func (w *writer) number(n *ast.BasicLit) {
 	}
 	more := "1"
 	if t == "time.Duration" {
-		more = "1000000000" // one nanosecond more has no noticeable effect
+		more = "1000000000" // one second, because one nanosecond more has no noticeable effect
 	}
 	w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", t, w.mutant("one more", n)), fmt.Sprintf(", %s+%s)", n.Value, more))
 }
@@ -302,7 +302,7 @@ func (w *writer) row(n *ast.CompositeLit) {
 	}
 }
 
-// others returns the names of the constants of an enumeration of the package that have another value than v.
+// others returns the names of the constants of an enumeration of the package whose value is not v.
 func (w *writer) others(t types.Type, v constant.Value) []string {
 	if named, ok := t.(*types.Named); !ok || named.Obj().Pkg() != w.types {
 		return nil
@@ -354,7 +354,7 @@ func (w *writer) isZero(e ast.Expr) bool {
 	case v.Kind() == constant.Int || v.Kind() == constant.Float:
 		return constant.Sign(v) == 0
 	}
-	return false // true and false are negated
+	return false // true and false are not replaced by zero but negated
 }
 
 // statements removes statements.

@@ -252,7 +252,7 @@ func nc(args []string) (int, error) {
 			_ = c.CloseWrite()
 		}
 	}()
-	// As in nc, -w also bounds how long it waits for data.
+	// As in nc, -w also limits how long the applet waits for data.
 	buffer := make([]byte, 64<<10)
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(idle))

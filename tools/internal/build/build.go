@@ -49,10 +49,10 @@ func Targets() []Target {
 	static := []string{"CGO_ENABLED=0"}
 	return []Target{
 		{Name: "wherry", Module: ".", Env: static, Makes: []string{"wherry"},
-			// Without the tag, grpc's request traces bring in html/template, whose calls of methods by name make the linker keep
-			// every exported method of every type: 19 of 55 MB. No -buildmode=pie: without cgo the Go linker then makes a program
-			// that needs ld-linux.so on the node and is 10.6 % larger (30.8 MB instead of 27.9). The random addresses of PIE
-			// protect against memory errors, which are rare in Go.
+			// Without the tag grpcnotrace, grpc's request traces bring in html/template, whose calls of methods by name make the
+			// linker keep every exported method of every type: 19 of 55 MB. No -buildmode=pie: without cgo the Go linker then
+			// makes a program that needs ld-linux.so on the node and is 10.6 % larger (30.8 MB instead of 27.9). The random
+			// addresses of PIE protect against memory errors, which are rare in Go.
 			Args: []string{"build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", "{bin}/wherry", "./cmd/wherry"}},
 		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/wherry-controlplane", "./cmd/wherry-controlplane"}},
@@ -128,7 +128,7 @@ func (t Target) make(ctx context.Context, checkout, bin string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(checkout, t.Module)
 	cmd.Env = append(append(os.Environ(), "GOFLAGS=", "GOWORK=off"), t.Env...)
-	cmd.WaitDelay = 10 * time.Second // for compilers that outlive a canceled go command
+	cmd.WaitDelay = 10 * time.Second // ends the wait for compilers that outlive a canceled go command
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("in %s: go %s: %w\n%s", t.Module, strings.Join(args, " "), err, bytes.TrimSpace(out))

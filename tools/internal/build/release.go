@@ -40,7 +40,7 @@ func Release(ctx context.Context, checkout string, progress io.Writer) error {
 		}
 		fmt.Fprintf(progress, "build %d of 2\n", i+1)
 		target := Targets()[0]
-		target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs=true") // overrides the machine's own settings
+		target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs=true") // whatever the machine's Go settings say
 		if i > 0 {                                                                  // the second build must not use the compiled packages of the first
 			target.Env = append(slices.Clone(target.Env), "GOCACHE="+filepath.Join(scratch, "cache"))
 		}

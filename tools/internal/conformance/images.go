@@ -128,8 +128,8 @@ func system(bin string) ([]images.File, error) {
 	return append(kept, images.File{Path: "usr/bin/curl", Mode: os.ModeSymlink | 0o777, Link: "../../bin/applets"}), nil
 }
 
-// agnhostFiles returns the files of agnhost, the multi-purpose program of the tests, and the image that the registry in it
-// serves.
+// agnhostFiles returns the files of agnhost, the multi-purpose program of the tests, and the image that agnhost's built-in
+// registry serves.
 func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, error) {
 	p := programs{bin}
 	agnhost, err := p.file("agnhost", "conformance/agnhost", 0o755)

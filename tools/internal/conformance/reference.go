@@ -12,8 +12,8 @@ import (
 // Reference has the results of a node agent in several runs, newest first. Runs are not merged, so that their wall times stay
 // true. If a test is in more than one run, the newest result counts.
 //
-// In the file, each run begins with lines that begin with #. The first of them names the machine, the date and the duration of
-// the run. Then come the tests: status, seconds and name, separated by tabs.
+// In the file, each run begins with lines that begin with #. The first of these lines names the machine, the date and the
+// duration of the run. Then come the tests: status, seconds and name, separated by tabs.
 type Reference []ReferenceRun
 
 // ReferenceRun is one run.
@@ -91,7 +91,7 @@ func (r Reference) With(run ReferenceRun) Reference {
 	return runs
 }
 
-// Wall returns how long the node agent took for exactly these tests in one run; false: it did not run them in one run.
+// Wall returns how long the node agent took for exactly these tests in one run; false: no single run has all of them.
 func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	for _, run := range r {
 		_, wall, found := strings.Cut(run.Title, ", "+wallBegins)

@@ -36,7 +36,7 @@ func NewRegistry(set []images.Image) (*Registry, error) {
 	return r, nil
 }
 
-// ServeHTTP answers GET and HEAD of /v2/, /v2/NAME/manifests/TAG-OR-DIGEST and /v2/NAME/blobs/DIGEST.
+// ServeHTTP answers GET and HEAD requests for /v2/, /v2/NAME/manifests/TAG-OR-DIGEST and /v2/NAME/blobs/DIGEST.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if q.Method != http.MethodGet && q.Method != http.MethodHead {
 		http.Error(w, "read only", http.StatusMethodNotAllowed)

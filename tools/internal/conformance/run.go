@@ -36,7 +36,7 @@ type Options struct {
 	Procs    int
 	Repeat   int  // run the tests this many times, or until one fails; the table shows the last time
 	Keep     bool // leave everything running at the end
-	Retry    bool // run failed tests once more, alone, before they count: for machines with noise from others (CI)
+	Retry    bool // run failed tests once more, alone, before they count: for machines that other programs also load (CI)
 	Whole    bool // store a run of Wherry in conformance/wherry.txt too
 	Brief    bool // print Summary in place of the table
 	Progress io.Writer
@@ -226,7 +226,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // ends by Close
+		_ = server.Serve(listener) // Serve ends when Close is called
 	}()
 	return func() {
 		_ = server.Close()
@@ -284,7 +284,8 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	}
 	args = append(append(args, o.testProgram(), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
-	// As with a terminal, each process ends its own tests, and ginkgo writes the report.
+	// An interrupt reaches the whole process group, as from a terminal. Each process ends its own tests, and ginkgo writes the
+	// report.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 45 * time.Second
@@ -354,7 +355,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		}
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole || o.Suite == SuiteNode && !o.Retry { // the lists of the node suite are generated completely
+	if o.Whole || o.Suite == SuiteNode && !o.Retry { // a run of the node suite is stored, unless its failed tests run again
 		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -368,7 +369,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		testErr = errors.Join(testErr, fmt.Errorf("%d tests of %s did not run", len(missing), o.List))
 	}
 	if o.Brief && testErr != nil {
-		return testErr // the summary names them
+		return testErr // the summary names the failed tests
 	}
 	if broken := Broken(listed, ran); len(broken) > 0 {
 		return fmt.Errorf("%d listed tests do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))

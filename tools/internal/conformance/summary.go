@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// mostAgain bounds how many tests run a second time. More failures cannot be explained by a busy machine.
+// mostAgain is the largest number of tests that run a second time. More failures cannot be explained by a busy machine.
 const mostAgain = 5
 
 // failed returns the tests that neither passed nor skipped themselves.

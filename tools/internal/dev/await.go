@@ -37,7 +37,8 @@ type (
 	}
 )
 
-// await calls look until it returns true, and prints every few seconds what it is waiting for.
+// await calls look until it returns true, for at most bound. Every few seconds it prints the text what, which names the thing
+// that it waits for.
 func (e *Env) await(ctx context.Context, what string, bound time.Duration, look func(context.Context) (done bool, state string)) error {
 	deadline, report := time.Now().Add(bound), time.Now().Add(5*time.Second)
 	for {

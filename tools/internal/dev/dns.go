@@ -30,7 +30,7 @@ func (e *Env) dns(s *state) bool {
 	return !e.Bare && !e.SkipDNS && s.Runtime != runtimeSimulated
 }
 
-// nodeDNS returns the address of the DNS server for pods. Simulated pods get the same one, although they send no requests.
+// nodeDNS returns the address of the DNS server for pods. Simulated pods get the same address, although they send no requests.
 func (e *Env) nodeDNS() string {
 	if e.Bare || e.SkipDNS {
 		return ""

@@ -70,7 +70,8 @@ type Env struct {
 	Options
 	began time.Time
 	sayMu sync.Mutex // protects Progress
-	// fallback is set if the user did not choose a runtime. If no other runtime can run, the simulated one is used then.
+	// fallback is set if the user did not choose a runtime. Then the environment uses the simulated runtime if no other runtime
+	// can run.
 	fallback bool
 }
 

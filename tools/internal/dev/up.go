@@ -194,7 +194,7 @@ func (e *Env) startControlPlane(ctx context.Context, s *state) error {
 	}
 }
 
-// planePort returns the usual port 6443, or 0 if that is taken, so that the plane chooses one.
+// planePort returns the usual port 6443, or 0 if port 6443 is taken, so that the plane chooses one.
 func (e *Env) planePort() int {
 	if port, err := freePort(6443); err == nil && port == 6443 {
 		return port

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// mostAgain bounds how many failed tests are run again.
+// mostAgain is the largest number of failed tests that are run again.
 const mostAgain = 3
 
 // toEnd is how long a test program may take to clean up after the signal to stop.

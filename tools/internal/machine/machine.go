@@ -30,7 +30,7 @@ func kinds(checkout string) map[string]func(ctx context.Context) ([]string, erro
 	}
 }
 
-// Take takes a snapshot. Its processes are those of the checkout.
+// Take takes a snapshot. It has only the processes that belong to the checkout.
 func Take(ctx context.Context, checkout string) (Snapshot, error) {
 	s := Snapshot{}
 	for kind, list := range kinds(checkout) {
@@ -156,7 +156,7 @@ func netfilter(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Equal lines may be in different tables.
+	// Each line gets the name of its table, because different tables may have equal lines.
 	var lines []string
 	table := ""
 	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {

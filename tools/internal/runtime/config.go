@@ -68,8 +68,8 @@ func (c Config) validate() error {
 }
 
 // These configurations turn off everything that would write outside the directory: /opt/containerd, NRI's socket, and
-// snapshotters that look for devices. An OOM score below the own one needs CAP_SYS_RESOURCE, which a container of a build
-// machine may lack.
+// snapshotters that look for devices. To give a container a lower OOM score than that of containerd needs CAP_SYS_RESOURCE, which
+// a build machine may lack; RestrictOOM is set then.
 var configs = map[Flavor]*template.Template{
 	Containerd2: template.Must(template.New("containerd2").Parse(`version = 3
 root = "{{.Root}}"

@@ -139,7 +139,7 @@ type before struct {
 
 func (c Config) recordMachine(ctx context.Context) error {
 	if _, err := os.Stat(c.path("machine.before")); err == nil {
-		return nil // from a run that was not ended, so it has the earlier state
+		return nil // the file is from a run that was not ended, so it has the older state
 	}
 	value, err := os.ReadFile(forwarding)
 	if err != nil {
@@ -201,7 +201,7 @@ func RemoveVoidTables(ctx context.Context, before []string) error {
 	return errors.Join(errs...)
 }
 
-// removeVoidTable removes a table without chains, because it has no effect.
+// removeVoidTable removes a table if it has no chains, because such a table has no effect.
 func removeVoidTable(ctx context.Context, table []string) error {
 	listing, err := nft(ctx, append([]string{"list", "table"}, table...)...)
 	if err != nil || strings.Contains(listing, "chain ") {

@@ -31,7 +31,7 @@ func Start(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		// An instance that was about to end is not a failure to start.
+		// If the instance that launch found has ended in the meantime, start a new one.
 		if err = c.awaitCRI(ctx); err == nil || started || Running(c) {
 			return err
 		}
@@ -214,7 +214,7 @@ func (c Config) crictl(ctx context.Context, out *bytes.Buffer, args ...string) e
 	return c.run(ctx, out, "crictl", append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "--timeout", "30s"}, args...)...)
 }
 
-// run runs one of the instance's programs. crictl is always the pinned one.
+// run runs one of the instance's programs. crictl is always the pinned version, even beside Debian's containerd.
 func (c Config) run(ctx context.Context, out *bytes.Buffer, program string, args ...string) error {
 	path := filepath.Join(c.programs(), program)
 	if program == "crictl" {

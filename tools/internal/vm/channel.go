@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// mostAnswer bounds one answer of the guest, in bytes, because the guest may be hostile.
+// mostAnswer is the largest size of one answer of the guest, in bytes. It is limited because the guest may be hostile.
 const mostAnswer = 32 << 20
 
 // channel is a connection on which requests and answers are JSON, one per line: to the guest agent, or to QEMU itself (QMP). The
@@ -104,7 +104,7 @@ func (c *channel) read() (answer, error) {
 	return a, nil
 }
 
-// until makes IO on the channel fail when ctx ends. The returned function ends this.
+// until makes IO on the channel fail when ctx ends. After a call of the returned function, the end of ctx has no effect.
 func (c *channel) until(ctx context.Context) func() {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 	return func() { stop() }

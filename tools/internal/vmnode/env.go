@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// These are the addresses of the link between the control plane and the guest. The image also contains the guest's.
+// These are the addresses of the link between the control plane and the guest. The image also contains the guest's address.
 const (
 	planeAddress = "10.77.0.1"
 	guestAddress = "10.77.0.2"

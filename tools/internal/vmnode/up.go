@@ -148,7 +148,7 @@ func (e *Env) makeNetwork(ctx context.Context) error {
 		"route add 10.244.0.0/24 via " + guestAddress, // the route to pods, for programs that connect to them from this machine
 	} {
 		if _, err := output(ctx, "ip", append([]string{"-n", name}, strings.Fields(line)...)...); err != nil {
-			return errors.Join(err, e.removeNetwork(context.WithoutCancel(ctx))) // the next Up takes a namespace that exists as complete
+			return errors.Join(err, e.removeNetwork(context.WithoutCancel(ctx))) // the next Up would take it as complete
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func up(t *testing.T) (*vmnode.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The environment is stored before Up has succeeded, so that TestMain also ends one whose Up has failed.
+	// The environment is stored before Up has succeeded, so that TestMain also ends an environment whose Up has failed.
 	shared.env = e
 	return e, e.Up(t.Context())
 }

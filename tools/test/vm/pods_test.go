@@ -69,8 +69,8 @@ func (n *node) pods() map[string]*pod {
 	return pods
 }
 
-// create creates a pod with busybox on the node. container has further fields of its container, and spec of its spec, in YAML's
-// flow style.
+// create creates a pod with busybox on the node. container and spec are additional fields of the pod's container and of its spec,
+// in YAML's flow style.
 func (n *node) create(name, container, spec string) {
 	n.Helper()
 	n.createIn("default", name, container, spec)

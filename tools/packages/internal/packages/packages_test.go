@@ -76,7 +76,7 @@ func TestTwoBuildsAreEqual(t *testing.T) {
 			t.Errorf("%s names the machine that made it", name)
 		}
 	}
-	// The packages contain the time of the commit and no other time, so those of another commit differ.
+	// The packages contain the time of the commit and no other time, so the packages of another commit differ.
 	later := sample()
 	later.Time = later.Time.Add(time.Hour)
 	for name, data := range all(t, later) {
