@@ -179,21 +179,21 @@ func (r *report) alone(ctx context.Context) error {
 			}
 			shows = shows || res.Upstream != nil && configs.Shows(plain.Upstream, res.Upstream)
 		}
-		what := fmt.Sprintf("%d values, reaches the runtime", len(f.Cases))
+		what := fmt.Sprintf("values tried: %d; reaches the runtime", len(f.Cases))
 		switch {
 		case f.Left != "":
 			left++
-			what = "not set: " + f.Left
+			what = "not tried: " + f.Left
 		case len(f.Cases) == 0 && strings.Contains(f.Refused, "Forbidden"):
 			left++
-			what = "not set: the API server forbids it here"
+			what = "not tried: the API server forbids this field"
 		case len(f.Cases) == 0:
 			r.missing++
 			fmt.Printf("no valid value for field %s: %.300s\n", f.Path, f.Refused)
 			continue
 		case !shows:
 			set++
-			what = fmt.Sprintf("%d values, no request to the runtime contains it", len(f.Cases))
+			what = fmt.Sprintf("values tried: %d; does not reach the runtime", len(f.Cases))
 		default:
 			set++
 			shown++
@@ -202,7 +202,7 @@ func (r *report) alone(ctx context.Context) error {
 			fmt.Printf("| `%s` | %s |\n", f.Path, what)
 		}
 	}
-	fmt.Printf("%d fields set alone, %d of them reach the runtime; %d are not set\n", set, shown, left)
+	fmt.Printf("%d fields were set alone, %d of them reach the runtime; %d were not tried\n", set, shown, left)
 	return nil
 }
 

@@ -136,21 +136,21 @@ var tried = map[string][]any{
 
 // left lists the fields that are not set here, and why.
 var left = []struct{ prefix, why string }{
-	{"resourceClaims", "devices come from plugins, which Wherry does not have"},
-	{"[].resources.claims", "as resourceClaims"},
-	{"resources.claims", "as resourceClaims"},
-	{"[].volumeDevices", "block devices come from persistent volumes, which Wherry does not have"},
-	{"volumes[].projected.sources[].clusterTrustBundle", "Wherry does not have it"},
-	{"volumes[].projected.sources[].podCertificate", "Wherry does not have it"},
-	{"[].readinessProbe.terminationGracePeriodSeconds", "the API server takes no value"},
-	{"schedulingGates", "a pod with one is on no node"},
-	{"schedulingGroup", "the scheduler's"},
+	{"resourceClaims", "devices need device plugins or DRA drivers, which Wherry does not support"},
+	{"[].resources.claims", "see resourceClaims"},
+	{"resources.claims", "see resourceClaims"},
+	{"[].volumeDevices", "Wherry does not support block volumes"},
+	{"volumes[].projected.sources[].clusterTrustBundle", "Wherry does not support this source"},
+	{"volumes[].projected.sources[].podCertificate", "Wherry does not support this source"},
+	{"[].readinessProbe.terminationGracePeriodSeconds", "the API server accepts no value"},
+	{"schedulingGates", "no node gets a pod that has scheduling gates"},
+	{"schedulingGroup", "only the scheduler uses it"},
 	{"volumes[].persistentVolumeClaim", noClaims},
 	{"volumes[].ephemeral", noClaims},
 	{"volumes[].csi", noClaims},
 }
 
-const noClaims = "needs a claim or a driver, which the comparison does not have"
+const noClaims = "needs a claim or a CSI driver, which the comparison does not have"
 
 // made lists the kinds of volumes that Wherry supports and that need no other object. Pods with kinds that it does not support are
 // refused with an error.
@@ -166,7 +166,7 @@ func leftOut(path string) string {
 	if kind, ok := strings.CutPrefix(path, "volumes[]."); ok {
 		kind, _, _ = strings.Cut(kind, ".")
 		if !slices.Contains(made, kind) {
-			return "a kind of volume that Wherry does not have"
+			return "Wherry does not support this kind of volume"
 		}
 	}
 	return ""

@@ -58,15 +58,15 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-const legend = `- **yes**: it has the effect that Kubernetes documents. If a part is missing, the row says so.
-- **no**: it has an effect in Kubernetes' kubelet, but not in Wherry. Wherry logs a notice at its start if the configured value, or
+const legend = `- **yes**: the setting has the effect that Kubernetes documents. If a part of the effect is missing, the row says so.
+- **no**: the setting has an effect in Kubernetes' kubelet, but not in Wherry. Wherry logs a notice at its start if the configured value, or
   Kubernetes' default, would have an effect.
-- **nothing to do**: Wherry has nothing that it could change.
+- **nothing to do**: Wherry accepts the setting, but has nothing that it could change.
 
 `
 
-const refusedLegend = `- **refused**: it has an effect in Kubernetes' kubelet, but not in Wherry, and without it the node would be less safe than its owner
-  believes. A value that would have an effect is an error.
+const refusedLegend = `- **refused**: the setting has an effect in Kubernetes' kubelet, but not in Wherry, and without the effect the node would be less safe than its
+  owner believes. A value that would have the effect is an error.
 `
 
 // legendOf explains the states that occur in a table.
@@ -87,17 +87,17 @@ func configurationPage() string {
 	types := maps.Collect(leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()))
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Configuration\n\n<!-- made of the tables in internal/edge/config by make golden -->\n\n"+
-		"Wherry takes the flags of Kubernetes' kubelet %s, its `KubeletConfiguration` (`--config`) and drop-in files\n"+
-		"(`--config-dir`). Flags override drop-in files, drop-in files override the file, and the file overrides the defaults. A field that does not\n"+
-		"exist, or a bad value, is an error that names it. [Flags](flags.md) and [feature gates](feature-gates.md) have pages of their own.\n\n", KubernetesVersion)
-	b.WriteString("## A change while the agent runs\n\nThe files of `--config`, `--config-dir` and `--wherry-config` are watched. Some fields change as soon as\n" +
-		"the files are valid and have settled; the others keep their values until the agent is restarted. Both are logged and reported by events\n" +
-		"on the node (`ConfigurationChanged`, `ConfigurationNeedsRestart`), and `/configz` shows what is in effect. Files that are not valid\n" +
-		"change nothing; a log line and the event `InvalidConfiguration` name the file, the line and the field. Flags override the files\n" +
-		"then as well. Kubernetes' kubelet reads its files at its start only.\n\n" +
-		"A file may have 1 MiB, the drop-in files 4 MiB together; there may be 1,024 of them.\n\n")
-	b.WriteString("## Fields\n\n" + legendOf(fields) + "The last column says when a change takes effect while the agent runs, or why it waits for a restart.\n\n" +
-		"| field | flag | default | works | | a change |\n|---|---|---|---|---|---|\n")
+		"Wherry reads the same settings as Kubernetes' kubelet %s: flags, a file with a `KubeletConfiguration` (`--config`) and drop-in files\n"+
+		"(`--config-dir`). Flags override drop-in files, drop-in files override the file, and the file overrides the defaults. If a field does not exist\n"+
+		"or has a bad value, the agent ends with an error that names the field. [Flags](flags.md) and [feature gates](feature-gates.md) have their own pages.\n\n", KubernetesVersion)
+	b.WriteString("## A change while the agent runs\n\nThe agent watches the files of `--config`, `--config-dir` and `--wherry-config`. When the files have stopped changing and are valid, some fields take\n" +
+		"effect without a restart; the others keep their values until the agent is restarted. The agent logs both kinds of changes, and sends the events\n" +
+		"`ConfigurationChanged` and `ConfigurationNeedsRestart` about its Node. `/configz` shows the values in effect. If the files are not valid, nothing\n" +
+		"changes; a log line and the event `InvalidConfiguration` name the file, the line and the field. Flags still override the files.\n" +
+		"Kubernetes' kubelet reads its files only at its start.\n\n" +
+		"A file may have at most 1 MiB. There may be at most 1,024 drop-in files, with 4 MiB in all.\n\n")
+	b.WriteString("## Fields\n\n" + legendOf(fields) + "The last column says when a change of the field takes effect while the agent runs (live), or why the change needs a restart of the agent.\n\n" +
+		"| field | flag | default | works | remark | when a change takes effect |\n|---|---|---|---|---|---|\n")
 	for _, path := range slices.Sorted(maps.Keys(fields)) {
 		usual := ""
 		if v, ok := lookup(reflect.ValueOf(&cfg.Kubelet), path); ok && !v.IsZero() {
@@ -111,8 +111,8 @@ func configurationPage() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", path, named, cell(usual), fields[path].state, cell(fields[path].why), changes[path])
 	}
-	b.WriteString("\n## Settings of the kernel\n\nWith `protectKernelDefaults: false` (the default) a real node sets these at each start, and warns of those that the kernel\n" +
-		"does not let it set. With `true` it sets nothing, and does not start if one of them has another value. The agent that\n" +
+	b.WriteString("\n## Settings of the kernel\n\nWith `protectKernelDefaults: false` (the default) the agent of a real node sets these kernel settings at each start, and logs a warning for those\n" +
+		"that the kernel does not let it set. With `true` it sets nothing, and refuses to start if a setting has another value. The agent that\n" +
 		"`wherry run` starts neither sets nor checks them.\n\n| setting | value |\n|---|---|\n")
 	for _, s := range KernelSettings() {
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", s.Name, s.Value)
@@ -127,10 +127,10 @@ func flagsPage() string {
 	flags := newFlagSet(&cfg)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Flags of `wherry kubelet`\n\n<!-- made of the tables in internal/edge/config by make golden -->\n\n"+
-		"These are the flags of Kubernetes' kubelet %s, and Wherry's own. A flag that sets a field of the\n"+
-		"`KubeletConfiguration` overrides the file; [configuration.md](configuration.md) has the fields. `wherry kubelet --help` prints\n"+
-		"the same list, and so does its manual page (`wherry man DIR`).\n\n", KubernetesVersion)
-	b.WriteString("The column \"honoured\":\n\n" + legendOf(fields) + "| flag | value | default | honoured | field | what it does |\n|---|---|---|---|---|---|\n")
+		"`wherry kubelet` has the flags of Kubernetes' kubelet %s, and some of its own. If a flag sets a field of the\n"+
+		"`KubeletConfiguration`, it overrides the file; [configuration.md](configuration.md) lists the fields. `wherry kubelet --help` prints\n"+
+		"the same list of flags, and so does the manual page, which `wherry man DIR` writes.\n\n", KubernetesVersion)
+	b.WriteString("The column \"honoured\" says whether a flag works:\n\n" + legendOf(fields) + "| flag | value | default | honoured | field | what it does |\n|---|---|---|---|---|---|\n")
 	flags.VisitAll(func(f *pflag.Flag) {
 		if _, gone := flags.removed[f.Name]; gone {
 			return
@@ -144,7 +144,7 @@ func flagsPage() string {
 		}
 		what := f.Usage
 		if use.why != "" && !strings.Contains(what, use.why) {
-			what += ". Here: " + use.why
+			what += ". In Wherry: " + use.why
 		}
 		name := "`--" + f.Name + "`"
 		if f.Shorthand != "" && f.Shorthand != f.Name {
@@ -152,13 +152,13 @@ func flagsPage() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", name, valueOf(f), cell(usualOf(flags, f)), use.state, field, cell(what))
 	})
-	b.WriteString("\n## Flags of the cAdvisor inside Kubernetes' kubelet\n\nThe agent accepts them without effect, and says so when it starts: it has no cAdvisor and reads statistics on demand.\n\n" +
+	b.WriteString("\n## Flags of the cAdvisor inside Kubernetes' kubelet\n\nThe agent accepts these flags. They have no effect, because the agent has no cAdvisor and measures at each request; at its start it logs which of them are set.\n\n" +
 		"| flag | honoured |\n|---|---|\n")
 	for _, name := range slices.Sorted(slices.Values(cadvisorFlags)) {
 		fmt.Fprintf(&b, "| `--%s` | no |\n", name)
 	}
-	b.WriteString("\n## Flags that Kubernetes has removed\n\nThe agent accepts them, so that old files keep working, and says at its start what to use instead. Those that excluded\n" +
-		"pods (`--allow-privileged=false`, and `--host-network-sources`, `--host-pid-sources` and `--host-ipc-sources` with other values than `*`) are errors.\n\n" +
+	b.WriteString("\n## Flags that Kubernetes has removed\n\nThe agent accepts these flags, so that old start scripts keep working, and logs at its start what to use instead. Flags that excluded\n" +
+		"pods (`--allow-privileged=false`, and `--host-network-sources`, `--host-pid-sources` and `--host-ipc-sources` with values other than `*`) are errors.\n\n" +
 		"| flag | since | instead |\n|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(removedFlags)) {
 		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", name, removedFlags[name].since, cell(removedFlags[name].successor))

@@ -77,9 +77,9 @@ const (
 	noNUMA      = "memory is not pinned to NUMA nodes"
 	noTopology  = "topology hints are not used"
 	noMemoryQoS = "memory is not throttled: the MemoryQoS gate is alpha and not honoured"
-	unbuffered  = "no log line is held back"
+	unbuffered  = "log lines are not buffered"
 	oneStream   = "all lines go to standard error"
-	noTableBits = "Kubernetes has withdrawn these marks"
+	noTableBits = "Kubernetes no longer uses these marks"
 )
 
 // readLater is the test of fields that the agent reads each time it needs them.
@@ -92,7 +92,7 @@ var fields = map[string]fieldUse{
 
 	// Sources.
 	"staticPodPath": honoured(), "fileCheckFrequency": honoured(readLater), "httpCheckFrequency": honoured(readLater), "staticPodURL": honoured(), "staticPodURLHeader": honoured(readLater),
-	"syncFrequency": meaningless("a pod is looked at when something changes and when a timer is due, not periodically"),
+	"syncFrequency": meaningless("the agent checks a pod when something changes and when a timer is due, not periodically"),
 	"runOnce":       meaningless("Kubernetes has withdrawn this mode: true is an error"),
 	"configMapAndSecretChangeDetectionStrategy": honoured(),
 
@@ -126,7 +126,7 @@ var fields = map[string]fieldUse{
 	"nodeLeaseDurationSeconds": honoured(), "nodeStatusMaxImages": honoured(),
 	"maxPods": honoured(), "podsPerCore": honoured(), "podCIDR": honoured("internal/proof/agenttest.TestPodCIDRStandalone"),
 	"featureGates":                 honoured(),
-	"enableControllerAttachDetach": notHonoured("volumes that need attaching do not work yet", "true"),
+	"enableControllerAttachDetach": notHonoured("the agent never attaches volumes: leave that to the controller", "true"),
 
 	// Images.
 	"imagePullCredentialsVerificationPolicy": honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
@@ -139,7 +139,7 @@ var fields = map[string]fieldUse{
 
 	// Resources.
 	"kubeletCgroups": notHonoured("the agent stays in the cgroup that it is started in: set Slice= in the systemd unit"),
-	"systemCgroups":  notHonoured("processes of the machine are not moved"),
+	"systemCgroups":  notHonoured("the agent does not move the machine's processes"),
 	"cgroupRoot":     honoured(), "cgroupsPerQOS": honoured(), "cgroupDriver": honoured(),
 	"singleProcessOOMKill":             honoured(readLater),
 	"cpuManagerPolicy":                 notHonoured(noCPUPolicy, "none"),
@@ -171,7 +171,7 @@ var fields = map[string]fieldUse{
 	"evictionMaxPodGracePeriod":        honoured(),
 	"evictionMinimumReclaim":           honoured(),
 	"mergeDefaultEvictionSettings":     honoured(),
-	"kernelMemcgNotification":          meaningless("memory is measured more often the closer it is to the threshold, with and without this setting"),
+	"kernelMemcgNotification":          meaningless("the agent measures memory more often the closer it is to the threshold, with and without this setting"),
 
 	// Pods.
 	"podLogsDir": honoured(), "clusterDomain": honoured(), "clusterDNS": honoured(readLater), "resolvConf": honoured(),

@@ -11,25 +11,25 @@ import (
 // These texts say when a change of a field takes effect on a running agent.
 const (
 	atOnce        = "at once"
-	nextRound     = "from the next collection"
-	nextPull      = "for pulls that begin from then on; running pulls continue"
-	newPods       = "for pods that start, or are resized, from then on"
-	newContainers = "for containers that start from then on"
+	nextRound     = "from the next collection of images"
+	nextPull      = "for pulls that begin afterwards; running pulls continue"
+	newPods       = "for pods that start or are resized afterwards"
+	newContainers = "for containers that start afterwards"
 )
 
 // These texts say why a change of a field waits for a restart of the agent.
 const (
 	listeners   = "ports, certificates and endpoints are opened at the start"
-	accessRules = "who may use the API is decided by parts that are built at the start"
+	accessRules = "the parts that decide who may use the API are built at the start"
 	connections = "the clients of the API server and the runtime are made at the start"
-	periods     = "the loops of the node's status and lease get it when they start"
+	periods     = "the loops of the node's status and lease read it when they start"
 	sourcesSet  = "a pod is unwanted only if no source has it, so the set of sources is fixed at the start"
 	nodeCgroups = "the cgroups above the pods, and the reserved resources, are set up at the start"
-	podFiles    = "the files or user IDs of running pods depend on it"
+	podFiles    = "running pods have files or user IDs that depend on it"
 	atRegister  = "it is part of the node's registration"
-	process     = "it is a setting of the process or the kernel, made at the start"
-	shutdowns   = "logind was asked at the start for how long it delays a shutdown"
-	gatesBuilt  = "the parts of the agent are built for the gates at the start"
+	process     = "it is a setting of the process or the kernel, which the agent makes at its start"
+	shutdowns   = "the agent asks logind at its start for the length of the shutdown delay"
+	gatesBuilt  = "the parts of the agent are built at the start, according to the gates"
 )
 
 // change says what a change of a field does while the agent runs.
@@ -57,7 +57,7 @@ func restart(why string) change { return change{false, why} }
 var changes = map[string]change{
 	"kind": restart(process), "apiVersion": restart(process),
 
-	"staticPodPath":      live("when something exists at the new path: until then the pods of the old one stay; to and from an empty path: at a restart"),
+	"staticPodPath":      live("as soon as the new path exists; until then the pods of the old path stay. A change to or from an empty path needs a restart"),
 	"fileCheckFrequency": live(atOnce), "httpCheckFrequency": restart(sourcesSet), "staticPodURL": restart(sourcesSet), "staticPodURLHeader": restart(sourcesSet),
 	"configMapAndSecretChangeDetectionStrategy": restart(connections),
 
@@ -93,9 +93,9 @@ var changes = map[string]change{
 	"evictionMaxPodGracePeriod": live(atOnce), "evictionMinimumReclaim": live(atOnce), "mergeDefaultEvictionSettings": live(atOnce),
 
 	"podLogsDir": restart(podFiles), "clusterDomain": live(newPods), "clusterDNS": live(newPods), "resolvConf": live(newPods),
-	"allowedUnsafeSysctls": live("for pods that are admitted from then on"), "seccompDefault": live(newContainers),
+	"allowedUnsafeSysctls": live("for pods that are admitted afterwards"), "seccompDefault": live(newContainers),
 	"containerLogMaxSize": live(atOnce), "containerLogMaxFiles": live(atOnce), "containerLogMaxWorkers": live(atOnce), "containerLogMonitorInterval": live(atOnce),
-	"crashLoopBackOff.maxContainerRestartPeriod": live("for containers that end from then on; a back-off that runs keeps its length"), "userNamespaces.idsPerPod": restart(podFiles),
+	"crashLoopBackOff.maxContainerRestartPeriod": live("for containers that end afterwards; a back-off that has begun keeps its length"), "userNamespaces.idsPerPod": restart(podFiles),
 
 	"containerRuntimeEndpoint": restart(connections), "imageServiceEndpoint": restart(connections), "runtimeRequestTimeout": restart(connections),
 	"failSwapOn": restart(process), "failCgroupV1": restart(process), "oomScoreAdj": restart(process), "maxOpenFiles": restart(process),

@@ -144,9 +144,9 @@ func gateSettings(c *Config) []setting {
 
 // idleFlags are flags that set no field and have no effect, each with the remedy.
 var idleFlags = map[string]string{
-	"lock-file":                 "let systemd see to it that one agent runs",
-	"exit-on-lock-contention":   "let systemd see to it that one agent runs",
-	"experimental-mounter-path": "the agent asks the kernel to mount, without a program: remove the flag",
+	"lock-file":                 "let systemd ensure that only one agent runs",
+	"exit-on-lock-contention":   "let systemd ensure that only one agent runs",
+	"experimental-mounter-path": "the agent mounts by system calls, without a program: remove the flag",
 }
 
 // flagNotices returns notices about flags that set no field, and have no effect or are deprecated.

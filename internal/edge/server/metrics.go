@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	m.slis = prometheus.NewRegistry()
 	m.healthy = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubernetes_healthcheck", Help: "1 where the last run of a health check succeeded, 0 where it failed."},
+		Name: "kubernetes_healthcheck", Help: "1 if the last run of a health check succeeded, 0 if it failed."},
 		[]string{"name", "type"})
 	m.healthOf = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubernetes_healthchecks_total", Help: "Health checks by their results."}, []string{"name", "type", "status"})

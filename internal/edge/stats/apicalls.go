@@ -36,7 +36,7 @@ func NewAPICalls(cfg APIConfig) (*APICalls, error) {
 	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
 	a := &APICalls{
 		requests:  counters("rest_client_requests_total", "Requests to the API server, by the status of the answer, or <error> without an answer", "code", "method", "host"),
-		retries:   counters("rest_client_request_retries_total", "Answers of the API server that asked for another try later", "code", "verb", "host"),
+		retries:   counters("rest_client_request_retries_total", "Answers of the API server that told the client to try again later", "code", "verb", "host"),
 		took:      histograms("rest_client_request_duration_seconds", "Seconds that requests to the API server took, until their answers were read; without watches", seconds, "verb", "host"),
 		waited:    histograms("rest_client_rate_limiter_duration_seconds", "Seconds that requests to the API server waited for the node's own limit of requests", seconds, "verb", "host"),
 		sent:      histograms("rest_client_request_size_bytes", "Bytes of the bodies of requests to the API server", sizes, "verb", "host"),
@@ -50,8 +50,8 @@ func NewAPICalls(cfg APIConfig) (*APICalls, error) {
 		servingRenewalErrors: counter("kubelet_server_expiration_renew_errors", "Tries to get or renew the node's serving certificate that failed"),
 		servingAge: histogram("kubelet_certificate_manager_server_rotation_seconds", "Seconds for which a serving certificate was in use before the next one replaced it",
 			[]float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000}),
-		clientEnds: ttl("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the node's client certificate ends, below 0 after its end; +Inf: it has none", cfg.ClientEnds),
-		servingEnd: ttl("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the node's serving certificate ends, below 0 after its end; +Inf: it has none", cfg.ServingEnds),
+		clientEnds: ttl("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the node's client certificate expires, negative after that; +Inf: the node has no such certificate", cfg.ClientEnds),
+		servingEnd: ttl("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the node's serving certificate expires, negative after that; +Inf: the node has no such certificate", cfg.ServingEnds),
 	}
 	return a, register(cfg.Registerer, a.requests, a.retries, a.took, a.waited, a.sent, a.received, a.authn, a.authz, a.authnTook, a.authzTook,
 		a.clientRenewalErrors, a.servingRenewalErrors, a.servingAge, a.clientEnds, a.servingEnd)

@@ -61,8 +61,8 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		memFailures:   counter("container_memory_failures_total", "Page faults", "failure_type", "scope"),
 		ooms:          counter("container_oom_events_total", "Processes that the kernel killed because memory ran out"),
 
-		fsUsage:        gauge("container_fs_usage_bytes", "Bytes used on this filesystem", "device"),
-		fsLimit:        gauge("container_fs_limit_bytes", "Bytes that this filesystem has", "device"),
+		fsUsage:        gauge("container_fs_usage_bytes", "Bytes in use on this filesystem", "device"),
+		fsLimit:        gauge("container_fs_limit_bytes", "Size of this filesystem in bytes", "device"),
 		fsInodes:       gauge("container_fs_inodes_total", "Inodes that this filesystem has", "device"),
 		fsInodesFree:   gauge("container_fs_inodes_free", "Inodes that are free on this filesystem", "device"),
 		fsReadBytes:    counter("container_fs_reads_bytes_total", "Bytes read", "device"),
@@ -125,7 +125,7 @@ func (f *cadvisorFamilies) setPressure(counter func(name, help string, extra ...
 	}
 }
 
-// networkHelp returns the help text of a counter of network interfaces, for example "Packets received that were dropped".
+// networkHelp returns the help text of a counter of network interfaces, for example "Packets dropped instead of being received".
 func networkHelp(dir, what string) string {
 	done := dir + "d" // for example "received"
 	if dir == "transmit" {
@@ -139,5 +139,5 @@ func networkHelp(dir, what string) string {
 	case "errors":
 		return "Errors while packets were " + done
 	}
-	return "Packets dropped that were to be " + done
+	return "Packets dropped instead of being " + done
 }

@@ -151,7 +151,7 @@ func (m *Metrics) makePods() {
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused at admission, by reason", "reason")
 	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds from when a probe was due until it began; a late probe does not count as failed",
 		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
-	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came back with the UID of a pod that had just ended, such as a static pod whose manifest was written again", "static")
+	m.restarted = counters("kubelet_restarted_pods_total", "Pods that started again with the UID of a pod that had just ended, such as a static pod whose manifest was written again", "static")
 }
 
 func (m *Metrics) makeRuntime() {
@@ -206,7 +206,7 @@ func buildInfo(version string) prometheus.Collector {
 
 // enabled creates kubernetes_feature_enabled.
 func enabled(gates []Gate) prometheus.Collector {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled", Help: "1 where a feature gate of Kubernetes is on, 0 where it is off; with its stage, which is empty for a feature that is generally available"},
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled", Help: "1 if a feature gate of Kubernetes is on, 0 if it is off; the label stage is empty for a feature that is generally available"},
 		[]string{"name", "stage"})
 	for _, gate := range gates {
 		value := 0.0

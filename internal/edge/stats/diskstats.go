@@ -55,8 +55,8 @@ func newDiskFamilies(counter, gauge func(name, help string, extra ...string) fam
 	return diskFamilies{
 		readsMerged: one("reads_merged", "Reads merged with others"), sectorsRead: one("sector_reads", "Sectors read"), readSeconds: one("read_seconds", "Seconds that reads took"),
 		writesMerged: one("writes_merged", "Writes merged with others"), sectorsWritten: one("sector_writes", "Sectors written"), writeSeconds: one("write_seconds", "Seconds that writes took"),
-		current: gauge("container_fs_io_current", "I/Os under way", "device"), seconds: one("io_time_seconds", "Seconds in which I/Os were under way"),
-		weighted: one("io_time_weighted_seconds", "Seconds in which I/Os were under way, multiplied by the number of I/Os"),
+		current: gauge("container_fs_io_current", "I/O requests in progress", "device"), seconds: one("io_time_seconds", "Seconds in which I/O requests were in progress"),
+		weighted: one("io_time_weighted_seconds", "Seconds in which I/O requests were in progress, multiplied by their number"),
 	}
 }
 

@@ -29,15 +29,15 @@ func newLives() lives {
 		containersPerPod: histogram("kubelet_containers_per_pod_count", "Containers in the spec of a pod, without init containers, when the node first sees it", prometheus.ExponentialBuckets(1, 2, 5)),
 		orphans:          counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that no source has, such as after a forced deletion while no agent ran"),
 		preemptions:      counters("kubelet_preemptions", "Pods that the node ended to make room for a critical pod, by the resource that was short", "preemption_signal"),
-		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes of the containers that were created, or could not be"),
+		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes of the containers that the agent created or tried to create"),
 		imageVolumesOK:   counter("kubelet_image_volume_mounted_succeed_total", "Mounts of image volumes in containers that were created"),
 		imageVolErr:      counter("kubelet_image_volume_mounted_errors_total", "Mounts of image volumes that failed"),
 		sleepsCut:        counter("kubelet_sleep_action_terminated_early_total", "Hooks with a sleep that ended before the sleep did"),
-		hookFallbacks:    counter("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks by HTTPS whose server speaks HTTP, and that succeeded when they were repeated so"),
+		hookFallbacks:    counter("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks over HTTPS whose server speaks only HTTP, and that succeeded when they were repeated over HTTP"),
 		podRelist:        histogram("kubelet_pleg_pod_relist_duration_seconds", "Seconds that the inspection of one pod took", prometheus.DefBuckets),
 		eventsOK:         counter("kubelet_evented_pleg_connection_success_count", "Subscriptions to the events of the runtime that succeeded"),
 		eventsFailed:     counter("kubelet_evented_pleg_connection_error_count", "Subscriptions to the events of the runtime that failed or ended"),
-		eventLatency:     histogram("kubelet_evented_pleg_connection_latency_seconds", "Seconds from an event in the runtime until the agent had it", prometheus.DefBuckets),
+		eventLatency:     histogram("kubelet_evented_pleg_connection_latency_seconds", "Seconds from an event in the runtime until the agent received it", prometheus.DefBuckets),
 		cgroups:          histograms("kubelet_cgroup_manager_duration_seconds", "Seconds that work on a pod's cgroup took, by what was done: create, update or destroy", prometheus.DefBuckets, "operation_type"),
 	}
 }
@@ -69,7 +69,7 @@ func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished t
 	return register(reg,
 		show("kubelet_graceful_shutdown_start_time_seconds", "When the last shutdown of the machine that waited for pods began, in seconds since the epoch; 0: there was none",
 			func(began, _ time.Time) time.Time { return began }),
-		show("kubelet_graceful_shutdown_end_time_seconds", "When the pods had ended for that shutdown, or their time was over, in seconds since the epoch; 0: not yet",
+		show("kubelet_graceful_shutdown_end_time_seconds", "When all pods had ended in the last shutdown of the machine, or their time was over, in seconds since the epoch; 0: not yet",
 			func(_, finished time.Time) time.Time { return finished }))
 }
 

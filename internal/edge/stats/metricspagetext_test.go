@@ -16,12 +16,12 @@ const metricsHead = `# Metrics
 
 <!-- Made of what the agent registers: go test ./internal/edge/stats -run TestMetricsPage -update -->
 
-The node serves its metrics on the port of its API (10250), to whoever may ` + "`get nodes/metrics`" + `, and on the read-only port where
-there is one. ` + "`kubectl get --raw /api/v1/nodes/NODE/proxy/metrics`" + ` shows them. Names and labels are upstream's wherever it has such a
-metric; those that begin with ` + "`wherry_`" + ` are Wherry's own. A histogram stands here once: its series end with ` + "`_bucket`, `_count` and `_sum`" + `.
+The node serves its metrics on the port of its API (10250) to clients with the right to ` + "`get nodes/metrics`" + `, and on the read-only port if
+it is open. ` + "`kubectl get --raw /api/v1/nodes/NODE/proxy/metrics`" + ` shows them. A metric that upstream's kubelet has too has the same name and
+labels; the names of Wherry's own metrics begin with ` + "`wherry_`" + `. A histogram has one row; its series end with ` + "`_bucket`, `_count` and `_sum`" + `.
 
 The column "mixin" says whether the dashboards, alerts or recording rules of [kubernetes-mixin](https://github.com/kubernetes-monitoring/kubernetes-mixin)
-use the metric. They read what begins with ` + "`container_`" + ` from /metrics/cadvisor.
+use the metric. They read the metrics that begin with ` + "`container_`" + ` from /metrics/cadvisor.
 `
 
 // metricsPage returns the content of docs/metrics.md.
@@ -39,13 +39,13 @@ func metricsPage(t *testing.T) string {
 		list         []metric
 		containers   bool
 	}{
-		{"/metrics: the agent", "What the agent counts and measures of its own work.", ownMetrics(t), false},
-		{"/metrics: the process", "What the Prometheus library measures of the process and of Go's runtime; their help texts say more. An agent that is embedded leaves them to its program.", processMetrics(t), false},
-		{"/metrics/cadvisor: containers, pods and the machine", "Measured when somebody asks. A value that the kernel or the runtime does not give is left out.",
+		{"/metrics: the agent", "The agent's counts and measurements of its own work.", ownMetrics(t), false},
+		{"/metrics: the process", "The Prometheus library measures the process and Go's runtime; the help texts of these metrics say more. An agent that is embedded in another program does not serve them.", processMetrics(t), false},
+		{"/metrics/cadvisor: containers, pods and the machine", "The agent measures at each request. It leaves out values that the kernel or the runtime does not report.",
 			familyMetrics(stats.CAdvisorFamilies()), true},
-		{"/metrics/resource: what metrics-server reads", "Measured when somebody asks. `kubectl top` and horizontal autoscaling work with these.", familyMetrics(stats.ResourceFamilies()), false},
-		{"/metrics/probes: probes", "The series of a pod go with the pod.", sorted(metricsOf(t, probed.Collectors())), false},
-		{"/metrics/slis: health checks", "How the health checks of the agent went.", healthMetrics(t), false},
+		{"/metrics/resource: what metrics-server reads", "The agent measures at each request. `kubectl top` and horizontal autoscaling use these metrics.", familyMetrics(stats.ResourceFamilies()), false},
+		{"/metrics/probes: probes", "When a pod is gone, so are its series.", sorted(metricsOf(t, probed.Collectors())), false},
+		{"/metrics/slis: health checks", "The results of the agent's own health checks.", healthMetrics(t), false},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | mixin | what it says |\n|---|---|---|---|---|\n", s.title, s.about)
 		for _, m := range s.list {
@@ -56,13 +56,13 @@ func metricsPage(t *testing.T) string {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.name, m.kind, m.labels, uses, strings.ReplaceAll(m.help, "|", "\\|"))
 		}
 	}
-	b.WriteString("\n## What the mixin asks for and Wherry does not serve\n\nPanels and alerts that are made of these show nothing.\n\n")
+	b.WriteString("\n## Metrics that the mixin uses and Wherry does not serve\n\nPanels and alerts that use these metrics show nothing.\n\n")
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		if !used[name] {
 			fmt.Fprintf(&b, "- `%s`\n", name)
 		}
 	}
-	b.WriteString("\n## What upstream's kubelet serves and Wherry does not\n\nIts 1.36 documents these, too. \"later\" says with what they come, \"none\" why they have no meaning here.\n\n| path | name | stability | verdict |\n|---|---|---|---|\n")
+	b.WriteString("\n## Metrics that upstream's kubelet serves and Wherry does not\n\nKubernetes 1.36 documents these metrics. The verdict \"later\" names the area of work in which Wherry will get the metric; \"none\" says why the metric has no meaning in Wherry.\n\n| path | name | stability | verdict |\n|---|---|---|---|\n")
 	for _, u := range upstreamMetrics(t) {
 		if u.verdict != "have" {
 			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", u.path, u.name, u.stability, u.verdict)

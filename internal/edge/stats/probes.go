@@ -28,9 +28,9 @@ type Probed struct {
 func NewProbed() (*Probed, error) {
 	p := &Probed{
 		registry: prometheus.NewRegistry(), names: map[types.UID]pod.Ref{},
-		total: counters("prober_probe_total", "Runs of a liveness, readiness or startup probe of a container, by result",
+		total: counters("prober_probe_total", "Checks of a liveness, readiness or startup probe of a container, by result",
 			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
-		took: histograms("prober_probe_duration_seconds", "Seconds that a run of a probe took", prometheus.DefBuckets,
+		took: histograms("prober_probe_duration_seconds", "Seconds that one check of a probe took", prometheus.DefBuckets,
 			"probe_type", "container", "pod", "namespace"),
 	}
 	for _, c := range []prometheus.Collector{p.total, p.took} {

@@ -18,7 +18,7 @@ type resizes struct {
 
 func newResizes() resizes {
 	return resizes{
-		requested: counters("kubelet_container_requested_resizes_total", "Changes of the resources of running containers that were asked for, by resource, by requests or limits, and by what they do: add, remove, increase or decrease",
+		requested: counters("kubelet_container_requested_resizes_total", "Requested changes of the resources of running containers, by resource, by requests or limits, and by kind of change: add, remove, increase or decrease",
 			"resource", "requirement", "operation"),
 		infeasible: counters("kubelet_pod_infeasible_resizes_total", "Resizes that this node can never accept, by the reason", "reason_detail"),
 		accepted:   counters("kubelet_pod_deferred_accepted_resizes_total", "Resizes that were accepted after they had been deferred, by what made the node decide about them again", "retry_trigger"),

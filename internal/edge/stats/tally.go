@@ -48,7 +48,7 @@ func countTally(count func() Tally, out sink) {
 	t, now := count(), time.Time{}
 	desired := g("kubelet_desired_pods", "Pods that the sources want on this node, also those that have ended; by whether they are static", "static")
 	active := g("kubelet_active_pods", "Pods that the sources want on this node and that have not ended, by whether they are static", "static")
-	working := g("kubelet_working_pods", "Pods that the node works on, by where they are in their life, by whether a source has them, and by whether they are static", "lifecycle", "config", "static")
+	working := g("kubelet_working_pods", "Pods that the node works on, by the stage of their life, by whether a source has them, and by whether they are static", "lifecycle", "config", "static")
 	for _, static := range [...]bool{false, true} {
 		label := ""
 		if static {
@@ -66,7 +66,7 @@ func countTally(count func() Tally, out sink) {
 	for _, reason := range slices.Sorted(maps.Keys(t.Pending)) {
 		out.put(pending, now, float64(t.Pending[reason]), reason)
 	}
-	out.put(g("kubelet_pod_in_progress_resizes", "Resizes that the node has accepted and is making"), now, float64(t.InProgress))
+	out.put(g("kubelet_pod_in_progress_resizes", "Resizes that the node has accepted and is carrying out"), now, float64(t.InProgress))
 }
 
 // Startup contains the times of the node's start. A zero time is not known.

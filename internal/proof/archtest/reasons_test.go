@@ -77,9 +77,9 @@ func reasonsDocument() string {
 
 <!-- Generated from internal/proof/archtest/reasonstable_test.go by: go test ./internal/proof/archtest -run TestReasonsDocument -update -->
 
-Tools look for these words, so they are upstream's wherever it has one, with its messages in front. What upstream's kubelet does not
-have is invented for what it only logs.
-A test holds that each reason of the agent stands here, and that each stands in its code.
+Tools search for these words. If upstream's kubelet has a reason for a situation, Wherry uses the same reason, and its message begins with
+upstream's message. Wherry's own reasons are for situations that upstream's kubelet only logs.
+A test checks that this page lists each reason that the agent uses, and that the agent uses each reason that has a "yes" for Wherry.
 `)
 	for _, in := range []string{inPodEvent, inNodeEvent, inWaiting, inTerminated, inPodStatus, inPodCondition, inNodeCondition, inAction} {
 		fmt.Fprintf(&b, "\n## %s\n\n| Reason | Upstream's kubelet | Wherry |\n|---|---|---|\n", in)

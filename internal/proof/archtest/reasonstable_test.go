@@ -21,11 +21,11 @@ type reason struct {
 }
 
 const (
-	noAttach      = "volumes are not mapped to block devices and not resized; a wait for an attachment is told as FailedMount"
+	noAttach      = "block volumes and the expansion of volumes are not supported; while a pod waits for an attachment, the reason is FailedMount"
 	noClaims      = "dynamic resources are not supported"
 	noTopology    = "there are no CPU, memory and topology managers"
 	noImageID     = "an image without an ID is left alone"
-	noFeatures    = "the scheduler and the API server hold pods against what a node declares; the node does not again"
+	noFeatures    = "the scheduler and the API server check pods against the features that the node declares; the node does not check again"
 	noCertificate = "podCertificate volumes are not supported"
 )
 
@@ -33,13 +33,13 @@ var reasons = []reason{
 	{name: "Pulling", in: inPodEvent}, {name: "Pulled", in: inPodEvent}, {name: "BackOff", in: inPodEvent}, {name: "Failed", in: inPodEvent},
 	{name: "ErrImageNeverPull", in: inPodEvent}, {name: "InspectFailed", in: inPodEvent}, {name: "FailedToRetrieveImagePullSecret", in: inPodEvent},
 	{name: "Created", in: inPodEvent}, {name: "Started", in: inPodEvent},
-	{name: "Killing", in: inPodEvent, when: "with upstream's text, once for each container instance, before its preStop hook or with its TERM"},
+	{name: "Killing", in: inPodEvent, when: "has upstream's message; sent once for each container instance, before its preStop hook runs or when it gets TERM"},
 	{name: "FailedKillPod", in: inPodEvent}, {name: "FailedCreatePodContainer", in: inPodEvent}, {name: "FailedCreatePodSandBox", in: inPodEvent},
 	{name: "SandboxChanged", in: inPodEvent}, {name: "FailedMount", in: inPodEvent},
 	{name: "FailedUnMount", in: inPodEvent, own: true, when: "the volumes of a pod that has ended cannot be taken down, for example because their CSI driver is away"},
 	{name: "NetworkNotReady", in: inPodEvent},
 	{name: "Unhealthy", in: inPodEvent}, {name: "ProbeWarning", in: inPodEvent},
-	{name: "OOMKilling", in: inPodEvent, own: true, when: "the kernel killed a process of the pod because memory ran out, also one that is not its container's first"},
+	{name: "OOMKilling", in: inPodEvent, own: true, when: "the kernel killed a process of the pod because memory ran out, even if it is not the first process of its container"},
 	{name: "FailedPostStartHook", in: inPodEvent}, {name: "FailedPreStopHook", in: inPodEvent}, {name: "LifecycleHTTPFallback", in: inPodEvent},
 	{name: "DNSConfigForming", in: inPodEvent}, {name: "MissingClusterDNS", in: inPodEvent},
 	{name: "Evicted", in: inPodEvent}, {name: "Preempting", in: inPodEvent}, {name: "DeadlineExceeded", in: inPodEvent},
@@ -55,7 +55,7 @@ var reasons = []reason{
 	{name: "VolumeResizeFailed", in: inPodEvent, not: noAttach}, {name: "VolumeResizeSuccessful", in: inPodEvent, not: noAttach},
 	{name: "FileSystemResizeFailed", in: inPodEvent, not: noAttach}, {name: "FileSystemResizeSuccessful", in: inPodEvent, not: noAttach},
 	{name: "VolumeConditionAbnormal", in: inPodEvent, not: noAttach},
-	{name: "VolumePermissionChangeInProgress", in: inPodEvent, not: "only small volumes of the agent's own making change hands"},
+	{name: "VolumePermissionChangeInProgress", in: inPodEvent, not: "the agent sends no event while it changes the group of a volume's files"},
 	{name: "FailedPrepareDynamicResources", in: inPodEvent, not: noClaims},
 	{name: "FailedNodeDeclaredFeaturesCheck", in: inPodEvent, not: noFeatures},
 	{name: "HostIPsIPFamilyMismatch", in: inPodEvent, not: "no cloud provider changes the family of the node's addresses"},
@@ -68,9 +68,9 @@ var reasons = []reason{
 	{name: "NodeHasSufficientPID", in: inNodeEvent}, {name: "NodeHasInsufficientPID", in: inNodeEvent},
 	{name: "NodeAllocatableEnforced", in: inNodeEvent}, {name: "FailedNodeAllocatableEnforcement", in: inNodeEvent},
 	{name: "CheckLimitsForResolvConf", in: inNodeEvent}, {name: "MissingClusterDNS", in: inNodeEvent},
-	{name: "CgroupV1", in: inNodeEvent}, {name: "PossibleMemoryBackedVolumesOnDisk", in: inNodeEvent, when: "with the first such volume"},
-	{name: "InvalidStaticPod", in: inNodeEvent, own: true, when: "a manifest that cannot be used; upstream only logs it"},
-	{name: "ConfigurationChanged", in: inNodeEvent, own: true, when: "fields of the configuration have new values while the agent runs; upstream reads its configuration at its start only"},
+	{name: "CgroupV1", in: inNodeEvent}, {name: "PossibleMemoryBackedVolumesOnDisk", in: inNodeEvent, when: "sent with the first such volume"},
+	{name: "InvalidStaticPod", in: inNodeEvent, own: true, when: "a manifest that cannot be used; upstream's kubelet only logs it"},
+	{name: "ConfigurationChanged", in: inNodeEvent, own: true, when: "fields of the configuration got new values while the agent runs; upstream's kubelet reads its configuration only at its start"},
 	{name: "ConfigurationNeedsRestart", in: inNodeEvent, own: true, when: "fields of the configuration were changed and keep their values until the agent is restarted"},
 	{name: "InvalidConfiguration", in: inNodeEvent, own: true, when: "the changed configuration is not valid; the one in effect stays"},
 	{name: "PodInspectionHangs", in: inNodeEvent, own: true, when: "the runtime does not answer for one pod"},
@@ -79,7 +79,7 @@ var reasons = []reason{
 	{name: "Shutdown", in: inNodeEvent, when: "a shutdown of the machine begins or is cancelled"},
 	{name: "EvictionThresholdMet", in: inNodeEvent},
 	{name: "SystemOOM", in: inNodeEvent, when: "the kernel's log says that it killed a process because the machine ran out of memory"},
-	{name: "ContainerGCFailed", in: inNodeEvent, not: "a removal that fails is tried again and stands in the pod's timeline"},
+	{name: "ContainerGCFailed", in: inNodeEvent, not: "a removal that fails is tried again, and the pod's timeline shows it"},
 	{name: "ImageGCFailed", in: inNodeEvent}, {name: "FreeDiskSpaceFailed", in: inNodeEvent},
 	{name: "InvalidDiskCapacity", in: inNodeEvent}, {name: "InvalidImageID", in: inNodeEvent, not: noImageID},
 
@@ -95,11 +95,11 @@ var reasons = []reason{
 
 	{name: "Evicted", in: inPodStatus}, {name: "Preempting", in: inPodStatus}, {name: "DeadlineExceeded", in: inPodStatus},
 	{name: "UnexpectedAdmissionError", in: inPodStatus}, {name: "InvalidNodeInfo", in: inPodStatus}, {name: "NodeAffinity", in: inPodStatus},
-	{name: "NodeName", in: inPodStatus}, {name: "NodePorts", in: inPodStatus}, {name: "OutOf", in: inPodStatus, when: "followed by the resource: OutOfcpu"},
+	{name: "NodeName", in: inPodStatus}, {name: "NodePorts", in: inPodStatus}, {name: "OutOf", in: inPodStatus, when: "the name of the resource follows: OutOfcpu"},
 	{name: "TaintToleration", in: inPodStatus}, {name: "SysctlForbidden", in: inPodStatus}, {name: "AppArmor", in: inPodStatus},
 	{name: "PodOSNotSupported", in: inPodStatus}, {name: "PodOSSelectorNodeLabelDoesNotMatch", in: inPodStatus},
 	{name: "SupplementalGroupsPolicyNotSupported", in: inPodStatus},
-	{name: "Removing", in: inPodStatus, own: true, when: "wherry stop and wherry rm of a node without a cluster"},
+	{name: "Removing", in: inPodStatus, own: true, when: "the user ended the pod with wherry stop or wherry rm on a node without a cluster"},
 	{name: "NodeShutdown", in: inPodStatus}, {name: "Terminated", in: inPodStatus},
 	{name: "TopologyAffinityError", in: inPodStatus, not: noTopology}, {name: "SMTAlignmentError", in: inPodStatus, not: noTopology},
 	{name: "EmptyPodSharedPoolError", in: inPodStatus, not: noTopology},
@@ -110,15 +110,15 @@ var reasons = []reason{
 	{name: "ReadinessGatesNotReady", in: inPodCondition}, {name: "PodCompleted", in: inPodCondition}, {name: "PodFailed", in: inPodCondition},
 	{name: "RestartAllContainersStarted", in: inPodCondition}, {name: "TerminationByKubelet", in: inPodCondition},
 	{name: "Deferred", in: inPodCondition}, {name: "Infeasible", in: inPodCondition}, {name: "Error", in: inPodCondition},
-	{name: "UnknownContainerStatuses", in: inPodCondition, not: "a status has all containers from the beginning"},
+	{name: "UnknownContainerStatuses", in: inPodCondition, not: "the status lists all containers from the beginning"},
 
 	{name: "KubeletReady", in: inNodeCondition}, {name: "KubeletNotReady", in: inNodeCondition},
 	{name: "KubeletHasSufficientMemory", in: inNodeCondition}, {name: "KubeletHasInsufficientMemory", in: inNodeCondition},
 	{name: "KubeletHasNoDiskPressure", in: inNodeCondition}, {name: "KubeletHasDiskPressure", in: inNodeCondition},
 	{name: "KubeletHasSufficientPID", in: inNodeCondition}, {name: "KubeletHasInsufficientPID", in: inNodeCondition},
-	{name: "KubeletHasNoMemoryReading", in: inNodeCondition, own: true, when: "it could not be measured: the condition is Unknown"},
-	{name: "KubeletHasNoDiskReading", in: inNodeCondition, own: true, when: "likewise"},
-	{name: "KubeletHasNoPIDReading", in: inNodeCondition, own: true, when: "likewise"},
+	{name: "KubeletHasNoMemoryReading", in: inNodeCondition, own: true, when: "memory could not be measured, so the condition is Unknown"},
+	{name: "KubeletHasNoDiskReading", in: inNodeCondition, own: true, when: "the disks could not be measured, so the condition is Unknown"},
+	{name: "KubeletHasNoPIDReading", in: inNodeCondition, own: true, when: "the process IDs could not be counted, so the condition is Unknown"},
 
 	{name: "KillContainerError", in: inAction}, {name: "KillPodSandboxError", in: inAction}, {name: "RemoveContainerError", in: inAction},
 	{name: "RemovePodSandboxError", in: inAction, own: true}, {name: "PreStopHookError", in: inAction, own: true},
