@@ -91,7 +91,7 @@ func (w *World) StopAgent() {
 	}
 	w.Witness.agent(nil)
 	w.line.end()
-	w.line, w.agent = nil, nil
+	w.line, w.agent, w.control = nil, nil, nil
 }
 
 // CrashAgent kills the agent as SIGKILL does: none of its calls has an effect any more. Calls in flight at the runtime continue
@@ -115,7 +115,7 @@ func (w *World) CrashAfter(n int, done, goesOn bool) {
 func (w *World) bury() {
 	if w.line != nil {
 		w.ghosts = append(w.ghosts, w.ended)
-		w.line, w.agent = nil, nil
+		w.line, w.agent, w.control = nil, nil, nil
 		w.crashes++
 	}
 }
