@@ -50,7 +50,7 @@ type fieldUse struct {
 // TestHonouredFieldsReachTheAgent can see the effect.
 func honoured(tests ...string) fieldUse { return fieldUse{tests: tests} }
 
-// meaningless returns the table entry of a field that has no meaning in this agent, for the reason why.
+// meaningless returns the table entry of a field that has no meaning in this agent. why is the reason.
 func meaningless(why string) fieldUse { return fieldUse{state: stateMeaningless, why: why} }
 
 // notHonoured returns the table entry of a field whose effect this agent lacks. A notice names the field if its value would have that
