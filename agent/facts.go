@@ -105,33 +105,39 @@ type factsCache struct {
 	mu       sync.Mutex
 	at       time.Time
 	reading  bool
+	forgets  int // how often forget was called
 	facts    perform.Facts
 	resolver nodefacts.Resolver
 }
 
-// last returns the last facts if they are recent enough; otherwise ok is false and the caller must read them.
-func (c *factsCache) last() (f perform.Facts, ok bool) {
+// last returns the last facts if they are recent enough. Otherwise ok is false, and the caller must read the facts and call put with
+// the ticket.
+func (c *factsCache) last() (f perform.Facts, ticket int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := !c.at.IsZero()
 	if known && (c.reading || time.Since(c.at) < factsFor) {
-		return c.facts, true
+		return c.facts, c.forgets, true
 	}
 	c.reading = true
-	return perform.Facts{}, false
+	return perform.Facts{}, c.forgets, false
 }
 
-func (c *factsCache) put(f perform.Facts) {
+// put stores facts that were read, unless forget was called since the call of last that returned the ticket.
+func (c *factsCache) put(ticket int, f perform.Facts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.facts, c.at, c.reading = f, time.Now(), false
+	if ticket == c.forgets {
+		c.facts, c.at, c.reading = f, time.Now(), false
+	}
 }
 
 // forget makes the next start read the facts again.
 func (c *factsCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at = time.Time{}
+	c.at, c.reading = time.Time{}, false
+	c.forgets++
 }
 
 // factsFor is how long facts from the host's files stay valid for new containers.
@@ -147,13 +153,14 @@ func (a *Agent) resolvConf(k *kubelet.KubeletConfiguration) string {
 
 // performFacts returns those facts of the node that the requests to the runtime contain.
 func (a *Agent) performFacts() perform.Facts {
-	if f, ok := a.facts.last(); ok {
+	f, ticket, ok := a.facts.last()
+	if ok {
 		return f
 	}
 	k := a.kubelet()
 	a.refreshNode(context.Background())
 	node := a.nodeObject()
-	f := perform.Facts{
+	f = perform.Facts{
 		NodeName: a.cfg.NodeName, HostIPs: internalIPs(node), Allocatable: node.Status.Allocatable,
 		ClusterDNS: k.ClusterDNS, LogRoot: k.PodLogsDir, Spec: a.specPolicy(node), RecursiveReadOnly: map[string]bool{}, UserNamespaces: map[string]bool{},
 	}
@@ -167,7 +174,7 @@ func (a *Agent) performFacts() perform.Facts {
 		f.NodeHosts = readFile("/etc/hosts")
 		f.HostResolv = a.facts.resolver.Read()
 	}
-	a.facts.put(f)
+	a.facts.put(ticket, f)
 	return f
 }
 

@@ -109,6 +109,9 @@ func TestCommandsOnANode(t *testing.T) {
 		{"explain --all", func(s Streams) error { return (&Explain{Target: at, All: true}).Run(t.Context(), s, "web") }, []string{"Running", "start-container", "the container has not been started"}, ""},
 		{"explain --watch of a pod that is well", func(s Streams) error { return (&Explain{Target: at, Watch: true}).Run(t.Context(), s, "web") }, []string{"everything is as the spec says"}, ""},
 		{"explain without a pod", func(s Streams) error { return (&Explain{Target: at}).Run(t.Context(), s, "") }, []string{"default/job", "Failed", "exit code 3"}, ""},
+		{"explain of a namespace without pods", func(s Streams) error {
+			return (&Explain{Target: Target{Socket: at.Socket, Namespace: "other"}}).Run(t.Context(), s, "")
+		}, []string{`no pods of namespace "other"`}, ""},
 		{"explain of the node", func(s Streams) error { return (&Explain{Target: at}).Run(t.Context(), s, "node") }, []string{"pods: 1 well, 0 on their way, 1 in trouble"}, ""},
 		{"explain as JSON", func(s Streams) error { return (&Explain{Target: at, Format: "json"}).Run(t.Context(), s, "job") }, []string{`"cause": "Failed"`, `"level": "trouble"`}, ""},
 		{"explain --watch without a pod", func(s Streams) error { return (&Explain{Target: at, Watch: true}).Run(t.Context(), s, "") }, nil, "need a pod"},
@@ -116,7 +119,9 @@ func TestCommandsOnANode(t *testing.T) {
 		{"explain --export with --all", func(s Streams) error {
 			return (&Explain{Target: at, Export: true, All: true}).Run(t.Context(), s, "web")
 		}, nil, "--export excludes"},
-		{"rm of a pod that runs", func(s Streams) error { return (&Rm{Target: at, Grace: -1}).Run(t.Context(), s, []string{"web"}) }, nil, "--force"},
+		{"rm of a pod that runs, which removes nothing else either", func(s Streams) error {
+			return (&Rm{Target: at, Grace: -1}).Run(t.Context(), s, []string{"web", "configmap/settings"})
+		}, nil, "--force"},
 		{"rm of nothing", func(s Streams) error { return (&Rm{Target: at}).Run(t.Context(), s, nil) }, nil, "--all"},
 		{"stop", func(s Streams) error { return (&Stop{Target: at, Grace: 1}).Run(t.Context(), s, []string{"web"}) }, []string{"web"}, ""},
 		{"rm", func(s Streams) error {

@@ -103,8 +103,13 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		return err
 	}
 	var list []explanation
+	asked := 0 // the pods of the namespace
 	for _, e := range answers {
-		if (r.Namespace == "" || e.Namespace == r.Namespace) && (r.All || e.Answer.Level != why.Well) {
+		if r.Namespace != "" && e.Namespace != r.Namespace {
+			continue
+		}
+		asked++
+		if r.All || e.Answer.Level != why.Well {
 			list = append(list, e)
 		}
 	}
@@ -112,14 +117,7 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		return printObject(s.Out, list, r.Format)
 	}
 	if len(list) == 0 {
-		text := fmt.Sprintf("All %d pods are well.", len(answers))
-		switch len(answers) {
-		case 0:
-			text = "The node has no pods."
-		case 1:
-			text = "The one pod of the node is well."
-		}
-		_, err := fmt.Fprintln(s.Out, text)
+		_, err := fmt.Fprintln(s.Out, allWell(asked, r.Namespace))
 		return err
 	}
 	now := time.Now()
@@ -134,6 +132,21 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%s\t%s\n", plain.Text(e.Namespace), plain.Text(e.Name), plain.Text(string(a.Cause)), sinceText(a.Since, now), next, plain.Text(a.Line))
 	}
 	return t.Flush()
+}
+
+// allWell says that all n pods of the node, or of one of its namespaces, are well.
+func allWell(n int, namespace string) string {
+	of := "the node"
+	if namespace != "" {
+		of = fmt.Sprintf("namespace %q on the node", namespace)
+	}
+	switch n {
+	case 0:
+		return "There are no pods of " + of + "."
+	case 1:
+		return "The one pod of " + of + " is well."
+	}
+	return fmt.Sprintf("All %d pods of %s are well.", n, of)
 }
 
 // maxFacts is how many facts, and how many pieces of advice, an answer shows at most, so that the answer has at most 12

@@ -130,16 +130,16 @@ func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	if err != nil {
 		return err
 	}
+	for _, p := range pods {
+		if runsAny(p) && !r.Force {
+			return fmt.Errorf("pod %s runs: stop it first (wherry stop %s), or remove it with --force", p.Name, p.Name)
+		}
+	}
 	for _, o := range objects {
 		if err := removeObject(ctx, c, r.Namespace, o); err != nil {
 			return err
 		}
 		fmt.Fprintln(s.Out, o)
-	}
-	for _, p := range pods {
-		if runsAny(p) && !r.Force {
-			return fmt.Errorf("pod %s runs: stop it first (wherry stop %s), or remove it with --force", p.Name, p.Name)
-		}
 	}
 	for _, p := range pods {
 		if err := c.end(ctx, p, graceArg(r.Grace), true); err != nil {

@@ -42,7 +42,7 @@ const (
 	Queued             Cause = "Queued"             // the pod waits until other pods have started
 	NetworkNotReady    Cause = "NetworkNotReady"    // the node has no pod network
 	SetUpRuns          Cause = "SetUpRuns"          // directories, cgroup and volumes are being made
-	SetUpFails         Cause = "SetUpFails"         // they cannot be made, for a reason that is none of the following
+	SetUpFails         Cause = "SetUpFails"         // directories, cgroup or volumes cannot be made, for a reason that is none of the following
 	ConfigMapMissing   Cause = "ConfigMapMissing"   // a volume needs a ConfigMap that does not exist
 	SecretMissing      Cause = "SecretMissing"      // a volume needs a Secret that does not exist
 	KeyMissing         Cause = "KeyMissing"         // a volume needs a key that a ConfigMap or Secret does not have
@@ -61,7 +61,7 @@ const (
 
 // These are causes of a container that does not run.
 const (
-	Pulling            Cause = "Pulling"            // its image is being pulled
+	Pulling            Cause = "Pulling"            // the image of a container is being pulled
 	ImageNotFound      Cause = "ImageNotFound"      // the registry has no such image
 	ImageDenied        Cause = "ImageDenied"        // the registry does not give the image to these credentials
 	RegistryAway       Cause = "RegistryAway"       // the registry cannot be reached
@@ -75,16 +75,16 @@ const (
 	CreateFails        Cause = "CreateFails"        // the runtime cannot create the container
 	StartFails         Cause = "StartFails"         // the runtime cannot start the container
 	ContainerStarts    Cause = "ContainerStarts"    // the container is being started
-	PostStartRuns      Cause = "PostStartRuns"      // its postStart hook runs
-	PostStartFails     Cause = "PostStartFails"     // its postStart hook failed
-	OutOfMemory        Cause = "OutOfMemory"        // it used more memory than its limit, and waits for its next start
-	CrashLoop          Cause = "CrashLoop"          // it ends again and again, and waits for its next start
-	EndedRestarts      Cause = "EndedRestarts"      // it has ended and is about to start again
+	PostStartRuns      Cause = "PostStartRuns"      // the postStart hook of a container runs
+	PostStartFails     Cause = "PostStartFails"     // the postStart hook of a container failed
+	OutOfMemory        Cause = "OutOfMemory"        // a container used more memory than its limit, and waits for its next start
+	CrashLoop          Cause = "CrashLoop"          // a container ends again and again, and waits for its next start
+	EndedRestarts      Cause = "EndedRestarts"      // a container has ended and is about to start again
 	InitRuns           Cause = "InitRuns"           // an init container runs and has to complete first
 	InitFailed         Cause = "InitFailed"         // an init container failed, and it is not started again
-	LivenessRestarts   Cause = "LivenessRestarts"   // its liveness probe failed, so it is restarted
-	StartupRestarts    Cause = "StartupRestarts"    // its startup probe failed, so it is restarted
-	DefinitionRestarts Cause = "DefinitionRestarts" // its definition changed, so it is restarted
+	LivenessRestarts   Cause = "LivenessRestarts"   // the liveness probe of a container failed, so the container is restarted
+	StartupRestarts    Cause = "StartupRestarts"    // the startup probe of a container failed, so the container is restarted
+	DefinitionRestarts Cause = "DefinitionRestarts" // the definition of a container changed, so the container is restarted
 )
 
 // These are causes of a pod whose containers run, or have ended for good.
