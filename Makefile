@@ -156,7 +156,7 @@ differential-config: ## what upstream's kubelet and Wherry tell a runtime, field
 	bin/wherry-configs -node swap -n $$(( $(or $(N),1000) / 10 )) -seed $(or $(SEED),1)
 
 # A quarter as many pods with many fields, a tenth as many static pods, and a tenth as many lives for each of the two ways in which an agent is restarted.
-differential: ## the same N (default 400) generated pods on upstream's kubelet and on Wherry, and what the two do differently: docs/differences.md; SEED= KEEP=dir CASE=file
+differential: ## the same N (default 400) generated pods on upstream's kubelet and on Wherry, and what the two do differently: docs/differences.md; SEED= KEEP=dir CASE=file-or-dir
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry wherry-controlplane kubelet
 	cd bench && go run ./cmd/wherry-differential -n $(or $(N),400) -specs $$(( $(or $(N),400) / 4 )) -statics $$(( $(or $(N),400) / 10 )) -restarts $$(( $(or $(N),400) / 10 )) -seed $(or $(SEED),1) $(if $(KEEP),-keep $(abspath $(KEEP))) $(if $(CASE),-case $(abspath $(CASE))) $(DIFFERENTIAL)
 

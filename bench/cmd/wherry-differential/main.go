@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -55,7 +54,7 @@ func main() {
 	flag.BoolVar(&o.columns, "columns", true, "print what both did with a printed case beside each other")
 	flag.DurationVar(&o.shrink, "shrink", 0, "how long the first case of each class is made smaller; for few cases")
 	flag.StringVar(&o.keep, "keep", "", "directory into which the first case of each undecided class is written")
-	flag.StringVar(&o.file, "case", "", "run the case of this file instead of generated ones")
+	flag.StringVar(&o.file, "case", "", "run the case of this file, or the cases of this directory (as -keep leaves it), instead of generated ones")
 	flag.StringVar(&o.record, "record", "", "file into which what both agents did is written, case by case, to be compared again")
 	flag.StringVar(&o.replay, "replay", "", "compare what this file has from -record again, without running anything")
 	flag.StringVar(&o.plant, "plant", "", "with -replay: plant this fault into all that Wherry did (grace, restart, reason), and say how many cases show it")
@@ -161,19 +160,7 @@ const atRestart = 30
 // blocksOf returns the blocks without restarts and the blocks with restarts.
 func blocksOf(o options) (quiet, restarts []block, err error) {
 	if o.file != "" {
-		raw, err := os.ReadFile(o.file)
-		if err != nil {
-			return nil, nil, err
-		}
-		c := &differ.Case{}
-		if err := json.Unmarshal(raw, c); err != nil {
-			return nil, nil, fmt.Errorf("read case %s: %w", o.file, err)
-		}
-		one := []block{{cases: []*differ.Case{c}, restarts: c.Kind == differ.Restart, kill: c.Kill}}
-		if one[0].restarts {
-			return nil, one, nil
-		}
-		return one, nil, nil
+		return keptBlocks(o.file)
 	}
 	some := func(n int, generate func(uint64) *differ.Case) (b block) {
 		for i := range n {
