@@ -189,6 +189,23 @@ func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	}
 }
 
+// A value that both sides have, and that the pod's deletion ends, is no transient, however short it lasted. One that only Wherry has is.
+func TestAValueThatTheDeletionEndsIsNoTransient(t *testing.T) {
+	u, w := newLife(), newLife()
+	for _, l := range []life{u, w} {
+		l.ready(1, v1.ConditionFalse, "ContainersNotReady")
+	}
+	w.ready(38.8, v1.ConditionTrue, "")
+	w.ready(40.1, v1.ConditionFalse, "ContainersNotReady")
+	w.ready(40.2, v1.ConditionFalse, "PodFailed")
+	u.ready(40.1, v1.ConditionFalse, "PodFailed")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), "condition Ready: only Wherry goes for a moment to True")
+	u.Statuses = u.Statuses[:len(u.Statuses)-1]
+	u.ready(38.8, v1.ConditionTrue, "")
+	u.ready(40.1, v1.ConditionFalse, "PodFailed")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace))
+}
+
 func TestALateStartIsFound(t *testing.T) {
 	u, w := newLife(), newLife()
 	u.call(10, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})

@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,8 +17,8 @@ const (
 	failsWithin = 5 * time.Second
 )
 
-// flaps returns the values that Wherry's series leaves and returns to within two seconds, without a cause, if upstream's series
-// does not do the same.
+// flaps returns the values that Wherry's series has for less than two seconds between two equal values, without a cause, if upstream's
+// series does not do the same. A value that the pod's deletion ends is none, if upstream's series has it too.
 func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	for i := 1; i+1 < len(wherry); i++ {
 		s := wherry[i]
@@ -25,7 +26,8 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}
-		if !passesBack(upstream, wherry[i-1].value, s.value) {
+		ended := !s.since.Add(s.lasts).Before(d.wherry.Deleted) && slices.Contains(values(upstream), s.value) // by the deletion, on both sides
+		if !ended && !passesBack(upstream, wherry[i-1].value, s.value) {
 			out = append(out, s.value)
 		}
 	}
