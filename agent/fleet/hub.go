@@ -353,7 +353,7 @@ type sharedNeed struct {
 	query  agent.Query
 	source source
 	users  int
-	stop   context.CancelFunc // nil: it is not followed yet
+	stop   context.CancelFunc // ends the watch of query; nil: the hub does not watch yet
 }
 
 var _ kubeclient.Followed = (*sharedNeed)(nil)

@@ -7,7 +7,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/table"
 )
 
-// These are the names of the arms.
+// These are the names of the arms. An arm is one of the ways to do the same work that the benchmark compares: bare CRI calls, the least
+// that any node agent must do (limit), upstream's kubelet, and Wherry.
 const (
 	bare     = "bare CRI"
 	limit    = "limit"

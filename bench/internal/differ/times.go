@@ -107,8 +107,8 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// never returns the delay of a start that only one side made. wherry says that Wherry did not make it; otherwise upstream did
-// not.
+// never returns a delay for a container instance that only one of the two agents started. The start of the other agent is taken to
+// come 1 ns later, so that class names that agent as the later one. The other agent is Wherry if wherry is true, otherwise upstream.
 func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 	if wherry {

@@ -23,7 +23,7 @@ const (
 	Stopped          Cause = "Stopped"          // the node ended the pod for another reason
 )
 
-// These are causes of a pod that ends.
+// These causes say why a pod that has to end is not gone yet.
 const (
 	PreStopRuns      Cause = "PreStopRuns"      // a preStop hook runs
 	GraceRuns        Cause = "GraceRuns"        // a container was asked to end and still runs within its grace period

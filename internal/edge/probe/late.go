@@ -27,7 +27,8 @@ type Behind struct {
 const (
 	// lateAgain is the minimum time between two reports of lateness for one container.
 	lateAgain = time.Minute
-	// behindWindow is the length of a window. It is longer than the time for which many pods that start at once overload a node.
+	// behindWindow is the time over which the late probes of the node are counted. It is longer than the time for which many pods that
+	// start at once overload a node.
 	behindWindow = 30 * time.Second
 	// behindAgain is the minimum time between two reports for the node.
 	behindAgain = 10 * time.Minute

@@ -170,7 +170,9 @@ func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 		r.output = pod.TextMax(output, maxKept)
 	}
 	if o == Failure && !counted {
-		r.times = 0 // a quick probe that fails ends a series of successes, but is not counted as a failure
+		// A quick probe has failed. (It is an extra one before a regular probe is due, to make the pod ready faster.) The failure ends a
+		// series of successes, but does not count towards failureThreshold.
+		r.times = 0
 		return
 	}
 	if o != r.last || r.times == 0 {

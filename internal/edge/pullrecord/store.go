@@ -154,7 +154,8 @@ func (s *Store) load() error {
 	return nil
 }
 
-// Claimed reports whether an open intent names the image that the runtime describes, by any of its names.
+// Claimed reports whether a pull of an image has begun and its result is unknown, that is, whether the image has an intent. image is
+// the name in the pod spec, and img is the image as the runtime describes it. An intent for any name of img counts.
 func (s *Store) Claimed(image string, img *runtimeapi.Image) (bool, error) {
 	if err := s.load(); err != nil {
 		return true, err

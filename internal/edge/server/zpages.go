@@ -117,7 +117,8 @@ func serveZ(w http.ResponseWriter, r *http.Request, kind string, head *metav1.Ty
 	_, _ = w.Write(body) // an error means that the client is gone
 }
 
-// negotiateZ returns the first of the client's media types that the page supports, and the version of the object, or "" for text.
+// negotiateZ returns the first media type in the Accept headers that the page supports, and the API version of the object to serve.
+// For plain text both are "". ok is false if the page supports none of the media types; a client that names none gets plain text.
 func negotiateZ(accept []string, kind string) (media, version string, ok bool) {
 	asked := false
 	for _, h := range accept {

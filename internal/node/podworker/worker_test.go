@@ -46,7 +46,7 @@ func (s *still) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{Err: ctx.Err()}
 }
 
-// host is all that a worker uses of its node, except the cache.
+// host is all that a Worker uses of its node, except the pod cache (Cache).
 type host interface {
 	Desired
 	Performer
