@@ -306,7 +306,8 @@ func (w *world) completes(name string) bool {
 	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !pod.IsSidecar(&c) })
 }
 
-// missed returns what a pod at rest lacks for its wanted end.
+// missed checks the state of a pod for which no helpful event is left: a pod that nobody wants has left nothing, a pod that ends has
+// stopped, and any other pod runs. If the state is wrong, missed returns the broken invariant and what is wrong.
 func (n *node) missed(plan *decide.Plan) (invariant, string) {
 	switch {
 	case len(plan.Do) > 0:

@@ -170,7 +170,7 @@ const (
 	SystemSocket = SocketDir + "/" + socketName
 )
 
-// usualSocket returns the default path of the socket. Agents with different root directories get different paths.
+// usualSocket returns the default path of the control socket. Agents with different root directories get different paths.
 func (c *Config) usualSocket() string {
 	if c.Simulated != nil {
 		return c.inRoot(socketName)

@@ -112,7 +112,8 @@ func (t TLSConfig) New() *tls.Config {
 		return base
 	}
 	base.ClientAuth = tls.RequestClientCert
-	// The handshakes share one tls.Config until the file changes, so that clients can resume sessions.
+	// The handshakes share one tls.Config until the client CA file changes, so that a handshake makes no copy. Clients can resume
+	// sessions also after such a change, because crypto/tls uses the session ticket keys of outer.
 	var mu sync.Mutex
 	var current *tls.Config
 	outer := base.Clone()

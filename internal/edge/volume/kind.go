@@ -24,7 +24,8 @@ const (
 	kindImage       kind = "image"     // the agent makes no directory, because the runtime mounts the image
 	kindLocal       kind = "local-volume"
 	kindCSI         kind = "csi" // the mount point is a directory in the volume's directory
-	// kindClaim is a volume with a claim. Its record has the kind of the persistent volume.
+	// kindClaim is a volume with a PersistentVolumeClaim. The record that the agent writes of such a volume (see bound) has the
+	// kind of the persistent volume instead: kindCSI, kindLocal or kindHostPath.
 	kindClaim kind = "claim"
 )
 

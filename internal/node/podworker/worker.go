@@ -161,7 +161,8 @@ type busy struct {
 	export   bool          // the next turn fills Turn.Export
 }
 
-// work is derived state that turns need while the pod is not at rest.
+// work is the state that a worker keeps from one turn to the next while its pod is not at rest: an action is planned or in flight, or
+// the pod waits for a slot of the Gate. When the pod comes to rest, the worker drops everything except probed.
 type work struct {
 	gatedAt   time.Time // when the pod asked the Gate for a slot
 	started   bool      // the pod has begun to start something since it got its slot

@@ -13,7 +13,8 @@ import (
 )
 
 // situation is what keeps a pod from running, as it can be seen from outside the agent: in the runtime, in the API, and in the calls
-// and probe results of the agent. causes are the answers of the agent that are true in it.
+// and probe results of the agent. A test compares it with the agent's own explanation of the pod (package why). causes are the causes
+// that the agent may name in this situation.
 type situation struct {
 	what   string
 	well   bool // everything runs as the spec says, or has completed

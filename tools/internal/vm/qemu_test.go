@@ -90,8 +90,8 @@ func TestWhatCannotBeAMachine(t *testing.T) {
 	}
 }
 
-// prints recognises a KVM that can be opened but hangs by the missing first line of the kernel. Text of the firmware does not
-// count.
+// The function prints reports whether a guest prints the first line of the Linux kernel. If KVM does not work, a guest may hang after
+// its firmware, so text of the firmware does not count.
 func TestTheKernelsFirstLineIsWaitedForAndNotLonger(t *testing.T) {
 	t.Parallel()
 	if !prints(t.Context(), kernelLine, time.Minute, "/bin/sh", "-c", "echo firmware; echo '[    0.000000] Linux version 6.1'; exec sleep 1000") {

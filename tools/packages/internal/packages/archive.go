@@ -9,7 +9,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Repository is the name of the image. It has no registry, because the image is not pulled.
+// Repository is the name of wherry's own container image, without a tag. Its host is localhost, because no registry has the image: a user
+// loads the image from a file.
 const Repository = "localhost/wherry"
 
 // tarball returns the files of both packages below one directory, for a machine without a package manager.
