@@ -33,8 +33,8 @@ func probed(p *v1.Pod) []*v1.Container {
 	return out
 }
 
-// probe gives the agent the probe results, as the sync loop does at the beginning of a turn. A container has none before its
-// postStart hook is done. Until it has been probed, the API status of the same instance counts.
+// probe gives the agent the probe results, as the sync loop does at the beginning of a turn. Before a container's postStart hook is
+// done, there are no results for it. Until the container has been probed, the API status of the same instance counts.
 func (w *world) probe() {
 	if w.pod == nil {
 		return
@@ -223,7 +223,7 @@ func (w *world) againFromTheStart() {
 // answer makes all sources answer: the agent then knows the pod as its source has it.
 func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
 
-// ended updates the oracle's record of a container that has ended.
+// ended updates what the oracle, which knows the true history of the pod, has recorded of a container that has ended.
 func (w *world) ended(c *pod.Container, r *record) {
 	newest := w.newest(c.Name)
 	if newest == nil || newest.ID != c.ID {

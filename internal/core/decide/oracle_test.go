@@ -69,7 +69,7 @@ type breach struct {
 	text string
 }
 
-// record has what the oracle knows of a container name: the true history, including what the agent does not know.
+// record has what the oracle of these tests knows of a container name: the true history, including what the agent does not know.
 type record struct {
 	name     string
 	tried    int    // highest attempt that was created; -1: none
@@ -84,7 +84,7 @@ type record struct {
 	ends     int       // number of ends in a row that count for the back-off
 }
 
-// fate has what the oracle knows of one container instance.
+// fate has what the oracle of these tests knows of one container instance.
 type fate struct {
 	id          string
 	doomed      bool // a probe or its postStart hook failed: it has to be restarted

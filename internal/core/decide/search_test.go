@@ -51,8 +51,9 @@ func searchPolicy() decide.Policy {
 	return p
 }
 
-// TestSearch walks every order of events that may happen to small pods within a budget. It checks the invariants in every state.
-// From every state, if the environment is friendly from then on, the pod must reach its wanted end.
+// TestSearch walks every order of events that may happen to small pods within a budget. It checks the invariants in every state. From
+// every state, if the environment is friendly from then on, the pod must reach its wanted end: it runs, has stopped, or is gone, as
+// its sources want it (see missed).
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	var states, moves, rests, failed atomic.Int64
@@ -93,7 +94,7 @@ type mark [2]uint64
 type search struct {
 	seeds  [2]maphash.Seed
 	seen   map[mark]struct{}
-	calm   map[mark]struct{} // states from which the wanted end is reached
+	calm   map[mark]struct{} // states from which a pod reaches its wanted end (see TestSearch)
 	moves  int
 	rests  int
 	depth  int
@@ -208,8 +209,8 @@ func (w *world) canceled() int {
 }
 
 // rest continues with a friendly environment: actions succeed, init containers complete, probes succeed, sources answer, and time
-// passes when nothing else happens. The pod must reach its wanted end. rest stops early at a state from which an earlier call
-// reached the wanted end.
+// passes when nothing else happens. The pod must reach its wanted end (see TestSearch). rest stops early at a state from which an
+// earlier call reached that end.
 func (s *search) rest(n node) {
 	s.rests++
 	c := node{world: n.clone()}

@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzPod makes a whole pod out of the fuzzer's bytes, with every kind of container, probe, hook, rule and resource. The bytes also
-// choose the events that happen to the pod. The invariants of the search must hold in every state, and the pod must reach its wanted
-// end from the last state.
+// choose the events that happen to the pod. The invariants of the search must hold in every state. From the last state, the pod must
+// reach its wanted end: it runs, has stopped, or is gone, as its sources want it.
 func FuzzPod(f *testing.F) {
 	for i := range walkSeeds {
 		f.Add(walkSeed(i))

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/podstatus"
 )
 
-// epoch is when every world begins. Scripts print times in seconds since the epoch.
+// epoch is the time at which every simulated world begins. Scripts print times in seconds since the epoch.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // flight is an action that has begun.
