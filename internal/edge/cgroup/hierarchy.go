@@ -160,7 +160,7 @@ func (h *hierarchy) swap(group string) bool {
 	return err == nil
 }
 
-// manager returns the library's manager for one cgroup. It leaves devices to the runtime.
+// manager returns the manager of one cgroup, from the library opencontainers/cgroups. The manager leaves devices to the runtime.
 func (h *hierarchy) manager(group string, r *cgroups.Resources, systemd bool) (cgroups.Manager, error) {
 	r.SkipDevices, r.SkipFreezeOnSet = true, true
 	config := &cgroups.Cgroup{Resources: r, Systemd: systemd, Path: group}

@@ -83,8 +83,8 @@ func listLimits(list v1.ResourceList, compressible bool) Limits {
 	return l
 }
 
-// resources converts the limits for the library. If HugePages is not nil, page sizes of the machine that it does not name are
-// limited to zero.
+// resources converts the limits to the type of the library opencontainers/cgroups. If HugePages is not nil, page sizes of the machine
+// that it does not name are limited to zero.
 func (l Limits) resources(v2 bool, sizes []string) *cgroups.Resources {
 	// On v2, a memory limit below the current usage would kill processes. This makes it an error instead.
 	r := &cgroups.Resources{PidsLimit: l.Pids, MemoryCheckBeforeUpdate: v2}

@@ -145,8 +145,8 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// swapBurstable stores the weight of the burstable class that was last written; 0: unknown. It returns true, and changes nothing, if the
-// stored weight equals want.
+// swapBurstable returns true if the stored CPU shares of the burstable class equal want. Otherwise it stores to (0: unknown) and
+// returns false.
 func (c *Cgroups) swapBurstable(to, want int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The library calls systemd over D-Bus without a timeout. Because of these limits, a systemd that hangs affects only the pods whose
-// cgroup it has to change.
+// The library opencontainers/cgroups calls systemd over D-Bus without a timeout. Because of these limits, a systemd that hangs
+// affects only the pods whose cgroup it has to change.
 const (
 	answerWithin = 30 * time.Second
 	maxAsking    = 32 // how many calls may wait for systemd; further calls fail at once
