@@ -6,14 +6,14 @@ import "fmt"
 type useState uint8
 
 const (
-	// stateHonoured: it has the effect that Kubernetes documents.
+	// stateHonoured: the field or gate has the effect that Kubernetes documents.
 	stateHonoured useState = iota
-	// stateMeaningless: this agent has nothing that it could change, and nothing is missing.
+	// stateMeaningless: this agent has nothing that the field or gate could change, and nothing is missing.
 	stateMeaningless
-	// stateNotHonoured: it has an effect in upstream's kubelet, but not in this agent.
+	// stateNotHonoured: the field or gate has an effect in upstream's kubelet, but not in this agent.
 	stateNotHonoured
-	// stateRefused: it has an effect in upstream's kubelet, but not in this agent, and without the effect the node would be
-	// less safe than the user believes. Setting it is an error.
+	// stateRefused: the field or gate has an effect in upstream's kubelet, but not in this agent, and without that effect the node
+	// would be less safe than the user believes. Setting it is an error.
 	stateRefused
 )
 

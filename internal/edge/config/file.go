@@ -180,7 +180,7 @@ func setPaths(m map[string]any, known map[string]reflect.Type, prefix string, se
 	}
 }
 
-// toConfiguration and toMap convert between the map and the type.
+// toConfiguration and toMap convert between a map of fields, which can be merged, and a KubeletConfiguration.
 func toConfiguration(m map[string]any, kc *kubelet.KubeletConfiguration) error {
 	data, err := json.Marshal(m)
 	if err != nil {

@@ -202,7 +202,7 @@ func TestWatchNoticesChanges(t *testing.T) {
 	watch(t, false, []string{"--config=" + file}, func(h *heard) {
 		await := func(want string) {
 			t.Helper()
-			for deadline := time.Now().Add(50 * time.Second); ; { // this is less than the period of looks
+			for deadline := time.Now().Add(50 * time.Second); ; { // 50 s are less than watchPeriod, after which the Watch would find the change without a report of the kernel
 				got := h.next()
 				if got == want {
 					return
