@@ -293,7 +293,7 @@ func (p *Plugins) addToken(ctx context.Context, one *plugin, of *v1.Pod, who *id
 	return nil
 }
 
-// digest returns a name for an identity that does not contain its token.
+// digest returns a hash of the parts of an identity, which is its key in the cache. It does not reveal the token.
 func digest(of ...any) (string, error) {
 	raw, err := json.Marshal(of)
 	if err != nil {
