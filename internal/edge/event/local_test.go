@@ -52,7 +52,7 @@ func TestLocalEvents(t *testing.T) {
 	local(t, func(l *event.Local, record func(object, message string)) {
 		record("a", "x")
 		record("b", "x")
-		record("a", "x") // counted, and now the newest
+		record("a", "x") // the event occurs again: it is counted, and becomes the newest one
 		got, version := ask(t, l, "")
 		if d := cmp.Diff([]string{"b x 1", "a x 2"}, got); d != "" || version != "3" {
 			t.Errorf("version %s: %s", version, d)
@@ -105,7 +105,7 @@ func TestLocalEventsAreBounded(t *testing.T) {
 		for i := range 511 {
 			record(fmt.Sprint(i), "x")
 		}
-		record("first", "x") // used again, so another one is dropped
+		record("first", "x") // the event occurs again and becomes the newest one, so another one is dropped
 		record("last", "x")
 		got, _ := ask(t, l, "")
 		if len(got) != 512 || got[0] != "1 x 1" || got[510] != "first x 2" || got[511] != "last x 1" {

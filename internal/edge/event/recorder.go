@@ -39,7 +39,7 @@ type Config struct {
 	API func(namespace string) API
 	// Source is the source that the events name.
 	Source v1.EventSource
-	// Before, if set, is called before an event is sent. It must return soon, because other events of its lane wait.
+	// Before, if set, is called before an event is sent. It must return soon, because the other events of its queue wait.
 	Before func(ctx context.Context, ref *v1.ObjectReference, eventType, reason string)
 	// Rate bounds the requests; nil: no bound.
 	Rate *rate.Limiter

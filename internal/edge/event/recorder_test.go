@@ -127,7 +127,7 @@ func TestTheSameAgainIsCounted(t *testing.T) {
 				t.Errorf("%v", ev)
 			}
 		}
-		clear(s.events) // the API server keeps events for an hour
+		clear(s.events) // an API server drops events after an hour
 		tell("a", "Started", "x")
 		want(t, s, "1m0s patch of what is gone", "1m0s create 3 x")
 	})

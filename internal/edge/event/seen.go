@@ -18,7 +18,7 @@ const (
 	spamEvery  = 5 * time.Minute
 )
 
-// written says how to write an event.
+// written says whether and how the Recorder writes an event.
 type written struct {
 	name     string
 	first    time.Time
