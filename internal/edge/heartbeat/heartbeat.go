@@ -19,7 +19,7 @@ type Heartbeat struct {
 	cfg  Config
 	wake chan struct{}
 	node atomic.Pointer[v1.Node] // the API's newest answer
-	seen chan struct{}           // closed with the first answer
+	seen chan struct{}           // closed when the API has answered with the Node for the first time
 	// asked is when the newest successful read of the Node from etcd began. It does not include reads from a cache, and updates by the
 	// watch.
 	asked atomic.Pointer[time.Time]

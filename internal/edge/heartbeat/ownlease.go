@@ -25,7 +25,7 @@ func (h *Heartbeat) renewLease(ctx context.Context) {
 	said := sayer{log: h.cfg.Log}
 	interval := func() time.Duration { return every + time.Duration(h.cfg.Rand()*leaseJitter*float64(every)) }
 	beat := func(ctx context.Context) error { return h.beat(ctx, lease, &said) }
-	_ = Pace(ctx, interval, beat, func(error, time.Duration) error { return nil }) // beat has logged it
+	_ = Pace(ctx, interval, beat, func(error, time.Duration) error { return nil }) // beat has logged the error
 }
 
 // beat renews the lease in up to five tries. If the lease is not known or the tries fail, beat first reads or creates
