@@ -75,7 +75,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	if _, err := req.run(ctx); err != nil {
 		return fmt.Errorf("TLS bootstrap: %w", err)
 	}
-	// The file is read again, because somebody may have corrected the server in it during the wait.
+	// The bootstrap kubeconfig is read again, because somebody may have corrected the server in it during the wait.
 	if last, err := readKubeconfig(cfg.BootstrapKubeconfig); err == nil {
 		first = last
 	}
@@ -101,7 +101,8 @@ func clientRequest(node string, st store, log *slog.Logger, patience time.Durati
 	}
 }
 
-// bootstrapClient returns a function that makes a client from the bootstrap kubeconfig as it is at the call.
+// bootstrapClient returns a function that makes a client from the bootstrap kubeconfig as it is at the call. The results are those of
+// request.client.
 func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 	return func() (CSRs, func(), string, string, error) {
 		cfg, err := readKubeconfig(file)

@@ -59,7 +59,7 @@ func (n *node) start(ctx context.Context) (result func() error) {
 	return func() error { return <-done }
 }
 
-// works checks that the API server accepts the identity.
+// works checks that the API server accepts the node's new identity.
 func (n *node) works(t *testing.T) {
 	t.Helper()
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)

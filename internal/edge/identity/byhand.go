@@ -54,7 +54,7 @@ type HandRequest struct {
 	// Dir and Base name the files: Base.key, Base.csr, Base.crt, Base.kubeconfig.
 	Dir, Base string
 	Out       io.Writer
-	Patience  time.Duration // between two messages; 0: 15 s
+	Patience  time.Duration // time between two messages about the same state; 0: 15 s
 }
 
 // ByHand does the steps of Bootstrap one by one, for any identity: it makes a key and a request (or takes a given one), submits
@@ -116,7 +116,8 @@ func (h *HandRequest) write(suffix string, data []byte, mode fs.FileMode, what s
 	return nil
 }
 
-// request makes the key and the request, or takes the given ones.
+// request returns the certificate request in PEM: From if it is set, and otherwise a new one for the key in Dir, which it makes if
+// there is none.
 func (h *HandRequest) request() ([]byte, error) {
 	if h.From != nil {
 		csr, err := ParseCSR(h.From)
@@ -141,7 +142,7 @@ func (h *HandRequest) request() ([]byte, error) {
 	return csrPEM, h.write(".csr", csrPEM, 0o644, "certificate request")
 }
 
-// submit creates the object, or finds the one that an earlier call with the same key made.
+// submit creates the CertificateSigningRequest, or finds the one that an earlier call with the same key created. It returns its name.
 func (h *HandRequest) submit(ctx context.Context, csrPEM []byte) (string, error) {
 	mine, err := ParseCSR(csrPEM)
 	if err != nil {

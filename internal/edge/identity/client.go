@@ -209,8 +209,8 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// forRequest returns a client for certificate requests. It uses the node's certificate while that is valid, else the
-// bootstrap token.
+// forRequest returns a client for certificate requests; its results are those of request.client. The client uses the node's
+// certificate while that is valid, and then the bootstrap token.
 func (c *Client) forRequest() (CSRs, func(), string, string, error) {
 	if c.cfg.BootstrapKubeconfig != "" && time.Now().After(c.Certificate().NotAfter) {
 		return bootstrapClient(c.cfg.BootstrapKubeconfig)()

@@ -20,8 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
-// brokenDisks runs f for each way in which a directory cannot be written to. f gets a function that makes the directory writable
-// again.
+// brokenDisks runs f for each way in which a directory cannot be written to. f gets the directory, a function that makes it
+// unwritable, and a function that makes it writable again.
 func brokenDisks(t *testing.T, f func(t *testing.T, dir string, breakIt func(), mend func())) {
 	t.Helper()
 	for _, name := range []string{"full", "read-only"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// store keeps the certificates of one kind, each with its key in one file per generation, with a link to the current file. It has
-// the layout of upstream's kubelet.
+// store keeps the certificates of one kind in the layout of upstream's kubelet: each file holds one certificate with its key, and a
+// link points to the current file.
 type store struct {
 	dir    string // --cert-dir
 	prefix string // kubelet-client or kubelet-server
@@ -30,7 +30,7 @@ func (s store) pendingKey() string { return filepath.Join(s.dir, s.prefix+".key.
 // load reads the current pair. If there is none yet, the error wraps fs.ErrNotExist.
 func (s store) load() (*tls.Certificate, error) { return loadPair(s.current(), s.current()) }
 
-// save writes a new generation and points the link to it. Only then is the pair the current one.
+// save writes the pair to a new file and then points the link to that file. Only then is the pair the current one.
 func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	pair, err := parsePair(certPEM, keyPEM)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	return pair, hostfs.SyncDir(s.dir)
 }
 
-// freeName returns an unused name for a generation: the time, and a number if two generations fall into one second.
+// freeName returns an unused file name for a new pair: the time, and a number if another pair was saved in the same second.
 func (s store) freeName() (string, error) {
 	base := filepath.Join(s.dir, s.prefix+"-"+time.Now().Format("2006-01-02-15-04-05"))
 	for n := 0; ; n++ {
