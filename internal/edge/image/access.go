@@ -36,8 +36,8 @@ func (m *Images) mayUse(ctx context.Context, image string, img *runtimeapi.Image
 func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (result string, err error) {
 	var record *kubelet.ImagePulledRecord
 	exempt := m.access.Load().Exempts(image, func() bool {
-		// A pull removes the intent only after it has written the record. If the intent is read first, at least one of the two is
-		// found.
+		// An intent is the note that a pull has begun. A pull removes the intent only after it has written the record. If the intent
+		// is read first, at least one of the two is found.
 		claimed, err := m.cfg.Records.Claimed(image, img)
 		if err != nil {
 			m.cfg.Log.Warn("note of an image pull not read; pods need their own credentials for the image", "image", image, "err", err)

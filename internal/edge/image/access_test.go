@@ -363,8 +363,8 @@ func TestParallelPullsAreRecordedForEach(t *testing.T) {
 	})
 }
 
-// If no note can be written, a policy with verification refuses to pull, because the image would then look preloaded. Other
-// policies pull, and the pod pulls again next time.
+// If the note that a pull has begun cannot be written, a policy with verification refuses to pull, because the image would then look
+// preloaded. Other policies pull, and the pod pulls again next time.
 func TestAFullDisk(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[kubelet.ImagePullCredentialsVerificationPolicy]string{

@@ -74,8 +74,7 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil
 }
 
-// noteOwn records the secret or service account of a pod that joined the flight of another pod, because its credential is the
-// same.
+// noteOwn records the secret or service account of a pod that shared the pull of another pod, because both have the same credential.
 func (m *Images) noteOwn(o order, f *flight) {
 	if m.cfg.Records == nil || len(o.creds) == 0 {
 		return
@@ -185,7 +184,7 @@ func (m *Images) note(image string) error {
 	return nil
 }
 
-// record records who pulled the image.
+// record writes to Records which credential pulled the image. ref is the runtime's reference to the image.
 func (m *Images) record(f *flight, o order, ref string) {
 	id := ref
 	if f.img != nil {

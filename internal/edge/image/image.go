@@ -124,7 +124,7 @@ type Result struct {
 	Pulled bool
 	// Verified: the image was present, and Access had to decide whether the pod may use it.
 	Verified bool
-	// Took is the duration of the pull. Waited is the same plus the time that the pull waited because of MaxParallel.
+	// Took is the duration of the pull. Waited is Took plus the time for which MaxParallel delayed the pull.
 	Took, Waited time.Duration
 	// Warnings are problems that did not prevent the pull, such as missing secrets.
 	Warnings []string
