@@ -224,7 +224,7 @@ func (m *Mirrors) work() {
 	}
 }
 
-// after schedules another step if the name waits for something or its step has failed. The lock is held.
+// after makes the work check the name again later, if the name waits for something or if reconcile has failed. The lock is held.
 func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -244,9 +244,9 @@ func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error
 	}
 }
 
-// reconcile does the next step for one name. When the watch reports that the step is done, Look leads to the next one. An
-// interrupted watch does not report a mirror that was created and deleted during the interruption. So if the watch does not show
-// a mirror that reconcile has created, reconcile checks again after a while.
+// reconcile creates or removes the mirror of one name, if that is due. When the watch reports the change, Look makes the work check
+// the name again. An interrupted watch does not report a mirror that was created and deleted during the interruption. So if the watch
+// does not show a mirror that reconcile has created, reconcile checks again after a while.
 func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time.Duration, err error) {
 	var uid types.UID
 	if static != nil {
