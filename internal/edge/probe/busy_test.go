@@ -34,8 +34,8 @@ func (r *rig) setPods(n int, spec *v1.Container) {
 	}
 }
 
-// Each of forty pods runs a command of 1.5 seconds every second, on a machine that runs two at a time. All probes are very
-// late, and none counts as failed. Late is called once a minute per container, and Behind once.
+// Each of forty pods runs a command of 1.5 seconds every second, on a machine that runs two at a time. All probes begin very late,
+// and none counts as failed. The callback Late is called once a minute per container, and the callback Behind once.
 func TestLateIsNotFailed(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, late *[]Lateness, behind *[]Behind) {
 		r.took = 1500 * time.Millisecond
@@ -59,7 +59,7 @@ func TestLateIsNotFailed(t *testing.T) {
 		if len(*behind) != 1 || (*behind)[0].Late*2 < (*behind)[0].Runs {
 			t.Errorf("Behind was called with %+v, want one call", *behind)
 		}
-		if r.top > 2*4 { // a command holds its place for a bounded time only, so more commands than places may run
+		if r.top > 2*4 { // the scheduler counts a command only for a bounded time, so more than two commands may run
 			t.Errorf("%d at once", r.top)
 		}
 	})
@@ -79,12 +79,12 @@ func TestFirstProbesGoFirst(t *testing.T) {
 	})
 }
 
-// A command that waits for its turn never runs if its pod is forgotten or the agent ends.
+// The command of a probe that waits in the scheduler of package work never runs if its pod is forgotten or the agent ends.
 func TestForgottenWhileWaiting(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, _ *[]Lateness, _ *[]Behind) {
 		r.took = 900 * time.Millisecond
 		r.setPods(10, &v1.Container{LivenessProbe: execProbe("l", 1, 1, 1)})
-		pass(1100 * time.Millisecond) // two commands run, eight wait for their turn
+		pass(1100 * time.Millisecond) // two commands run, eight wait in the scheduler
 		for i := range 9 {
 			r.Forget(types.UID(fmt.Sprint("c", i)))
 		}
@@ -124,7 +124,7 @@ func TestIdenticalProbesRunOnce(t *testing.T) {
 		if len(r.results) != 7 {
 			t.Errorf("%q: each probe is counted", r.results)
 		}
-		// A different command or a different timeout makes another probe
+		// A probe with a different command or a different timeout does not share the run.
 		other := execProbe("same", 10, 0, 1)
 		other.TimeoutSeconds = 5
 		r.execs = nil

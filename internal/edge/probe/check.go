@@ -25,8 +25,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// These bound what an answer of a container can cost, in bytes. Without them, a container could make the agent read any number of
-// bytes.
+// These constants bound what an answer of a container can cost, in bytes. Without them, a container could make the agent read any
+// number of bytes.
 const (
 	maxOutput  = 10 << 10 // bytes of a command's output, or of the body of an HTTP response; the rest is dropped
 	maxHeaders = 64 << 10 // bytes of an HTTP response's headers
@@ -44,7 +44,7 @@ const (
 	Failure
 )
 
-// label returns the value of label result in metrics.
+// label returns the outcome as the value of the label "result" of the metric prober_probe_total.
 func (o Outcome) label() string {
 	switch o {
 	case Success, Warning:
@@ -56,7 +56,7 @@ func (o Outcome) label() string {
 	return "unknown"
 }
 
-// check runs the action of a probe once, within ctx. The text explains the outcome to people.
+// check runs the action of a probe once, until ctx ends. limit is the probe's timeout. The text explains the outcome to people.
 func (p *Probes) check(ctx context.Context, t Target, spec *v1.Probe, limit time.Duration) (Outcome, string) {
 	switch {
 	case spec.Exec != nil:

@@ -1,8 +1,8 @@
 // Package probe runs the startup, liveness and readiness probes of containers and keeps their results.
 //
-// Contract: Set names the running containers of a pod and may be called as often as needed. Result returns the state of a
-// container at once. Notify is called when a state has changed. Set ends the probes of containers that it no longer names, or
-// whose ID has changed.
+// Contract: Set names the running containers of a pod and may be called as often as needed. Result returns the state of a container
+// at once. Notify is called when a state has changed. Set ends the probes of containers that it no longer names, or whose ID has
+// changed.
 //
 // Invariants:
 //
@@ -14,12 +14,12 @@
 //     will stop. Its readiness probe continues until the container has ended.
 //   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted. Readiness
 //     probes continue until their containers have ended.
-//   - A command waits for its turn while the node is overloaded (package work). Its timeout starts when it begins: a late probe is not
-//     a failed one, but its lateness is reported.
+//   - While the node is overloaded, the command of a probe waits until the scheduler of package work grants it ("waits for its turn").
+//     The probe's timeout starts when the command begins: a late probe is not a failed one, but its lateness is reported.
 //   - Equal probes of one container that are due at the same time are one run.
 //   - If a probe could not be run (the runtime did not answer, or no port has the name), there is an event and no result.
 //
-// Before the first regular probe of a container that is not started, or not ready, there are quick probes: "While a
-// container is not Ready, the ReadinessProbe may be executed at times other than the configured periodSeconds
-// interval. This is to make the Pod ready faster." A quick probe that fails is not counted and not reported.
+// Before the first regular probe of a container that is not started, or not ready, there are quick probes: "While a container is not
+// Ready, the ReadinessProbe may be executed at times other than the configured periodSeconds interval. This is to make the Pod ready
+// faster." A quick probe that fails is not counted and not reported.
 package probe

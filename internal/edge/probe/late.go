@@ -17,7 +17,7 @@ type Lateness struct {
 	Late      time.Duration
 }
 
-// Behind describes the late probes of the node in one window.
+// Behind describes the late probes of the whole node in one period of behindWindow.
 type Behind struct {
 	Late, Runs int // Late of Runs probes began late
 	Most       time.Duration
@@ -34,19 +34,20 @@ const (
 	behindAgain = 10 * time.Minute
 )
 
-// behind counts late probes in windows.
+// behind counts the late probes of the node in periods of behindWindow.
 type behind struct {
 	since      time.Time
 	runs, late int
 	most       time.Duration
-	before     bool // the last window was bad
+	before     bool // the last period was bad: at least a tenth of its probes were late
 	reportedAt time.Time
 }
 
 // isLate reports whether a delay counts as late: at least half a period, and at least a second.
 func isLate(late, period time.Duration) bool { return late >= time.Second && late >= period/2 }
 
-// lateness records how late a probe began, and returns what to report. It is called with the lock held.
+// lateness records how late a probe began, and returns the reports about its container and about the node; nil: nothing to report. It
+// is called with the lock held.
 func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Lateness, *Behind) {
 	node := p.behind.ran(late, period(r.spec), began)
 	c := r.c
@@ -57,7 +58,8 @@ func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Late
 	return &Lateness{Pod: c.ref, Container: c.target.Spec.Name, Kind: r.kind, At: began, Late: late}, node
 }
 
-// ran counts one run. A node is behind when at least a tenth of its probes were late in each of two consecutive windows.
+// ran counts one run. It returns a report if the node is behind: at least a tenth of its probes were late in each of two consecutive
+// periods of behindWindow.
 func (b *behind) ran(late, period time.Duration, now time.Time) (report *Behind) {
 	if now.Sub(b.since) >= behindWindow {
 		bad := b.late > 0 && 10*b.late >= b.runs

@@ -9,16 +9,16 @@ import (
 	"github.com/wherry-node/wherry/internal/base/work"
 )
 
-// execsPerPod bounds the commands that run, or wait for their turn, at once for the probes of one pod: each is a process in the pod's
-// containers and a call of the runtime, and a pod with a hundred containers must not delay the probes of all other pods. A command beyond
-// the bound is tried again after execAgain.
+// execsPerPod bounds how many commands run, or wait in the scheduler, at once for the probes of one pod: each command is a process in
+// the pod's containers and a call of the runtime, and a pod with a hundred containers must not delay the probes of all other pods. A
+// command beyond the bound is tried again after execAgain.
 const (
 	execsPerPod = 8
 	execAgain   = 100 * time.Millisecond
 )
 
-// launch starts the probes that are due and returns how long the next probe has to wait. A probe with a command first asks the
-// scheduler of package work for its turn.
+// launch starts the probes that are due, and returns how long the next probe has to wait. A probe with a command first waits until
+// the scheduler of package work grants it.
 func (p *Probes) launch(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +41,7 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 			continue
 		}
 		p.execs[r.c.ref.UID]++
-		p.wg.Add(1) // Run waits also for commands that wait for their turn
+		p.wg.Add(1) // Run waits also for commands that wait in the scheduler
 		var turn bool
 		if r.job, turn = p.cfg.Work.Enter(class(r), r.c.ref.UID, &r.pace, func() { p.granted(ctx, r) }); turn {
 			p.start(ctx, r)
@@ -69,7 +69,7 @@ func (r *runner) failing() bool {
 	return r.last == Failure && r.times >= failure
 }
 
-// granted is called when the command of a probe has its turn.
+// granted is called when the scheduler of package work lets the command of a probe run.
 func (p *Probes) granted(ctx context.Context, r *runner) {
 	defer p.wg.Done()
 	p.mu.Lock()
@@ -104,7 +104,7 @@ func identical(a, b *runner) bool {
 	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
 }
 
-// leaves removes a probe that is due from the heap, or ends its wait for its turn.
+// leaves takes a probe that is due out of the heap or out of the scheduler. It returns false if the probe is in neither.
 func (p *Probes) leaves(r *runner, now time.Time) bool {
 	switch {
 	case r.Waits() && !r.At().After(now):
@@ -115,8 +115,8 @@ func (p *Probes) leaves(r *runner, now time.Time) bool {
 	}
 }
 
-// givesUp ends a probe's wait for its turn. It returns false if the probe does not wait, or has just been given its turn. It is
-// called with the lock held.
+// givesUp takes the command of a probe out of the scheduler. It returns false if the command does not wait there, or was granted just
+// now. It is called with the lock held.
 func (p *Probes) givesUp(r *runner) bool {
 	if r.cancel != nil || r.job == nil || !r.job.Withdraw() {
 		return false
@@ -127,7 +127,7 @@ func (p *Probes) givesUp(r *runner) bool {
 	return true
 }
 
-// withdraw ends the waits of all probes that wait for their turn, so that none of these probes runs any more.
+// withdraw takes all commands that wait out of the scheduler, so that none of them runs any more.
 func (p *Probes) withdraw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

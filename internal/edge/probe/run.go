@@ -12,13 +12,13 @@ import (
 // that hangs gives no information about its containers.
 const runtimeSilence = 30 * time.Second
 
-// batch is one run of a probe, and all probes that share its result: the first one, and the other probes of the same container
-// that are due and check the same.
+// batch is one run that serves several probes: the first one, and the other probes of the same container that are due and check the
+// same.
 type batch struct {
 	runners []*runner
 	target  Target
 	began   time.Time
-	job     *work.Job // set for a command
+	job     *work.Job // the scheduler's job for a command; nil: the probe has no command
 }
 
 // run runs one probe and applies its result to the probes of the batch.
@@ -68,10 +68,10 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	}
 }
 
-// report holds the callbacks for a result, which are called after the lock is released.
+// report is what one result changes. Its callbacks are called after the lock is released.
 type report struct {
 	r       *runner
-	was     State // the container's state before the result
+	was     State // state of the container before the result
 	state   State
 	changed bool
 	failed  bool // the result is a failure

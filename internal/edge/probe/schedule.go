@@ -22,10 +22,10 @@ const (
 
 // runner is one probe of one container.
 //
-//	gated ──► in the heap ──► waits for its turn ──► running ──┬─► in the heap
-//	(startup)                 (a command, under load)          └─► done (startup succeeded, or liveness or startup failed for good)
+//	gated ──► in the heap ──► waits in the scheduler ──► running ──┬─► in the heap
+//	(startup)                 (a command, under load)              └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
-	due.Place // its position in the heap: when it runs next
+	due.Place // position in the heap, ordered by when the probe runs next
 
 	c    *container
 	kind Kind
@@ -33,14 +33,14 @@ type runner struct {
 
 	regular time.Time     // when the next regular probe is due; only regular probes count as failures
 	quick   time.Duration // wait before the next quick probe; 0: no more quick probes
-	job     *work.Job     // the command that runs or waits for its turn
+	job     *work.Job     // the scheduler's job for the command that waits or runs; nil: none
 	pace    work.Pace     // the usual duration of its command
 	cancel  context.CancelFunc
 	dropped bool
 
 	last  Outcome
 	times int // how many times in a row the last outcome has occurred
-	// failed is set if the last check failed, also a quick one; output is what it printed.
+	// failed is true if the last check failed, also if it was a quick probe; output is what that check printed.
 	failed bool
 	output string
 }
@@ -128,7 +128,7 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 		// The container has run for a while, so the agent was restarted and has many containers to probe. A random delay spreads the
 		// probes.
 		r.regular = now.Add(time.Duration(p.rand.Int64N(int64(period))))
-		for _, twin := range c.runners { // take the time of an equal probe, so that one run serves both
+		for _, twin := range c.runners { // an equal probe of the container gets the same time, so that one run serves both
 			if twin != nil && twin != r && identical(twin, r) && twin.regular.Before(now.Add(period)) {
 				r.regular = twin.regular
 			}
