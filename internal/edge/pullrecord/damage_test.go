@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// A file that cannot be read denies access to its image, is logged, blocks no other image, and is replaced by the next pull.
+// A record that cannot be read denies access to its image, is logged, affects no other image, and is replaced by the next pull.
 func TestDamageClosesAnImage(t *testing.T) {
 	t.Parallel()
 	good := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"` + id +

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// maxOpen is how many pulls with an unknown result the Store remembers at most.
+// maxOpen bounds how many intents of pulls with an unknown result the Store keeps.
 const maxOpen = 1000
 
 // Store keeps intents and records below a root directory. Its methods may be called concurrently.
@@ -28,7 +28,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	loaded bool
-	open   map[string]*intent // by file name
+	open   map[string]*intent // the intents of pulls whose result is unknown, by file name
 }
 
 // intent is a pull that has begun and whose result is unknown.
@@ -215,7 +215,7 @@ func (s *Store) Pulled(image, id string, by kubelet.ImagePullCredentials) error 
 	return s.merge(image, id, by, true)
 }
 
-// Matched records credentials that gave access without a pull.
+// Matched adds credentials to the image's record that gave a pod access to the present image, without a pull.
 func (s *Store) Matched(image, id string, by kubelet.ImagePullCredentials) error {
 	return s.merge(image, id, by, false)
 }
