@@ -409,7 +409,7 @@ func (p *Source) putObjects(m *manifest.Manifest, pods []*v1.Pod) ([]Pushed, err
 				result = Unchanged
 			}
 			if len(old.With) == 0 || len(r.With) == 0 {
-				r.With = nil // it was pushed without pods, now or before
+				r.With = nil // the object was pushed without pods, now or before, so it stays until a client deletes it
 			} else {
 				r.With = append(r.With, old.With...)
 			}
