@@ -340,7 +340,7 @@ func TestFollowLogs(t *testing.T) {
 		must(t, err)
 		return resp.Body
 	}
-	body := follow() // the answer begins before the first line
+	body := follow() // the headers of the answer arrive before the first log line
 	defer body.Close()
 	expect := func(want string) {
 		t.Helper()

@@ -34,7 +34,7 @@ type AuthnConfig struct {
 	Tokens TokenReviewer
 	// TokenTTL is how long the result of a review is cached; zero: 2 minutes.
 	TokenTTL time.Duration
-	// Reviews bounds how many requests wait for a review; nil: a new one with the default bound.
+	// Reviews bounds how many requests wait for a review; nil: a new Reviews with the default bound.
 	Reviews *Reviews
 	// Anonymous lets requests without credentials in as system:anonymous.
 	Anonymous bool
@@ -186,7 +186,7 @@ func remembered(user *authnv1.UserInfo) (*authnv1.UserInfo, error) {
 	return user, nil
 }
 
-// authenticated adds the group of all authenticated users.
+// authenticated adds the group system:authenticated to a user who has it not yet. The user system:anonymous does not get it.
 func authenticated(u *authnv1.UserInfo) *authnv1.UserInfo {
 	if u.Username != "system:anonymous" && !slices.Contains(u.Groups, "system:authenticated") &&
 		!slices.Contains(u.Groups, "system:unauthenticated") {
@@ -198,7 +198,8 @@ func authenticated(u *authnv1.UserInfo) *authnv1.UserInfo {
 // protocolToken begins a WebSocket subprotocol that carries a token: browsers cannot set headers.
 const protocolToken = "base64url.bearer.authorization.k8s.io."
 
-// bearer finds the token of a request. strip removes it from the request, so that the runtime does not get it.
+// bearer finds the token of a request; "" means that the request has none. The function strip removes the token from the request, so
+// that the runtime does not get the token.
 func bearer(r *http.Request) (token string, strip func(), err error) {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if strings.EqualFold(scheme, "bearer") && rest != "" {

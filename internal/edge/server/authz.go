@@ -19,7 +19,7 @@ import (
 // AlwaysAllow is authorization.mode AlwaysAllow: every authenticated user may do everything.
 type AlwaysAllow struct{}
 
-// Authorize allows.
+// Authorize returns true for every request.
 func (AlwaysAllow) Authorize(context.Context, Attributes) (bool, error) { return true, nil }
 
 // AccessReviewer creates SubjectAccessReviews; client-go's AuthorizationV1().SubjectAccessReviews() is one.
@@ -30,19 +30,19 @@ type AccessReviewer interface {
 // AuthzConfig is authorization.mode Webhook: the API server decides.
 type AuthzConfig struct {
 	Access AccessReviewer
-	// Reviews bounds how many requests wait for a review; nil: a new one with the default bound.
+	// Reviews bounds how many requests wait for a review; nil: a new Reviews with the default bound.
 	Reviews *Reviews
 	// AllowedTTL and DeniedTTL are how long an answer is cached; zero: 5 minutes and 30 seconds.
 	AllowedTTL, DeniedTTL time.Duration
 }
 
-// The bounds of the cache of answers: their number, and the length of a question.
+// These constants bound the cache of the API server's answers: how many answers it holds, and how many bytes a question may have.
 const (
 	rememberAnswers = 8192
 	maxQuestion     = 10_000
 )
 
-// authz asks the API server.
+// authz is the Authorizer of the mode Webhook. It asks the API server and caches the answers.
 type authz struct {
 	cfg   AuthzConfig
 	seen  *cache.LRUExpireCache

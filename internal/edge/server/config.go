@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. An endpoint whose source
-// is nil answers 404, or that it is disabled.
+// Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. If a field is nil, the endpoints that
+// need it answer 404, or 405 with the text that the endpoint is disabled.
 type Config struct {
 	// NodeName is the name of the Node in the questions to the Authorizer.
 	NodeName string
@@ -102,7 +102,7 @@ type Check struct {
 type Sources struct {
 	// Stats serves /stats/summary, Resource /metrics/resource, CAdvisor /metrics/cadvisor, Probes /metrics/probes.
 	Stats, Resource, CAdvisor, Probes http.Handler
-	// Metrics are the metrics of /metrics.
+	// Metrics gathers the metrics that /metrics shows.
 	Metrics prometheus.Gatherer
 	// RunningPods returns the pods that the runtime has, in the form for /runningpods.
 	RunningPods func(ctx context.Context) ([]*v1.Pod, error)
@@ -116,8 +116,8 @@ type Sources struct {
 	SystemLogDir string
 	// Journalctl is the command that reads the system's journal, for node log queries; "": the node has no journal.
 	Journalctl string
-	// Checkpoint writes a checkpoint of a container that runs, and returns the path of its file; nil: /checkpoint/ is not served.
-	// A timeout of 0 is the default. It may be called concurrently.
+	// Checkpoint writes a checkpoint of a running container, and returns the path of the checkpoint's file; nil: /checkpoint/ is not
+	// served. A timeout of 0 means the default timeout. Checkpoint may be called concurrently.
 	Checkpoint func(ctx context.Context, p *v1.Pod, containerID, container string, timeout time.Duration) (path string, err error)
 	// Version and Started appear in /statusz: the Kubernetes version, and when the agent started.
 	Version string

@@ -21,7 +21,7 @@ type boundedListener struct {
 	mu      sync.Mutex
 	total   int
 	numbers uint64                    // connections accepted so far
-	unknown map[string][]*boundedConn // by peer, oldest first; an entry is not empty
+	unknown map[string][]*boundedConn // connections by peer (see peerName), oldest first; a peer without a connection has no entry
 }
 
 func newBoundedListener(l net.Listener, limit int) *boundedListener {
@@ -51,7 +51,7 @@ func remoteOf(c net.Conn) string {
 	return ""
 }
 
-// add counts a connection. If there are too many now, it returns the one to close.
+// add counts a connection. If there are too many connections now, add returns the one that the caller must close, and otherwise nil.
 func (l *boundedListener) add(c *boundedConn) (over *boundedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,8 @@ func (c *boundedConn) CloseWrite() error {
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// withConn stores in the context the connection that Serve accepted, below TLS.
+// withConn stores a connection in the context of its requests. For TLS, it stores the connection below TLS, which Accept has
+// returned.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

@@ -44,7 +44,7 @@ func TestUnknownConnectionsAreSharedFairly(t *testing.T) {
 	}
 	for i := range 1000 {
 		c, _ := open(fmt.Sprint(i))
-		known(withConn(t.Context(), c)) // authorised
+		known(withConn(t.Context(), c)) // the client of this connection is authorised now
 	}
 	if l.total > 3 || len(l.unknown) > 3 {
 		t.Errorf("%d counted, of %d peers", l.total, len(l.unknown))

@@ -30,7 +30,7 @@ type badQuery struct {
 
 func (e *badQuery) Error() string { return e.text }
 
-// parseLogQuery reads PodLogOptions.
+// parseLogQuery reads PodLogOptions from the query of a request. sinceSeconds counts back from now.
 func parseLogQuery(q url.Values, now time.Time) (o logQuery, err error) {
 	p := queryParser{values: q}
 	o.follow = p.bool("follow")
@@ -138,7 +138,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 	s.sendLog(r.Context(), w, c.LogPath, o.Options)
 }
 
-// sendLog streams a log. After the first byte, it can report an error only in the text.
+// sendLog streams a log. After the first byte of the log was sent, sendLog can only append the text of an error to the log.
 func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string, o crilog.Options) {
 	out := http.NewResponseController(w)
 	_ = out.SetWriteDeadline(time.Time{}) // a client may follow a log for as long as its container runs

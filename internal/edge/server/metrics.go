@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// checked counts a health check.
+// checked records the result of a health check in the metrics; a nil err means that the check succeeded.
 func (m *metrics) checked(name string, err error) {
 	value, status := 1.0, "success"
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// ClientCAs holds the certificates that sign client certificates, from a file. It notices a change of the file at the
-// next handshake or request, at most once a second; nothing watches the file in between. If the file becomes bad or
+// ClientCAs holds the certificates that sign client certificates. They come from the client CA file. ClientCAs notices a change of
+// that file at the next handshake or request, at most once a second; nothing watches the file in between. If the file becomes bad or
 // disappears, the last good certificates stay in use. Methods may be called concurrently.
 type ClientCAs struct {
 	path  string
 	log   *slog.Logger
-	fixed bool // the file is read only once
+	fixed bool // the client CA file is read only once
 
 	mu      sync.Mutex
 	pool    *x509.CertPool
@@ -28,10 +28,10 @@ type ClientCAs struct {
 	warned  string
 }
 
-// recheck is the minimum time between two readings of the file.
+// recheck is the minimum time between two readings of the client CA file.
 const recheck = time.Second
 
-// LoadClientCAs reads the file.
+// LoadClientCAs reads the client CA file at path, and returns ClientCAs that notice its later changes.
 func LoadClientCAs(path string, log *slog.Logger) (*ClientCAs, error) {
 	c := &ClientCAs{path: path, log: log, checked: time.Now()}
 	if err := c.read(); err != nil {
@@ -40,7 +40,7 @@ func LoadClientCAs(path string, log *slog.Logger) (*ClientCAs, error) {
 	return c, nil
 }
 
-// FixedClientCAs reads the file once and ignores later changes.
+// FixedClientCAs reads the client CA file at path once, and ignores later changes.
 func FixedClientCAs(path string) (*ClientCAs, error) {
 	c := &ClientCAs{path: path, fixed: true}
 	if err := c.read(); err != nil {
@@ -49,7 +49,7 @@ func FixedClientCAs(path string) (*ClientCAs, error) {
 	return c, nil
 }
 
-// Pool returns the certificates of the file. It returns another pool only after they changed.
+// Pool returns the certificates of the client CA file. As long as they do not change, it returns the same pool.
 func (c *ClientCAs) Pool() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,7 +53,7 @@ type upstream struct {
 
 func (u *upstream) Read(b []byte) (int, error) { return u.in.Read(b) }
 
-// upgraded reports whether the runtime has switched to the protocol.
+// upgraded reports whether the runtime has switched to the requested protocol.
 func (u *upstream) upgraded() bool { return u.answer.StatusCode == http.StatusSwitchingProtocols }
 
 // ask sends an upgrade request to the runtime and reads the answer. The connection is cut when ctx ends.
@@ -82,7 +82,7 @@ func (s *Server) ask(ctx context.Context, to *url.URL, method string, header htt
 	return &upstream{Conn: cutConn{conn, stop}, in: in, answer: answer}, nil
 }
 
-// cutConn is a connection with a function that closes it when a context ends. Close disarms that function.
+// cutConn is a connection that is closed when a context ends. Its Close also ends the wait for that context.
 type cutConn struct {
 	net.Conn
 	stop func() bool
@@ -145,7 +145,7 @@ func agreed(w http.ResponseWriter, up *upstream, err error) bool {
 	return true
 }
 
-// writeSwitch writes the answer 101 to the client.
+// writeSwitch writes the answer 101 (Switching Protocols) to the client.
 func writeSwitch(w io.Writer, header http.Header) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "HTTP/1.1 101 Switching Protocols\r\n")

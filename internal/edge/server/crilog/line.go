@@ -18,7 +18,7 @@ const (
 // maxHead bounds the length of the time (35), the stream (6), a few tags and the spaces of a line, in bytes.
 const maxHead = 128
 
-// head is the beginning of a line.
+// head is the part of a log line before its content: time, stream and tags.
 type head struct {
 	at      time.Time
 	stream  Stream
@@ -40,7 +40,8 @@ func parseHead(line []byte) (h head, content []byte, ok bool) {
 	return h, content, ok
 }
 
-// parseKind parses the part of a line after the time: stream, tags, content.
+// parseKind parses the part of a line after the time: stream, tags and content. partial is true for the tag P. ok is false if the
+// line is not in the format.
 func parseKind(rest []byte) (s Stream, partial bool, content []byte, ok bool) {
 	stream, rest, found := bytes.Cut(rest, []byte{' '})
 	if !found {

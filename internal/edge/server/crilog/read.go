@@ -27,7 +27,7 @@ type Options struct {
 	Limit *int64
 	// Since drops the lines that were written before this time; zero: no line is dropped.
 	Since time.Time
-	// Stream is All when empty.
+	// Stream selects the output of the container to read; "" means All.
 	Stream Stream
 	// Timestamps puts the time (RFC 3339 with nine decimals) and a space before every line.
 	Timestamps bool
@@ -151,7 +151,7 @@ func (r *reader) open(ctx context.Context) error {
 	}
 }
 
-// seek moves to the beginning of the tail.
+// seek moves to the offset in the file where the last Options.Tail lines begin.
 func (r *reader) seek(ctx context.Context) error {
 	if r.opts.Tail == nil {
 		return nil
@@ -191,8 +191,8 @@ func (r *reader) drain(ctx context.Context) (total int64, err error) {
 	}
 }
 
-// again is called at the end of the file and checks whether there is more to read, because the file has grown, was truncated, or was
-// replaced by a new file.
+// again is called at the end of the open file. It returns true if there is more to read, because the file has grown, was truncated,
+// or was replaced by a new file.
 func (r *reader) again(ctx context.Context) (bool, error) {
 	held, err := r.file.Stat()
 	if err != nil {
@@ -205,8 +205,8 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	named, err := os.Lstat(r.path)
 	if err != nil || os.SameFile(held, named) {
 		r.turned = time.Time{}
-		// The file was renamed and the new one does not exist yet, so the runtime still writes to the held file, which is the one that
-		// this reader has open.
+		// There is no newer file at the path, so the runtime still writes to the file that this reader has open. A smaller size means
+		// that the file was truncated.
 		if held.Size() < at {
 			r.restart()
 			_, err = r.file.Seek(0, io.SeekStart)
@@ -235,7 +235,8 @@ func (r *reader) written() bool {
 	return errors.Is(err, unix.EAGAIN) || time.Since(r.turned) < pollMax
 }
 
-// turn continues with the file that has replaced the held file, because the held file is complete now.
+// turn changes to the new file at the path of the log, after the open file is complete and has been read to its end. It returns false
+// if there is no new file yet.
 func (r *reader) turn(ctx context.Context) (bool, error) {
 	f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
 	if errors.Is(err, fs.ErrNotExist) {

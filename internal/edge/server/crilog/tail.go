@@ -18,8 +18,8 @@ func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int
 		return size, nil
 	}
 	t := tail{opts: o, left: *o.Tail, start: size}
-	// rest has those first bytes of a line that are known so far; the line begins before pos. rest is short even if the line is long,
-	// because only the line's head matters.
+	// The loop reads the file block by block from its end. A line may begin in one block and end in a later one: rest holds the first
+	// bytes of such a line that the later blocks have. rest is short even if the line is long, because only the line's head matters.
 	var rest []byte
 	buf := make([]byte, block)
 	for pos := size; pos > 0; {
@@ -59,7 +59,7 @@ func front(data, rest []byte) []byte {
 type tail struct {
 	opts  *Options
 	left  int64 // number of complete lines still wanted
-	start int64 // where the earliest wanted piece begins
+	start int64 // offset in the file where the earliest wanted piece begins
 	begun bool  // take has seen the last piece of the file, which ends a line whatever its tag is
 }
 

@@ -73,7 +73,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// journalctl writes a command that knows the units kubelet.service and sshd.service and prints its arguments.
+// journalctl writes a shell script with this body, which stands in for the command journalctl, and returns its path.
 func journalctl(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journalctl")
