@@ -109,7 +109,8 @@ func (r *reading) hurry() {
 	}
 }
 
-// send receives another location.
+// send handles a new location: the Dir reads with the new period from now on, and changes to the new path when something exists
+// there.
 func (r *reading) send(p Location) {
 	r.scan.Period, r.next = p.Period, p.Path
 	if p.Path == r.scan.Path {
