@@ -57,7 +57,7 @@ func NewAPICalls(cfg APIConfig) (*APICalls, error) {
 		a.clientRenewalErrors, a.servingRenewalErrors, a.servingAge, a.clientEnds, a.servingEnd)
 }
 
-// ttl makes a gauge of the seconds until a time.
+// ttl makes a gauge that shows the seconds until the time that ends returns, and +Inf if ends is nil or returns zero.
 func ttl(name, help string, ends func() time.Time) prometheus.GaugeFunc {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 		if ends == nil {

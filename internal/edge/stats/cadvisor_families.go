@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// cadvisorFamilies are the metrics of /metrics/cadvisor that dashboards and alerts know.
+// cadvisorFamilies are the metrics of /metrics/cadvisor, with the names and labels that dashboards and alerts know.
 type cadvisorFamilies struct {
 	lastSeen, start, cpuTotal, cpuUser, cpuSystem, periods, throttledPeriods, throttled          family
 	burstPeriods, burst                                                                          family

@@ -97,7 +97,8 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	return r, errors.Join(errs...)
 }
 
-// running returns the containers of an inspection that run now, each in its newest attempt.
+// running returns the sandbox of an inspection if it is ready, and the containers that run now, each in its newest attempt. It
+// returns false if there are none.
 func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	p := podReading{ref: o.Ref, group: r.found.pods[o.Ref.UID]}
 	sandbox := o.NewestSandbox()
@@ -204,7 +205,7 @@ func (r *reading) takeSandboxes(stats []*runtimeapi.PodSandboxStats) {
 	}
 }
 
-// containersByID returns the readings of all containers by their IDs.
+// containersByID returns the readings of all containers of all pods by container ID.
 func (r *reading) containersByID() map[string]*containerReading {
 	byID := map[string]*containerReading{}
 	for i := range r.pods {

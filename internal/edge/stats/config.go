@@ -77,7 +77,7 @@ type Machine struct {
 
 // SystemGroup is a control group outside the group of all pods.
 type SystemGroup struct {
-	Path    string    // below the mount point
+	Path    string    // path of the control group, below the mount point of the cgroup file system
 	Started time.Time // start of the service in the group; zero: when the group was created
 }
 
@@ -94,8 +94,8 @@ type Config struct {
 	Disk    Disk
 	Volumes Volumes
 
-	// PodsGroup is the control group of all pods, below the mount point: /kubepods or /kubepods.slice, with the
-	// configured cgroupRoot before it. Empty: this node has no control groups (simulated).
+	// PodsGroup is the path of the control group of all pods, below the mount point of the cgroup file system: /kubepods or
+	// /kubepods.slice, with the configured cgroupRoot before it. Empty: this node has no control groups (simulated).
 	PodsGroup string
 	// SystemGroups are further groups to report, by their names in the summary: kubelet, runtime, misc.
 	SystemGroups map[string]SystemGroup

@@ -89,7 +89,7 @@ func (d *diskReader) usageOn(u *runtimeapi.FilesystemUsage) *statsapi.FsStats {
 	return out
 }
 
-// pod adds the disk usage of the pod and its containers.
+// pod writes the disk usage of a pod and of its containers into out.
 func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 	total := d.space(d.s.cfg.RootDir)
 	add := func(part *statsapi.FsStats) {

@@ -33,7 +33,7 @@ func (out sink) put(f family, at time.Time, v float64, labels ...string) {
 	out <- m
 }
 
-// opt adds a value if it was measured.
+// opt adds the value *v, divided by unit, if it was measured (v is not nil).
 func (out sink) opt(f family, at time.Time, v *uint64, unit float64, labels ...string) {
 	if v != nil {
 		out.put(f, at, float64(*v)/unit, labels...)

@@ -31,10 +31,10 @@ func (t tree) dir(controller, group string) string {
 	return filepath.Join(t.host, mountPoint, controller, group)
 }
 
-// found holds the groups below the group of all pods.
+// found holds the control groups that find has found below the control group of all pods.
 type found struct {
-	pods       map[types.UID]string // group of a pod
-	containers map[string]string    // cgroup of a container or sandbox, by its ID
+	pods       map[types.UID]string // control group of each pod
+	containers map[string]string    // control group of each container or sandbox, by its ID
 	classes    []string             // the control groups of the QoS classes, which lie between the group of all pods and the pods
 }
 

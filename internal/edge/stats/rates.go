@@ -8,11 +8,11 @@ import (
 // minWindow is the shortest time over which a CPU rate is worth computing. Two requests within it get the same rate.
 const minWindow = 5 * time.Second
 
-// sample is the last reading of one group.
+// sample is the last reading of the CPU counter of one control group, and the rate that was computed from it.
 type sample struct {
 	at    time.Time
 	nanos uint64
-	rate  uint64 // CPU use in nanocores, over the window that ended at the time at
+	rate  uint64 // CPU use in nanocores, over the time between the reading before and this one
 	known bool
 }
 
@@ -22,8 +22,9 @@ type rates struct {
 	last map[string]sample
 }
 
-// of returns the CPU rate of the group with this key. nanos is the group's counter, at is the time of the reading, and since is when
-// the counter began. The first rate of a group covers the time from since to at.
+// of returns the CPU rate, in nanocores, of the control group with this key; false: no rate is known yet. nanos is the group's CPU
+// counter in nanoseconds, at is the time of the reading, and since is when the counter began. The first rate of a group covers the
+// time from since to at.
 func (r *rates) of(key string, nanos uint64, at, since time.Time) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +50,7 @@ func perSecond(nanos uint64, window time.Duration) uint64 {
 	return uint64(float64(nanos) / window.Seconds())
 }
 
-// keep drops the samples of all but the given keys.
+// keep drops the samples of all control groups whose keys are not in alive.
 func (r *rates) keep(alive map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

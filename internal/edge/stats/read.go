@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reader reads the files of one group. A missing file gives nil: a root group has fewer files than others, and a controller may not be
-// enabled.
+// reader reads the files of one control group. A missing file gives nil: a root group has fewer files than others, and a controller
+// may not be enabled.
 type reader struct {
 	tree  tree
 	group string
@@ -23,7 +23,7 @@ type reader struct {
 	want  level
 }
 
-// read takes one reading of a group; ok is false if the group does not exist.
+// read takes one reading of a control group; ok is false if the group does not exist.
 func (t tree) read(group string, now time.Time, want level) (u usage, ok bool) {
 	r := reader{tree: t, group: group, now: now, want: want}
 	u = usage{at: now, cpu: r.cpu(), memory: r.memory()}
@@ -301,7 +301,7 @@ func (r *reader) psi(name string) *psi {
 	return &p
 }
 
-// limits reads the limits of the group, in the units of cgroup v1, because the metrics have these units.
+// limits reads the limits of the control group, in the units of cgroup v1, because the metrics have these units.
 func (r *reader) limits() *limits {
 	l := &limits{}
 	if r.tree.v2 {
@@ -341,7 +341,7 @@ func orZero(n *uint64) uint64 {
 	return *n
 }
 
-// sharesOf converts a weight to shares. Runtimes convert by weight = 1 + (shares-2)*9999/262142.
+// sharesOf converts a CPU weight of cgroup v2 to CPU shares of cgroup v1. Runtimes convert by weight = 1 + (shares-2)*9999/262142.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -349,7 +349,7 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// ooms returns how often the kernel killed a process of the group because memory ran out.
+// ooms returns how often the kernel killed a process of the control group because memory ran out.
 func (r *reader) ooms() *uint64 {
 	if r.tree.v2 {
 		return entry(r.table("", "memory.events"), "oom_kill")
@@ -357,8 +357,8 @@ func (r *reader) ooms() *uint64 {
 	return entry(r.table("memory", "memory.oom_control"), "oom_kill")
 }
 
-// made returns when a group was made. The modification time of its directory changes when a group is created in it. So made also
-// reads the time of a file that nobody writes to, and returns the earlier time.
+// made returns when a control group was made. The modification time of its directory changes when a group is created in it. So made
+// also reads the time of a file that nobody writes to, and returns the earlier time.
 func (t tree) made(group string) time.Time {
 	file := "cgroup.clone_children"
 	if t.v2 {
@@ -374,7 +374,7 @@ func (t tree) made(group string) time.Time {
 	return first
 }
 
-// pid returns the ID of a process of the group. The caller reads the network namespace of this process.
+// pid returns the ID of a process of the control group. The caller reads the network namespace of this process.
 func (t tree) pid(group string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(t.dir("memory", group), "cgroup.procs"))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// usage is one reading of a group, from any source. nil: not measured.
+// usage is one reading of a control group, from its files or from the runtime. A nil pointer means that a value was not measured.
 type usage struct {
 	at     time.Time
 	cpu    *cpuUsage
@@ -48,7 +48,7 @@ type stall struct {
 	nanos                uint64
 }
 
-// limits are the limits of a group; nil: no limit, or not known.
+// limits are the limits of a control group; nil: no limit, or not known.
 type limits struct {
 	shares                    uint64
 	period, quota             uint64 // microseconds; a quota of zero means no limit
@@ -120,7 +120,7 @@ func ptr[T any](v T) *T { return &v }
 
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// fromCRI converts the runtime's own numbers.
+// fromCRI converts the CRI statistics of a container or sandbox.
 func fromCRI(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *runtimeapi.SwapUsage, io *runtimeapi.IoUsage) usage {
 	var u usage
 	if cpu.GetUsageCoreNanoSeconds() != nil {
