@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// job is the request of one turn, copied under the lock.
+// job is what one request needs, copied from the pod's entry under the lock.
 type job struct {
 	ref     pod.Ref
 	base    *v1.Pod
@@ -24,7 +24,7 @@ type job struct {
 	remove  bool
 }
 
-// answer is the result of a turn. At most one of pod, over and err is set.
+// answer is the result of one request. At most one of pod, over and err is set.
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
@@ -179,7 +179,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	return took
 }
 
-// failed schedules a retry.
+// failed schedules a retry of a request that has failed.
 func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	if w.ctx.Err() != nil {
 		return // the agent is stopping, and the next one writes the status

@@ -22,7 +22,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // the same for a pod that waits for other pods to start, and for a pod that ends
+	lateWithin   = 10 * time.Second       // how long a status waits for further changes if its pod waits for other pods to start, or ends
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
@@ -99,7 +99,7 @@ type entry struct {
 	want *v1.PodStatus // nil: Set was not called yet
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
-	place *place    // nil: in no queue
+	place *place    // position of the pod in the queue ready or waiting; nil: the pod is in neither
 	since time.Time // when Set changed want after all older ones were acknowledged; or when the pod stopped waiting for others to start
 	wrote time.Time // when the last request ended
 
