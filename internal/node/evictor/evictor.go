@@ -175,7 +175,7 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	policy := e.currentPolicy()
 	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	if v := e.state.Victim(); v != "" {
-		in.VictimEnded = !e.cfg.Pods.Holds(v) // this call must come before the signals are read
+		in.VictimEnded = !e.cfg.Pods.Holds(v) // Holds comes before Signals, so that the signals include what a victim that has ended by now has freed
 	}
 	in.Signals, in.Now = e.cfg.Signals(ctx), time.Now()
 	if short(in.Signals, policy.Thresholds) {
@@ -275,7 +275,7 @@ func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context)
 	e.beside.Go(func() { e.done <- do(ctx) })
 }
 
-// reclaim removes dead containers and unused images, as the steps say.
+// reclaim removes dead containers, unused images, or both: steps is a set of bits that says which.
 func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 	t := &evict.Tried{}
 	if steps&evict.DeadContainers != 0 {
