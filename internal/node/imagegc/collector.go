@@ -53,7 +53,7 @@ type Config struct {
 	NodeEvent func(eventType, reason, message string)
 	// Collected is called for each image that was removed, with evict.ReasonAge or evict.ReasonSpace; nil: not called.
 	Collected func(reason string)
-	// File stores when images were last used; "": this is not stored.
+	// File is the path of the history file, which stores when images were last used; "": this is not stored.
 	File string
 	Log  *slog.Logger
 }
@@ -106,10 +106,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// begin reads from the file when images were last used.
+// begin reads the history file, which says when images were last used.
 func (c *Collector) begin(ctx context.Context) {
 	if c.hold(ctx) != nil {
-		return // the first collection reads the file
+		return // the first collection reads the history file
 	}
 	defer c.release()
 	if c.history == nil {
@@ -127,7 +127,7 @@ func (c *Collector) See(images []*runtimeapi.Image) {
 	}
 	defer c.release()
 	if c.history == nil {
-		return // the file is read by the first collection
+		return // the first collection reads the history file
 	}
 	now := time.Now()
 	for _, img := range images {

@@ -172,7 +172,7 @@ func TestCollectThatFails(t *testing.T) {
 	})
 }
 
-// Even if the disk reports a capacity of 0, the file gets the time when an image was last used.
+// Even if the disk reports a capacity of 0, the history file gets the time when an image was last used.
 func TestUseIsStoredWithoutACapacity(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "use.json")
@@ -314,7 +314,7 @@ func TestAgeOutlivesTheAgent(t *testing.T) {
 	})
 }
 
-// The file is not written again while its content would be the same.
+// The history file is not written again while its content would be the same.
 func TestHistoryIsWrittenOnlyWhenItChanges(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "use.json")

@@ -13,16 +13,16 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// maxFile is the largest size of the file in bytes; that is enough for some 100,000 images.
+// maxFile is the largest size of the history file in bytes; that is enough for some 100,000 images.
 const maxFile = 16 << 20
 
 // history records when images were first seen and last used.
 type history struct {
 	images  map[string]*record // by key
-	changed bool               // the file differs from images
+	changed bool               // images differs from the history file
 }
 
-// record is the file's entry for an image.
+// record is the history file's entry for an image.
 type record struct {
 	Detected time.Time `json:"detected"`
 	// LastUsed is zero for an image that was never used. For an image in use the file has InUse instead, so that it need not be
@@ -66,8 +66,8 @@ func (h *history) keep(list []*runtimeapi.Image) {
 	}
 }
 
-// load reads the file. For an image that was in use when the file was written, load sets LastUsed to now. If the file cannot be read,
-// Detected of every image is now.
+// load reads the history file. For an image that was in use when the file was written, load sets LastUsed to now. If the file cannot
+// be read, Detected of every image is now.
 func (c *Collector) load(now time.Time) *history {
 	h := &history{images: map[string]*record{}}
 	if c.cfg.File == "" {
@@ -112,7 +112,7 @@ func (h *history) read(path string) error {
 	return nil
 }
 
-// save writes the file if something has changed.
+// save writes the history file if something has changed.
 func (c *Collector) save() {
 	if c.cfg.File == "" || !c.history.changed {
 		return
