@@ -169,7 +169,8 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	return f
 }
 
-// ephemeralStorage returns the size of the storage, and reads it until it is known.
+// ephemeralStorage returns the size of the file system that pods write to (Machine.EphemeralStorage). It asks the machine until that
+// size is known.
 func (s *Source) ephemeralStorage() int64 {
 	s.mu.Lock()
 	storage := s.storage
