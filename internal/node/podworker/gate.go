@@ -25,7 +25,7 @@ type Gate struct {
 	inside   map[types.UID]stay
 	starts   []types.UID // pods that wait to start
 	restarts []types.UID // pods that wait to restart containers
-	passed   int         // how many pods of starts got a slot since a pod of restarts did
+	passed   int         // how many pods of the queue starts got a slot since the last pod of the queue restarts got one
 }
 
 // startsPerRestart is how many waiting pods of the first queue get a slot before the next pod of the second queue gets one.

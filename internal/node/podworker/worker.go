@@ -376,7 +376,7 @@ func (w *Worker) stopTimer() {
 	}
 }
 
-// arm sets the worker's one timer.
+// arm sets the worker's one timer: at the time at, the worker looks again. A zero at only stops the timer.
 func (w *Worker) arm(at, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
