@@ -55,7 +55,7 @@ type Report struct {
 
 	mu   sync.Mutex
 	left lastLives[*reported]    // the last reports of static pods that may come back, from which the next life continues
-	pods map[types.UID]*reported // without the pods that need no entry
+	pods map[types.UID]*reported // the last report of each pod; a pod about which there is nothing to remember has no entry
 }
 
 // reported is the last report about a pod.
