@@ -177,7 +177,7 @@ func ending(in *Input, a *Answer) bool {
 		preStop(in, a, why)
 	case in.flight(pod.OpStopContainer) != nil || t.Observed.AnyAlive():
 		stopsContainers(in, a, why)
-	case in.flight(pod.OpStopSandbox) != nil || t.Phase == decide.PhaseStopping && t.Observed.NewestSandbox() != nil:
+	case in.flight(pod.OpStopSandbox) != nil || t.Phase == decide.PhaseStopping && in.sandboxRemains():
 		a.set(SandboxStops, "all containers have ended and the sandbox with the pod's network is being removed; %s", why)
 		if r := in.retry(pod.OpStopSandbox); r != nil && in.Now.Before(r.Until) {
 			a.fact("runtime", r.Message)
@@ -196,6 +196,11 @@ func ending(in *Input, a *Answer) bool {
 		remains(in, a, why)
 	}
 	return true
+}
+
+// sandboxRemains reports whether a sandbox of the pod may still hold its network: one that is ready, or one whose stop has failed.
+func (in *Input) sandboxRemains() bool {
+	return slices.ContainsFunc(in.Turn.Observed.Sandboxes, func(s pod.Sandbox) bool { return s.Ready }) || in.retry(pod.OpStopSandbox) != nil
 }
 
 // remains fills the answer for a pod of which nothing runs and whose object still exists.
@@ -325,7 +330,11 @@ func finished(in *Input, a *Answer) bool {
 	for s := range pod.BaseStatuses(&in.Pod.Status) {
 		if end := s.State.Terminated; end != nil && end.ExitCode != 0 {
 			a.Container, a.Since = s.Name, end.FinishedAt.Time
-			a.set(endCause(end, Failed), "container %q %s, and is not started again", s.Name, endText(end))
+			what, cause := "container", Failed
+			if c := pod.SpecOf(in.Pod, s.Name); slices.ContainsFunc(in.Pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == s.Name }) && !pod.IsSidecar(c) {
+				what, cause = "init container", InitFailed
+			}
+			a.set(endCause(end, cause), "%s %q %s, and is not started again", what, s.Name, endText(end))
 			a.fact("last words", end.Message)
 			a.do("%s", logsCommand(in, s.Name, false))
 			break

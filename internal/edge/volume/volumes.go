@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -165,15 +165,22 @@ func lackOf(err error) pod.Lack {
 	switch lack := pod.LackOf(err); {
 	case lack != pod.LackNone:
 		return lack
-	case errors.Is(err, ErrUnsupported), errors.Is(err, claims.ErrBlock), errors.Is(err, errNoObjects), errors.Is(err, errNoClaims):
+	case errors.Is(err, ErrUnsupported), errors.Is(err, claims.ErrBlock), errors.Is(err, errNoObjects), errors.Is(err, errNoClaims),
+		errors.Is(err, errNoDrivers):
 		return pod.LackSupport
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return pod.LackRight
 	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err),
-		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, context.DeadlineExceeded), unanswered(err):
 		return pod.LackServer
 	}
 	return pod.LackNone
+}
+
+// unanswered reports whether a request to the API server got no answer.
+func unanswered(err error) bool {
+	var request *url.Error
+	return errors.As(err, &request)
 }
 
 // SetUp makes all volumes that a container of the pod mounts, and updates existing ones. A volume that fails does not

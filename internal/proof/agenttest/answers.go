@@ -42,12 +42,15 @@ func newAnswers() *answers {
 	return &answers{since: map[types.UID]time.Time{}, last: map[types.UID]string{}, tally: map[string]*judged{}}
 }
 
-// Explain asks the running agent about all its pods.
-func (w *World) Explain() (out []struct {
+// explainedPod is the part of an answer of /explain that the tests read.
+type explainedPod struct {
 	Name   string
 	UID    types.UID
 	Answer why.Answer
-}) {
+}
+
+// Explain asks the running agent about all its pods.
+func (w *World) Explain() (out []explainedPod) {
 	w.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.control.DialContext(ctx)

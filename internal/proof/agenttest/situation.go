@@ -184,7 +184,7 @@ func (v *view) hookRuns(c *v1.Container, preStop bool) bool {
 func (v *view) finished() situation {
 	for _, c := range allContainers(v.spec) {
 		if in := v.newestOf[string(v.uid)+"/"+c.Name]; in != nil && in.ExitCode != 0 && c.RestartPolicy == nil {
-			return situation{what: "the pod has failed", causes: slices.Concat([]why.Cause{why.Failed, why.OutOfMemory}, startCauses, leftCauses)}
+			return situation{what: "the pod has failed", causes: slices.Concat([]why.Cause{why.Failed, why.InitFailed, why.OutOfMemory}, startCauses, leftCauses)}
 		}
 	}
 	return situation{what: "the pod has completed", well: true, causes: append([]why.Cause{why.Completed}, leftCauses...)}

@@ -13,22 +13,19 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// explained is the part of the answer of /explain that tests read.
-type explained struct {
-	Name   string
-	Answer why.Answer
-}
-
-// whyCase makes one situation happen to pod "web" and says which cause the agent must give.
+// whyCase makes one situation happen to pod "web" of a node without an API server, and says which cause the agent must give.
 type whyCase struct {
-	name string
+	name string // says how the situation is made; docs/explain.md has it
+	// before is YAML before the pod; image is the image of its container, if it is not the usual one.
+	before, image string
 	// annotations, spec and container are YAML that is added to the pod's annotations, to its spec and to its container.
 	annotations, spec, container string
 	faults                       []simcri.Fault
 	// wait is the time between the pod's creation and the question to the agent. If end is set, the test first stops the pod, and
-	// asks the agent three seconds later.
+	// asks the agent three seconds and later after that.
 	wait  time.Duration
 	end   bool
+	later time.Duration
 	cause why.Cause
 	says  string // text that the answer must contain
 }
@@ -47,42 +44,51 @@ func pullRefused(message string) []simcri.Fault {
 }
 
 var whyCases = []whyCase{
-	{name: "it runs", wait: 10 * time.Second, cause: why.Running},
-	{name: "it has completed", annotations: `wherry.dev/sim-exit-code: "0", wherry.dev/sim-run-for: 1s`, spec: "restartPolicy: Never", wait: 10 * time.Second, cause: why.Completed},
-	{name: "it has failed", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, spec: "restartPolicy: Never", wait: 10 * time.Second, cause: why.Failed, says: "no input"},
-	{name: "it crashes again and again", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, wait: 60 * time.Second, cause: why.CrashLoop, says: "no input"},
-	{name: "it has too little memory", annotations: `wherry.dev/sim-exit-code: "137", wherry.dev/sim-exit-reason: OOMKilled`, wait: 60 * time.Second, cause: why.OutOfMemory, says: "limits.memory"},
-	{name: "its image is pulled", faults: []simcri.Fault{{Method: "PullImage", Effect: simcri.Slow, Delay: 90 * time.Second}}, wait: 20 * time.Second, cause: why.Pulling, says: "registry.example/app:1"},
-	{name: "its image does not exist", faults: pullRefused("failed to resolve: registry.example/app:1: not found"), wait: 20 * time.Second, cause: why.ImageNotFound, says: "registry.example/app:1"},
-	{name: "its registry wants a login", faults: pullRefused("401 Unauthorized"), wait: 20 * time.Second, cause: why.ImageDenied, says: "imagePullSecret"},
-	{name: "its registry is away", faults: pullRefused("dial tcp: lookup registry.example: no such host"), wait: 20 * time.Second, cause: why.RegistryAway},
-	{name: "its pull breaks", faults: pullRefused("unpack: unexpected tar header"), wait: 20 * time.Second, cause: why.PullFails, says: "tar header"},
-	{name: "its image may not be pulled", container: "imagePullPolicy: Never", wait: 20 * time.Second, cause: why.ImageNeverPulled},
-	{name: "its ConfigMap is missing", container: "envFrom: [{configMapRef: {name: nowhere}}]", wait: 20 * time.Second, cause: why.ConfigInvalid, says: "nowhere"},
-	{name: "its volume's ConfigMap is missing", spec: "volumes: [{name: v, configMap: {name: nowhere}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.ConfigMapMissing, says: "nowhere"},
-	{name: "its volume is of a kind that the agent does not have", spec: "volumes: [{name: v, nfs: {server: s, path: /}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.VolumeUnsupported, says: "nfs"},
-	{name: "its sandbox takes long", faults: slow("RunPodSandbox"), wait: 20 * time.Second, cause: why.SandboxStarts},
-	{name: "its sandbox fails", faults: refuses("RunPodSandbox", "no IP addresses left"), wait: 20 * time.Second, cause: why.SandboxFails, says: "no IP addresses left"},
-	{name: "its container cannot be created", faults: refuses("CreateContainer", "snapshot is broken"), wait: 20 * time.Second, cause: why.CreateFails, says: "snapshot is broken"},
-	{name: "its container cannot be started", annotations: "wherry.dev/sim-start-error: cgroup is gone", wait: 20 * time.Second, cause: why.StartFails, says: "cgroup is gone"},
-	{name: "its command does not exist", annotations: "wherry.dev/sim-start-error: 'exec nope: executable file not found in $PATH'", wait: 20 * time.Second, cause: why.CommandNotFound, says: "nope"},
-	{name: "its start takes long", faults: slow("StartContainer"), wait: 20 * time.Second, cause: why.ContainerStarts},
-	{name: "its postStart hook runs", container: "lifecycle: {postStart: {exec: {command: [sleep, '90']}}}", faults: slow("ExecSync"), wait: 20 * time.Second, cause: why.PostStartRuns},
-	{name: "its postStart hook fails", container: "lifecycle: {postStart: {exec: {command: [exit, '3']}}}", wait: 60 * time.Second, cause: why.PostStartFails},
-	{name: "its init container runs", spec: "initContainers: [{name: first, image: registry.example/app:1}]", wait: 20 * time.Second, cause: why.InitRuns, says: "first"},
-	{name: "its init container failed", spec: "restartPolicy: Never\n  initContainers: [{name: first, image: registry.example/app:1, command: [exit, '2']}]", wait: 20 * time.Second, cause: why.Failed, says: "first"},
-	{name: "its startup probe has not succeeded", annotations: "wherry.dev/sim-ready-after: 5m", container: "startupProbe: {exec: {command: ['true']}, periodSeconds: 5, failureThreshold: 100}", wait: 30 * time.Second, cause: why.StartupPending, says: "of 100 failures"},
-	{name: "its readiness probe fails", annotations: "wherry.dev/sim-ready-after: 5m", container: "readinessProbe: {exec: {command: ['true']}, periodSeconds: 5}", wait: 30 * time.Second, cause: why.ReadinessFails, says: "readiness probe, "},
-	{name: "its liveness probe failed", annotations: "wherry.dev/sim-fail-after: 5s, wherry.dev/sim-stop-after: 20s", container: "livenessProbe: {exec: {command: ['true']}, periodSeconds: 1, failureThreshold: 2}", wait: 12 * time.Second, cause: why.LivenessRestarts},
-	{name: "its readiness gate is missing", spec: "readinessGates: [{conditionType: example.com/lb}]", wait: 10 * time.Second, cause: why.GateMissing, says: "example.com/lb"},
-	{name: "it takes its grace period", annotations: "wherry.dev/sim-stop-after: never", wait: 10 * time.Second, end: true, cause: why.GraceRuns, says: "30s"},
-	{name: "its preStop hook runs", container: "lifecycle: {preStop: {exec: {command: [sleep, '90']}}}", faults: slow("ExecSync"), wait: 10 * time.Second, end: true, cause: why.PreStopRuns},
-	{name: "its sandbox does not stop", faults: slow("StopPodSandbox"), wait: 10 * time.Second, end: true, cause: why.SandboxStops},
-	{name: "the runtime hangs", faults: []simcri.Fault{{Method: "PodSandboxStatus", Pod: "web", Effect: simcri.Hang}}, wait: 60 * time.Second, cause: why.RuntimeHangs},
-	{name: "the runtime cannot say what runs", faults: refuses("PodSandboxStatus", "database is locked"), wait: 20 * time.Second, cause: why.InspectionFailed, says: "database is locked"},
-	{name: "it needs more than the node has", container: "resources: {requests: {cpu: '10000'}}", wait: 10 * time.Second, cause: why.DoesNotFit, says: "cpu"},
-	{name: "it wants a sysctl that is not allowed", spec: "securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}", wait: 10 * time.Second, cause: why.Refused, says: "SysctlForbidden"},
-	{name: "its deadline is over", spec: "activeDeadlineSeconds: 10", wait: 60 * time.Second, cause: why.DeadlineExceeded},
+	{name: "nothing is wrong", wait: 10 * time.Second, cause: why.Running},
+	{name: "the container ends with exit code 0, and restartPolicy is Never", annotations: `wherry.dev/sim-exit-code: "0", wherry.dev/sim-run-for: 1s`, spec: "restartPolicy: Never", wait: 10 * time.Second, cause: why.Completed},
+	{name: "the container ends with exit code 3, and restartPolicy is Never", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, spec: "restartPolicy: Never", wait: 10 * time.Second, cause: why.Failed, says: "no input"},
+	{name: "the container ends with exit code 3 again and again", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, wait: 60 * time.Second, cause: why.CrashLoop, says: "no input"},
+	{name: "the runtime says OOMKilled of each end of the container", annotations: `wherry.dev/sim-exit-code: "137", wherry.dev/sim-exit-reason: OOMKilled`, wait: 60 * time.Second, cause: why.OutOfMemory, says: "limits.memory"},
+	{name: "a pull takes 90 s", faults: []simcri.Fault{{Method: "PullImage", Effect: simcri.Slow, Delay: 90 * time.Second}}, wait: 20 * time.Second, cause: why.Pulling, says: "registry.example/app:1"},
+	{name: "the runtime answers a pull with the words: not found", faults: pullRefused("failed to resolve: registry.example/app:1: not found"), wait: 20 * time.Second, cause: why.ImageNotFound, says: "registry.example/app:1"},
+	{name: "the runtime answers a pull with the words: 401 Unauthorized", faults: pullRefused("401 Unauthorized"), wait: 20 * time.Second, cause: why.ImageDenied, says: "imagePullSecret"},
+	{name: "the runtime answers a pull with the words: no such host", faults: pullRefused("dial tcp: lookup registry.example: no such host"), wait: 20 * time.Second, cause: why.RegistryAway},
+	{name: "the runtime answers a pull with the words: unexpected tar header", faults: pullRefused("unpack: unexpected tar header"), wait: 20 * time.Second, cause: why.PullFails, says: "tar header"},
+	{name: "the image is not on the node, and imagePullPolicy is Never", container: "imagePullPolicy: Never", wait: 20 * time.Second, cause: why.ImageNeverPulled},
+	{name: "envFrom names a ConfigMap that does not exist", container: "envFrom: [{configMapRef: {name: nowhere}}]", wait: 20 * time.Second, cause: why.ConfigInvalid, says: "nowhere"},
+	{name: "a volume names a ConfigMap that does not exist", spec: "volumes: [{name: v, configMap: {name: nowhere}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.ConfigMapMissing, says: "nowhere"},
+	{name: "the pod has an NFS volume", spec: "volumes: [{name: v, nfs: {server: s, path: /}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.VolumeUnsupported, says: "nfs"},
+	{name: "RunPodSandbox takes 90 s", faults: slow("RunPodSandbox"), wait: 20 * time.Second, cause: why.SandboxStarts},
+	{name: "the runtime refuses RunPodSandbox", faults: refuses("RunPodSandbox", "no IP addresses left"), wait: 20 * time.Second, cause: why.SandboxFails, says: "no IP addresses left"},
+	{name: "the runtime refuses CreateContainer", faults: refuses("CreateContainer", "snapshot is broken"), wait: 20 * time.Second, cause: why.CreateFails, says: "snapshot is broken"},
+	{name: "the runtime refuses StartContainer", annotations: "wherry.dev/sim-start-error: cgroup is gone", wait: 20 * time.Second, cause: why.StartFails, says: "cgroup is gone"},
+	{name: "the runtime answers StartContainer with the words: executable file not found", annotations: "wherry.dev/sim-start-error: 'exec nope: executable file not found in $PATH'", wait: 20 * time.Second, cause: why.CommandNotFound, says: "nope"},
+	{name: "StartContainer takes 90 s", faults: slow("StartContainer"), wait: 20 * time.Second, cause: why.ContainerStarts},
+	{name: "the postStart hook takes 90 s", container: "lifecycle: {postStart: {exec: {command: [sleep, '90']}}}", faults: slow("ExecSync"), wait: 20 * time.Second, cause: why.PostStartRuns},
+	{name: "the postStart hook exits with code 3", container: "lifecycle: {postStart: {exec: {command: [exit, '3']}}}", wait: 60 * time.Second, cause: why.PostStartFails},
+	{name: "the init container does not end", spec: "initContainers: [{name: first, image: registry.example/app:1}]", wait: 20 * time.Second, cause: why.InitRuns, says: "first"},
+	{name: "an init container exits with code 2, and restartPolicy is Never", spec: "restartPolicy: Never\n  initContainers: [{name: first, image: registry.example/app:1, command: [exit, '2']}]", wait: 20 * time.Second, cause: why.InitFailed, says: "first"},
+	{name: "the startup probe fails less often than its failureThreshold", annotations: "wherry.dev/sim-ready-after: 5m", container: "startupProbe: {exec: {command: ['true']}, periodSeconds: 5, failureThreshold: 100}", wait: 30 * time.Second, cause: why.StartupPending, says: "of 100 failures"},
+	{name: "the readiness probe fails more often than its failureThreshold", annotations: "wherry.dev/sim-ready-after: 5m", container: "readinessProbe: {exec: {command: ['true']}, periodSeconds: 5}", wait: 30 * time.Second, cause: why.ReadinessFails, says: "readiness probe, "},
+	{name: "the liveness probe fails, and the container takes 20 s to end", annotations: "wherry.dev/sim-fail-after: 5s, wherry.dev/sim-stop-after: 20s", container: "livenessProbe: {exec: {command: ['true']}, periodSeconds: 1, failureThreshold: 2}", wait: 12 * time.Second, cause: why.LivenessRestarts},
+	{name: "nobody sets the condition of the pod's readiness gate", spec: "readinessGates: [{conditionType: example.com/lb}]", wait: 10 * time.Second, cause: why.GateMissing, says: "example.com/lb"},
+	{name: "a stopped container ignores SIGTERM", annotations: "wherry.dev/sim-stop-after: never", wait: 10 * time.Second, end: true, cause: why.GraceRuns, says: "30s"},
+	{name: "the preStop hook takes 90 s", container: "lifecycle: {preStop: {exec: {command: [sleep, '90']}}}", faults: slow("ExecSync"), wait: 10 * time.Second, end: true, cause: why.PreStopRuns},
+	{name: "StopPodSandbox takes 90 s", faults: slow("StopPodSandbox"), wait: 10 * time.Second, end: true, cause: why.SandboxStops},
+	{name: "PodSandboxStatus of the pod hangs", faults: []simcri.Fault{{Method: "PodSandboxStatus", Pod: "web", Effect: simcri.Hang}}, wait: 60 * time.Second, cause: why.RuntimeHangs},
+	{name: "the runtime refuses PodSandboxStatus of the pod", faults: refuses("PodSandboxStatus", "database is locked"), wait: 20 * time.Second, cause: why.InspectionFailed, says: "database is locked"},
+	{name: "the pod requests 10000 CPUs", container: "resources: {requests: {cpu: '10000'}}", wait: 10 * time.Second, cause: why.DoesNotFit, says: "cpu"},
+	{name: "the pod sets a sysctl that the node does not allow", spec: "securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}", wait: 10 * time.Second, cause: why.Refused, says: "SysctlForbidden"},
+	{name: "activeDeadlineSeconds is 10", spec: "activeDeadlineSeconds: 10", wait: 60 * time.Second, cause: why.DeadlineExceeded},
+	{name: "a volume names a Secret that does not exist", spec: "volumes: [{name: v, secret: {secretName: nowhere}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.SecretMissing, says: "nowhere"},
+	{name: "a volume names a key that its ConfigMap does not have", before: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n---\n", spec: "volumes: [{name: v, configMap: {name: settings, items: [{key: other, path: other}]}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.KeyMissing, says: "other"},
+	{name: "the runtime answers a pull with the words: SignatureValidationFailed", faults: pullRefused("SignatureValidationFailed: no signature of a trusted key"), wait: 20 * time.Second, cause: why.ImageUnverified, says: "trusted key"},
+	{name: "the image's name has capital letters", image: "registry.example/APP:1", wait: 20 * time.Second, cause: why.ImageNameInvalid, says: "registry.example/APP:1"},
+	{name: "the runtime answers StartContainer with the words: permission denied", annotations: "wherry.dev/sim-start-error: 'exec /app: permission denied'", wait: 20 * time.Second, cause: why.CommandDenied, says: "/app"},
+	{name: "the startup probe fails, and the container takes 20 s to end", annotations: "wherry.dev/sim-ready-after: 5m, wherry.dev/sim-stop-after: 20s", container: "startupProbe: {exec: {command: ['true']}, periodSeconds: 1, failureThreshold: 2}", wait: 12 * time.Second, cause: why.StartupRestarts},
+	{name: "the readiness probe waits for its initialDelaySeconds", container: "readinessProbe: {exec: {command: ['true']}, initialDelaySeconds: 60}", annotations: "wherry.dev/sim-ready-after: 5m", wait: 20 * time.Second, cause: why.ReadinessPending},
+	{name: "the container that wherry stop ends has ended", wait: 10 * time.Second, end: true, cause: why.StoppedByUser, says: "wherry rm"},
+	{name: "a stopped container ignores SIGTERM, and StopContainer hangs", annotations: "wherry.dev/sim-stop-after: never", spec: "terminationGracePeriodSeconds: 2", faults: slow("StopContainer"), wait: 10 * time.Second, end: true, later: 30 * time.Second, cause: why.StopOverdue, says: "main"},
 }
 
 // The whole agent gives the right cause for each situation, for one pod and in the list of all pods.
@@ -109,29 +115,38 @@ func (c *whyCase) check(l *lone) {
 		if code, text := l.send(http.MethodPost, "/pods/default/web/stop", ""); code/100 != 2 {
 			l.Fatalf("stop: %d %s", code, text)
 		}
+		time.Sleep(c.later)
 	}
-	var one explained
+	var one explainedPod
 	if code := l.ask(http.MethodGet, "/explain/default/web", "", &one); code != http.StatusOK {
 		l.Fatalf("explain: %d", code)
 	}
 	a := &one.Answer
-	all := strings.Join(append(append([]string{a.Line, a.Next}, a.Facts...), a.Do...), "\n")
-	if a.Cause != c.cause || !strings.Contains(all, c.says) {
-		l.Errorf("%s, want %s with %q:\n%s", a.Cause, c.cause, c.says, all)
+	if a.Cause != c.cause || !strings.Contains(textOf(a), c.says) {
+		l.Errorf("%s, want %s with %q:\n%s", a.Cause, c.cause, c.says, textOf(a))
 	}
-	var list []explained
+	var list []explainedPod
 	if l.ask(http.MethodGet, "/explain", "", &list); len(list) != 1 || list[0].Name != "web" || list[0].Answer.Cause != c.cause {
 		l.Errorf("the list of all pods: %+v", list)
 	}
 }
 
+// textOf returns all texts of an answer.
+func textOf(a *why.Answer) string {
+	return strings.Join(append(append([]string{a.Line, a.Next}, a.Facts...), a.Do...), "\n")
+}
+
 func (c *whyCase) manifest() string {
 	var b strings.Builder
-	b.WriteString("apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {" + c.annotations + "}}\nspec:\n")
+	image := "registry.example/app:1"
+	if c.image != "" {
+		image = c.image
+	}
+	b.WriteString(c.before + "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {" + c.annotations + "}}\nspec:\n")
 	if c.spec != "" {
 		b.WriteString("  " + c.spec + "\n")
 	}
-	b.WriteString("  containers:\n  - name: main\n    image: registry.example/app:1\n")
+	b.WriteString("  containers:\n  - name: main\n    image: " + image + "\n")
 	if c.container != "" {
 		b.WriteString("    " + c.container + "\n")
 	}

@@ -1,0 +1,261 @@
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/core/why"
+	"github.com/wherry-node/wherry/internal/edge/checkpoint"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simkube"
+)
+
+// whyStory makes one situation happen to pod "web" of a node with an API server, and says which cause the agent must give.
+type whyStory struct {
+	name   string // says how the situation is made; docs/explain.md has it
+	config func(*Config)
+	happen func(w *World) // returns when the agent is to be asked
+	cause  why.Cause
+	says   string // text that the answer must contain
+}
+
+var whyStories = []whyStory{
+	{name: "ListPodSandbox hangs when an agent starts", cause: why.NotLooked, happen: func(w *World) {
+		w.Create(Pod("web"))
+		w.WaitReady("web")
+		w.StopAgent()
+		w.Runtime.Inject(simcri.Fault{Method: "ListPodSandbox", Effect: simcri.Hang})
+		w.StartAgent()
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "the disk takes a minute to write the checkpoint of the pod's end", cause: why.NoAnswer, happen: func(w *World) {
+		w.Create(Pod("web"))
+		w.WaitReady("web")
+		w.SetDiskSlow(time.Minute)
+		w.Delete("web", 30)
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "a critical pod waits for the end of a pod that it preempts", cause: why.AdmissionWaits, happen: func(w *World) {
+		big := w.Create(Pod("big", cpu("60"), Annotate(simcri.AnnotationStopAfter, "never")))
+		w.WaitReady("big")
+		w.Witness.force(big)
+		w.Create(Pod("web", cpu("50", priority(2_000_000_000))))
+		time.Sleep(15 * time.Second)
+	}},
+	{name: "a critical pod needs the CPUs of the pod", cause: why.Preempted, happen: func(w *World) {
+		web := w.Create(Pod("web", cpu("60")))
+		w.WaitReady("web")
+		w.Witness.force(web)
+		w.Create(Pod("critical", cpu("50", priority(2_000_000_000))))
+		w.WaitReady("critical")
+		time.Sleep(10 * time.Second)
+	}},
+	{name: "the pod uses up the memory of the node", cause: why.Evicted, says: "memory", config: func(c *Config) {
+		c.Memory, c.Short, c.Agent = "4Gi", shortOfMemory, thresholds(map[string]string{"memory.available": "1Gi"})
+	}, happen: func(w *World) {
+		w.Create(Pod("web", using(1000, 100)))
+		w.Await("it is evicted", 2*time.Minute, func() bool { return w.evicted("web") })
+	}},
+	{name: "a client sets status.phase of the pod to Failed, with a reason", cause: why.Stopped, says: "NodeLost", happen: func(w *World) {
+		web := w.Create(Pod("web"))
+		w.WaitReady("web")
+		w.Witness.force(web)
+		w.patch("web", `{"status":{"phase":"Failed","reason":"NodeLost","message":"the node was lost"}}`, "status")
+		time.Sleep(30 * time.Second)
+	}},
+	{name: "the directories of an ended pod cannot be removed (EIO)", cause: why.TearDownFails, says: "input/output error", happen: func(w *World) {
+		w.Create(Pod("web"))
+		w.WaitReady("web")
+		w.SetDisk(DiskFault{Volumes: syscall.EIO})
+		w.Delete("web", 5)
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "the directories of a new pod cannot be made (EIO)", cause: why.SetUpFails, says: "input/output error", happen: func(w *World) {
+		w.SetDisk(DiskFault{Volumes: syscall.EIO})
+		w.Create(Pod("web"))
+		time.Sleep(20 * time.Second)
+	}},
+	slowDirectories("the disk takes two minutes to make the directories of the pod", why.SetUpRuns, func(w *World, slow *atomic.Bool) {
+		slow.Store(true)
+		w.Create(Pod("web"))
+	}),
+	slowDirectories("the disk takes two minutes to remove the directories of the pod", why.TearDownRuns, func(w *World, slow *atomic.Bool) {
+		w.Create(Pod("web"))
+		w.WaitReady("web")
+		slow.Store(true)
+		w.Delete("web", 5)
+	}),
+	{name: "a deleted pod has a finalizer", cause: why.FinalizersRemain, says: "example.com/keep", happen: func(w *World) {
+		w.Create(Pod("web", func(p *v1.Pod) { p.Finalizers = []string{"example.com/keep"} }))
+		w.WaitReady("web")
+		w.Delete("web", 5)
+		time.Sleep(30 * time.Second)
+	}},
+	{name: "the API server does not answer the deletion of an ended pod", cause: why.Removing, happen: func(w *World) {
+		w.Create(Pod("web"))
+		w.WaitReady("web")
+		w.Kube.Inject(simkube.Fault{Verb: "delete", Resource: "pods", Agent: agentName, Effect: simkube.Hang})
+		w.Delete("web", 5)
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "a pod of the same name was deleted with force and still ends", cause: why.PredecessorRemains, happen: func(w *World) {
+		old := Pod("web", Annotate(simcri.AnnotationStopAfter, "50s"), func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(60)) })
+		w.Create(old.DeepCopy())
+		w.WaitReady("web")
+		w.Runtime.Inject(simcri.Fault{Method: "StopContainer", Pod: "web", Effect: simcri.Slow, Delay: 40 * time.Second})
+		w.Delete("web", 0)
+		w.Create(old.DeepCopy())
+		time.Sleep(15 * time.Second)
+	}},
+	{name: "the node starts one pod at a time, and another one takes 90 s", cause: why.Queued, says: "other pods", config: func(c *Config) {
+		c.Agent = func(c *agent.Config) { c.StartSlots = 1 }
+	}, happen: func(w *World) {
+		w.Runtime.Inject(simcri.Fault{Method: "RunPodSandbox", Pod: "first", Effect: simcri.Slow, Delay: 90 * time.Second})
+		w.Create(Pod("first"))
+		time.Sleep(2 * time.Second)
+		w.Create(Pod("web"))
+		time.Sleep(5 * time.Second)
+	}},
+	{name: "the runtime reports that its network is not ready", cause: why.NetworkNotReady, says: "cni plugin not initialized", happen: func(w *World) {
+		w.Runtime.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
+		time.Sleep(time.Minute)
+		w.Create(Pod("web"))
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "the claim of a volume does not exist", cause: why.ClaimMissing, says: "data", happen: func(w *World) {
+		w.Create(Pod("web", withClaim("data")))
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "nobody binds the claim of a volume", cause: why.ClaimNotBound, says: "data", happen: func(w *World) {
+		w.createClaim("data")
+		w.Create(Pod("web", withClaim("data")))
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "another pod uses the claim, whose access mode is ReadWriteOncePod", cause: why.ClaimInUse, says: "default/other", happen: func(w *World) {
+		w.bindClaim(w.createClaim("one", v1.ReadWriteOncePod))
+		w.Create(Pod("other", withClaim("one")))
+		w.WaitReady("other")
+		w.Create(Pod("web", withClaim("one")))
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "the API server forbids the node to read the ConfigMap of a volume", cause: why.ObjectForbidden, says: "settings", happen: func(w *World) {
+		w.Kube.Inject(simkube.Fault{Resource: "configmaps", Agent: agentName, Effect: simkube.Refuse,
+			Err: apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("no relationship found between node and object"))})
+		w.Create(Pod("web", withConfigMap("settings")))
+		time.Sleep(time.Minute)
+	}},
+	{name: "the connection breaks when the node reads the ConfigMap of a volume", cause: why.APIServerAway, says: "settings", happen: func(w *World) {
+		w.Kube.Inject(simkube.Fault{Resource: "configmaps", Agent: agentName, Effect: simkube.Break})
+		w.Create(Pod("web", withConfigMap("settings")))
+		time.Sleep(3 * time.Minute)
+	}},
+	{name: "the container has ended, and CreateContainer of the next one takes 90 s", cause: why.EndedRestarts, says: "exit code 0", happen: func(w *World) {
+		w.Create(Pod("web", Annotate(simcri.AnnotationRunFor, "10s"), Annotate(simcri.AnnotationExitCode, "0")))
+		w.WaitReady("web")
+		w.Runtime.Inject(simcri.Fault{Method: "CreateContainer", Pod: "web", Effect: simcri.Slow, Delay: 90 * time.Second})
+		time.Sleep(30 * time.Second)
+	}},
+	{name: "a client changes the image of the pod, and the container takes 20 s to end", cause: why.DefinitionRestarts, happen: func(w *World) {
+		web := w.Create(Pod("web", Annotate(simcri.AnnotationStopAfter, "20s")))
+		w.WaitReady("web")
+		w.Witness.force(web) // the Witness does not know that images change
+		w.patch("web", `{"spec":{"containers":[{"name":"main","image":"registry.example/app:2"}]}}`)
+		time.Sleep(10 * time.Second)
+	}},
+	{name: "a client resizes the pod to CPUs that another pod has", cause: why.ResizeWaits, says: "Deferred", happen: func(w *World) {
+		w.Create(Pod("web", cpu("10")))
+		w.Create(Pod("other", cpu("60")))
+		w.WaitReady("web", "other")
+		w.resize("web", "90")
+		time.Sleep(10 * time.Second)
+	}},
+}
+
+// withConfigMap gives a pod a volume with a ConfigMap.
+func withConfigMap(name string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}
+}
+
+// slowVolumes is a disk whose operations on directories of pods take two minutes while slow is set. Its checkpoints are fast.
+type slowVolumes struct {
+	*checkpoint.InMemory
+	slow *atomic.Bool
+}
+
+var _ agent.VolumeDisk = slowVolumes{}
+
+func (d slowVolumes) Volumes(types.UID) error {
+	if d.slow.Load() {
+		time.Sleep(2 * time.Minute)
+	}
+	return nil
+}
+
+// slowDirectories is a story on a disk that happen can make slow.
+func slowDirectories(name string, cause why.Cause, happen func(w *World, slow *atomic.Bool)) whyStory {
+	slow := &atomic.Bool{}
+	return whyStory{name: name, cause: cause, config: func(c *Config) {
+		c.Deps = func(d *agent.Deps) {
+			d.Machine = agent.SimulatedMachine(agent.Shape{PollManifests: true, Disk: slowVolumes{&checkpoint.InMemory{}, slow}})
+		}
+	}, happen: func(w *World) {
+		happen(w, slow)
+		time.Sleep(20 * time.Second)
+	}}
+}
+
+// patch changes a pod as a client does.
+func (w *World) patch(name, patch string, subresource ...string) {
+	w.Helper()
+	if _, err := w.Admin.CoreV1().Pods(Namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
+		w.Fatalf("patch %s: %v", name, err)
+	}
+}
+
+// The whole agent gives the right cause for each situation of a node with an API server.
+func TestWhyWithAPI(t *testing.T) {
+	t.Parallel()
+	for _, s := range whyStories {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			var cfg Config
+			if s.config != nil {
+				s.config(&cfg)
+			}
+			Run(t, cfg, func(w *World) {
+				s.happen(w)
+				s.check(w)
+			})
+		})
+	}
+}
+
+func (s *whyStory) check(w *World) {
+	w.Helper()
+	list := w.Explain()
+	p := w.Kube.Pod(Namespace, "web")
+	i := slices.IndexFunc(list, func(e explainedPod) bool { return e.Name == "web" && (p == nil || e.UID == p.UID) })
+	if i < 0 {
+		w.Fatalf("no answer about the pod in %+v", list)
+	}
+	if a := &list[i].Answer; a.Cause != s.cause || !strings.Contains(textOf(a), s.says) {
+		w.Errorf("%s, want %s with %q:\n%s", a.Cause, s.cause, s.says, textOf(a))
+	}
+}
