@@ -328,7 +328,7 @@ func (a *Agent) parts() []part {
 		{"objects", a.platform.objects.Run},
 	}...)
 	if a.platform.plugins != nil {
-		parts = append(parts, part{"plugins", a.platform.plugins.Run})
+		parts = append(parts, part{"plugins", a.platform.plugins.Run}, part{"visits of volumes", a.platform.visits})
 	}
 	if a.server != nil {
 		parts = append(parts, part{"server", a.serve})

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/edge/volume"
@@ -16,6 +17,8 @@ type nodeClaims struct {
 	api  *kubeclient.Client
 	node func() *v1.Node
 }
+
+var _ volume.ClaimStatus = nodeClaims{}
 
 // claims returns the reader of claims, or nil without an API server.
 func (a *Agent) claims() volume.Claims {
@@ -55,6 +58,11 @@ func (c nodeClaims) Secret(ctx context.Context, namespace, name string) (*v1.Sec
 // Attachment reads a VolumeAttachment.
 func (c nodeClaims) Attachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
 	return c.api.VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
+}
+
+// PatchClaimStatus changes the status of a claim.
+func (c nodeClaims) PatchClaimStatus(ctx context.Context, namespace, name string, body []byte) (*v1.PersistentVolumeClaim, error) {
+	return c.api.PersistentVolumeClaims(namespace).Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 }
 
 // Node returns this node.

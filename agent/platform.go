@@ -58,6 +58,7 @@ type platform struct {
 	prepare     func(ctx context.Context) error
 	plugins     *plugin.Watcher                      // nil: the node accepts no CSI plugins
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
+	visits      func(context.Context) error          // looks at mounted volumes again and again; nil: no volume needs that
 	nodeChanged func()                               // called when the Node's status has other volumes; nil: nothing depends on that
 }
 
@@ -190,8 +191,10 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 		return nil // a nil interface, not an interface with a nil pointer
 	}
 	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
+	cfg.ClaimStatus = nodeClaims{api: a.clients.api}
+	cfg.Event = a.events.record
 	volumes = volume.New(cfg)
-	g.volumes, g.inUse, g.nodeChanged = volumes, volumes.InUse, volumes.NodeChanged
+	g.volumes, g.inUse, g.nodeChanged, g.visits = volumes, volumes.InUse, volumes.NodeChanged, volumes.Run
 	g.plugins = plugin.New(plugin.Config{
 		Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
 	})

@@ -111,8 +111,8 @@ func checkAffinity(pv *v1.PersistentVolume, node *v1.Node) error {
 // (volumeDevices).
 func checkMode(p *v1.Pod, name string, pv *v1.PersistentVolume) error {
 	mode := v1.PersistentVolumeFilesystem
-	if pv.Spec.VolumeMode != nil {
-		mode = *pv.Spec.VolumeMode
+	if Block(pv) {
+		mode = v1.PersistentVolumeBlock
 	}
 	for c := range crispec.Containers(p) {
 		mounted := slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == name })
@@ -124,14 +124,19 @@ func checkMode(p *v1.Pod, name string, pv *v1.PersistentVolume) error {
 			return fmt.Errorf("container %q has the volume in volumeDevices, but persistentvolume %q has volumeMode %s: use volumeMounts", c.Name, pv.Name, mode)
 		}
 	}
-	if mode == v1.PersistentVolumeBlock {
+	if Block(pv) && pv.Spec.CSI == nil {
 		return ErrBlock
 	}
 	return nil
 }
 
-// ErrBlock is the cause if a volume is a block device, which this agent does not give to containers yet.
-var ErrBlock = errors.New("persistent volumes of volumeMode Block are not supported yet: use volumeMode Filesystem, or another node")
+// Block reports whether a persistent volume is a block device, and not a file system.
+func Block(pv *v1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+}
+
+// ErrBlock is the cause if a volume is a block device of a kind that this agent does not give to containers as a device.
+var ErrBlock = errors.New("volumeMode Block is supported for CSI volumes only: use volumeMode Filesystem, or another node")
 
 // Exclusive reports whether only one pod of the cluster may use the claim at a time.
 func Exclusive(claim *v1.PersistentVolumeClaim) bool {

@@ -95,6 +95,11 @@ func TestCheck(t *testing.T) {
 		{"a device in volumeMounts", func(w *world) { w.pv.Spec.VolumeMode = &block },
 			`container "c" has the volume in volumeMounts, but persistentvolume "pv-1" has volumeMode Block: use volumeDevices`},
 		{"a device", func(w *world) { w.pv.Spec.VolumeMode = &block; w.asDevice() }, claims.ErrBlock.Error()},
+		{"a device of a CSI driver", func(w *world) {
+			w.pv.Spec.VolumeMode = &block
+			w.pv.Spec.CSI = &v1.CSIPersistentVolumeSource{}
+			w.asDevice()
+		}, ""},
 		{"files in volumeDevices", (*world).asDevice,
 			`container "c" has the volume in volumeDevices, but persistentvolume "pv-1" has volumeMode Filesystem: use volumeMounts`},
 		{"ephemeral", func(w *world) { w.ephemeral("pod-1") }, ""},

@@ -23,6 +23,8 @@ type Capabilities struct {
 	SingleNodeMultiWriter bool
 	// Stats: the driver can say how full a volume is.
 	Stats bool
+	// Expand: the node has to call the driver when a volume grows.
+	Expand bool
 }
 
 // CapabilitiesOf reads the capabilities from a driver's answer. It ignores all others.
@@ -37,6 +39,8 @@ func CapabilitiesOf(list []*csi.NodeServiceCapability) (c Capabilities) {
 			c.SingleNodeMultiWriter = true
 		case csi.NodeServiceCapability_RPC_GET_VOLUME_STATS:
 			c.Stats = true
+		case csi.NodeServiceCapability_RPC_EXPAND_VOLUME:
+			c.Expand = true
 		}
 	}
 	return c
@@ -48,12 +52,16 @@ type Input struct {
 	// PV is the persistent volume; nil: the volume is Inline.
 	PV     *v1.PersistentVolume
 	Inline *v1.CSIVolumeSource
+	// Claim is the claim that is bound to PV; nil for an Inline volume.
+	Claim *v1.PersistentVolumeClaim
 	// Driver is the CSIDriver object; nil: the cluster has none, and the defaults count.
 	Driver *storagev1.CSIDriver
 	Can    Capabilities
 	// Handle is the driver's name of the volume. For an inline volume it is InlineHandle.
 	Handle   string
 	ReadOnly bool
+	// Block: the volume is a block device.
+	Block bool
 	// PublishContext describes the attached volume; the driver's controller wrote it into the VolumeAttachment.
 	PublishContext map[string]string
 	Secrets        map[string]string
@@ -69,7 +77,7 @@ const attributeTokens = "csi.storage.k8s.io/serviceAccount.tokens"
 // Stage returns the request that stages a persistent volume.
 func Stage(in *Input) *csi.NodeStageVolumeRequest {
 	return &csi.NodeStageVolumeRequest{
-		VolumeId: in.Handle, PublishContext: in.PublishContext, StagingTargetPath: in.StagingPath, VolumeCapability: capability(in),
+		VolumeId: in.Handle, PublishContext: in.PublishContext, StagingTargetPath: in.StagingPath, VolumeCapability: capability(in, in.mountGroup()),
 		Secrets: in.Secrets, VolumeContext: in.PV.Spec.CSI.VolumeAttributes,
 	}
 }
@@ -99,12 +107,13 @@ func Publish(in *Input) *csi.NodePublishVolumeRequest {
 	}
 	return &csi.NodePublishVolumeRequest{
 		VolumeId: in.Handle, PublishContext: in.PublishContext, StagingTargetPath: in.StagingPath, TargetPath: in.TargetPath,
-		VolumeCapability: capability(in), Readonly: in.ReadOnly, Secrets: secrets, VolumeContext: attributes,
+		VolumeCapability: capability(in, in.mountGroup()), Readonly: in.ReadOnly, Secrets: secrets, VolumeContext: attributes,
 	}
 }
 
-func capability(in *Input) *csi.VolumeCapability {
-	mount := &csi.VolumeCapability_MountVolume{FsType: in.fsType()}
+// capability says how a volume is used. group is the fsGroup that the driver itself has to set, or "".
+func capability(in *Input, group string) *csi.VolumeCapability {
+	mount := &csi.VolumeCapability_MountVolume{FsType: in.fsType(), VolumeMountGroup: group}
 	mode := v1.ReadWriteOnce
 	if in.PV != nil {
 		mount.MountFlags = in.PV.Spec.MountOptions
@@ -112,13 +121,13 @@ func capability(in *Input) *csi.VolumeCapability {
 			mode = modes[0]
 		}
 	}
-	if group := in.group(); group != nil && in.Can.MountGroup {
-		mount.VolumeMountGroup = strconv.FormatInt(*group, 10)
+	out := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, in.Can.SingleNodeMultiWriter)}}
+	if in.Block {
+		out.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	} else {
+		out.AccessType = &csi.VolumeCapability_Mount{Mount: mount}
 	}
-	return &csi.VolumeCapability{
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(mode, in.Can.SingleNodeMultiWriter)},
-		AccessType: &csi.VolumeCapability_Mount{Mount: mount},
-	}
+	return out
 }
 
 func (in *Input) fsType() string {
@@ -136,6 +145,14 @@ func (in *Input) group() *int64 {
 		return sc.FSGroup
 	}
 	return nil
+}
+
+// mountGroup returns the fsGroup that the driver itself has to set, or "".
+func (in *Input) mountGroup() string {
+	if group := in.group(); group != nil && in.Can.MountGroup {
+		return strconv.FormatInt(*group, 10)
+	}
+	return ""
 }
 
 // accessMode converts an access mode. A driver that does not know SINGLE_NODE_MULTI_WRITER gets SINGLE_NODE_WRITER for both access

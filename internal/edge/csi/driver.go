@@ -135,18 +135,27 @@ func (d *Driver) Stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) 
 	return call(ctx, d, "NodeGetVolumeStats", d.node.NodeGetVolumeStats, req)
 }
 
-// call makes one call. Its error does not wrap that of gRPC, which has the driver's text without a bound.
+// Expand tells the driver that a volume has grown.
+func (d *Driver) Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) error {
+	_, err := call(ctx, d, "NodeExpandVolume", d.node.NodeExpandVolume, req)
+	return err
+}
+
+// call makes one call. Its error is a *csispec.CallError. It does not wrap that of gRPC, which has the driver's text without a bound.
 func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	answer, err := f(ctx, req)
-	switch st := status.Convert(err); {
+	st := status.Convert(err)
+	failed := &csispec.CallError{Driver: d.name, Method: name, Code: csispec.Code(st.Code())}
+	switch {
 	case err == nil:
 		return answer, nil
 	case st.Code() == codes.DeadlineExceeded && ctx.Err() != nil: // the driver can also answer with this code
-		return answer, fmt.Errorf("CSI driver %s, %s: no answer within %s", d.name, name, time.Since(began).Round(time.Second))
+		failed.Text = fmt.Sprintf("no answer within %s", time.Since(began).Round(time.Second))
 	default:
-		return answer, fmt.Errorf("CSI driver %s, %s: %s", d.name, name, pod.Text(st.Message()))
+		failed.Text = pod.Text(st.Message())
 	}
+	return answer, failed
 }

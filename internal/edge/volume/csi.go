@@ -33,6 +33,7 @@ type Driver interface {
 	Publish(ctx context.Context, req *csi.NodePublishVolumeRequest) error
 	Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) error
 	Stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error)
+	Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) error
 }
 
 const (
@@ -48,6 +49,14 @@ const (
 // staging returns the directory of a staged volume, which contains the mount point and the files about the volume.
 func (l layout) staging(b *bound) string {
 	return filepath.Join(l.root, pluginsDir, "kubernetes.io/csi", b.Driver, csispec.StagingDir(b.Handle))
+}
+
+// stagingPath returns the path at which a driver stages a volume.
+func (l layout) stagingPath(b *bound) string {
+	if b.Block {
+		return l.deviceStaging(b)
+	}
+	return filepath.Join(l.staging(b), globalDir)
 }
 
 // published returns the directory of a CSI volume of a pod, which contains the mount point and the files about the volume.
@@ -120,17 +129,23 @@ func checkHandle(handle string) error {
 
 // mountCSI stages and publishes a volume. The caller holds the volume's lock and has written the record.
 func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d Driver, b *bound) (err error) {
-	dir := v.layout.published(p.UID, b)
 	in.Pod, in.Can, in.Handle, in.ReadOnly = p, d.Can(), b.Handle, b.ReadOnly
-	in.TargetPath = filepath.Join(dir, mountDir)
 	if b.Attach {
 		if in.PublishContext, err = v.attached(ctx, b); err != nil {
 			return err
 		}
 	}
+	if b.Block {
+		return v.mapCSI(ctx, in, d, b)
+	}
+	dir := v.layout.published(p.UID, b)
+	in.TargetPath = filepath.Join(dir, mountDir)
 	if !b.Inline && in.Can.Stage {
 		in.StagingPath = filepath.Join(v.layout.staging(b), globalDir)
 		if err := v.stage(ctx, in, d, b); err != nil {
+			return err
+		}
+		if err := v.expandMounting(ctx, in, d, b, in.StagingPath); err != nil {
 			return err
 		}
 	}
@@ -159,6 +174,11 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 	}
 	if err := checkTarget(dir, b.Driver); err != nil {
 		return err
+	}
+	if in.StagingPath == "" {
+		if err := v.expandMounting(ctx, in, d, b, in.TargetPath); err != nil {
+			return err
+		}
 	}
 	if csispec.AgentSetsGroup(in) {
 		return v.giveToGroup(ctx, p, in.TargetPath)
@@ -215,6 +235,9 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 
 // unstage undoes stage.
 func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
+	if b.Block {
+		return v.unstageDevice(ctx, d, b)
+	}
 	dir := v.layout.staging(b)
 	if err := os.Remove(filepath.Join(dir, stagedMark)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("mark volume as not staged: %w", err)
@@ -345,26 +368,45 @@ func (v *Volumes) csiOf(uid types.UID) ([]*bound, error) {
 			byDir[b.PersistentVolume] = &b
 		}
 	}
-	all := filepath.Join(v.layout.volumes(uid), kindCSI.dir())
-	entries, err := os.ReadDir(all)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list CSI volumes: %w", err)
-	}
-	for _, e := range entries {
-		if byDir[e.Name()] != nil {
-			continue
+	for _, block := range []bool{false, true} {
+		if err := v.findCSI(uid, block, byDir); err != nil {
+			return nil, err
 		}
-		b, err := readVolumeData(filepath.Join(all, e.Name()))
-		if failedToRead(err) {
-			return nil, fmt.Errorf("read %s: %w", volumeData, err)
-		}
-		if err != nil {
-			v.cfg.Log.Warn("a CSI volume has no valid "+volumeData+": the agent unmounts it without its driver", "pod", uid, "volume", e.Name(), "err", err)
-			continue
-		}
-		byDir[e.Name()] = b
 	}
 	return slices.Collect(maps.Values(byDir)), nil
+}
+
+// findCSI adds the volumes of a pod that have a directory, or a link to a device, and no record.
+func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) error {
+	all := filepath.Join(v.layout.volumes(uid), kindCSI.dir())
+	if block {
+		all = v.layout.devicesOf(uid)
+	}
+	entries, err := os.ReadDir(all)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list CSI volumes: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if byDir[name] != nil {
+			continue
+		}
+		dir := filepath.Join(all, name)
+		if block {
+			dir = v.layout.deviceData(&bound{PersistentVolume: name})
+		}
+		b, err := readVolumeData(dir)
+		if failedToRead(err) {
+			return fmt.Errorf("read %s: %w", volumeData, err)
+		}
+		if err != nil {
+			v.cfg.Log.Warn("a CSI volume has no valid "+volumeData+": the agent unmounts it without its driver", "pod", uid, "volume", name, "err", err)
+			continue
+		}
+		b.PersistentVolume, b.Block = name, block
+		byDir[name] = b
+	}
+	return nil
 }
 
 // readVolumeData reads the file volumeData in the directory of a volume.
@@ -415,6 +457,9 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	}
 	defer unlock()
 	dir := v.layout.published(uid, b)
+	if b.Block {
+		dir = v.layout.deviceLink(uid, b)
+	}
 	published, err := entryOf(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil {
 		return err
@@ -432,11 +477,7 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 			return err
 		}
 		if published != nil {
-			target := filepath.Join(dir, mountDir)
-			if err := d.Unpublish(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: b.Handle, TargetPath: target}); err != nil {
-				return err
-			}
-			if err := v.removeMount(ctx, dir, target); err != nil {
+			if err := v.unpublish(ctx, uid, d, b); err != nil {
 				return err
 			}
 		}
@@ -453,6 +494,19 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	return nil
 }
 
+// unpublish takes a volume away from a pod.
+func (v *Volumes) unpublish(ctx context.Context, uid types.UID, d Driver, b *bound) error {
+	if b.Block {
+		return v.unmapCSI(ctx, uid, d, b)
+	}
+	dir := v.layout.published(uid, b)
+	target := filepath.Join(dir, mountDir)
+	if err := d.Unpublish(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: b.Handle, TargetPath: target}); err != nil {
+		return err
+	}
+	return v.removeMount(ctx, dir, target)
+}
+
 // isLast reports whether a volume is staged and nobody else on the node uses it: no other pod, and no other persistent volume of this pod
 // with the same handle.
 func (v *Volumes) isLast(uid types.UID, b *bound) (bool, error) {
@@ -460,6 +514,9 @@ func (v *Volumes) isLast(uid types.UID, b *bound) (bool, error) {
 		return false, nil
 	}
 	dir := v.layout.staging(b)
+	if b.Block {
+		dir = v.layout.device(b)
+	}
 	staged, err := entryOf(filepath.Dir(dir), filepath.Base(dir))
 	if err != nil || staged == nil {
 		return false, err
@@ -474,13 +531,13 @@ func (v *Volumes) isLast(uid types.UID, b *bound) (bool, error) {
 
 // setUpInline sets up an inline CSI volume of a pod.
 func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error {
-	b := bound{
+	b := &bound{
 		PersistentVolume: vol.Name, Kind: kindCSI, Inline: true, Driver: vol.CSI.Driver, Handle: csispec.InlineHandle(p.Pod.UID, vol.Name),
 		ReadOnly: vol.CSI.ReadOnly != nil && *vol.CSI.ReadOnly,
 	}
-	done, err := v.alreadyDone(p.Pod.UID, vol.Name)
-	if done || err != nil {
+	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
+	if err != nil || have != nil && !have.Republish {
 		return err
 	}
-	return v.setUpBound(ctx, p.Pod, vol, &b, &csispec.Input{Inline: vol.CSI})
+	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{Inline: vol.CSI}))
 }

@@ -70,6 +70,20 @@ type csiFixture struct {
 	mu         sync.Mutex
 	registered *csi.Driver
 	woken      []types.UID
+	told       []string // events: kind, name and reason
+}
+
+// events returns the events so far.
+func (f *csiFixture) events() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.told)
+}
+
+// visit looks at all mounted volumes, as if a minute had passed.
+func (f *csiFixture) visit(t *testing.T) {
+	t.Helper()
+	f.VisitAll(t.Context())
 }
 
 func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
@@ -82,6 +96,14 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 			disk := filepath.Join(f.disks, volume)
 			return errors.Join(os.MkdirAll(disk, 0o755), unix.Mount(disk, target, "", unix.MS_BIND, ""))
 		}
+	}
+	cfg.Device = func(volume, target string) error {
+		disk := filepath.Join(f.disks, volume)
+		loop, err := loopDevice(disk)
+		if err != nil {
+			return err
+		}
+		return unix.Mount(loop, target, "", unix.MS_BIND, "")
 	}
 	cfg.Unmount = func(target string) error {
 		if err := unix.Unmount(target, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -123,6 +145,10 @@ func newCSI(t *testing.T, cfg simcsi.Config) *csiFixture {
 			d.Close()
 		}
 		f.driver.Close()
+		disks, _ := os.ReadDir(f.disks)
+		for _, disk := range disks {
+			_ = hostfs.Host{}.DetachLoop(filepath.Join(f.disks, disk.Name()))
+		}
 		_ = os.RemoveAll(dir)
 	})
 	return f
@@ -186,7 +212,12 @@ func (f *csiFixture) away() (back func()) {
 // restart returns the volumes of a new agent.
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
-		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, InUseChanged: f.note,
+		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note,
+		Event: func(ref *v1.ObjectReference, _, reason, _ string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.told = append(f.told, ref.Kind+" "+ref.Name+" "+reason)
+		},
 		Driver: func(name string) volume.Driver {
 			if d := f.registeredDriver(); d != nil && name == driverName {
 				return d

@@ -95,7 +95,7 @@ func (m *InMemory) setUpClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume) er
 	if m.pods[p.UID] == nil {
 		m.pods[p.UID] = map[string]bound{}
 	}
-	m.pods[p.UID][vol.Name] = b
+	m.pods[p.UID][vol.Name] = *b
 	return nil
 }
 
@@ -120,6 +120,11 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 		mounts = append(mounts, mount)
 	}
 	return mounts, nil
+}
+
+// Devices returns the block devices of a container. No volume of a simulated node is one.
+func (m *InMemory) Devices(p *v1.Pod, c *v1.Container) ([]*runtimeapi.Device, error) {
+	return devicesOf(p, c, places{m.layout, m.bound})
 }
 
 // TearDown ends the pod's use of its persistent volumes.

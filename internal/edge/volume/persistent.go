@@ -94,15 +94,15 @@ func findClaim(ctx context.Context, api Claims, p *v1.Pod, vol *v1.Volume) (foun
 }
 
 // boundOf returns the record for the use of a persistent volume by a pod.
-func boundOf(f found, vol *v1.Volume) (bound, error) {
-	b := bound{PersistentVolume: f.pv.Name, Claim: f.claim.Name, Exclusive: claims.Exclusive(f.claim), ReadOnly: claims.ReadOnly(vol)}
+func boundOf(f found, vol *v1.Volume) (*bound, error) {
+	b := &bound{PersistentVolume: f.pv.Name, Claim: f.claim.Name, Exclusive: claims.Exclusive(f.claim), ReadOnly: claims.ReadOnly(vol)}
 	switch src := &f.pv.Spec.PersistentVolumeSource; {
 	case src.Local != nil:
 		b.Kind, b.Path = kindLocal, src.Local.Path
 	case src.HostPath != nil:
 		b.Kind, b.Path = kindHostPath, src.HostPath.Path
 	case src.CSI != nil:
-		b.Kind, b.Driver, b.Handle = kindCSI, src.CSI.Driver, src.CSI.VolumeHandle
+		b.Kind, b.Driver, b.Handle, b.Block = kindCSI, src.CSI.Driver, src.CSI.VolumeHandle, claims.Block(f.pv)
 		return b, nil
 	default:
 		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds csi, local or hostPath, or another node)",
@@ -135,11 +135,16 @@ func persistentKind(s *v1.PersistentVolumeSource) string {
 
 // setUpClaim sets up a volume with a claim: it makes the persistent volume visible to the pod.
 func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
-	done, err := v.alreadyDone(p.Pod.UID, vol.Name)
-	if done || err != nil {
+	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
+	if err != nil || have != nil && !have.Republish {
 		return err
 	}
-	f, err := findClaim(ctx, v.cfg.Claims, p.Pod, vol)
+	return v.orAsBefore(p.Pod, vol, have, v.bindClaim(ctx, p.Pod, vol, have))
+}
+
+// bindClaim finds the persistent volume of a claim and makes it visible to the pod.
+func (v *Volumes) bindClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume, have *bound) error {
+	f, err := findClaim(ctx, v.cfg.Claims, p, vol)
 	if err != nil {
 		return err
 	}
@@ -147,16 +152,39 @@ func (v *Volumes) setUpClaim(ctx context.Context, p Pod, vol *v1.Volume) error {
 	if err != nil {
 		return err
 	}
-	return v.setUpBound(ctx, p.Pod, vol, &b, &csispec.Input{PV: f.pv})
+	return v.setUpBound(ctx, p, vol, b.after(have), &csispec.Input{PV: f.pv, Claim: f.claim})
 }
 
-// alreadyDone reports whether a volume is set up: its record says so, and it is mounted. It sends no request.
-func (v *Volumes) alreadyDone(uid types.UID, volume string) (bool, error) {
+// mountedBefore returns the record of a volume that is set up: its record says so, and it is mounted. Otherwise it returns nil. It sends no
+// request.
+func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 	b, err := v.readRecord(uid, volume)
-	if err != nil || !b.Done || b.Republish {
-		return false, nil //nolint:nilerr // without a record the caller sets the volume up
+	if err != nil || !b.Done {
+		return nil, nil //nolint:nilerr // without a record the caller sets the volume up
 	}
-	return v.stillThere(uid, &b)
+	if there, err := v.stillThere(uid, &b); !there || err != nil {
+		return nil, err
+	}
+	v.visits.add(uid, volume, &b)
+	return &b, nil
+}
+
+// after takes over from the record of a mounted volume, which is set up once more, what the volume has already.
+func (b *bound) after(have *bound) *bound {
+	if have != nil && have.key() == b.key() {
+		b.Done, b.Size = true, have.Size
+	}
+	return b
+}
+
+// orAsBefore turns the failure to publish a volume again into an event: the volume is mounted, and the pod can go on with it.
+func (v *Volumes) orAsBefore(p *v1.Pod, vol *v1.Volume, have *bound, err error) error {
+	if err == nil || have == nil {
+		return err
+	}
+	ref := have.ref(p.UID)
+	v.cfg.Event(ref, v1.EventTypeWarning, ReasonFailedMount, fmt.Sprintf("volume %q stays mounted, but cannot be published again: %v", vol.Name, err))
+	return nil
 }
 
 // setUpBound writes the record of a volume, mounts the volume, and marks the record as done. So there is a record of every mount, even if
@@ -200,7 +228,11 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 		return err
 	}
 	b.Done = true
-	return v.writeRecord(p.UID, vol.Name, b)
+	if err := v.writeRecord(p.UID, vol.Name, b); err != nil {
+		return err
+	}
+	v.visits.add(p.UID, vol.Name, b)
+	return nil
 }
 
 // mountLocal makes a bind mount of the directory of a local volume. An existing mount, of an interrupted try or of another agent,
@@ -269,8 +301,11 @@ func (v *Volumes) giveToGroup(ctx context.Context, p *v1.Pod, dir string) error 
 
 // stillThere reports whether a volume that was set up is still mounted; after a reboot it is not.
 func (v *Volumes) stillThere(uid types.UID, b *bound) (bool, error) {
-	if b.Kind == kindHostPath {
+	switch {
+	case b.Kind == kindHostPath:
 		return true, nil
+	case b.Block:
+		return v.cfg.Host.IsBlockDevice(b.dir(v.layout, uid))
 	}
 	return v.cfg.Host.Mounted(b.dir(v.layout, uid))
 }

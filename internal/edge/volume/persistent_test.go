@@ -32,6 +32,8 @@ type claimAPI struct {
 	asked  int
 	down   error
 
+	patches []string // the patches of the claims' statuses
+
 	drivers     map[string]*storagev1.CSIDriver
 	secrets     map[string]*v1.Secret
 	attachments map[string]*storagev1.VolumeAttachment

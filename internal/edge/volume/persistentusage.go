@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -159,7 +158,7 @@ func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err erro
 	}
 	req := &csi.NodeGetVolumeStatsRequest{VolumeId: b.Handle, VolumePath: b.dir(v.layout, uid)}
 	if d.Can().Stage && !b.Inline {
-		req.StagingTargetPath = filepath.Join(v.layout.staging(b), globalDir)
+		req.StagingTargetPath = v.layout.stagingPath(b)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()

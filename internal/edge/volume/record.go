@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
@@ -30,6 +32,8 @@ type bound struct {
 	Driver string `json:"driver,omitempty"`
 	Handle string `json:"volumeHandle,omitempty"`
 	Inline bool   `json:"inline,omitempty"`
+	// Block: the volume is a block device, and not a file system.
+	Block bool `json:"block,omitempty"`
 	// Attach: the volume has to be attached to the node. Republish: the driver's CSIDriver object asks the node to publish the volume
 	// again and again.
 	Attach    bool `json:"attach,omitempty"`
@@ -39,16 +43,21 @@ type bound struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Exclusive: the claim may be used by one pod only.
 	Exclusive bool `json:"exclusive,omitempty"`
+	// Size is the size in bytes that a CSI volume with a claim is known to have; 0: it is not known.
+	Size int64 `json:"size,omitempty"`
 	// Done: the set-up has succeeded.
 	Done bool `json:"done,omitempty"`
 }
 
-// dir returns the directory that containers see.
+// dir returns the directory that containers see, or the path at which a driver has published a block volume.
 func (b *bound) dir(l layout, uid types.UID) string {
 	switch b.Kind {
 	case kindHostPath:
 		return b.Path
 	case kindCSI:
+		if b.Block {
+			return l.devicePublished(uid, b)
+		}
 		return filepath.Join(l.published(uid, b), mountDir)
 	}
 	return l.volume(uid, b.Kind, b.PersistentVolume)
@@ -61,6 +70,12 @@ func (b *bound) key() string {
 		return b.Driver + "^" + b.Handle
 	}
 	return b.PersistentVolume
+}
+
+// ref returns the pod of a record, for events.
+func (b *bound) ref(uid types.UID) *v1.ObjectReference {
+	namespace, name, _ := strings.Cut(b.Pod, "/")
+	return &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: uid}
 }
 
 // maxRecord bounds the file of a record, in bytes. The agent writes these files itself, but after a power cut they may have any content.

@@ -20,7 +20,7 @@ const unmountRounds = 16
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
 // table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
 func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
-	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir, claimsDir) // records last: they show what is still in use
+	return v.clear(ctx, ref, subpathsDir, volumesDir, devicesDir, pluginsDir, claimsDir) // records last: they show what is still in use
 }
 
 // Remove deletes everything of the pod, also what TearDown keeps.
@@ -36,6 +36,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	v.walks.forget(ref.UID)
 	v.measures.forget(ref.UID)
 	v.waits.forget(ref.UID)
+	v.visits.forget(ref.UID)
 	dir := v.layout.pod(ref.UID)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -55,6 +55,7 @@ type Host interface {
 	Paths
 	Meter
 	Binder
+	Devices
 }
 
 // Objects reads the API objects from which volumes are made. Calls may be concurrent. A call waits until the API server
@@ -76,7 +77,11 @@ type Config struct {
 	Objects Objects
 	// Claims is nil on a node without an API server, like Objects.
 	Claims Claims
-	Log    *slog.Logger
+	// ClaimStatus is nil if Claims is nil.
+	ClaimStatus ClaimStatus
+	Log         *slog.Logger
+	// Event records an event on a pod or on a claim. It must not block. It may be nil.
+	Event func(ref *v1.ObjectReference, eventType, reason, message string)
 	// Driver returns a registered CSI driver, or nil. Driver may be nil, if no driver can register.
 	Driver func(name string) Driver
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
@@ -88,7 +93,7 @@ type Config struct {
 	MaySwap func()
 }
 
-// Volumes makes and removes the volumes of pods.
+// Volumes makes and removes the volumes of pods. Run has to run for the volumes of CSI drivers.
 type Volumes struct {
 	cfg      Config
 	layout   layout
@@ -101,6 +106,7 @@ type Volumes struct {
 	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
 	nodeChanged broadcast
 	using       inUse
+	visits      visits
 }
 
 // New returns Volumes over cfg. It does no IO.
@@ -113,6 +119,9 @@ func New(cfg Config) *Volumes {
 	}
 	if cfg.Driver == nil {
 		cfg.Driver = func(string) Driver { return nil }
+	}
+	if cfg.Event == nil {
+		cfg.Event = func(*v1.ObjectReference, string, string, string) {}
 	}
 	if cfg.InUseChanged == nil {
 		cfg.InUseChanged = func() {}

@@ -23,6 +23,8 @@ import (
 type Volumes interface {
 	SetUp(ctx context.Context, p volume.Pod) error
 	Mounts(ctx context.Context, in volume.MountInput) ([]*runtimeapi.Mount, error)
+	// Devices returns the block devices of a container.
+	Devices(p *v1.Pod, c *v1.Container) ([]*runtimeapi.Device, error)
 	TearDown(ctx context.Context, ref pod.Ref) error
 	// ReadFile reads a file of a volume, for fileKeyRef.
 	ReadFile(p *v1.Pod, volume, path string) ([]byte, error)

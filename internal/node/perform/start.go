@@ -120,13 +120,17 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	if err != nil {
 		return nil, "", err
 	}
+	devices, err := x.cfg.Volumes.Devices(p, c)
+	if err != nil {
+		return nil, "", &crispec.Error{Reason: crispec.ReasonContainerConfig, Message: err.Error(), Err: err}
+	}
 	target, err := targetOf(p, c.Name, job.Observed)
 	if err != nil {
 		return nil, "", err
 	}
 	cfg, err = crispec.Container(crispec.ContainerInput{
 		Pod: p, Container: c, Attempt: job.Action.Attempt, ImageRef: job.ImageRef, Image: img, Env: env,
-		Mounts: mounts, TargetID: target, RuntimeHandler: handler, Policy: facts.Spec, Userns: users,
+		Mounts: mounts, Devices: devices, TargetID: target, RuntimeHandler: handler, Policy: facts.Spec, Userns: users,
 	})
 	return cfg, handler, err
 }

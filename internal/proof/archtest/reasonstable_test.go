@@ -21,7 +21,7 @@ type reason struct {
 }
 
 const (
-	noAttach      = "block volumes and the expansion of volumes are not supported; while a pod waits for an attachment, the reason is FailedMount"
+	noAttach      = "while a pod waits for an attachment, and while a volume is mounted, the reason is FailedMount"
 	noClaims      = "dynamic resources are not supported"
 	noTopology    = "there are no CPU, memory and topology managers"
 	noImageID     = "an image without an ID is left alone"
@@ -50,10 +50,10 @@ var reasons = []reason{
 	{name: "FailedPodSandBoxStatus", in: inPodEvent, not: "the status of a sandbox comes with the inspection of its pod"},
 	{name: "FailedValidation", in: inPodEvent, not: "the event InvalidStaticPod of the node reports a manifest that cannot be used"},
 	{name: "FailedAttachVolume", in: inPodEvent, not: noAttach}, {name: "SuccessfulAttachVolume", in: inPodEvent, not: noAttach},
-	{name: "SuccessfulMountVolume", in: inPodEvent, not: noAttach}, {name: "FailedMapVolume", in: inPodEvent, not: noAttach},
+	{name: "SuccessfulMountVolume", in: inPodEvent, not: noAttach}, {name: "FailedMapVolume", in: inPodEvent, not: "while a block device is made available, the reason is FailedMount"},
 	{name: "AlreadyMountedVolume", in: inPodEvent, not: noAttach}, {name: "FailedMountOnFilesystemMismatch", in: inPodEvent, not: noAttach},
-	{name: "VolumeResizeFailed", in: inPodEvent, not: noAttach}, {name: "VolumeResizeSuccessful", in: inPodEvent, not: noAttach},
-	{name: "FileSystemResizeFailed", in: inPodEvent, not: noAttach}, {name: "FileSystemResizeSuccessful", in: inPodEvent, not: noAttach},
+	{name: "VolumeResizeFailed", in: inPodEvent, when: "a CSI driver cannot expand a volume on the node"}, {name: "VolumeResizeSuccessful", in: inPodEvent, not: "this event comes from controllers"},
+	{name: "FileSystemResizeFailed", in: inPodEvent, when: "a volume has grown, and the pod may only read it"}, {name: "FileSystemResizeSuccessful", in: inPodEvent, when: "a CSI driver has expanded a volume on the node"},
 	{name: "VolumeConditionAbnormal", in: inPodEvent, not: noAttach},
 	{name: "VolumePermissionChangeInProgress", in: inPodEvent, not: "the agent sends no event while it changes the group of a volume's files"},
 	{name: "FailedPrepareDynamicResources", in: inPodEvent, not: noClaims},

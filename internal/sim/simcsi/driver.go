@@ -22,15 +22,17 @@ type Config struct {
 	Name, NodeID string
 	MaxVolumes   int64
 	Topology     map[string]string
-	// Stage, MountGroup: the driver has these capabilities.
-	Stage, MountGroup bool
+	// Stage, MountGroup, Expand: the driver has these capabilities.
+	Stage, MountGroup, Expand bool
 	// Usage is what the driver says about how full each volume is. Nil: it does not have the capability.
 	Usage []*csi.VolumeUsage
 	// Type, Endpoint and Versions replace the true values in the answer to the registration, if they are not empty.
 	Type, Endpoint string
 	Versions       []string
 	// Mount is called after the driver has made a target path, and Unmount before it removes one. Nil: the path is an ordinary directory.
-	Mount   func(volume, target string) error
+	Mount func(volume, target string) error
+	// Device is called instead of Mount for a block volume, with a target path that is an empty file.
+	Device  func(volume, target string) error
 	Unmount func(target string) error
 	// Called, unless it is nil, is called after Calls or Told has got another element. It must not block.
 	Called func()
@@ -43,6 +45,8 @@ type Fault struct {
 	After bool
 	// Hang, unless it is nil, holds each call until the channel is closed or the caller gives up.
 	Hang chan struct{}
+	// Lie: the call has no effect, and the answer says that it succeeded.
+	Lie bool
 }
 
 // Driver is a CSI driver.
@@ -58,8 +62,9 @@ type Driver struct {
 	staged    map[string]string // staging path, by volume
 	published map[string]string // volume, by target path
 	last      *csi.NodePublishVolumeRequest
-	faults    map[string]*Fault // by method
-	told      []string          // see Told
+	expanded  *csi.NodeExpandVolumeRequest // the last one
+	faults    map[string]*Fault            // by method
+	told      []string                     // see Told
 	servers   []*grpc.Server
 	wg        sync.WaitGroup
 }
@@ -166,6 +171,13 @@ func (d *Driver) LastPublish() *csi.NodePublishVolumeRequest {
 	return d.last
 }
 
+// LastExpand returns the last request to expand a volume.
+func (d *Driver) LastExpand() *csi.NodeExpandVolumeRequest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.expanded
+}
+
 // GetInfo answers the registration.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	info := &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.cfg.Name, Endpoint: d.cfg.Endpoint, SupportedVersions: d.cfg.Versions}
@@ -203,6 +215,9 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabili
 	if d.cfg.MountGroup {
 		add(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	}
+	if d.cfg.Expand {
+		add(csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
+	}
 	if d.cfg.Usage != nil {
 		add(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
@@ -234,7 +249,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 		_, again := d.staged[r.VolumeId]
 		d.staged[r.VolumeId] = r.StagingTargetPath
 		d.mu.Unlock()
-		if again {
+		if again || r.VolumeCapability.GetBlock() != nil {
 			return nil
 		}
 		return d.mount(r.VolumeId, r.StagingTargetPath)
@@ -273,6 +288,9 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 		if again {
 			return nil
 		}
+		if r.VolumeCapability.GetBlock() != nil {
+			return d.device(r.VolumeId, r.TargetPath)
+		}
 		return d.mount(r.VolumeId, r.TargetPath)
 	})
 }
@@ -292,6 +310,31 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 		_ = os.Remove(r.TargetPath) // a directory with files stays, as with many drivers
 		return nil
 	})
+}
+
+// NodeExpandVolume makes a volume larger. The volume must be staged or published at the path.
+func (d *Driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, d.do(ctx, "NodeExpandVolume", r.VolumeId, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.published[r.VolumePath] != r.VolumeId && d.staged[r.VolumeId] != r.VolumePath {
+			d.broken = append(d.broken, "volume "+r.VolumeId+" is expanded at "+r.VolumePath+", where it is neither staged nor published")
+		}
+		d.expanded = r
+		return nil
+	})
+}
+
+// device makes a block volume at a target path.
+func (d *Driver) device(volume, target string) error {
+	err := os.WriteFile(target, nil, 0o600)
+	if err == nil && d.cfg.Device != nil {
+		err = d.cfg.Device(volume, target)
+	}
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return nil
 }
 
 func (d *Driver) mount(volume, target string) error {
@@ -335,6 +378,9 @@ func (d *Driver) do(ctx context.Context, method, volume string, f func() error) 
 	}
 	if fault != nil && fault.Err != nil && !fault.After {
 		return fault.Err
+	}
+	if fault != nil && fault.Lie {
+		return nil
 	}
 	if err := f(); err != nil {
 		return err

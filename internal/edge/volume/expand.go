@@ -1,0 +1,194 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/csispec"
+)
+
+// ClaimStatus writes the status of claims. Calls may be concurrent.
+type ClaimStatus interface {
+	// PatchClaimStatus applies a strategic merge patch to the status of a claim, and returns the claim after that.
+	PatchClaimStatus(ctx context.Context, namespace, name string, body []byte) (*v1.PersistentVolumeClaim, error)
+}
+
+// The reasons of events about the size of volumes.
+const (
+	reasonExpanded  = "FileSystemResizeSuccessful"
+	reasonReadOnly  = "FileSystemResizeFailed"
+	reasonNotResize = "VolumeResizeFailed"
+)
+
+// expansion is a volume whose size is compared with its claim.
+type expansion struct {
+	uid  types.UID
+	in   *csispec.Input
+	d    Driver
+	b    *bound
+	path string // where the volume is published, or staged if it is not published yet
+}
+
+// expand asks the driver to expand a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the caller
+// writes. The caller holds the volume's lock.
+//
+// The error says that the volume does not have its size yet, and that the call should be tried again. There is no error if another try
+// cannot help: the driver says that the size is not possible, or that the volume must not be in use.
+func (v *Volumes) expand(ctx context.Context, x *expansion) error {
+	plan := csispec.PlanExpansion(x.in.Claim, x.in.PV, x.b.Size)
+	if !plan.Do {
+		x.b.Size = max(x.b.Size, plan.Size.Value())
+		return nil
+	}
+	if x.b.ReadOnly {
+		v.tellSize(x, v1.EventTypeWarning, reasonReadOnly, "MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", x.b.PersistentVolume)
+		return nil
+	}
+	secrets, err := v.secrets(ctx, x.in.PV.Spec.CSI.NodeExpandSecretRef)
+	if err != nil {
+		return err
+	}
+	claim := x.in.Claim
+	if plan.Begin {
+		if claim, err = v.patchClaim(ctx, claim, csispec.ExpansionBegins); err != nil {
+			return err
+		}
+	}
+	in := *x.in
+	in.Secrets = secrets
+	if err := x.d.Expand(ctx, csispec.Expand(&in, plan.Size.Value(), x.path)); err != nil {
+		return v.expansionFailed(ctx, x, claim, plan, err)
+	}
+	x.b.Size = plan.Size.Value()
+	v.tellSize(x, v1.EventTypeNormal, reasonExpanded, "MountVolume.NodeExpandVolume succeeded for volume %q %s", x.b.PersistentVolume, v.cfg.Claims.Node().Name)
+	if !plan.Finish {
+		return nil
+	}
+	_, err = v.patchClaim(ctx, claim, func(c *v1.PersistentVolumeClaim) ([]byte, error) { return csispec.ExpansionEnds(c, plan.Size) })
+	return err
+}
+
+// expandMounting expands a volume while it is being mounted. path is where it is staged, or published if it is not staged.
+func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Driver, b *bound, path string) error {
+	if b.Inline || !in.Can.Expand {
+		return nil
+	}
+	return v.expand(ctx, &expansion{uid: in.Pod.UID, in: in, d: d, b: b, path: path})
+}
+
+// expansionFailed writes the driver's error into the claim's status and to events.
+func (v *Volumes) expansionFailed(ctx context.Context, x *expansion, claim *v1.PersistentVolumeClaim, plan csispec.Expansion, failed error) error {
+	v.tellSize(x, v1.EventTypeWarning, reasonNotResize, "NodeExpandVolume failed for volume %q : %v", x.b.PersistentVolume, failed)
+	// If somebody has asked for another size meanwhile, the controller can go on only after the node has given this size up.
+	asked := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	infeasible := csispec.Infeasible(failed) || csispec.Final(failed) && asked.Cmp(plan.Size) != 0
+	if csispec.Final(failed) && plan.Finish {
+		if _, err := v.patchClaim(ctx, claim, func(c *v1.PersistentVolumeClaim) ([]byte, error) {
+			return csispec.ExpansionFails(c, time.Now(), failed, infeasible && plan.Begin)
+		}); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	if csispec.InUse(failed) {
+		v.visits.refused(x.uid, x.b)
+		return nil
+	}
+	if infeasible && plan.Begin {
+		return nil
+	}
+	return failed
+}
+
+// patchClaim changes the status of a claim.
+func (v *Volumes) patchClaim(ctx context.Context, claim *v1.PersistentVolumeClaim, make func(*v1.PersistentVolumeClaim) ([]byte, error)) (*v1.PersistentVolumeClaim, error) {
+	body, err := make(claim)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	after, err := v.cfg.ClaimStatus.PatchClaimStatus(ctx, claim.Namespace, claim.Name, body)
+	if err != nil {
+		return nil, fmt.Errorf("write the status of persistentvolumeclaim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	return after, nil
+}
+
+// tellSize records an event on the pod and on the claim.
+func (v *Volumes) tellSize(x *expansion, eventType, reason, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	v.cfg.Event(x.b.ref(x.uid), eventType, reason, text)
+	c := x.in.Claim
+	v.cfg.Event(&v1.ObjectReference{
+		Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion,
+	}, eventType, reason, text)
+}
+
+// expandOnline compares the size of a mounted volume with its persistent volume, and expands the volume if it has grown. Nodes may read
+// persistent volumes and claims but not watch them, so this is done again and again. again is false if the volume is gone, or its driver
+// does not want to be told.
+func (v *Volumes) expandOnline(ctx context.Context, uid types.UID, volume string) (again bool) {
+	b, err := v.readRecord(uid, volume)
+	if err != nil || !b.Done {
+		return !errors.Is(err, errNotSetUp)
+	}
+	d := v.cfg.Driver(b.Driver)
+	if d == nil {
+		return true
+	}
+	if !d.Can().Expand {
+		return false
+	}
+	if err := v.expandIfGrown(ctx, uid, volume, d); err != nil && ctx.Err() == nil {
+		v.cfg.Log.Warn("cannot expand a volume; the agent tries again", "pod", b.Pod, "persistentVolume", b.PersistentVolume, "after", visitEvery, "err", err)
+	}
+	return true
+}
+
+// expandIfGrown expands a mounted volume if its persistent volume is larger than its record says.
+func (v *Volumes) expandIfGrown(ctx context.Context, uid types.UID, volume string, d Driver) error {
+	b, err := v.readRecord(uid, volume)
+	if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	pv, err := v.cfg.Claims.PersistentVolume(asking, b.PersistentVolume)
+	if err != nil {
+		return fmt.Errorf("read persistentvolume %s: %w", b.PersistentVolume, err)
+	}
+	size := pv.Spec.Capacity[v1.ResourceStorage]
+	if size.Value() <= b.Size || pv.Spec.ClaimRef == nil {
+		return nil
+	}
+	if src := pv.Spec.CSI; src == nil || src.Driver != b.Driver || src.VolumeHandle != b.Handle {
+		return fmt.Errorf("persistentvolume %s is another volume now", b.PersistentVolume)
+	}
+	claim, err := v.cfg.Claims.Claim(asking, pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
+	if err != nil {
+		return fmt.Errorf("read persistentvolumeclaim %s/%s: %w", pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name, err)
+	}
+	unlock, err := v.ofVolume.lock(ctx, b.key())
+	if err != nil {
+		return fmt.Errorf("wait for other work on volume %q: %w", b.PersistentVolume, err)
+	}
+	defer unlock()
+	if b, err = v.readRecord(uid, volume); err != nil || !b.Done { // the pod has ended
+		return nil //nolint:nilerr // a volume without a record needs no size
+	}
+	in := &csispec.Input{PV: pv, Claim: claim, Can: d.Can(), Handle: b.Handle, Block: b.Block}
+	if in.Can.Stage {
+		in.StagingPath = v.layout.stagingPath(&b)
+	}
+	before := b.Size
+	err = v.expand(ctx, &expansion{uid: uid, in: in, d: d, b: &b, path: b.dir(v.layout, uid)})
+	if b.Size == before {
+		return err
+	}
+	return errors.Join(err, v.writeRecord(uid, volume, &b))
+}

@@ -1,0 +1,28 @@
+package volume
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VisitAll visits all volumes, as if they were due.
+func (v *Volumes) VisitAll(ctx context.Context) {
+	ready, _, _ := v.visits.take(time.Now().Add(24 * time.Hour))
+	for i := range ready {
+		v.visits.done(&ready[i], v.visit(ctx, &ready[i]))
+	}
+}
+
+// Visits returns how many volumes are visited.
+func (v *Volumes) Visits() int {
+	v.visits.mu.Lock()
+	defer v.visits.mu.Unlock()
+	return v.visits.heap.Len()
+}
+
+// VisitForTest makes the node publish a volume of a pod again and again.
+func (v *Volumes) VisitForTest(uid types.UID) {
+	v.visits.add(uid, "v", &bound{Kind: kindCSI, Inline: true, Republish: true})
+}
