@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/work"
 )
 
-// findCheckout returns the project's root: the working directory or one above it.
+// findCheckout returns the root of the project's checkout: the working directory or the nearest directory above it that is such a root.
 func findCheckout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -26,7 +26,8 @@ func findCheckout() (string, error) {
 	return "", fmt.Errorf("%s is not in a checkout of the project", dir)
 }
 
-// buildPrograms builds both agents, stripped and without cgo, and counts the packages in them.
+// buildPrograms builds both agents, stripped and without cgo, unless prebuilt is true. It stores the size of each binary and the number of
+// its packages in the samples that arm returns, and returns the command line of each agent by the name of its arm.
 func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func(string) work.Samples) (map[string][]string, error) {
 	bin := filepath.Join(checkout, "bin")
 	for _, need := range []string{"wherry-controlplane", "wherry-dev", "containerd", "images.tar"} {
@@ -39,11 +40,11 @@ func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func
 	for _, p := range []struct {
 		arm, file, module, pkg string
 		tags                   string   // the build tags with which the program is built
-		build                  []string // directory of the module to build from: the root module, or another
+		build                  []string // directory of the module in which the go command runs, then the arguments of the go command
 	}{
 		{upstream, "bench-kubelet", "bench", "k8s.io/kubernetes/cmd/kubelet", "",
 			[]string{"bench", "build", "-ldflags", ldflags, "-o", filepath.Join(bin, "bench-kubelet"), "k8s.io/kubernetes/cmd/kubelet"}},
-		// This is Wherry, built as users build it.
+		// Wherry is built by its own build command, as users build it.
 		{wherry, "wherry", ".", "./cmd/wherry", "grpcnotrace", []string{"tools", "run", "./cmd/wherry-dev", "build", "wherry"}},
 	} {
 		if !prebuilt {
@@ -69,7 +70,7 @@ func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func
 	}, nil
 }
 
-// goCommand runs the go command and returns its standard output. An error contains what it wrote to standard error.
+// goCommand runs the go command in dir and returns its standard output. If the command fails, the error contains its standard error.
 func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir

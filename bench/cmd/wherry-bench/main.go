@@ -86,7 +86,7 @@ func main() {
 	fail(run(ctx, &o))
 }
 
-// fail ends the program if there is an error.
+// fail prints err and exits with status 1; it does nothing if err is nil.
 func fail(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wherry-bench:", err)
@@ -119,7 +119,7 @@ func run(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
-	// The programs are copied, so that a build at the same time does not change what runs.
+	// The benchmark runs copies of the programs, so that a build during the run does not change what is measured.
 	for _, p := range b.programs {
 		if p[0], err = copyFile(p[0], filepath.Join(dir, "bin")); err != nil {
 			return err
@@ -136,22 +136,22 @@ func run(ctx context.Context, o *options) (err error) {
 		}
 	}()
 	err = b.rounds(ctx)
-	// The samples from before a failure are reported too.
+	// After a failure, the report contains the samples that were taken before it.
 	return errors.Join(err, b.report())
 }
 
 type bench struct {
 	*options
 	rig      *rig.Rig
-	programs map[string][]string        // by arm
-	samples  map[string][]table.Samples // by arm, for each round
+	programs map[string][]string        // command line of each agent, by arm
+	samples  map[string][]table.Samples // samples of each round, by arm
 	calls    map[string]map[string][]string
 	machine  []string
 	began    time.Time
 	took     string // how long the run took; "": it is still running
 }
 
-// arm returns the map for the samples of an arm in a round.
+// arm returns the map into which a round writes the samples of an arm.
 func (b *bench) arm(name string, round int) work.Samples {
 	for len(b.samples[name]) <= round {
 		b.samples[name] = append(b.samples[name], table.Samples{})
@@ -159,7 +159,7 @@ func (b *bench) arm(name string, round int) work.Samples {
 	return b.samples[name][round]
 }
 
-// names sets the parts of the plan that are given by names, and refuses a name that means nothing.
+// names parses the flags -arms, -work and -probes, which are lists of names. It returns an error if a name is unknown.
 func (o *options) names() error {
 	var of []string
 	for _, arm := range arms {
@@ -180,7 +180,8 @@ func (b *bench) wants(arm string) bool {
 	return len(s) == 0 || s[strings.Fields(arm)[0]]
 }
 
-// searched begins the line about the search for the number of workers, in the description of a machine.
+// searched is the first part of a line in the description of the machine. The line tells how many workers the arms bare and limit use, and
+// how that number was found.
 const searched = "bare and limit: "
 
 func (b *bench) rounds(ctx context.Context) error {
@@ -210,7 +211,7 @@ func (b *bench) rounds(ctx context.Context) error {
 			agents[name].Stop()
 		}()
 	}
-	var errs []error // a block that fails affects only its own rows
+	var errs []error // a failed block of work affects only the rows of that block
 	for round := range b.options.rounds {
 		for _, block := range work.BlockNames() {
 			for _, name := range order(round) {
@@ -228,8 +229,8 @@ func (b *bench) rounds(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// order returns the order of the arms in a round. It changes, so that no arm always comes first, or always after the same other
-// arm.
+// order returns the order in which a round runs the arms. The order changes from round to round, so that no arm always comes first or
+// always follows the same other arm.
 func order(round int) []string {
 	arms := slices.Clone(arms)
 	n := round % len(arms)
@@ -240,7 +241,7 @@ func order(round int) []string {
 	return arms
 }
 
-// turn runs one block of a round with one arm.
+// turn runs one block of work of a round with one arm. agent is nil for the arms without an agent: bare and limit.
 func (b *bench) turn(ctx context.Context, cri *work.CRI, agent *rig.Agent, name string, round int, block string) error {
 	switch name {
 	case bare:
@@ -328,7 +329,7 @@ func (b *bench) report() error {
 	return write(b.json, data)
 }
 
-// intoReadme writes the most important lines into the README.
+// intoReadme writes the rows that are marked Short into the table of the README.
 func (b *bench) intoReadme(lines []table.Line) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median of all (least-greatest of a round); ratio: wherry to upstream.\n\n",
@@ -348,7 +349,8 @@ func (b *bench) intoReadme(lines []table.Line) error {
 	return write(b.readme, []byte(text))
 }
 
-// agree prints the cells in which the tables of two runs disagree, and returns an error if there are any.
+// agree compares the tables of two runs, which are files of -json. It prints the cells whose spreads do not overlap and whose medians
+// differ by more than table.Near, and returns an error if there are any.
 func agree(files []string) error {
 	if len(files) != 2 {
 		return fmt.Errorf("-agree has %d files, it takes two", len(files))

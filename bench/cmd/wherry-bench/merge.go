@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/work"
 )
 
-// measured is the content of a file of -json, as far as merge needs it.
+// measured has the fields of a file of -json that merge needs.
 type measured struct {
 	Began   time.Time
 	Machine []string
@@ -23,7 +23,7 @@ type measured struct {
 	Calls   map[string]map[string][]string
 }
 
-// writeOnly leaves only the output files whose flags were given.
+// writeOnly clears the name of each output file (-json, -markdown, -plot) whose flag is not in given.
 func (o *options) writeOnly(given map[string]bool) {
 	for name, file := range map[string]*string{"json": &o.json, "markdown": &o.md, "plot": &o.plot} {
 		if !given[name] {
@@ -32,7 +32,7 @@ func (o *options) writeOnly(given map[string]bool) {
 	}
 }
 
-// merge reports the rounds of several runs as those of one. The runs must be of the same machine, the same programs and the same plan.
+// merge reports the rounds of several runs as if they were one run. The runs must have the same machine, programs and plan.
 func merge(o *options, files []string) error {
 	b := &bench{options: o, samples: map[string][]table.Samples{}, took: fmt.Sprintf("%d runs", len(files))}
 	o.rounds = 0
@@ -56,7 +56,7 @@ func merge(o *options, files []string) error {
 	return b.report()
 }
 
-// same returns an error unless a run is of the same work on the same machine.
+// same returns an error unless m was measured on the same machine and with the same plan as b.
 func (b *bench) same(m *measured) error {
 	if one, other := withoutVarying(b.machine), withoutVarying(m.Machine); !slices.Equal(one, other) {
 		return fmt.Errorf("the machines are\n%s\n%s", strings.Join(one, "; "), strings.Join(other, "; "))
@@ -70,8 +70,8 @@ func (b *bench) same(m *measured) error {
 	return nil
 }
 
-// append appends the rounds of a run. An arm that lacks rounds, because the run was interrupted, gets empty ones, so that the rounds of
-// all arms stay side by side.
+// append appends the rounds of m to b. An interrupted run may lack rounds of some arms; it gets empty rounds in their place, so that the
+// index of a round is the same for all arms.
 func (b *bench) append(m *measured) {
 	before := b.options.rounds
 	b.options.rounds += m.Rounds
@@ -83,7 +83,7 @@ func (b *bench) append(m *measured) {
 	}
 }
 
-// filled returns rounds with empty ones at the end, so that there are at least n.
+// filled appends empty rounds until there are at least n.
 func filled(rounds []table.Samples, n int) []table.Samples {
 	for len(rounds) < n {
 		rounds = append(rounds, table.Samples{})
@@ -91,8 +91,8 @@ func filled(rounds []table.Samples, n int) []table.Samples {
 	return rounds
 }
 
-// withoutVarying returns the description of a machine without what differs from run to run: its load, and the times of the search for
-// the number of workers.
+// withoutVarying returns the description of a machine without the lines that differ from run to run: the load, and how the number of
+// workers was found.
 func withoutVarying(machine []string) []string {
 	return slices.DeleteFunc(slices.Clone(machine), func(l string) bool {
 		return strings.HasPrefix(l, "load before: ") || strings.HasPrefix(l, searched)

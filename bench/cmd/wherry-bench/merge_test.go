@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/work"
 )
 
-// writeRun writes the samples of a run as -json does, and returns the file.
+// writeRun writes m as JSON into a file, as the flag -json does, and returns the name of the file.
 func writeRun(t *testing.T, m map[string]any) string {
 	t.Helper()
 	data, err := json.Marshal(m)
@@ -27,7 +27,7 @@ func writeRun(t *testing.T, m map[string]any) string {
 	return path
 }
 
-// The rounds of two runs become the rounds of one table, if the runs are of the same work on the same machine.
+// -merge puts the rounds of two runs into one table. It refuses runs with different machines or plans.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC)
@@ -70,7 +70,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// If a run was interrupted, the rounds of the next run still stand beside each other.
+// If a run was interrupted, the rounds of the next run still have the same index in each arm.
 func TestMergeInterrupted(t *testing.T) {
 	t.Parallel()
 	const name = "one pod, create to Ready"
@@ -106,7 +106,7 @@ func TestMergeInterrupted(t *testing.T) {
 	}
 }
 
-// -merge writes only files that were named, so that it does not overwrite the results of a run.
+// With -merge only the output files whose flags are given are written, so that the results of an earlier run stay.
 func TestWriteOnly(t *testing.T) {
 	t.Parallel()
 	o := options{json: "a", md: "b", plot: "c", readme: "d"}
@@ -115,7 +115,7 @@ func TestWriteOnly(t *testing.T) {
 	}
 }
 
-// Two runs without a common cell do not agree.
+// -agree returns an error if two tables have no cell in common, because then it has compared nothing.
 func TestAgreeNeedsCells(t *testing.T) {
 	t.Parallel()
 	file := func(work string) string {
@@ -130,7 +130,7 @@ func TestAgreeNeedsCells(t *testing.T) {
 	}
 }
 
-// A name that means nothing is refused.
+// An unknown name in -arms, -work or -probes is refused.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -149,7 +149,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Titles and samples have the numbers of pods of the plan.
+// In the titles and sample names of the rows, the numbers of pods replace the words ALL, FIFTH and REST.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	samples := map[string]bool{}

@@ -19,7 +19,8 @@ const (
 // arms are the arms in the order of the columns.
 var arms = []string{bare, limit, upstream, wherry}
 
-// rows returns the rows of a table of runs with this many pods at once.
+// rows returns the rows of the table, with the numbers of pods in place of the words ALL, FIFTH and REST. pods is the number of pods that
+// start at once.
 func rows(pods int) []table.Row {
 	numbers := strings.NewReplacer("ALL", strconv.Itoa(pods), "FIFTH", strconv.Itoa(pods/5), "REST", strconv.Itoa(pods-pods/5))
 	out := make([]table.Row, len(allRows))
@@ -30,8 +31,8 @@ func rows(pods int) []table.Row {
 	return out
 }
 
-// allRows are the rows of the table, in this order. In titles and in names of samples, ALL is the number of pods at once, FIFTH is a
-// fifth of it, and REST is the rest. Samples without a row are only in the JSON.
+// allRows are the rows of the table, in this order. In titles and names of samples, ALL stands for the number of pods that start at once,
+// FIFTH for a fifth of it, and REST for the other pods. Samples without a row are only in the file of -json.
 var allRows = []table.Row{
 	{Title: "RSS idle", Short: true, Sample: "RSS, idle", Unit: table.MiB, Target: 0.4},
 	{Title: "  of it anonymous", Sample: "RSS anonymous, idle", Unit: table.MiB},

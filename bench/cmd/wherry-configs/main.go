@@ -64,7 +64,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// seen is a class of differences with the first case that shows it.
+// seen is a class of differences: how many pods show it, and the first of them.
 type seen struct {
 	count int
 	first configs.Case
@@ -128,7 +128,7 @@ type report struct {
 	pair                                    *configs.Pair
 	classes                                 map[string]*seen
 	compared, sandboxes, containers, values int
-	// without is the number of pods with a volume that could not be made.
+	// without is the number of pods with a volume that cannot be set up, because an object or a file is missing (configs.ErrNoVolume).
 	without int
 	// neither is the number of pods for which neither agent makes a sandbox, so that nothing is compared.
 	neither int
@@ -163,7 +163,7 @@ func (r *report) take(ctx context.Context, c configs.Case) (configs.Result, erro
 	return res, nil
 }
 
-// alone compares pods in which one field is set, for each field.
+// alone compares, for each field of a pod's spec, pods in which only this field is set.
 func (r *report) alone(ctx context.Context) error {
 	plain, err := r.take(ctx, configs.Plain())
 	if err != nil {
@@ -206,15 +206,16 @@ func (r *report) alone(ctx context.Context) error {
 	return nil
 }
 
-// These are the bounds of the pods that a run of at least someRun pods may leave out, of a hundred. Of random pods alone, one in five has
-// a volume that cannot be made, and one in 250 gets no sandbox.
+// A run compares nothing for pods with a volume that cannot be set up and for pods without a sandbox. Of 100 pods, at most mostWithout may
+// be of the first kind and mostNeither of the second; runs of fewer than someRun pods are not checked. (Of random pods, 20 in 100 and 0.4
+// in 100 are.)
 const (
 	someRun     = 500
 	mostWithout = 30
 	mostNeither = 2
 )
 
-// leftOut returns an error if too many pods were not compared.
+// leftOut returns an error if the run compared too few of its pods (see mostWithout and mostNeither).
 func (r *report) leftOut() error {
 	all := r.compared + r.without + r.neither
 	if all < someRun || r.without*100 <= mostWithout*all && r.neither*100 <= mostNeither*all {
@@ -224,7 +225,7 @@ func (r *report) leftOut() error {
 		all, r.without, mostWithout, r.neither, mostNeither)
 }
 
-// wholeRun is the number of pods of a whole run. In a run with at least as many, every decided class of differences must occur.
+// wholeRun is the number of pods from which on a run is complete: then each class in differ.ConfigDecisions must occur, or the run fails.
 const wholeRun = 9000
 
 func (r *report) finish() error {

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// A run that leaves out too many pods fails, because what it does not compare cannot differ.
+// A run that compares too few of its pods fails, because it could not find differences of the other pods.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

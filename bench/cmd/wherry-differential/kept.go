@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// keptBlocks returns the blocks of the case in a file, or of all cases in a directory's *.json files. A case that is there more than
-// once runs once.
+// keptBlocks returns the blocks of the case that the file name contains, or, if name is a directory, of all cases in its *.json files. Of
+// several files with the same case, only one runs. restarts has the blocks during which the agents restart.
 func keptBlocks(name string) (quiet, restarts []block, err error) {
 	files := []string{name}
 	if info, err := os.Stat(name); err != nil {
@@ -28,7 +28,7 @@ func keptBlocks(name string) (quiet, restarts []block, err error) {
 	}
 	seen := map[identity]bool{}
 	all := block{}
-	restarted := map[bool][]*differ.Case{} // by kill
+	restarted := map[bool][]*differ.Case{} // cases with a restart of the agents; the key says whether the restart kills them
 	for _, file := range files {
 		c, err := readCase(file)
 		if err != nil {
@@ -36,7 +36,7 @@ func keptBlocks(name string) (quiet, restarts []block, err error) {
 		}
 		id := identity{c.Kind, c.Seed, c.Kill}
 		switch {
-		case seen[id] && c.Seed != 0: // a case that a person wrote has no seed
+		case seen[id] && c.Seed != 0: // a handwritten case has seed 0, so its seed does not identify it
 			continue
 		case c.Kind == differ.Restart:
 			restarted[c.Kill] = append(restarted[c.Kill], c)

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// A directory of kept cases runs each of its cases once, those with a restart of the agents apart.
+// From a directory of kept cases each case runs once. Cases with a restart of the agents are in blocks of their own.
 func TestKeptBlocks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

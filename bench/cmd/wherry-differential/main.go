@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// check returns an error if a number is out of its range.
+// check returns an error if a numeric option is out of range.
 func (o options) check() error {
 	if o.pairs < 1 || o.pairs > 10 || o.restartPairs < 1 || o.restartPairs > 5 {
 		return fmt.Errorf("%d pairs of agents and %d for restarts: give 1 to 10, and 1 to 5", o.pairs, o.restartPairs)
@@ -134,16 +134,16 @@ func run(ctx context.Context, o options) (err error) {
 	if err == nil && o.shrink > 0 {
 		t.shrinkAll(ctx, runner)
 	}
-	// The cases that were compared before a failure are reported too.
+	// After a failure, the report contains the cases that were compared before it.
 	return errors.Join(err, t.report())
 }
 
 // block is a number of cases that run at the same time.
 type block struct {
 	cases    []*differ.Case
-	restarts bool // restart both agents in the middle of each case
+	restarts bool // both agents restart once, while the pods of the block run
 	kill     bool
-	// perSecond is how many cases begin per second; 0: the number in the options.
+	// perSecond is how many cases begin per second; 0 means options.perSecond.
 	perSecond float64
 }
 
@@ -154,10 +154,10 @@ func (b block) rate(o options) float64 {
 	return o.perSecond
 }
 
-// atRestart is the number of cases that run during one restart of the agents.
+// atRestart is the largest number of cases in a block with a restart of the agents.
 const atRestart = 30
 
-// blocksOf returns the blocks without restarts and the blocks with restarts.
+// blocksOf returns the blocks of a run: quiet without a restart of the agents, restarts with one.
 func blocksOf(o options) (quiet, restarts []block, err error) {
 	if o.file != "" {
 		return keptBlocks(o.file)
@@ -176,7 +176,7 @@ func blocksOf(o options) (quiet, restarts []block, err error) {
 		}
 	}
 	all := block{cases: slices.Concat(some(o.n, differ.Generate).cases, some(o.statics, differ.GenerateStatic).cases, some(o.specs, differ.GenerateSpec).cases)}
-	for _, kill := range []bool{false, true} { // separate cases, so that both ways are counted
+	for _, kill := range []bool{false, true} { // half of these cases restart the agents with SIGTERM, half with SIGKILL, so the report counts both
 		for some := range slices.Chunk(some(o.restarts, restarted(kill)).cases, atRestart) {
 			restarts = append(restarts, block{cases: some, restarts: true, kill: kill, perSecond: 1})
 		}

@@ -22,7 +22,8 @@ type record struct {
 	Upstream, Wherry *differ.Trace
 }
 
-// records is a file with records as JSON, one after the other, compressed with gzip. Its methods may be called concurrently.
+// records writes records (package record type) as JSON, one after another, into a file that is compressed with gzip. Its methods may be
+// called concurrently.
 type records struct {
 	mu   sync.Mutex
 	file *os.File
@@ -48,11 +49,11 @@ func (r *records) add(c *differ.Case, p *differ.Pair) error {
 	return nil
 }
 
-// Close ends the file.
+// Close writes the rest of the compressed data and closes the file.
 func (r *records) Close() error { return errors.Join(r.zip.Close(), r.file.Close()) }
 
-// replay compares the recorded traces. A case that was run again has more than one record. A difference is reported only if all records
-// of its case show it; with -again 0, one record is enough.
+// replay compares the traces in a file of records. A case with a difference ran again and has several records; a difference is reported
+// only if all of them show it. With -again 0 each case has one record.
 func replay(o options) error {
 	f, err := os.Open(o.replay)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// wholeRun is the number of cases of a whole run. In a run with at least as many, each decided difference (differ.Decisions) must occur
-// at least once; otherwise the run fails.
+// wholeRun is the number of cases from which on a run is complete: then each decided difference (differ.Decisions) must occur at least
+// once, or the run fails.
 const wholeRun = 2500
 
-// mostSlow is how many of a hundred cases a run may leave out because the machine is too slow.
+// mostSlow is the percentage of its cases that a run may leave out because the machine is too slow.
 const mostSlow = 2
 
-// runner runs cases on both agents, as differ.Runner does.
+// runner is the part of differ.Runner that a tally uses: Run runs a case on both agents, Restart restarts both agents.
 type runner interface {
 	Run(ctx context.Context, c *differ.Case) (differ.Verdict, *differ.Pair, error)
 	Restart(kill bool) error
@@ -33,30 +33,30 @@ type runner interface {
 // tally counts the differences of all blocks by class.
 type tally struct {
 	o        options
-	ran      int // cases that were run, including those that were not compared
+	ran      int // cases of the run, including those that could not be compared
 	same     int // cases without an undecided difference
-	unsteady int // differences that did not occur in a second run of their case
+	unsteady int // differences that a case showed once but not when it ran again
 	hits     map[string]*hit
-	decided  map[string]int // cases by decided class
+	decided  map[string]int // number of cases that show a decided class of differences, by class
 	excused  map[string]excused
-	crossed  map[string]int // cases in which two things happen so close together that their order may differ, by the two things
+	crossed  map[string]int // number of cases with a differ.Crossing, by the two events (Beats)
 
-	records *records // nil: nothing is recorded
+	records *records // file for the traces of all cases; nil: they are not recorded
 
 	mu      sync.Mutex
-	refused []error                       // cases that are not valid pods
-	slow    map[*differ.Case]bool         // cases that were not compared: upstream's kubelet was too slow
-	pairs   map[*differ.Case]*differ.Pair // the traces of cases with a difference, of their last run
+	refused []error                       // errors of the API server, which refused the pods of some cases
+	slow    map[*differ.Case]bool         // cases that could not be compared, because upstream's kubelet was too slow
+	pairs   map[*differ.Case]*differ.Pair // traces of each case with a difference, from its last run
 }
 
 func newTally(o options) *tally {
 	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, crossed: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 }
 
-// excused counts the cases and lines for which the comparison made one kind of exception.
+// excused counts how often the comparison excused differences for one reason: in how many cases, and how many differences (lines).
 type excused struct{ cases, lines int }
 
-// hit is a class of differences with the cases that have it.
+// hit is a class of undecided differences with the cases that show it. first has the first difference of each of these cases.
 type hit struct {
 	class string
 	block block
@@ -64,8 +64,8 @@ type hit struct {
 	first []differ.Difference
 }
 
-// runAll runs the blocks without restarts and, at the same time, the blocks with restarts. Blocks of each kind run one after
-// another. It counts the differences of all, also if some cases failed.
+// runAll runs several lists of blocks at the same time; the blocks of one list run one after another. It adds the differences of all cases
+// to the tally, also if some cases failed.
 func (t *tally) runAll(ctx context.Context, runner runner, lots ...[]block) error {
 	found, errs := make([][][]*differ.Verdict, len(lots)), make([]error, len(lots))
 	var wg sync.WaitGroup
@@ -83,7 +83,7 @@ func (t *tally) runAll(ctx context.Context, runner runner, lots ...[]block) erro
 	}
 	wg.Wait()
 	for i, lot := range lots {
-		for j := range found[i] { // as far as the block was run
+		for j := range found[i] { // an error may have ended the list early
 			for k, c := range lot[j].cases {
 				if v := found[i][j][k]; v != nil {
 					t.ran++
@@ -96,14 +96,14 @@ func (t *tally) runAll(ctx context.Context, runner runner, lots ...[]block) erro
 	return errors.Join(errs...)
 }
 
-// block runs a block, and runs its cases with differences again. It returns the differences that each case showed in all of its
-// runs; nil for a case that was not compared.
+// block runs the cases of a block, and runs those with undecided differences again, up to -again times. For each case it returns the
+// verdict, in which only the undecided differences of all its runs are left; nil: the case was not compared.
 func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
 	verdicts, err := t.compare(ctx, runner, b, t.tooSlow)
 	errs := []error{err}
 	for range t.o.again {
 		again := b
-		again.perSecond = b.rate(t.o) * 2 / 3 // slower, because cases affect each other less if fewer run at the same time
+		again.perSecond = b.rate(t.o) * 2 / 3 // at a lower rate, because fewer pods at the same time disturb each other less
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
@@ -125,11 +125,11 @@ func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Ve
 	return verdicts, errors.Join(errs...)
 }
 
-// mostTries is how often the second run of a case is tried if upstream's kubelet is too slow.
+// mostTries is how often a case that runs again is tried while upstream's kubelet is too slow.
 const mostTries = 3
 
-// again compares cases in another run. It tries those again in which upstream's kubelet was too slow. A case that was too slow in each
-// try has no further verdict, so that what its first run showed stays.
+// again runs cases once more. It tries a case up to mostTries times if upstream's kubelet is too slow. If each try is too slow, the verdict
+// is nil, and the verdict of the first run stays.
 func (t *tally) again(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
 	verdicts := make([]*differ.Verdict, len(b.cases))
 	var errs []error
@@ -154,14 +154,14 @@ func (t *tally) again(ctx context.Context, runner runner, b block) ([]*differ.Ve
 	return verdicts, errors.Join(errs...)
 }
 
-// both keeps only the undecided differences of a case that another run of it shows too.
+// both removes from v the undecided differences that the verdict of another run of the same case lacks, and counts them as unsteady.
 func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unsteady += v.Again(again)
 }
 
-// settle adds the differences of a case to the tally, after the last run of the case.
+// settle adds the verdict of a case to the tally. It is called once for each case, after the last run of the case.
 func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
 	v.Settle()
 	if v.Crossing != nil {
@@ -171,7 +171,7 @@ func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
 	t.note(b, c, differ.Shown(v.Found))
 }
 
-// count counts the decided classes of a case, and the exceptions of the comparison.
+// count adds to the tally which decided classes a case shows and which of its differences were excused.
 func (t *tally) count(v differ.Verdict) {
 	for name, lines := range v.Excused {
 		e := t.excused[name]
@@ -188,7 +188,7 @@ func (t *tally) count(v differ.Verdict) {
 	}
 }
 
-// note adds the undecided differences of a case to their classes.
+// note adds the undecided differences of a case to the tally, by class.
 func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 	if len(shown) == 0 {
 		t.same++
@@ -205,7 +205,7 @@ func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 	}
 }
 
-// shows reports whether a case has an undecided difference.
+// shows reports whether the tally has an undecided difference of this case.
 func (t *tally) shows(c *differ.Case) bool {
 	for _, h := range t.hits {
 		if slices.Contains(h.cases, c) {
@@ -215,8 +215,8 @@ func (t *tally) shows(c *differ.Case) bool {
 	return false
 }
 
-// compare runs cases at the same time and returns the result of each comparison; nil for a case that was not compared. It calls slow for
-// each case in which upstream's kubelet was too slow. If the watch of the API ends, it runs no further cases.
+// compare runs the cases of a block at the same time and returns their verdicts; nil for a case that was not compared. It calls slow for
+// each case in which upstream's kubelet was too slow. After the watch of the API has ended, it starts no further cases.
 func (t *tally) compare(parent context.Context, runner runner, b block, slow func(*differ.Case)) ([]*differ.Verdict, error) {
 	ctx, stop := context.WithCancel(parent)
 	defer stop()
@@ -225,7 +225,7 @@ func (t *tally) compare(parent context.Context, runner runner, b block, slow fun
 	var restart error
 	if b.restarts {
 		wg.Go(func() {
-			// The restart comes when most pods have started, and before the first one is deleted.
+			// The agents restart when most pods have started and none is deleted yet.
 			if restart = pause(ctx, min(30*time.Second, time.Duration(float64(len(b.cases))/b.rate(t.o)*float64(time.Second))+8*time.Second)); restart == nil {
 				restart = runner.Restart(b.kill)
 			}
@@ -253,7 +253,7 @@ func (t *tally) compare(parent context.Context, runner runner, b block, slow fun
 				fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), err)
 			case errors.Is(err, differ.ErrRefused):
 				t.refuse(err)
-			case ctx.Err() != nil && errors.Is(err, context.Canceled): // another error says why
+			case ctx.Err() != nil && errors.Is(err, context.Canceled): // the case was cancelled because of another error, which is reported instead
 			default:
 				errs[i] = err
 				if errors.Is(err, differ.ErrWatchEnded) {
@@ -299,20 +299,20 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// shrinkAll makes the first case of each class as small as possible while it still shows the difference.
+// shrinkAll makes the first case of each class smaller for as long as the case still shows the difference (differ.Shrink).
 func (t *tally) shrinkAll(ctx context.Context, runner runner) {
-	// Smaller cases are not recorded, and those that are refused do not count as cases of the run.
+	// The smaller cases are no part of the run: they are not recorded, and those that the API server refuses are not counted.
 	refused, records := t.refused, t.records
 	t.refused, t.records = nil, nil
 	defer func() { t.refused, t.records = refused, records }()
 	var wg sync.WaitGroup
 	for _, h := range t.hits {
 		if h.block.restarts {
-			continue // a restart also affects the cases of other classes
+			continue // a restart would also affect cases of other classes that run at the same time
 		}
 		wg.Go(func() {
 			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
-				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}, func(*differ.Case) {}) // cases that could not run have no verdict
+				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}, func(*differ.Case) {}) // a case that could not run has no verdict
 				found := make([][]differ.Difference, len(verdicts))
 				for i, v := range verdicts {
 					if v != nil {
@@ -326,7 +326,8 @@ func (t *tally) shrinkAll(ctx context.Context, runner runner) {
 	wg.Wait()
 }
 
-// report prints the classes, the most frequent first, and fails unless all are decided and all decisions are needed.
+// report prints the classes of differences, the most frequent first. It returns an error if a class is undecided, or if a whole run does
+// not show each decided class.
 func (t *tally) report() error {
 	decided := 0
 	for _, d := range differ.Decisions {
@@ -374,8 +375,7 @@ func (t *tally) report() error {
 	return errors.Join(errs...)
 }
 
-// reportExcuses prints how often the comparison made each kind of exception, and returns errors for those that exceed their
-// bound.
+// reportExcuses prints how often differences were excused for each reason, and returns an error for each reason that exceeds its bound.
 func (t *tally) reportExcuses() (errs []error) {
 	compared := max(1, t.ran-len(t.slow))
 	share := func(n int) float64 { return 100 * float64(n) / float64(compared) }
@@ -401,7 +401,7 @@ func (t *tally) reportExcuses() (errs []error) {
 	return errs
 }
 
-// keep writes a case into a file that -case reads.
+// keep writes a case into a file, which the flag -case can read.
 func keep(file string, c *differ.Case) error {
 	raw, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {

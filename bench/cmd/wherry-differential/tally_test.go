@@ -19,7 +19,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// script is a runner that returns a result for each run of a case, by seed; the last one is for all further runs.
+// script is a runner whose results are given: for each case, by its seed, one result for each run. The last result is also for all further
+// runs.
 type script struct {
 	mu      sync.Mutex
 	results map[uint64][]result
@@ -27,7 +28,7 @@ type script struct {
 }
 
 type result struct {
-	class string // of an undecided difference; "": none
+	class string // class of an undecided difference; "": no difference
 	err   error
 }
 
@@ -52,7 +53,7 @@ var (
 	errRefused = fmt.Errorf("%w: invalid", differ.ErrRefused)
 )
 
-// tallied runs a block of cases whose results are given, in the order of the seeds.
+// tallied runs one block. results has, for each case, the results of its runs; the seeds of the cases are 0, 1, 2 and so on.
 func tallied(t *testing.T, results ...[]result) (tl *tally, s *script, err error) {
 	t.Helper()
 	s = &script{results: map[uint64][]result{}, runs: map[uint64]int{}}
@@ -66,7 +67,8 @@ func tallied(t *testing.T, results ...[]result) (tl *tally, s *script, err error
 	return tl, s, err
 }
 
-// What a case showed in its first run stays if each further run is too slow, and is compared with the first run that is not too slow.
+// If each further run of a case is too slow, the differences of its first run stay. Otherwise the first further run that is not too slow is
+// compared with it.
 func TestSlowSecondRun(t *testing.T) {
 	t.Parallel()
 	slow, differs, same := result{err: errSlow}, result{class: "a"}, result{}
@@ -89,7 +91,7 @@ func TestSlowSecondRun(t *testing.T) {
 	}
 }
 
-// A case that fails is an error; all other cases count.
+// A case that fails makes an error; all other cases are still counted.
 func TestFailureKeepsOtherCases(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -102,7 +104,7 @@ func TestFailureKeepsOtherCases(t *testing.T) {
 	}
 }
 
-// Without a watch no case is run any more.
+// After the watch of the API has ended, no further case runs.
 func TestNoRunsWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	tl, s, err := tallied(t, []result{{}}, []result{{err: differ.ErrWatchEnded}}, []result{{}})
@@ -114,7 +116,7 @@ func TestNoRunsWithoutAWatch(t *testing.T) {
 	}
 }
 
-// Smaller cases are not recorded. Those that are refused or too slow do not count.
+// While a case is made smaller, the smaller cases are not recorded, and those that are refused or too slow are not counted.
 func TestShrinkLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	big := &differ.Case{Seed: 1, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}, Acts: []differ.Act{{}, {}}}

@@ -7,23 +7,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Case is a pod to compare.
+// Case is a pod whose configuration on the two agents is compared.
 type Case struct {
-	// Name is the field and its value, or the seed.
+	// Name says what the case sets: the field and its value, or for a random pod the seed.
 	Name string
 	Pod  *v1.Pod
-	// Field is the field that is set; "" if many are.
+	// Field is the path of the field that is set; "" in a random pod, which sets many.
 	Field string
 }
 
-// Field contains the cases of one field.
+// Field is a field of a pod's spec with the cases that set it.
 type Field struct {
 	Path string
-	// Left is the reason why the field is not set here; "" if it is set.
+	// Left is the reason why no case sets the field (see leftOut); "" if cases set it.
 	Left string
-	// Cases have one value of the field each, in a pod that the API server accepts.
+	// Cases has one case for each value of the field. The API server accepts the pods.
 	Cases []Case
-	// Refused is the API server's error for the last value that it refused.
+	// Refused is the error of the API server for the last value that it refused; "": it refused none.
 	Refused string
 }
 
@@ -50,10 +50,10 @@ func Fields() (all []Field) {
 	return all
 }
 
-// Random makes pods in which many fields are set.
+// Random makes random pods, in which many fields are set. Random.Case makes one from a seed.
 type Random struct{ leaves []leaf }
 
-// NewRandom returns a generator.
+// NewRandom returns a Random that sets each field that the comparison can use (see leftOut).
 func NewRandom() *Random {
 	g := &Random{}
 	for _, l := range leaves() {
@@ -64,7 +64,7 @@ func NewRandom() *Random {
 	return g
 }
 
-// Case returns the pod of a seed. A change that the API server would refuse is undone.
+// Case makes a pod from a seed: it sets 5 to 64 fields of the base pod. It undoes each step that the API server would refuse.
 func (g *Random) Case(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 36))
 	p := base(seed)
@@ -79,12 +79,12 @@ func (g *Random) Case(seed uint64) Case {
 	}
 	stored, err := valid(p)
 	if err != nil {
-		panic(err) // each step was accepted, and the base is a constant
+		panic(err) // the API server accepted the pod after each step, and the base pod is a constant
 	}
 	return Case{Name: fmt.Sprintf("seed %d", seed), Pod: stored}
 }
 
-// Plain returns the pod before any field is set.
+// Plain returns the base pod, to which every other case adds fields.
 func Plain() Case {
 	p, err := valid(base(0))
 	if err != nil {

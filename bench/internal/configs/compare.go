@@ -19,7 +19,7 @@ import (
 type Difference struct {
 	// Class is the name of the difference. Package differ uses the same names, so that both share one table of decisions.
 	Class string
-	// Where is the container ("" is the sandbox). Field is the field that differs.
+	// Where is the name of the container, without a name for the sandbox, and the field that differs.
 	Where            string
 	Upstream, Wherry string
 }
@@ -35,7 +35,7 @@ var (
 	element      = regexp.MustCompile(`\[[^\]]*\]`)
 )
 
-// normal returns a value without the parts that differ on every node.
+// normal replaces the parts of a value that differ on every node: directories, UIDs, hashes and times.
 func normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
 	value = messageFile.ReplaceAllString(value, "${1}HASH")
@@ -47,8 +47,8 @@ func normal(value string) string {
 	return specHash.ReplaceAllString(value, "1-ID")
 }
 
-// optionalFile returns a text about a container that has a variable from an optional file, or "". In these pods the volumes
-// contain no files.
+// optionalFile returns a text for the name of a class if a variable of the container comes from an optional file that is missing (no volume
+// of these pods has that file); otherwise "".
 func optionalFile(p *v1.Pod, name string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for _, e := range c.Env {
@@ -60,7 +60,7 @@ func optionalFile(p *v1.Pod, name string) string {
 	return ""
 }
 
-// Compare lists the differences between the two agents' requests for a pod.
+// Compare lists the differences between the two agents' requests for a pod, each class once.
 func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 	add := func(kind, name, field, a, b string) {
 		class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(field, "[]"), a, b)
@@ -103,8 +103,8 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 	return found
 }
 
-// targetAlone reports whether a container is an ephemeral one whose target was made by the same side alone, because the other side could
-// then not make it.
+// targetAlone reports whether name is an ephemeral container that only one agent created because the other agent did not create its target.
+// The missing target is a difference already.
 func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
 	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool {
 		same := func(r *Requests) bool {
@@ -114,7 +114,7 @@ func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
 	})
 }
 
-// general returns an error text without the names of the pod.
+// general returns an error text in which constants replace quoted names, paths and IDs, so that the texts of different pods are equal.
 func general(text string) string {
 	return quoted.ReplaceAllString(mountAt.ReplaceAllString(normal(text), "a mount:"), `"..."`)
 }
@@ -128,7 +128,7 @@ func union(a, b differ.Config) differ.Config {
 	return all
 }
 
-// config returns the configuration of a container, or of the sandbox; nil: the runtime received none.
+// config returns the configuration of the container; of the sandbox if name is "". It returns nil if the runtime received none.
 func (t *Requests) config(name string) differ.Config {
 	if name == "" {
 		if t.Sandbox == nil {
@@ -146,12 +146,12 @@ func (t *Requests) config(name string) differ.Config {
 	return differ.ConfigOf(c)
 }
 
-// alike removes the differences that have a class of their own, whatever the values are, and returns those classes.
+// alike deletes from u and w some differences whose class does not depend on the values, and returns the classes of these differences.
 func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	if name == "" {
 		return sidecarPorts(p, u, w)
 	}
-	for field := range u { // the field of a mount that has no image
+	for field := range u { // upstream sends imageSubPath also for a mount without an image
 		mount, ok := strings.CutSuffix(field, ".imageSubPath")
 		if ok && u[mount+".image.image"] == "" && w[field] == "" {
 			delete(u, field)
@@ -164,7 +164,7 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 		if c.Name != name || len(order) < 2 || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.MountPath == c.TerminationMessagePath }) {
 			continue
 		}
-		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // the mount of the termination message is the last one
+		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // upstream appends the mount of the termination message
 		for field := range union(u, w) {
 			if strings.HasPrefix(field, "mounts["+c.TerminationMessagePath+"].") {
 				delete(u, field)
@@ -176,7 +176,8 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	return classes
 }
 
-// limitsOfInit removes the variables whose value is a limit that an init container does not have.
+// limitsOfInit deletes from u and w variables that refer to a limit which an init container does not have, and returns their class.
+// Upstream's kubelet gives them the value 0.
 func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	isInit := func(name string) bool {
 		return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
@@ -195,8 +196,8 @@ func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string)
 	return classes
 }
 
-// sidecarPorts removes the ports of sidecars from Wherry's list, if upstream's list is the rest of it. The fields of ports that both lists
-// have are still compared.
+// sidecarPorts deletes from w the ports of sidecars if Wherry's list is these ports followed by upstream's list, and returns the class of
+// this difference. Ports that both lists have are still compared.
 func sidecarPorts(p *v1.Pod, u, w differ.Config) []string {
 	has := func(c v1.Container) bool {
 		return len(c.Ports) > 0 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

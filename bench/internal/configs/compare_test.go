@@ -20,7 +20,7 @@ func port(container, host int32) *runtimeapi.PortMapping {
 	return &runtimeapi.PortMapping{ContainerPort: container, HostPort: host}
 }
 
-// Only the ports of sidecars are left out of the comparison of a pod that has a sidecar with ports.
+// In a pod with a sidecar that has ports, the comparison leaves out only the ports of the sidecar.
 func TestPortsOfASidecar(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{
@@ -53,7 +53,7 @@ func TestPortsOfASidecar(t *testing.T) {
 	}
 }
 
-// The host IDs of a user namespace may differ, but both sides have one.
+// The host IDs of a user namespace may differ, but both agents have to send one.
 func TestHostIDs(t *testing.T) {
 	t.Parallel()
 	mapped := func(host uint32) *Requests {
@@ -74,8 +74,8 @@ func TestHostIDs(t *testing.T) {
 	}
 }
 
-// A debug container whose target only upstream made is a consequence of that. Without a target, or with one that both made, it is a
-// difference of its own.
+// If only upstream created the target of a debug container, the missing debug container is not a second difference. Without a target, or if
+// both agents created the target, it is a difference.
 func TestDebugContainerWithoutItsTarget(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// complete adds to a spec what its fields require.
+// complete adds to a spec what the API server requires for the fields that are set.
 func complete(s *v1.PodSpec) {
 	p := &v1.Pod{Spec: *s}
 	for i := range s.InitContainers { // only sidecars may have such fields, so an init container that has one becomes a sidecar
@@ -49,7 +49,7 @@ func complete(s *v1.PodSpec) {
 	}
 }
 
-// completeFiles leaves one source in each file.
+// completeFiles removes the FieldRef of each file that also has a ResourceFieldRef, because a file may have only one source.
 func completeFiles(items []v1.DownwardAPIVolumeFile) {
 	for i := range items {
 		if items[i].ResourceFieldRef != nil {

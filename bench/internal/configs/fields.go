@@ -13,14 +13,14 @@ import (
 
 // A leaf is a field of a pod's spec that has no fields of its own, with the values to try.
 type leaf struct {
-	// path is the name as the documentation writes it: containers[].env[].value.
+	// path is the name of the field in the notation of the documentation, for example containers[].env[].value.
 	path string
-	// steps are the indices of the struct fields that lead to the leaf. A pointer or a list on the way needs no index of its own.
+	// steps are the indices of the struct fields on the way from the PodSpec to the leaf. Pointers and lists on the way have no step.
 	steps  []int
 	values []reflect.Value
 }
 
-// leaves returns all leaves of a type. It finds them by walking the type.
+// leaves returns all leaves of a PodSpec. It finds them by reflection.
 func leaves() (all []leaf) {
 	var walk func(t reflect.Type, path string, steps []int, owner string, seen []reflect.Type)
 	walk = func(t reflect.Type, path string, steps []int, owner string, seen []reflect.Type) {
@@ -68,7 +68,7 @@ func leaves() (all []leaf) {
 	return all
 }
 
-// ofKind returns values for fields that have no entry in a table.
+// ofKind returns the values to try for a field that is neither in tried nor in triedOfType.
 func ofKind(t reflect.Type) []any {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -83,8 +83,8 @@ func ofKind(t reflect.Type) []any {
 	return nil
 }
 
-// set writes a value of the leaf into the spec, and creates the structs that lead to it. With r it picks an element of each list,
-// or adds one; without r it takes the first element.
+// set writes a value of the leaf into the spec, and creates the structs on the way to the leaf. If r is nil, set uses the first element of
+// each list on the way; otherwise r chooses an element, or a new one.
 func (l *leaf) set(spec *v1.PodSpec, value reflect.Value, r *rand.Rand) {
 	at := reflect.ValueOf(spec).Elem()
 	for _, step := range l.steps {
@@ -103,7 +103,8 @@ func (l *leaf) set(spec *v1.PodSpec, value reflect.Value, r *rand.Rand) {
 	at.Set(value.Convert(t))
 }
 
-// inside returns the struct behind a pointer or in a list. It creates the struct if it is missing.
+// inside follows pointers and lists from v to a struct or a scalar, and creates what is missing. If r is nil, it takes the first element of
+// a list.
 func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	for {
 		switch v.Kind() {
@@ -118,7 +119,7 @@ func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 			if r != nil {
 				i = r.IntN(min(n+1, 3))
 			}
-			if i >= n || v.Type().Elem() == reflect.TypeFor[v1.Volume]() && r == nil && n == 1 { // the volume of the base stays unchanged
+			if i >= n || v.Type().Elem() == reflect.TypeFor[v1.Volume]() && r == nil && n == 1 { // the volume "scratch" of the base pod stays unchanged
 				i = n
 				number := n
 				if r != nil {
@@ -133,7 +134,7 @@ func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	}
 }
 
-// seed returns the smallest valid element of a list.
+// seed returns the smallest valid value of a type. n is a number for the names in it, so that the elements of a list have different names.
 func seed(t reflect.Type, n int) reflect.Value {
 	v := reflect.New(t).Elem()
 	if s, ok := seeds(n)[t]; ok {

@@ -38,9 +38,9 @@ type Result struct {
 	Found            []Difference
 }
 
-// Run lets both agents send their requests for the case's pod, and compares the requests.
+// Run makes both agents create the sandbox and the containers of the case's pod, and compares their requests to the runtime.
 func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
-	seen := c.Pod.DeepCopy() // the annotation that upstream's sources write
+	seen := c.Pod.DeepCopy() // upstream's sources of pods set these two annotations
 	seen.Annotations["kubernetes.io/config.source"] = "api"
 	seen.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
 	u, err := p.upstream.Requests(ctx, seen)
@@ -54,7 +54,8 @@ func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 	return Result{u, w, Compare(c.Pod, u, w)}, nil
 }
 
-// Shows reports whether upstream's requests for the two pods differ.
+// Shows reports whether two sets of upstream's requests differ, that is, whether the field in which the two pods differ reaches the
+// runtime.
 func Shows(a, b *Requests) bool {
 	return !reflect.DeepEqual(a.flat(), b.flat())
 }
@@ -74,7 +75,7 @@ func (t *Requests) flat() differ.Config {
 	return all
 }
 
-// Fields returns the number of values in the requests.
+// Fields returns the number of configuration values in the requests.
 func (t *Requests) Fields() int {
 	n := len(t.config(""))
 	for name := range t.Containers {

@@ -46,7 +46,7 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// Upstream is upstream's kubelet without a node.
+// Upstream is upstream's kubelet, of which only the part that creates sandboxes and containers is used.
 type Upstream struct {
 	world   World
 	runtime *listener
@@ -54,10 +54,10 @@ type Upstream struct {
 	manager kubecontainer.Runtime
 	started results.Manager
 	mounter *mount.FakeMounter
-	sizes   state.State // resources of containers, by pod; the whole state is written to disk at each change
+	sizes   state.State // upstream's state of allocated resources by pod; each change writes the whole state to disk
 }
 
-// measured contains the machine's measurements that cAdvisor would return.
+// measured replaces cAdvisor. It reports the memory and swap of World.
 type measured struct {
 	cadvisortest.Fake
 	world World
@@ -112,7 +112,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 		return nil, fmt.Errorf("container manager: %w", err)
 	}
 	classes := unexported[cm.QOSContainerManager](real, "qosContainerManager")
-	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // the kubelet sets this when it starts
+	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // a kubelet that runs sets this when it starts
 		Guaranteed: cm.CgroupName{"kubepods"}, Burstable: cm.CgroupName{"kubepods", "burstable"}, BestEffort: cm.CgroupName{"kubepods", "besteffort"}}
 	deps := &kubelet.Dependencies{
 		KubeClient: client, HeartbeatClient: client, ProbeManager: probetest.FakeManager{},
@@ -138,7 +138,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	u.started = *unexported[results.Manager](k, "startupManager")
 	handlers := *unexported[*runtimeclass.Manager](k, "runtimeClassManager")
 	go handlers.Start(ctx.Done())
-	go func() { // the channel must be read, and nothing else reads the results of startup probes
+	go func() { // the kubelet blocks if nobody reads the results of startup probes
 		for {
 			select {
 			case <-u.started.Updates():
@@ -151,7 +151,8 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	return u, u.settle(ctx, k)
 }
 
-// noHooks runs no hook, because no container runs. A hook that sleeps, or that nobody answers, would take its whole grace period.
+// noHooks replaces the runner of hooks, because no container runs. A hook that sleeps or gets no answer would delay the run by its whole
+// grace period.
 type noHooks struct{}
 
 // Run does nothing.
@@ -159,7 +160,7 @@ func (noHooks) Run(context.Context, kubecontainer.ContainerID, *v1.Pod, *v1.Cont
 	return "", nil
 }
 
-// unexported returns an unexported field of upstream's kubelet, which the kubelet would set only while it runs.
+// unexported returns a pointer to an unexported field of one of the kubelet's structs. A kubelet that runs would set the field itself.
 func unexported[T any](k any, name string) *T {
 	f := reflect.ValueOf(k).Elem().FieldByName(name)
 	return (*T)(unsafe.Pointer(f.UnsafeAddr()))
@@ -175,7 +176,7 @@ func (u *Upstream) know(k *kubelet.Kubelet) {
 	}
 }
 
-// settle waits until the kubelet's caches contain what the API server contains.
+// settle waits until the informers of the kubelet have the objects of the API server.
 func (u *Upstream) settle(ctx context.Context, k *kubelet.Kubelet) error {
 	last, n := errors.New("no error"), 0
 	for range 100 {

@@ -19,14 +19,14 @@ import (
 	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
 )
 
-// Requests contains the requests that a runtime received for a pod.
+// Requests contains what a runtime receives for a pod: the configurations of the sandbox and of all containers. Handler is the runtime
+// handler of the sandbox.
 type Requests struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	Handler string
-	// Containers contains the containers' configurations by name. Sandbox is the configuration of the sandbox in the request for the
-	// first of them.
+	// Containers has the configurations by the names of the containers.
 	Containers map[string]*runtimeapi.ContainerConfig
-	// Failed contains, by container name, the reason why a container was not created; "" is the sandbox.
+	// Failed has the errors by the names of the containers that were not created. The key "" is for the sandbox.
 	Failed map[string]string
 }
 
@@ -34,10 +34,10 @@ func newRequests() *Requests {
 	return &Requests{Containers: map[string]*runtimeapi.ContainerConfig{}, Failed: map[string]string{}}
 }
 
-// errKept is the answer to each start of a container, because no container runs. The states of containers are set by hand.
+// errKept is the result of every StartContainer: no container really runs. goOn sets the states of the containers instead.
 var errKept = errors.New("kept, not started")
 
-// listener is a runtime that records its requests.
+// listener is the runtime of upstream's kubelet. It records the requests.
 type listener struct {
 	*critest.FakeRuntimeService
 	requests *Requests
@@ -52,7 +52,7 @@ func (l *listener) forget() {
 	l.SetFakeContainers(nil)
 }
 
-// RunPodSandbox keeps the configuration.
+// RunPodSandbox records the configuration and creates a fake sandbox.
 func (l *listener) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	l.requests.Sandbox, l.requests.Handler = config, handler
 	id, err := l.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
@@ -66,7 +66,7 @@ func (l *listener) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSand
 	return id, err
 }
 
-// CreateContainer keeps the configuration.
+// CreateContainer records the configuration and creates a fake container.
 func (l *listener) CreateContainer(ctx context.Context, sandbox string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
 	l.requests.Containers[config.Metadata.Name] = config
 	return l.FakeRuntimeService.CreateContainer(ctx, sandbox, config, sandboxConfig)
@@ -75,7 +75,7 @@ func (l *listener) CreateContainer(ctx context.Context, sandbox string, config *
 // StartContainer starts nothing.
 func (l *listener) StartContainer(context.Context, string) error { return errKept }
 
-// pictures is upstream's view of an image service that has every image.
+// pictures is the image service of upstream's kubelet. It has every image.
 type pictures struct{ *critest.FakeImageService }
 
 func (pictures) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
@@ -86,14 +86,15 @@ func (pictures) PullImage(_ context.Context, s *runtimeapi.ImageSpec, _ *runtime
 	return imageOf(s.Image).Id, nil
 }
 
-// volumes returns mounters of upstream's own plugins. The volumes' directories exist and are empty.
+// volumes replaces the kubelet's volume manager. It uses the mounters of upstream's volume plugins, and makes empty directories for the
+// volumes.
 type volumes struct {
 	volumemanager.VolumeManager
 	plugins *volume.VolumePluginMgr
 	mounted kubecontainer.VolumeMap
 }
 
-// GetMountedVolumesForPod returns the volumes of the current pod.
+// GetMountedVolumesForPod returns the volumes for which mount was called last.
 func (v *volumes) GetMountedVolumesForPod(volumetypes.UniquePodName) kubecontainer.VolumeMap {
 	return v.mounted
 }
@@ -140,7 +141,7 @@ func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 		return nil, err
 	}
 	backOff := flowcontrol.NewBackOff(time.Nanosecond, time.Nanosecond)
-	for made := -1; made < u.made(); { // a round for each container that other containers wait for
+	for made := -1; made < u.made(); { // SyncPod is called again while it creates more containers, because some wait for others
 		made = u.made()
 		known, err := u.known(ctx, p)
 		if err != nil {
@@ -151,7 +152,7 @@ func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 			return nil, err
 		}
 		if p.Spec.HostNetwork {
-			status.IPs = []string{hostIP} // the kubelet's own sync sets this first
+			status.IPs = []string{hostIP} // a kubelet that runs sets the IP before it calls SyncPod
 		}
 		result := u.manager.SyncPod(ctx, p, status, nil, backOff, false)
 		if result.SyncError != nil {
@@ -170,14 +171,15 @@ func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 		return nil, err
 	}
 	for name := range u.runtime.requests.Containers {
-		delete(u.runtime.requests.Failed, name) // a later round created it, when its target existed
+		delete(u.runtime.requests.Failed, name) // a later call of SyncPod created the container
 	}
 	return u.runtime.requests, nil
 }
 
 func (u *Upstream) made() int { return len(u.runtime.FakeRuntimeService.Containers) }
 
-// known returns what the kubelet's cache would return.
+// known returns the pod as the runtime has it; without containers if the runtime does not have it. A kubelet would take it from its pod
+// cache.
 func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, error) {
 	pods, err := u.manager.GetPods(ctx, true)
 	if err != nil {
@@ -189,7 +191,8 @@ func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, er
 	return &kubecontainer.Pod{ID: p.UID, Name: p.Name, Namespace: p.Namespace}, nil
 }
 
-// goOn ends init containers that were created or could not be created, and makes all other containers run.
+// goOn changes the states of the fake containers: init containers have exited, also those that could not be created, and all other
+// containers run.
 func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	for i := range p.Spec.InitContainers {
 		name := p.Spec.InitContainers[i].Name
@@ -215,7 +218,7 @@ func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// pretend adds to the runtime an init container that could not be created, so that the kubelet continues with the next one.
+// pretend creates a fake init container in place of one that could not be created, so that the kubelet continues with the next one.
 func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
 	for id := range u.runtime.Sandboxes {
 		_, err := u.runtime.FakeRuntimeService.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
@@ -229,7 +232,7 @@ func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
 	return nil
 }
 
-// fill writes into a volume the file from which containers read their environment.
+// fill writes the file envFile into an emptyDir; containers read variables from it (fileKeyRef). Other volumes get no file.
 func fill(vol *v1.Volume, dir string) error {
 	if vol.EmptyDir == nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	podutil "k8s.io/kubernetes/pkg/api/pod"
 	"k8s.io/kubernetes/pkg/apis/core"
-	_ "k8s.io/kubernetes/pkg/apis/core/install" // defaults and conversions
+	_ "k8s.io/kubernetes/pkg/apis/core/install" // registers the API server's defaults and conversions
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// base returns the pod that each case changes.
+// base returns the pod to which each case adds fields. number becomes part of its UID.
 func base(number uint64) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: meta(namespace, "web")}
 	p.UID = types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012x", number))
@@ -26,9 +26,8 @@ func base(number uint64) *v1.Pod {
 	return p
 }
 
-// valid returns the pod as the API server would store it: with its defaults, without fields whose feature gates are off, and
-// validated. The error says why the API server would refuse the pod. Ephemeral containers are validated with the rest, though
-// users add them later.
+// valid returns the pod as the API server would store it: defaulted, validated, and without fields whose feature gates are off. The error
+// says why the API server would refuse the pod. Ephemeral containers are validated too, although users can add them only later.
 func valid(p *v1.Pod) (*v1.Pod, error) {
 	internal, err := taken(p)
 	if err != nil {
@@ -41,7 +40,7 @@ func valid(p *v1.Pod) (*v1.Pod, error) {
 	return &out, nil
 }
 
-// taken returns the pod in the API server's internal form, if the API server would accept it.
+// taken returns the pod as the API server's internal type; an error if the API server would refuse the pod.
 func taken(p *v1.Pod) (*core.Pod, error) {
 	p = p.DeepCopy()
 	legacyscheme.Scheme.Default(p)

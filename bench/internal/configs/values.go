@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// some returns a list of values of one type.
+// some returns its arguments as a list of type any.
 func some[T any](values ...T) (all []any) {
 	for _, v := range values {
 		all = append(all, v)
@@ -19,7 +19,7 @@ func some[T any](values ...T) (all []any) {
 	return all
 }
 
-// triedOfType contains the values to try for fields of a type.
+// triedOfType has the values to try for each field of a type.
 var triedOfType = map[reflect.Type][]any{
 	reflect.TypeFor[v1.RestartPolicy]():                           some(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever),
 	reflect.TypeFor[v1.DNSPolicy]():                               some(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone),
@@ -61,10 +61,10 @@ var triedOfType = map[reflect.Type][]any{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}),
 }
 
-// mixed contains texts with references to variables.
+// mixed contains texts for commands, arguments and variables. Some refer to a variable, as $(NAME).
 var mixed = []string{"plain", "$(KUBERNETES_SERVICE_HOST)", "$$(KUBERNETES_SERVICE_HOST)", "$(NOT_THERE) $(VARIABLE_0)", "$", "$(", "a$$b$(VARIABLE_1)c"}
 
-// tried contains the values to try for single fields, by the name of the type and the field.
+// tried has the values to try for single fields. A key is the name of the Go type and of the field.
 var tried = map[string][]any{
 	"PodSpec.Hostname":                      some("host-1", strings.Repeat("a", 63)),
 	"PodSpec.Subdomain":                     some("sub"),
@@ -134,7 +134,7 @@ var tried = map[string][]any{
 	"Toleration.Key":                         some("example.com/taint"), "Toleration.TolerationSeconds": some[int64](5),
 }
 
-// left lists the fields that are not set here, and why.
+// left lists the fields that no case sets, and why. A prefix that begins with [] matches anywhere in a path.
 var left = []struct{ prefix, why string }{
 	{"resourceClaims", "devices need device plugins or DRA drivers, which Wherry does not support"},
 	{"[].resources.claims", "see resourceClaims"},
@@ -152,11 +152,11 @@ var left = []struct{ prefix, why string }{
 
 const noClaims = "needs a claim or a CSI driver, which the comparison does not have"
 
-// made lists the kinds of volumes that Wherry supports and that need no other object. Pods with kinds that it does not support are
-// refused with an error.
+// made lists the fields of a volume that cases may set. They are the kinds of volumes that Wherry supports and that need no
+// PersistentVolume or CSI driver. Wherry refuses pods with other kinds.
 var made = []string{"name", "emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected", "image"}
 
-// leftOut returns the reason why a field is not set here; "" if it is set.
+// leftOut returns the reason why no case sets the field of this path; "" if cases set it.
 func leftOut(path string) string {
 	for _, l := range left {
 		if strings.HasPrefix(path, l.prefix) || strings.HasPrefix(l.prefix, "[]") && strings.Contains(path, l.prefix) {

@@ -30,11 +30,11 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// ErrNoVolume says that a volume of the pod cannot be set up, because an object or a file that it needs is missing. No agent
-// sends a request for such a pod.
+// ErrNoVolume says that a volume cannot be set up, because an object or a file that it needs is missing. Neither agent sends a request for
+// such a pod, so there is nothing to compare.
 var ErrNoVolume = errors.New("a volume cannot be made")
 
-// Wherry is the part of Wherry that performs actions, without a node.
+// Wherry is the part of Wherry that carries out actions (perform.Performer), without the rest of the agent.
 type Wherry struct {
 	world     World
 	runtime   *recorder
@@ -43,7 +43,7 @@ type Wherry struct {
 	ids       *userns.Ranges
 }
 
-// NewWherry creates the part of Wherry that performs actions, for a world.
+// NewWherry creates a performer with substitutes for the runtime and for the host's mounts and cgroups.
 func NewWherry(w World) (*Wherry, error) {
 	root := filepath.Join(w.Dir, "wherry", "root")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -67,7 +67,7 @@ func NewWherry(w World) (*Wherry, error) {
 	return x, nil
 }
 
-// facts returns what the agent would know about this machine and the world.
+// facts returns what a running agent would know about the node. root is its root directory.
 func (w World) facts(root string) (perform.Facts, error) {
 	text, err := os.ReadFile(filepath.Join(w.Dir, "resolv.conf"))
 	if err != nil {
@@ -88,7 +88,7 @@ func (w World) facts(root string) (perform.Facts, error) {
 		return perform.Facts{}, err
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
-		p.SwapController = true // the agent would read this from the pods' cgroups, which do not exist here
+		p.SwapController = true // a running agent sees this in the cgroups of pods, which do not exist here
 	}
 	if p.HugePageSizes, err = pageSizes(); err != nil {
 		return perform.Facts{}, err
@@ -108,7 +108,7 @@ func (w World) facts(root string) (perform.Facts, error) {
 	return f, nil
 }
 
-// pageSizes returns the machine's sizes of huge pages, even if no cgroup can limit them, because upstream's kubelet sets limits
+// pageSizes returns the sizes of huge pages that the machine has, even if no cgroup can limit them, because upstream's kubelet sends limits
 // then too.
 func pageSizes() (sizes []string, err error) {
 	dirs, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
@@ -176,9 +176,9 @@ func (x *Wherry) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 	return requests, nil
 }
 
-// recorder is a runtime that records its requests.
+// recorder is the runtime of Wherry. It records the requests.
 type recorder struct {
-	runtimeapi.RuntimeServiceClient // the other methods are not called
+	runtimeapi.RuntimeServiceClient // nil: the performer calls only the methods of recorder
 	requests                        *Requests
 }
 
@@ -196,14 +196,15 @@ func (e *recorder) StartContainer(context.Context, *runtimeapi.StartContainerReq
 	return nil, errKept
 }
 
-// album is Wherry's view of an image service that has every image.
+// album is the image service of Wherry. It has every image.
 type album struct{ runtimeapi.ImageServiceClient }
 
 func (album) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
 	return &runtimeapi.ImageStatusResponse{Image: imageOf(r.Image.Image)}, nil
 }
 
-// paper is this machine as the host of volumes, but it mounts nothing.
+// paper is the host for package volume. It creates files and directories on this machine but mounts nothing; mounted has the mounts that it
+// pretends to have.
 type paper struct {
 	hostfs.Host
 	mu      sync.Mutex
@@ -236,7 +237,7 @@ func (h *paper) Unmount(target string) error {
 	return nil
 }
 
-// names returns the names that cgroups would have, and creates no cgroups.
+// names is cgroup.Cgroups without effects: it returns the names of cgroups and creates none.
 type names struct{ *cgroup.Cgroups }
 
 func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, error) {
@@ -245,7 +246,7 @@ func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, erro
 
 func (names) RemovePod(context.Context, types.UID) error { return nil }
 
-// things contains the API objects that pods refer to.
+// things has the ConfigMaps and other API objects that the pods refer to.
 type things struct{}
 
 func (things) ConfigMap(_ context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {

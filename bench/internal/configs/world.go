@@ -11,28 +11,28 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// These are the names of things in the world.
+// These names appear in the objects of World and in the pods.
 const (
 	nodeName  = "node-1"
 	namespace = "shop"
 	hostIP    = "192.0.2.10"
 	podIP     = "198.51.100.7"
-	// handler is the runtime handler of RuntimeClass "special". It supports user namespaces and recursive read-only mounts, as
-	// the default handler does. Handler plainHandler supports neither.
+	// handler is the runtime handler of the RuntimeClass "special". It supports user namespaces and recursive read-only mounts, as the
+	// default handler does. plainHandler supports neither.
 	handler, plainHandler = "special", "plain"
 )
 
-// World contains what an agent reads besides the pod.
+// World describes the node on which both agents run: what an agent reads besides the pod.
 type World struct {
-	// Dir is the directory of both agents' files. Each agent has a subdirectory.
+	// Dir is the directory in which each agent has a subdirectory for its files.
 	Dir string
-	// SeccompDefault, CPUQuota and LimitedSwap are settings of the node.
+	// SeccompDefault, CPUQuota and LimitedSwap are settings of the kubelet (seccompDefault, cpuCFSQuota, memorySwap).
 	SeccompDefault, CPUQuota, LimitedSwap bool
-	// Memory and Swap are the machine's, in bytes.
+	// Memory and Swap are the sizes of the machine's memory and swap space, in bytes.
 	Memory, Swap int64
 }
 
-// NewWorld returns a node with upstream's defaults.
+// NewWorld returns a World with upstream's default settings, 16 GiB of memory and no swap.
 func NewWorld(dir string) World {
 	return World{Dir: dir, CPUQuota: true, Memory: 16 << 30}
 }
@@ -85,7 +85,7 @@ func handlers() []*runtimeapi.RuntimeHandler {
 	return []*runtimeapi.RuntimeHandler{{Name: "", Features: all}, {Name: handler, Features: all}, {Name: plainHandler}}
 }
 
-// These are the images that a pod may name. The name says which user the image has.
+// These are the images that a pod may use. Each name says which user the image sets, or what the image is for.
 const (
 	imageWeb     = "registry.example/web:1"
 	imageOfUID   = "registry.example/uid-1234:1"
@@ -93,13 +93,13 @@ const (
 	imageOfFiles = "registry.example/files@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
 
-// envFile is a file in each emptyDir, for env[].valueFrom.fileKeyRef.
+// envFile is the name of a file in each emptyDir, and envFileText is its content. Variables can come from it (env[].valueFrom.fileKeyRef).
 const (
 	envFile     = "vars.env"
 	envFileText = "FIRST=one\nSECOND='two words'\n"
 )
 
-// imageOf returns the runtime's answer about an image. The runtime has every image.
+// imageOf returns the runtime's description of an image. Every image exists.
 func imageOf(name string) *runtimeapi.Image {
 	if id, ok := strings.CutPrefix(name, "sha256:"); ok {
 		if plain, err := hex.DecodeString(id); err == nil {

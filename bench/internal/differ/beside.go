@@ -8,11 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file excuses differences in the API that come from two events at about the same time, which the two agents may see in a different
-// order.
+// The functions in this file excuse differences in the API that come from two events at about the same time, because the two agents may see
+// such events in a different order.
 
-// ofAMoment returns the excuse for one field of the last status of a container (or of the pod if name is "") if the value of the field
-// depends on the timing.
+// ofAMoment returns the name of the excuse for a difference in one field of the last status, if the value of the field depends on the
+// timing; otherwise "". name is the container; "" is for the status of the pod. u and w are the values of upstream and Wherry.
 func (d *differ) ofAMoment(name, field, u, w string) string {
 	pulls := func(v string) bool { return v == "waiting ErrImagePull" || v == "waiting ImagePullBackOff" }
 	switch {
@@ -34,10 +34,10 @@ func (d *differ) ofAMoment(name, field, u, w string) string {
 	return ""
 }
 
-// anyEndsItself reports whether the newest instance of any container was asked to end at about the time when it ended by itself.
+// anyEndsItself reports whether, in any container, the newest instance exited by itself at about the time when the agent asked it to end.
 func (d *differ) anyEndsItself() bool { return slices.ContainsFunc(d.c.containers(), d.lastEndsItself) }
 
-// deletedBesideItsEnd reports whether the pod was deleted after one side had reported the pod's end and before the other did.
+// deletedBesideItsEnd reports whether exactly one agent had reported the pod as Succeeded or Failed when the pod was deleted.
 func (d *differ) deletedBesideItsEnd() bool {
 	before := func(t *Trace) bool {
 		for _, s := range t.phases() {
@@ -50,7 +50,8 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra removes the spans of a container, or of the pod, that began after the start of an instance that only one side started.
+// withoutExtra removes from spans the values that began after the start of a container instance that only one of the two agents started.
+// name is a container or, for values of the pod, anything else.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -64,8 +65,8 @@ func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	})
 }
 
-// withoutOwnEnds removes how a container ended, and what follows from that for the pod, if the container ended by itself at about
-// the time when it was asked to end.
+// withoutOwnEnds removes from u and w the values that show how a container ended, and the phases and conditions that follow, if the
+// container exited by itself at about the time when the agent asked it to end.
 func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []string) {
 	ends := func(v string) bool { return strings.HasPrefix(v, "terminated ") }
 	switch {
@@ -86,7 +87,8 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 	return slices.DeleteFunc(u, ends), slices.DeleteFunc(w, ends)
 }
 
-// These are the classes of differences in which one side reports something later than the other, or never.
+// In these classes of differences one agent reports something later than the other agent, or never. The last words say which agent shows
+// the value.
 const (
 	classReportedAfterHook = "the API hears of a container when the postStart hook of another one has ended: only upstream"
 	classReportedAfterStop = "the API hears of a container when another one that is stopped has ended: only upstream"
@@ -99,8 +101,8 @@ const (
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
-// reportedLater returns the class of values that only one side has in a series, if the traces contain the evidence for it; otherwise
-// "".
+// reportedLater returns the class for values that only one agent reported, if the traces prove that the other agent reports them later by
+// design; otherwise "". u and w are the values that only upstream and only Wherry reported.
 func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
 	betweenLives := func(s span) bool {
 		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
@@ -131,18 +133,18 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 	return ""
 }
 
-// endsBetweenLives reports whether some values are all about ends, and the API had each of them between two lives of a static
-// pod.
+// endsBetweenLives reports whether all values of w are about ends of containers, and Wherry reported each of them between two lives of a
+// static pod (the function between).
 func endsBetweenLives(aspect string, w []string, wherry []span, between func(span) bool) bool {
 	return len(w) > 0 && tellsOfEnds(aspect, w) && stood(wherry, w, between)
 }
 
-// notIn returns the values of a that b does not have.
+// notIn returns the elements of a that b does not contain.
 func notIn(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
 }
 
-// stood reports whether the API had each of these values for a while, at a time for which the function such returns true.
+// stood reports whether the API had each of these values for more than two seconds in a span for which the function such returns true.
 func stood(spans []span, values []string, such func(span) bool) bool {
 	return all(values, func(v string) bool {
 		return slices.ContainsFunc(spans, func(s span) bool { return s.value == v && s.lasts >= settled+sends && such(s) })
@@ -153,8 +155,8 @@ func all(values []string, is func(string) bool) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
 }
 
-// reportedAfter reports whether each value that only upstream has lasted until upstream's blocked routine continued, and each value that
-// only Wherry has began while that routine was blocked. The difference is then only that upstream's kubelet reported later.
+// reportedAfter reports whether the values differ only because a routine of upstream's kubelet was blocked: each value of u lasted until
+// the routine continued, and each value of w began while the routine was blocked. holds returns the times during which it was blocked.
 func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
 	during := func(t *Trace, is func(from, to time.Time) bool) bool {
 		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(time.Second)) })
@@ -169,14 +171,14 @@ func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, u
 	})
 }
 
-// beginsAgain reports whether the postStart hook of a later instance of a container had just begun at that time.
+// beginsAgain reports whether, within a second of at, the postStart hook of a restarted container began.
 func (t *Trace) beginsAgain(at time.Time, name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		return c.Container == name && c.Command == "postStart" && c.Attempt%lifeAttempts > 0 && at.Sub(c.At).Abs() < time.Second
 	})
 }
 
-// hookFails reports whether a container's postStart hook fails, itself or because its container ends first.
+// hookFails reports whether the postStart hook of a container fails, or is cut short because the container exits first.
 func (c *Case) hookFails(name string) bool {
 	return slices.ContainsFunc(c.Plays[name], func(p Play) bool {
 		_, fails := p.Fails["postStart"]
@@ -184,7 +186,7 @@ func (c *Case) hookFails(name string) bool {
 	})
 }
 
-// hookEndsItself reports whether a container ends by itself at about the time when its postStart hook does.
+// hookEndsItself reports whether a container exits by itself at about the time when its postStart hook ends.
 func (c *Case) hookEndsItself(name string) bool {
 	return slices.ContainsFunc(c.Plays[name], func(p Play) bool {
 		takes, slow := p.Slow["postStart"]
@@ -192,7 +194,7 @@ func (c *Case) hookEndsItself(name string) bool {
 	})
 }
 
-// lastUnknown reports whether the API showed, as the last state of a container, an end that nobody knows.
+// lastUnknown reports whether the API showed a container whose lastState has the reason ContainerStatusUnknown.
 func (t *Trace) lastUnknown() bool {
 	return slices.ContainsFunc(t.Statuses, func(s Seen) bool {
 		return slices.ContainsFunc(s.Pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
@@ -202,8 +204,8 @@ func (t *Trace) lastUnknown() bool {
 	})
 }
 
-// betweenLives reports whether, at that time after the manifest was written, a static pod's first life was ending or had ended,
-// and its next life had begun at most a moment before.
+// betweenLives reports whether at is between two lives of a static pod whose manifest was rewritten at the time written: after the first
+// request to stop the old containers and at most 5 s (late) after the next sandbox began.
 func (t *Trace) betweenLives(at, written time.Time) bool {
 	var ends, next time.Time
 	for _, c := range t.Calls {
@@ -230,7 +232,7 @@ func (d *differ) comesBack() bool {
 	return false
 }
 
-// written returns when a static pod's manifest was last written.
+// written returns when the manifest of a static pod is last written, counted from the start of the case; 0: never after the start.
 func (d *differ) written() (at time.Duration) {
 	for _, a := range d.c.Acts {
 		if a.Do == WriteFile {
@@ -240,12 +242,12 @@ func (d *differ) written() (at time.Duration) {
 	return at
 }
 
-// stopsLate reports whether a container was asked to end, or its hook was run, after the container had ended.
+// stopsLate reports whether the agent stopped a container, or ran its preStop hook, after the container had exited.
 func (t *Trace) stopsLate(name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool { return c.Container == name && c.Late })
 }
 
-// hurries reports whether an instance of a container was asked to end within a second of its start.
+// hurries reports whether the agent asked an instance of a container to end within a second of its start.
 func (t *Trace) hurries(name string) bool {
 	for _, in := range t.instances(name) {
 		if in.hurried() {
@@ -255,7 +257,8 @@ func (t *Trace) hurries(name string) bool {
 	return false
 }
 
-// hookEndsWith reports whether a preStop hook ended at about the time at which its container was killed.
+// hookEndsWith reports whether a preStop hook of a container ended within a second of the end of its grace period, when the runtime kills
+// the container.
 func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	for _, hook := range t.Calls {
 		if hook.Container != name || hook.Command != "preStop" {
@@ -272,8 +275,8 @@ func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	return false
 }
 
-// endsLast reports whether a container ended, or was asked to end, in the five seconds before the pod's deletion. Whether the container
-// then has a back-off depends on the timing.
+// endsLast reports whether a container exited, or was asked to end, in the five seconds before the pod's deletion. Whether the status then
+// shows a back-off depends on the timing.
 func (d *differ) endsLast(t *Trace, name string) bool {
 	all := t.instances(name)
 	for attempt, in := range all {
@@ -291,7 +294,7 @@ func (d *differ) endsLast(t *Trace, name string) bool {
 	return false
 }
 
-// deadlineBeside reports whether a container was asked to end at about the pod's deadline.
+// deadlineBeside reports whether a container was asked to end within two seconds of the pod's activeDeadlineSeconds.
 func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	at := d.deadlineOf(t)
 	for _, in := range t.instances(name) {
@@ -302,8 +305,8 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether the values that differ only say that a container is not ready, and its readiness probe uses the network.
-// Such values appear while the pod ends.
+// hearsNobody reports whether the values of u, which only upstream reported, only say that a container is not ready, and the readiness
+// probe of the container uses the network. Such values appear while the pod ends.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	if len(w) > 0 || !strings.HasPrefix(aspect, "readiness") || slices.ContainsFunc(u, func(v string) bool { return !strings.Contains(v, " ready=false ") }) {
 		return false
@@ -312,8 +315,8 @@ func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	return p != nil && p.Exec == nil
 }
 
-// unheard reports whether a network probe failed because nobody listened, although the container listens for as long as it runs.
-// The container had then ended.
+// unheard reports whether a network probe failed because the container had exited: nobody listened on the port, although the play never
+// closes the port of a running container. message is the text of the event.
 func (d *differ) unheard(name, message string) bool {
 	kind, text, failed := strings.Cut(message, " probe failed: ")
 	if !failed || !slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF", "failed to connect service"}, func(s string) bool { return strings.Contains(text, s) }) {

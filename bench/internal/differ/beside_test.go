@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status writes a version of the pod with a phase, a reason and, if it is not zero, a state of main-0.
+// status adds a version of the pod to the trace, at a time in seconds. It has a phase, a reason and, unless state is zero, a state of the
+// container main-0.
 func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.ContainerState) {
 	start := metav1.NewTime(l.start)
 	p := &v1.Pod{Status: v1.PodStatus{Phase: phase, Reason: reason, StartTime: &start}}
@@ -18,7 +19,7 @@ func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// A deadline that passes while the pod is already ending is not the reason of its end. A deadline that ends the pod is.
+// An activeDeadlineSeconds that passes while the pod is already ending is not the reason of the end. A deadline that ends the pod is.
 func TestADeadlineInTheEnd(t *testing.T) {
 	c := oneContainer()
 	c.Spec.ActiveDeadlineSeconds = new(int64(45))
@@ -37,8 +38,8 @@ func TestADeadlineInTheEnd(t *testing.T) {
 	}
 }
 
-// A status that upstream's kubelet sends only after another container's hook has ended gets the class of that hook. Without a
-// hook it gets no such class.
+// A status that upstream's kubelet sends only after the postStart hook of another container gets the class of this delay. Without a hook it
+// gets the class of an undecided difference.
 func TestWhatIsReportedAfterAHook(t *testing.T) {
 	for hook, class := range map[bool]string{true: classReportedAfterHook, false: `states of main: only upstream has ["waiting ContainerCreating"]`} {
 		c := twoContainers()
@@ -58,7 +59,7 @@ func TestWhatIsReportedAfterAHook(t *testing.T) {
 	}
 }
 
-// without returns the class, unless it is the decided one, because decided classes are not shown.
+// without returns a list with the class; nil if the class is the decided one, because the report does not show decided classes.
 func without(class, decided string) []string {
 	if class == decided {
 		return nil
@@ -66,7 +67,8 @@ func without(class, decided string) []string {
 	return []string{class}
 }
 
-// A network probe may run once more after its container ended by itself. But if the play closes the port, the probe has failed.
+// A network probe may run once more after its container has exited, and then gets no answer. But if the play closes the port, the probe has
+// failed.
 func TestAProbeThatFindsNobody(t *testing.T) {
 	const refused = "Liveness probe failed: dial tcp 127.60.0.1:8101: connect: connection refused"
 	for _, try := range []struct {
@@ -91,7 +93,7 @@ func TestAProbeThatFindsNobody(t *testing.T) {
 	}
 }
 
-// The phases of a static pod are compared until its manifest is removed, also those that begin at the same time as its end.
+// The phases of a static pod are compared until its manifest is removed, including a phase that begins at that moment.
 func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	c := oneContainer()
 	c.Kind = Static
@@ -108,7 +110,7 @@ func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	}
 }
 
-// The status of an instance that only one side started is no difference. A difference before that instance is one.
+// The status of an instance that only one agent started is excused. A difference before the start of that instance is not.
 func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	u, w := newLife(), newLife()
 	w.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
@@ -122,8 +124,8 @@ func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace))
 }
 
-// In the next life of a static pod upstream's kubelet takes a container that was never made for one that has run, and the pod for
-// Running.
+// When a static pod comes back, upstream's kubelet takes a container that it has not created yet for one that has run, and reports the
+// phase Running. This difference has a class of its own.
 func TestAPodThatRunsForAnUnknownEnd(t *testing.T) {
 	for reason, class := range map[string]string{unknownEnd: classRunsByUnknown, "Error": `phases: only upstream has ["Running"]`} {
 		c := oneContainer()
@@ -142,7 +144,7 @@ func TestAPodThatRunsForAnUnknownEnd(t *testing.T) {
 	}
 }
 
-// Whether a back-off begins before the deletion depends on the timing if the container ended shortly before it.
+// If a container exits shortly before the deletion of its pod, the timing decides whether a back-off begins. Such a difference is excused.
 func TestABackOffThatBeginsInTheEnd(t *testing.T) {
 	for runs, excused := range map[time.Duration]bool{36 * time.Second: true, 20 * time.Second: false} {
 		c := oneContainer()
@@ -155,8 +157,8 @@ func TestABackOffThatBeginsInTheEnd(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet removes the mirror of a removed static pod while it still shows an instance as running that it had asked to end
-// before the removal. A running instance that nobody asked to end is a difference.
+// Upstream's kubelet may remove the mirror of a removed static pod while the mirror still shows a container as running that the kubelet has
+// asked to end. If nobody asked the container to end, that is a difference.
 func TestAMirrorThatShowsNoEnd(t *testing.T) {
 	for attempt, decided := range map[uint32]bool{0: true, 1: false} {
 		c := oneContainer()

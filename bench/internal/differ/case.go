@@ -10,22 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Case is one pod's life.
+// Case is the script of one pod: its spec, what its containers do, and what users and the machine do to it.
 type Case struct {
 	Seed uint64
 	Kind Kind
-	// Name is the first part of the names of the case's pods; the name of the side follows. The runner sets it anew for each run.
+	// Name is the first part of the pod's name; the name of the agent follows. The runner sets a new Name for each run.
 	Name        string
 	Annotations map[string]string `json:",omitempty"`
 	Spec        v1.PodSpec
-	// Plays says what the instances of a container do, by container name. The first play is for the first instance, and so on;
-	// the last play is for all later ones too.
+	// Plays says, by the name of the container, what its instances do. The first Play is for the first instance, the second for the second,
+	// and the last for all further ones.
 	Plays map[string][]Play
-	// Acts are ordered by time.
+	// Acts are in the order of their times.
 	Acts []Act
-	// For is how long the pod is watched before it is deleted.
+	// For is the time from the start of the case until the pod is deleted.
 	For time.Duration
-	// Kill says that a restart kills both agents instead of asking them to end.
+	// Kill is true if the restart of a case of kind Restart kills both agents instead of asking them to end.
 	Kill bool `json:",omitempty"`
 }
 
@@ -34,10 +34,10 @@ type Kind string
 
 // These are the kinds of cases.
 const (
-	Life    Kind = ""        // a life with acts and plays
-	Spec    Kind = "spec"    // the messages to the runtime are compared
+	Life    Kind = ""        // a pod with acts and plays
+	Spec    Kind = "spec"    // only the configurations that the runtime receives are compared
 	Restart Kind = "restart" // both agents are restarted while the pod lives
-	Static  Kind = "static"  // the pod comes from a file on its node
+	Static  Kind = "static"  // the pod comes from a manifest on its node
 )
 
 // Play is what one instance of a container does.
@@ -46,30 +46,30 @@ type Play struct {
 	Exits  bool
 	Runs   time.Duration
 	Code   int32
-	Reason string // reason of the exit, such as OOMKilled; empty: the runtime's usual one
-	// Term is how it answers when it is asked to end.
+	Reason string // reason of the exit, such as OOMKilled; "": the usual reason of the simulated runtime
+	// Term says what the instance does after SIGTERM.
 	Term Term
-	// StartError makes the runtime refuse the start.
+	// StartError is the error with which the runtime refuses to start the container; "": it starts.
 	StartError string
-	// Fails contains, by name, the time after the start during which a command fails: liveness, readiness, startup, postStart,
-	// preStop.
+	// Fails says when a command of the container fails, counted from the start of the instance. The keys are liveness, readiness, startup,
+	// postStart and preStop.
 	Fails map[string]Window
-	// Slow is how long commands take. A command without an entry takes no time.
+	// Slow says how long a command takes, with the keys of Fails. A command without an entry takes no time.
 	Slow map[string]time.Duration
 }
 
-// Term is how a container answers SIGTERM.
+// Term is what a container does after SIGTERM.
 type Term int
 
-// These are the answers to SIGTERM.
+// These are the reactions of a container to SIGTERM.
 const (
-	TermEnds    Term = iota // ends at once, with 143
-	TermZero                // ends at once, with 0
-	TermSlow                // ends after a second and a half, with 0
-	TermIgnored             // keeps running until it is killed
+	TermEnds    Term = iota // exits at once with code 143
+	TermZero                // exits at once with code 0
+	TermSlow                // exits with code 0 after a second and a half
+	TermIgnored             // runs until SIGKILL
 )
 
-// Window is a span of time since a container's start. If To is zero, it has no end.
+// Window is a time span since the start of a container instance. It has no end if To is zero.
 type Window struct{ From, To time.Duration }
 
 func (w Window) has(d time.Duration) bool { return d >= w.From && (w.To == 0 || d < w.To) }
@@ -79,7 +79,7 @@ type Act struct {
 	At        time.Duration
 	Do        Deed
 	Container string
-	Value     string // new image, or new amount of CPU
+	Value     string // the new image of SetImage, or the new CPU request of Resize
 	Grace     int64
 }
 
@@ -92,15 +92,15 @@ const (
 	SetImage    Deed = "set-image"
 	Debug       Deed = "debug"        // adds an ephemeral container
 	Resize      Deed = "resize"       // resizes the CPU of a container
-	LoseSandbox Deed = "lose-sandbox" // the sandbox ends without a request of the agent
+	LoseSandbox Deed = "lose-sandbox" // the sandbox ends although no agent stopped it
 
-	// These are for static pods.
-	WriteFile    Deed = "write-file"    // writes the pod's file, with another image if a container is named
-	RemoveFile   Deed = "remove-file"   // removes the pod's file
-	DeleteMirror Deed = "delete-mirror" // deletes the pod in the API
+	// The other acts are only for static pods.
+	WriteFile    Deed = "write-file"    // writes the pod's manifest; if Container is set, with Value as its image
+	RemoveFile   Deed = "remove-file"   // removes the pod's manifest
+	DeleteMirror Deed = "delete-mirror" // deletes the mirror pod in the API
 )
 
-// play returns the play of an instance of a container.
+// play returns the Play of a container instance, by its attempt.
 func (c *Case) play(container string, attempt uint32) Play {
 	plays := c.Plays[container]
 	if len(plays) == 0 {
@@ -109,7 +109,7 @@ func (c *Case) play(container string, attempt uint32) Play {
 	return plays[min(int(attempt), len(plays)-1)]
 }
 
-// String describes the case for people: how it differs from the simplest pod, then its plays and acts.
+// String describes the case: how its spec differs from the simplest pod, then the plays and acts.
 func (c *Case) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, watched for %s: restartPolicy %s, grace %d", c.Seed, c.For, c.Spec.RestartPolicy, *c.Spec.TerminationGracePeriodSeconds)
@@ -137,7 +137,7 @@ func (c *Case) playsOf(b *strings.Builder, name string) {
 	}
 }
 
-// traits describes a container without its name and command.
+// traits describes the spec of a container without its name and command. The text is empty for the simplest container.
 func traits(x v1.Container) string {
 	var b strings.Builder
 	if x.Image != image {
@@ -173,7 +173,7 @@ func traits(x v1.Container) string {
 	return b.String()
 }
 
-// handler describes how a probe asks; "" if it runs a command.
+// handler says which handler a probe has: HTTP, TCP or gRPC; "" for a command.
 func handler(p *v1.Probe) string {
 	switch {
 	case p.HTTPGet != nil:
@@ -217,12 +217,12 @@ func (c *Case) containers() (names []string) {
 	return append(names, "debug")
 }
 
-// forced reports whether the pod is removed from the API before its containers have ended.
+// forced reports whether the pod is deleted with grace period 0, so that it leaves the API before its containers have ended.
 func (c *Case) forced() bool {
 	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete && a.Grace == 0 })
 }
 
-// sidecarPorts reports whether a sidecar has ports.
+// sidecarPorts reports whether a sidecar of the pod has ports.
 func (c *Case) sidecarPorts() bool {
 	return slices.ContainsFunc(c.Spec.InitContainers, func(x v1.Container) bool { return len(x.Ports) > 0 && c.kind(x.Name) == "sidecar" })
 }

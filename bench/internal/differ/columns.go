@@ -12,18 +12,18 @@ import (
 // Pair contains the traces of a case on both agents.
 type Pair struct{ Upstream, Wherry *Trace }
 
-// line is something that one agent did, or that the API saw.
+// line is one line of the output: a request of an agent, or a change that the API saw.
 type line struct {
 	at     time.Duration
 	wherry bool
 	text   string
 }
 
-// column is the width of one side in characters.
+// column is the width of the column of one agent, in characters.
 const column = 62
 
-// Columns prints both sides next to each other, ordered by time: the requests to the runtime and what the API saw. Of commands in
-// containers it prints only hooks.
+// Columns prints the two traces side by side, ordered by time: the requests to the runtime and what the API saw. It leaves out commands in
+// containers that are no hooks.
 func (p *Pair) Columns(c *Case) string {
 	all := append(p.Upstream.lines(c, false), p.Wherry.lines(c, true)...)
 	slices.SortStableFunc(all, func(a, b line) int { return int(a.at - b.at) })

@@ -13,17 +13,18 @@ import (
 
 // Difference is one thing that the two agents did differently with one pod.
 type Difference struct {
-	// Class is the kind of difference: the aspect, the kind of container, and how the two sides differ, without names and numbers
-	// that vary from pod to pod. Each decision is about one class.
+	// Class is the kind of difference: what differs, the kind of container, and the two values, without names and numbers that vary from pod
+	// to pod. A Decision is about one class.
 	Class string
-	// Level distinguishes causes from consequences.
+	// Level is where the difference was found; differences at a lower level are causes of those at a higher level.
 	Level Level
-	// About is the part of the pod that differs. Upstream and Wherry are the two values.
+	// About is the part of the pod that differs. Upstream and Wherry are the values of the two agents.
 	About, Upstream, Wherry string
 }
 
-// Level distinguishes causes from consequences. For example, an agent that starts a container once more also reports other things
-// about it. Of a case with undecided differences, only those of the lowest level are shown, and those of level InConfig.
+// Level is where a difference was found. Differences at a low level cause others at higher levels: an agent that starts a container once
+// more also reports other things about it. Of a case with undecided differences, only those of the lowest level and those of level InConfig
+// are shown.
 type Level int
 
 // These are the levels.
@@ -37,12 +38,11 @@ const (
 )
 
 const (
-	// settled is how long a value must stay in the API before it is compared. A shorter value may be seen by only one agent,
-	// because upstream's kubelet lists its containers once a second, and its status manager merges statuses that are not sent
-	// yet.
+	// settled is how long the API must have a value for it to be compared. Only one agent may see a shorter value, because upstream's
+	// kubelet lists its containers once a second, and its status manager merges statuses that wait to be sent.
 	settled = 2 * time.Second
-	// late is the largest difference between the times at which the two agents do the same thing. Upstream's kubelet adds a
-	// jitter of up to some seconds.
+	// late is the largest allowed difference between the times at which the two agents do the same thing. Upstream's kubelet adds a jitter
+	// of up to some seconds.
 	late = 5 * time.Second
 )
 
@@ -51,7 +51,8 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	return CompareAll(c, upstream, wherry).Found
 }
 
-// CompareAll compares what upstream's kubelet and Wherry did with a case, and returns also what was not compared.
+// CompareAll compares what upstream's kubelet and Wherry did with a case. The Verdict also tells which differences it excused, and from
+// which moment on the traces may differ because of the timing (Crossing).
 func CompareAll(c *Case, upstream, wherry *Trace) Verdict {
 	whole := newDiffer(c, upstream, wherry, never)
 	v := Verdict{Found: whole.judge(), Excused: whole.excused, Crossing: whole.crossing()}
@@ -66,7 +67,7 @@ func newDiffer(c *Case, upstream, wherry *Trace, before time.Duration) *differ {
 	return &differ{c: c, upstream: upstream, wherry: wherry, before: before, waited: never, excused: map[string]int{}, extras: map[extra]time.Time{}}
 }
 
-// judge returns the differences.
+// judge runs all comparisons and returns the differences. If a decided difference explains all others, it returns only that one.
 func (d *differ) judge() []Difference {
 	d.configs()
 	inConfig := len(d.found)
@@ -92,7 +93,7 @@ func (d *differ) judge() []Difference {
 	return d.found
 }
 
-// calls compares the requests to the runtime.
+// calls compares the requests to the runtime: sandboxes, starts, stops, their order and times, and what is left in the runtime.
 func (d *differ) calls() {
 	upstream, wherry := d.upstream, d.wherry
 	configs := len(d.found)
@@ -102,7 +103,7 @@ func (d *differ) calls() {
 		d.list("sandboxes", "how many sandboxes were made", []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
 	}
 	u, w := d.soFar(upstream, upstream.starts()), d.soFar(wherry, wherry.starts())
-	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u))) // callsOf finds the starts that only one side has
+	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u))) // callsOf finds starts of one agent alone
 	for _, name := range d.c.containers() {
 		d.callsOf(name)
 	}
@@ -121,7 +122,8 @@ func (d *differ) calls() {
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
 }
 
-// later compares what the API saw. If a decided difference makes one side late, everything after it is late too and is not compared.
+// later compares what the API saw: statuses and events. If one agent does something late because of a decided difference, everything after
+// that is late too and is excused.
 func (d *differ) later() {
 	calls := len(d.found)
 	d.statuses()
@@ -155,7 +157,7 @@ func (d *differ) statuses() {
 		}
 	}
 	d.level = InPod
-	if !d.removedStatic() { // the comparison of the last status includes the phase
+	if !d.removedStatic() { // the manifest was not removed
 		d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
 	} else {
 		d.series("phases", "the phases in the API", upstream.beforeRemoval(upstream.phases()), wherry.beforeRemoval(wherry.phases()))
@@ -173,15 +175,15 @@ type differ struct {
 	c                *Case
 	upstream, wherry *Trace
 	level            Level
-	late             *delay        // the first start or stop that one side makes late
-	waited           time.Duration // since when one side waited, as decided, when the pod ended; never: it did not
-	before           time.Duration // only what happened before this time, since the pod's first sandbox, is compared; never: everything
+	late             *delay        // the first start or stop that one agent made late; nil: none
+	waited           time.Duration // time from which on one agent waited, because of a decided difference, until the pod ended; never: none waited
+	before           time.Duration // only what happened before this time, counted from the pod's first sandbox, is compared; never: everything is
 	found            []Difference
 	excused          map[string]int
-	extras           map[extra]time.Time // when an instance began that the other side never started
+	extras           map[extra]time.Time // instances that only one agent started, with the time of their creation
 }
 
-// extra is an instance of a container on one side.
+// extra names a container of which one agent, that of the trace t, started an instance more than the other.
 type extra struct {
 	t    *Trace
 	name string
@@ -191,7 +193,8 @@ func (d *differ) add(class, about, upstream, wherry string) {
 	d.found = append(d.found, Difference{Class: class, Level: d.level, About: about, Upstream: upstream, Wherry: wherry})
 }
 
-// list records a difference between two sequences. The class contains the elements that only one side has, without names.
+// list records a difference between two sequences of values, if they are not equal. The class contains the elements that only one agent
+// has, with the kinds of containers in place of their names.
 func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	if slices.Equal(upstream, wherry) {
 		return
@@ -200,7 +203,7 @@ func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	d.add(aspect+": "+only(u, w), about, strings.Join(upstream, ", "), strings.Join(wherry, ", "))
 }
 
-// fields compares last statuses of a container, or of the pod if name is "".
+// fields compares the last statuses, field by field. name is the container; "" is for the status of the pod.
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string, name string) {
 	if upstream == nil || wherry == nil || d.before != never {
 		return
@@ -218,7 +221,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		aspect, u, w := aspect, upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
-			continue // a message is compared with its reason
+			continue // only if the reasons are equal are the messages compared
 		}
 		if excuse := d.ofAMoment(name, k, u, w); excuse != "" {
 			d.excuse(excuse, 1)
@@ -259,7 +262,8 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
-// noLastStatus returns the excuse that applies to the last status of a container, or of the pod; "" if it is compared.
+// noLastStatus returns the name of the excuse why the last status of a container (of the pod if name is "") is not compared; "" if it is
+// compared.
 func (d *differ) noLastStatus(name string) string {
 	switch {
 	case d.c.forced():
@@ -285,7 +289,7 @@ func both[K comparable, V any](a, b map[K]V) map[K]bool {
 	return all
 }
 
-// only describes what only one side has.
+// only describes the elements that only upstream and only Wherry has; if there are none, the order differs.
 func only(u, w []string) string {
 	var parts []string
 	if len(u) > 0 {
@@ -300,7 +304,7 @@ func only(u, w []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// callsOf compares the calls for each instance of a container.
+// callsOf compares the requests for each instance of a container, in the order of the attempts.
 func (d *differ) callsOf(name string) {
 	upstream, wherry := d.upstream.instances(name), d.wherry.instances(name)
 	for _, attempt := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
@@ -310,7 +314,8 @@ func (d *differ) callsOf(name string) {
 	}
 }
 
-// instance compares the requests for one instance of a container. It returns false if later instances are not to be compared.
+// instance compares the requests for one instance of a container; u or w is nil if that agent did not create the instance. It returns false
+// if later instances cannot be compared.
 func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 	about := fmt.Sprintf("calls for %s#%d", name, attempt)
 	switch {
@@ -348,7 +353,7 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 	return true
 }
 
-// sameInstance compares the requests of both sides for one instance, except those that depend on the timing.
+// sameInstance compares the requests for an instance that both agents created, except those that depend on the timing.
 func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about string) {
 	u, w = d.sameCallsSoFar(u, w)
 	without := func(when bool, excuse string, part func(*instance) *instance) {
@@ -372,8 +377,8 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	}
 }
 
-// resizedMeanwhile returns a text if the container was resized after the end of the instance before had begun and before this
-// instance started.
+// resizedMeanwhile returns a text for the name of a class if the container was resized between the stop of its previous instance and the
+// start of this one; otherwise "".
 func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) string {
 	before := d.upstream.instances(name)[attempt-1]
 	if attempt%lifeAttempts == 0 || before == nil || before.stopped.IsZero() {
@@ -387,8 +392,8 @@ func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) stri
 	return ""
 }
 
-// ownGrace returns a text if upstream's kubelet stopped a container with the grace period of its pod, and Wherry with that of its
-// probe.
+// ownGrace returns a text for the name of a class if upstream's kubelet stopped a container with the grace period of its pod, and Wherry
+// with the terminationGracePeriodSeconds of its probe; otherwise "".
 func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
 		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
@@ -402,15 +407,15 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	return ""
 }
 
-// restOfOwnGrace is ownGrace for a container whose preStop hook took a part of the grace period: upstream's kubelet stopped the
-// container with the rest of its pod's grace period, and Wherry with the rest of its probe's. Nothing else differs.
+// restOfOwnGrace is like ownGrace, for a container whose preStop hook used a part of the grace period: upstream's kubelet stopped the
+// container with the rest of the pod's grace period, and Wherry with the rest of the probe's. Nothing else may differ.
 func (d *differ) restOfOwnGrace(name string, attempt uint32, upstream, wherry []string) bool {
 	i := slices.Index(upstream, "preStop")
 	if pod := d.c.Spec.TerminationGracePeriodSeconds; i < 0 || pod == nil || len(upstream) != len(wherry) || i+1 >= len(upstream) || sameCalls(upstream, wherry) {
 		return false
 	}
 	taken := int64(d.c.play(name, attempt).Slow["preStop"] / time.Second)
-	rest := func(grace int64) string { return fmt.Sprintf("stop(%d)", max(grace-taken, 2)) } // two seconds are the least after a hook
+	rest := func(grace int64) string { return fmt.Sprintf("stop(%d)", max(grace-taken, 2)) } // after a hook an agent leaves at least two seconds
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
 		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
 			if x.Name != name || p == nil || p.TerminationGracePeriodSeconds == nil {
@@ -426,7 +431,7 @@ func (d *differ) restOfOwnGrace(name string, attempt uint32, upstream, wherry []
 	return false
 }
 
-// sameNumber reports whether both agents started a container the same number of times.
+// sameNumber reports whether both agents created the same number of instances of a container.
 func (d *differ) sameNumber(name string) bool {
 	return len(d.upstream.instances(name)) == len(d.wherry.instances(name))
 }
@@ -440,8 +445,8 @@ func further(attempt uint32) string {
 
 var stopCall = regexp.MustCompile(`^stop\((\d+)\)$`)
 
-// sameCalls treats timeouts of two seconds and more as equal if they differ by one, because the part of a grace period that a
-// hook leaves is no whole number.
+// sameCalls reports whether two lists of requests are equal. Stops with timeouts of at least 2 s that differ by 1 s count as equal, because
+// after a preStop hook the rest of the grace period is rounded.
 func sameCalls(u, w []string) bool {
 	return slices.EqualFunc(u, w, func(a, b string) bool {
 		if a == b {
@@ -458,7 +463,7 @@ func sameCalls(u, w []string) bool {
 	})
 }
 
-// apart returns what is left of two sequences after their longest common subsequence is removed.
+// apart returns the elements of a and b that are not in their longest common subsequence.
 func apart(a, b []string) (onlyA, onlyB []string) {
 	most := make([][]int, len(a)+1)
 	for i := range most {
@@ -494,7 +499,8 @@ func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return !slices.Contains(b, e) })
 }
 
-// order returns a list of first starts in a fixed order. Main and ephemeral containers have no order among themselves.
+// order sorts the names of main and ephemeral containers that follow each other in a list of first starts, because these containers have no
+// fixed order.
 func (d *differ) order(starts []string) []string {
 	free := func(s string) bool { k := d.c.kind(s); return k == "main" || k == "ephemeral" }
 	out := slices.Clone(starts)

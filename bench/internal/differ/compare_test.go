@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// life is the trace of a pod with one container that runs from second 1 and is asked to end at second 40.
+// life is the trace of a pod with one container, which runs from second 1 and is stopped in second 40.
 type life struct {
 	*Trace
 	start time.Time
@@ -38,7 +38,7 @@ func (l life) at(second float64) time.Time {
 	return l.start.Add(time.Duration(second * float64(time.Second)))
 }
 
-// ready writes a version of the pod whose Ready condition has this status and reason.
+// ready adds a version of the pod whose Ready condition has this status and reason, at a time in seconds.
 func (l life) ready(second float64, status v1.ConditionStatus, reason string) {
 	p := &v1.Pod{Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: status, Reason: reason}}}}
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
@@ -87,7 +87,8 @@ func TestTimeoutsWithinASecondAreEqual(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet stops a container that has ended before it knows of the end, and runs its hook first.
+// Upstream's kubelet may run the preStop hook of a container, and stop it, before it notices that the container has exited. These requests
+// (Late) are not compared.
 func TestAStopOfWhatHasEndedIsNotCompared(t *testing.T) {
 	upstream, wherry := newLife(), newLife()
 	upstream.call(20, Call{Verb: "ExecSync", Command: "preStop", Container: "main-0", Late: true})
@@ -169,7 +170,7 @@ func TestAStopOfWhatEndsItselfIsNotCompared(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"]`)
 }
 
-// A value that lasts less than two seconds is excused if something happened to the pod at that time, and only then.
+// A value that lasts less than two seconds is excused only if something happened to the pod at that time.
 func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	u, w := newLife(), newLife()
 	u.ready(1, v1.ConditionTrue, "")
@@ -189,7 +190,7 @@ func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	}
 }
 
-// A value that both sides have, and that the pod's deletion ends, is no transient, however short it lasted. One that only Wherry has is.
+// A short value that both agents report, and that the deletion of the pod ends, is no flap. A short value that only Wherry reports is one.
 func TestAValueThatTheDeletionEndsIsNoTransient(t *testing.T) {
 	u, w := newLife(), newLife()
 	for _, l := range []life{u, w} {
@@ -230,7 +231,7 @@ func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 		`config of a container: mounts[].readonly: upstream "true", Wherry ""`)
 }
 
-// A static pod's UID differs on each node, and is part of paths.
+// The UID of a static pod differs on each node and is part of paths. Such paths are not a difference.
 func TestTheUIDOfAStaticPodIsNoDifference(t *testing.T) {
 	u, w := newLife(), newLife()
 	for l, uid := range map[*life]string{&u: "e479371b840aa0da45732e05792930aa", &w: "931dfd652105e4fb3f02fc3b1de74164"} {
@@ -249,7 +250,7 @@ func TestConsequencesAreNotShown(t *testing.T) {
 func TestASlowMachineIsNoDifference(t *testing.T) {
 	for second, slow := range map[float64]bool{2: false, 6: false, 12: true, 0: true} {
 		l := newLife()
-		if second > 0 { // never: 0
+		if second > 0 { // 0: no status shows the container
 			p := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main-0", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(l.at(1))}}}}}}
 			l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 		}
@@ -264,8 +265,7 @@ func TestASlowMachineIsNoDifference(t *testing.T) {
 	}
 }
 
-// The comparison finds three faults that an agent might have. Each is planted in the recorded life of a simple pod, which is
-// otherwise equal on both sides.
+// The comparison finds each fault that the test plants in the trace of a simple pod. Without the fault the two traces are equal.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	plain := func() life {
 		l := newLife()
@@ -291,7 +291,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// If a decision makes one thing late, everything after it counts as late, and nothing else does.
+// If Wherry is late because of a decided difference, everything after that counts as late. What comes before, or another delay, does not.
 func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	lives := func(second float64) life {
 		l := newLife()
@@ -318,7 +318,7 @@ func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
 }
 
-// A stop with the probe's grace period has a class of its own, unlike a grace period that is wrong for another reason.
+// A stop with the grace period of the probe has a class of its own. A stop with any other wrong grace period does not get this class.
 func TestTheGracePeriodOfAProbeHasItsClass(t *testing.T) {
 	c := oneContainer()
 	c.Spec.TerminationGracePeriodSeconds = new(int64(8))
@@ -330,7 +330,7 @@ func TestTheGracePeriodOfAProbeHasItsClass(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`)
 }
 
-// A stop with the part of the probe's grace period that a preStop hook left has a class of its own, too.
+// A stop with the rest of the probe's grace period, after a preStop hook, has a class of its own.
 func TestTheRestOfAProbesGracePeriodHasItsClass(t *testing.T) {
 	compare := func(upstream, wherry int64) []Difference {
 		c := oneContainer()
@@ -359,7 +359,8 @@ func TestALateStopBesideAPostStartHookIsReported(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`)
 }
 
-// A container that starts shortly before a restart of the agents is not reported late because of a slow machine.
+// A container that starts shortly before a restart of the agents may be reported late; the machine is not taken to be too slow because of
+// that.
 func TestSlowBesideARestart(t *testing.T) {
 	for _, c := range []struct {
 		down Down
@@ -377,7 +378,7 @@ func TestSlowBesideARestart(t *testing.T) {
 	}
 }
 
-// A difference of the phase of a removed mirror is in a class of its own; other fields of the status keep theirs.
+// A different phase in the mirror of a removed static pod has a class of its own; other fields of the status have their usual classes.
 func TestFieldsOfARemovedMirror(t *testing.T) {
 	c := oneContainer()
 	c.Kind = Static
@@ -396,7 +397,7 @@ func TestFieldsOfARemovedMirror(t *testing.T) {
 	}
 }
 
-// The port of the side that dials differs in every run: it is one of those that Linux chooses.
+// In a message, Linux chooses the port of the client, so it differs in every run: the comparison replaces ports of that range.
 func TestMessageWithoutPorts(t *testing.T) {
 	d := &differ{c: oneContainer()}
 	for port, replaced := range map[string]bool{"8100": false, "31999": false, "32699": false, "32768": true, "32999": true, "33000": true, "60999": true, "9": false} {
@@ -406,7 +407,7 @@ func TestMessageWithoutPorts(t *testing.T) {
 	}
 }
 
-// A run fails after a watch has ended by itself, because nobody saw what happened since.
+// After the watch of the API has ended by itself a run fails, because nobody sees what happens.
 func TestNoRunAfterTheWatch(t *testing.T) {
 	changes := make(chan watch.Event)
 	close(changes)

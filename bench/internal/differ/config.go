@@ -13,19 +13,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Config is the configuration of a sandbox or a container that the runtime received, with one entry for each field:
-// "linux.resources.cpuShares" to "2". An element of a list that has a key is named by its key. The order of such a list is an
-// entry of its own.
+// Config is the configuration of a sandbox or a container that the runtime received, as text by field: "linux.resources.cpuShares" has the
+// value "2". In lists with a key (see keys), the key names the element, and the order of the list is a field of its own.
 type Config map[string]string
 
-// keys contains the keys of lists whose elements have names.
+// keys has, for each list whose elements have a unique key, the field that is the key.
 var keys = map[string]string{"mounts": "containerPath", "envs": "key", "devices": "containerPath", "portMappings": "containerPort"}
 
-// OfHostID reports whether a field is the host ID of a user namespace. Each agent chooses a free range itself, so these IDs
-// differ.
+// OfHostID reports whether a field is a host ID of a user namespace. Each agent chooses a free range of IDs, so the values differ.
 func OfHostID(field string) bool { return hostID.MatchString(field) }
 
-// ConfigOf flattens a message of the runtime's interface.
+// ConfigOf makes a Config from a CRI message.
 func ConfigOf(m proto.Message) Config {
 	raw, err := protojson.MarshalOptions{EmitUnpopulated: false}.Marshal(m)
 	if err != nil {
@@ -41,7 +39,7 @@ func ConfigOf(m proto.Message) Config {
 	return c
 }
 
-// sortOptions sorts the resolver's options by name, because their order has no meaning and upstream takes it from a Go map.
+// sortOptions sorts the DNS options by name, because their order has no meaning and upstream takes them from a Go map.
 func (c Config) sortOptions() {
 	var options []string
 	for field, value := range c {
@@ -73,7 +71,7 @@ func (c Config) flatten(at string, node any) {
 				name = fmt.Sprint(fields[keys[last]])
 				order = append(order, name)
 				if raw, err := base64.StdEncoding.DecodeString(fmt.Sprint(fields["value"])); err == nil && last == "envs" {
-					fields["value"] = string(raw) // a field of type bytes
+					fields["value"] = string(raw) // the value is a field of type bytes, in base64
 				}
 			}
 			c.flatten(at+"["+name+"]", v)
@@ -97,7 +95,7 @@ var (
 	hostID       = regexp.MustCompile(`([uU]id|[gG]id)(s|Mappings)\[[^\]]*\]\.hostId$`)
 )
 
-// normal returns a value without the parts that differ on every node.
+// normal replaces the parts of a value that differ on every node: directories, names, addresses and UIDs.
 func (d *differ) normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$3")
 	value = ownNode.ReplaceAllString(value, "NODE")
@@ -109,14 +107,14 @@ func (d *differ) normal(value string) string {
 	return d.message(value)
 }
 
-// madeTogether reports whether both agents created the first instance of a container at about the same time. Otherwise its image
-// may have changed between them.
+// madeTogether reports whether both agents created the first instance of a container within 5 s (late) of each other. Otherwise an act may
+// have changed the image between the two.
 func (d *differ) madeTogether(name string) bool {
 	u, w := d.upstream.instances(name)[0], d.wherry.instances(name)[0]
 	return u == nil || w == nil || (u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created)).Abs() < late
 }
 
-// element matches the name of a list's element, which a class leaves out.
+// element matches an index or key of a list element in a field's name. A class does not contain it.
 var element = regexp.MustCompile(`\[[^\]]*\]`)
 
 // configs compares the configurations of the first sandbox and of the first instance of each container.
@@ -124,11 +122,11 @@ func (d *differ) configs() {
 	for _, name := range slices.Sorted(maps.Keys(d.upstream.Configs)) {
 		u, w := d.upstream.Configs[name], d.wherry.Configs[name]
 		if w == nil || !d.madeTogether(name) {
-			continue // the comparison of calls includes these
+			continue // the other agent created no such container, or much later: callsOf reports that
 		}
 		for _, field := range slices.Sorted(maps.Keys(both(u, w))) {
 			a, b := d.normal(u[field]), d.normal(w[field])
-			if a == b || field == "envs in order" { // upstream iterates over a Go map, so its order is random
+			if a == b || field == "envs in order" { // upstream takes the variables from a Go map
 				continue
 			}
 			if OfHostID(field) && a != "" && b != "" {
@@ -158,13 +156,13 @@ func (d *differ) configs() {
 	}
 }
 
-// ofImage reports whether the image determines a field.
+// ofImage reports whether the value of a field depends on the image.
 func ofImage(field string) bool {
 	return strings.HasPrefix(field, "image.") || field == "annotations.io.kubernetes.container.hash" || field == "annotations.wherry.dev/spec-hash"
 }
 
-// changedBefore reports whether a container's image was changed before one side created its first instance. Upstream's kubelet
-// uses the definition that it had when it began to start the pod's containers.
+// changedBefore reports whether an act changed the image of a container before both agents had created its first instance. Upstream's
+// kubelet uses the spec that it had when it began to start the containers of the pod.
 func (d *differ) changedBefore(name string) bool {
 	return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
 		made := func(t *Trace) bool {

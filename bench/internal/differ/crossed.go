@@ -11,17 +11,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// beat is something that happens to a pod: an act, its deadline, an exit, a probe that has reached its failure threshold, a
-// start, a restart of the agent. An agent sees it at a time between lo and hi, counted from the pod's first sandbox.
+// beat is something that happens to a pod: an act, its deadline, an exit, a probe that reaches its failure threshold, a start, a restart of
+// the agent. An agent sees it between lo and hi, which count from the pod's first sandbox.
 type beat struct {
-	name      string // name of the event, the same on both sides
-	container string // empty: the event is the pod's
+	name      string // name of the event, equal for both agents
+	container string // "": the event concerns the whole pod
 	attempt   uint32
-	act       Act // if it is one
+	act       Act // the act, if the event is one
 	is        happening
-	maybe     bool // whether it happens depends on the timing
-	acted     bool // the container was asked to end at that time
-	last      bool // the side made no later instance of the container
+	maybe     bool // the timing decides whether it happens
+	acted     bool // the agent stopped the container at that time
+	last      bool // the agent created no later instance of the container
 	lo        time.Duration
 	hi        time.Duration
 }
@@ -36,30 +36,29 @@ const (
 	isRestart // a restart of the agent
 	isStart
 	isExit
-	isFailure // a probe has reached its failure threshold, so the container must end
-	isSuccess // a sidecar's startup probe succeeds
+	isFailure // a probe reaches its failure threshold, so the agent has to stop the container
+	isSuccess // the startup probe of a sidecar succeeds
 	isEnd     // the pod ends by itself
 )
 
 const (
-	// listed is how long after an exit upstream's kubelet sees it at the latest, because it lists its containers once a second.
+	// listed is the longest time from an exit until upstream's kubelet sees it. The kubelet lists its containers once a second.
 	listed = 1500 * time.Millisecond
-	// atOnce is how long after an exit Wherry sees it at the latest, because the runtime sends it an event. It is also how long
-	// after a user's act either agent sees that.
+	// atOnce is the longest time from an exit until Wherry sees it, because the runtime sends an event, and from a user's act until either
+	// agent sees it.
 	atOnce = 250 * time.Millisecond
-	// probed is how long after a change of a probe's answer either agent sees it at the latest, because both run each probe once
-	// a second.
+	// probed is the longest time from a change of a probe's result until an agent sees it. All probes run once a second.
 	probed = 1200 * time.Millisecond
 )
 
-// Crossing is a point in the life of a pod from which on an agent may see things in another order than the other agent.
+// Crossing is the moment in the life of a pod from which on the two agents may see events in a different order.
 type Crossing struct {
-	At    time.Duration // since the pod's first sandbox
-	Beats string        // the two things that happen then, in general words, or the one thing that may not happen
+	At    time.Duration // time since the pod's first sandbox
+	Beats string        // the two events whose order may differ, or the one event that may not happen, without names of containers
 }
 
-// crossing returns the first point at which two things happened to the pod in a different order on the two sides, or so close to each
-// other that an agent may see either first, or at which a thing may have happened on one side only. nil: there is none.
+// crossing returns the first moment at which two events came in a different order on the two agents, or so close together that either may
+// be seen first, or at which an event may have happened on one agent only; nil: there is none.
 func (d *differ) crossing() (first *Crossing) {
 	upstream, wherry := d.beats(d.upstream), d.beats(d.wherry)
 	cross := func(at time.Duration, beats ...string) {
@@ -79,7 +78,7 @@ func (d *differ) crossing() (first *Crossing) {
 		if maybe := a.maybe || c.maybe; maybe && a.acted != c.acted {
 			cross(min(a.lo, c.lo), a.name)
 		} else if maybe && !a.acted {
-			continue // it happened on neither side
+			continue // the event happened on neither agent
 		}
 		for _, b := range upstream[i+1:] {
 			e := find(wherry, b.name)
@@ -100,7 +99,7 @@ func (d *differ) crossing() (first *Crossing) {
 	return first
 }
 
-// order returns -1 if one side saw a before b, 1 if it saw b before a, and 0 if it may have seen either first.
+// order returns -1 if the agent of the trace saw a before b, 1 if it saw b before a, and 0 if it may have seen either first.
 func order(t *Trace, a, b beat) int {
 	switch {
 	case a.hi < b.lo || t.follows(a, b):
@@ -111,7 +110,7 @@ func order(t *Trace, a, b beat) int {
 	return 0
 }
 
-// follows reports whether a container was started because of an act: after the act it was stopped, or its pod got a new sandbox.
+// follows reports whether the act caused the start: between them the agent stopped the container or made a new sandbox.
 func (t *Trace) follows(act, start beat) bool {
 	if act.act.Do == "" || start.is != isStart {
 		return false
@@ -122,7 +121,7 @@ func (t *Trace) follows(act, start beat) bool {
 	})
 }
 
-// meets reports whether the order of two things matters.
+// meets reports whether the order of two events affects what an agent does.
 func (d *differ) meets(a, b beat) bool {
 	if a.container == "" {
 		a, b = b, a
@@ -137,23 +136,23 @@ func (d *differ) meets(a, b beat) bool {
 		return false
 	case b.container == "":
 		return b.is != isAct || d.touches(b.act, a)
-	case a.container == b.container: // one instance ends before the next one starts
+	case a.container == b.container: // an instance ends before the next one starts, so only its own exit and failed probe can meet
 		return a.attempt == b.attempt && (a.is == isExit && b.is == isFailure || a.is == isFailure && b.is == isExit)
-	case a.is == isStart, b.is == isStart, a.is == isSuccess, b.is == isSuccess: // what follows from a start, or from this success, is a start
+	case a.is == isStart, b.is == isStart, a.is == isSuccess, b.is == isSuccess: // a start, or the success of a startup probe, only leads to further starts
 		return false
-	case kind == "init" && other != "sidecar", other == "init" && kind != "sidecar": // one starts when the other has ended
+	case kind == "init" && other != "sidecar", other == "init" && kind != "sidecar": // one of the two starts only after the other has ended
 		return false
-	case kind == "sidecar" && other == "sidecar": // each starts again, whatever the other does
+	case kind == "sidecar" && other == "sidecar": // each sidecar starts again, whatever the other one does
 		return false
-	case other == "main" && d.gates(a.container), kind == "main" && d.gates(b.container): // a main container waits for the startup probe of a sidecar
+	case other == "main" && d.gates(a.container), kind == "main" && d.gates(b.container): // main containers start after the startup probe of a sidecar has succeeded
 		return true
-	case kind == "main" && other == "main": // the pod ends with the later one, which an exit and a failure may change
+	case kind == "main" && other == "main": // the pod ends with the later container; the order of an exit and a failed probe decides which one that is
 		return d.final(a) && d.final(b) && (a.is != isExit || b.is != isExit)
 	}
 	return d.final(a) || d.final(b)
 }
 
-// final reports whether the pod may end with the end of this instance of an init or main container.
+// final reports whether the pod may end when this instance of an init or main container ends.
 func (d *differ) final(b beat) bool {
 	switch d.c.kind(b.container) {
 	case "main":
@@ -164,27 +163,27 @@ func (d *differ) final(b beat) bool {
 	return false
 }
 
-// ended reports whether it matters if the pod had ended before an act.
+// ended reports whether the effect of an act depends on whether the pod has already ended.
 func ended(a Act) bool { return a.Do == Debug || a.Do == Resize || a.Do == SetImage }
 
-// gates reports whether a container is a sidecar with a startup probe.
+// gates reports whether main containers wait for this container: it is a sidecar with a startup probe.
 func (d *differ) gates(name string) bool {
 	return d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil
 }
 
-// touches reports whether the order of an act and something that a container does matters.
+// touches reports whether the effect of an act depends on whether it comes before or after the event b of a container.
 func (d *differ) touches(a Act, b beat) bool {
 	switch a.Do {
 	case SetImage, Resize:
 		return b.container == a.Container
 	case Debug:
-		return d.mayEnd() && (b.is == isExit || b.is == isFailure) // the pod may end before its ephemeral container starts
-	case Delete: // other excuses are about what one side starts shortly before the pod's end, and about what ends by itself then
+		return d.mayEnd() && (b.is == isExit || b.is == isFailure) // if the pod ends first, the ephemeral container does not start
+	case Delete: // other excuses cover starts and exits shortly before the pod's end
 		return b.is == isFailure || b.is == isSuccess
 	case DeleteMirror:
 		return false
 	case WriteFile:
-		return b.attempt < lifeAttempts // the next life begins with the manifest
+		return b.attempt < lifeAttempts // the manifest begins the next life of the static pod
 	}
 	return true
 }
@@ -196,7 +195,7 @@ func (d *differ) mayEnd() bool {
 	})
 }
 
-// attempts matches the number of an instance, of an act or of a restart.
+// attempts matches the parts of a beat's name that number an instance, an act or a restart.
 var attempts = regexp.MustCompile(`#\d+|^\d+ | \d+$`)
 
 func find(all []beat, name string) *beat {
@@ -208,7 +207,7 @@ func find(all []beat, name string) *beat {
 	return nil
 }
 
-// beats returns what happened to the pod on one side, ordered by time.
+// beats returns what happened to the pod on the agent of the trace, ordered by time.
 func (d *differ) beats(t *Trace) (all []beat) {
 	for i, a := range d.c.Acts {
 		seen := atOnce
@@ -222,7 +221,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	if passes := d.deadlineOf(t); !passes.IsZero() {
 		at := passes.Sub(t.Created)
 		lo := at
-		if t == d.upstream { // upstream's kubelet checks the deadline once more when it ends a pod, up to a second after it saw the last exit
+		if t == d.upstream { // upstream's kubelet checks activeDeadlineSeconds once more when it ends a pod, up to a second after it has seen the last exit
 			lo -= time.Second
 		}
 		all = append(all, beat{name: "the deadline", is: isDeadline, lo: lo, hi: at + d.looks(t)})
@@ -248,7 +247,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	return all
 }
 
-// beatsOf returns what happened to one instance of a container until it ended.
+// beatsOf returns what happened to one container instance until it ended.
 func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (all []beat) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	began, stopped, last := in.began.Sub(t.Created), in.stopped.Sub(t.Created), t.instances(name)[attempt+1] == nil
@@ -276,12 +275,12 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		if acted {
 			at = interval{stopped - began, stopped - began}
 		}
-		if p.Term == TermSlow { // until the old instance has ended, an event may concern it or the next instance
+		if p.Term == TermSlow { // until the old instance has ended, an event may concern the old or the next instance
 			at.last += slowEnd
 		}
 		add("failure of the "+probe+" probe", beat{is: isFailure, maybe: maybe, acted: acted, lo: at.first, hi: at.last})
 	}
-	if d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil { // the next container waits for this
+	if d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil { // the next container in the spec waits for the startup probe
 		if at := d.c.starts(name, p); at.first < never && (!p.Exits || at.first < p.Runs) {
 			hi := min(began+at.last, d.wentOn(t, name, began+at.first))
 			add("success of the startup probe", beat{is: isSuccess, lo: at.first, hi: hi - began})
@@ -290,8 +289,9 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	return all
 }
 
-// sawEnd returns the earliest evidence that an agent knew of the end of an instance that ended at that time: it started what comes
-// after it, or it reported the end. A pod that may end by itself has not ended yet when the end of its container is reported.
+// sawEnd returns the earliest evidence that the agent of the trace knew the end of an instance, which came at the time ended: it started
+// what comes next, or it reported the end. Times count from the pod's first sandbox. A pod that may end by itself has not ended when the
+// end of its container is reported.
 func (d *differ) sawEnd(t *Trace, name string, attempt uint32, ended time.Duration) time.Duration {
 	seen := time.Duration(never)
 	if next := t.instances(name)[attempt+1]; next != nil {
@@ -309,10 +309,10 @@ func (d *differ) sawEnd(t *Trace, name string, attempt uint32, ended time.Durati
 	return max(ended, seen-1)
 }
 
-// wentOn returns when an agent first started, after that time, a container that comes after an init container in the order of the spec.
+// wentOn returns when the agent first started, after the time after, a container that comes later in the spec than the init container name.
 func (d *differ) wentOn(t *Trace, name string, after time.Duration) time.Duration {
 	all := d.c.containers()
-	all = all[slices.Index(all, name)+1 : len(all)-1] // without the ephemeral container
+	all = all[slices.Index(all, name)+1 : len(all)-1] // without the ephemeral container, which is the last
 	for _, c := range t.Calls {
 		if at := c.At.Sub(t.Created); c.Verb == "StartContainer" && at >= after && slices.Contains(all, c.Container) {
 			return max(after, at-1)
@@ -321,7 +321,7 @@ func (d *differ) wentOn(t *Trace, name string, after time.Duration) time.Duratio
 	return never
 }
 
-// looks returns how long after an exit an agent sees it at the latest.
+// looks returns the longest time from an exit until the agent of the trace sees it.
 func (d *differ) looks(t *Trace) time.Duration {
 	if t == d.upstream {
 		return listed

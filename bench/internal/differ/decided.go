@@ -2,25 +2,26 @@ package differ
 
 import "slices"
 
-// Decision is a class of intended differences. Every other difference is a fault of Wherry or of the comparison.
+// Decision is a class of intended differences between upstream's kubelet and Wherry. Every other difference is a fault of Wherry or of the
+// comparison.
 type Decision struct {
 	Class string
-	// Why is the reason why Wherry's way is right. It quotes the documentation or an issue of upstream's if there is one.
+	// Why says why Wherry's behaviour is right. It quotes the Kubernetes documentation or an upstream issue if there is one.
 	Why string
-	// Notice is what a user notices.
+	// Notice says what a user notices of the difference.
 	Notice string
-	// Where names the machines on which the difference appears, if not on all.
+	// Where names the machines on which the difference appears; "": on all.
 	Where string
 }
 
-// Decided reports whether the table contains a class.
+// Decided reports whether Decisions or ConfigDecisions contains the class.
 func Decided(class string) bool {
 	has := func(d Decision) bool { return d.Class == class }
 	return slices.ContainsFunc(Decisions, has) || slices.ContainsFunc(ConfigDecisions, has)
 }
 
-// Shown returns the undecided differences of a case without the consequences of others: those of the lowest level that has any,
-// and those of configurations.
+// Shown returns the undecided differences that are not consequences of others: those of the lowest level above InConfig that has any, and
+// those of level InConfig.
 func Shown(found []Difference) (shown []Difference) {
 	lowest := InMessages
 	for _, d := range found {

@@ -1,7 +1,7 @@
 package differ
 
-// Decisions are the classes of intended differences. An entry matches only its exact class. Only the classes in roots.go hide the
-// other differences of their case.
+// Decisions are the classes of intended differences, with the exact text of each class. Only the classes in roots.go also hide other
+// differences of their case.
 var Decisions = []Decision{
 	{
 		Class:  `config of a container: annotations.wherry.dev/spec-hash: upstream "", Wherry "1-ID"`,

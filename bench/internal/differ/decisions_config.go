@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ConfigDecisions are the classes of intended differences that only the comparison of configurations finds (make
-// differential-config), because the runner of lives does not create such pods.
+// ConfigDecisions are the intended differences that only `make differential-config` finds, because the pods of the other comparison have no
+// such fields.
 var ConfigDecisions = []Decision{
 	{
 		Class:  `config of a container: image.runtimeHandler: upstream "", Wherry "HANDLER"`,
@@ -65,7 +65,7 @@ var ConfigDecisions = []Decision{
 	},
 }
 
-// rows formats decisions as lines of a table.
+// rows formats decisions as rows of a Markdown table.
 func rows(all []Decision) string {
 	var b strings.Builder
 	for _, d := range all {
@@ -78,7 +78,7 @@ func rows(all []Decision) string {
 	return b.String()
 }
 
-// aboutConfigs is the text before the differences of configuration.
+// aboutConfigs is the document's text before the table of ConfigDecisions.
 const aboutConfigs = `
 ## What the runtime receives, field by field
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Document returns the table of decisions as a page.
+// Document returns the text of docs/differences.md, with the tables of decisions and excuses.
 func Document() string {
 	var b strings.Builder
 	b.WriteString(`# What Wherry does differently from upstream's kubelet
@@ -53,7 +53,7 @@ more than the rule's bound, because a comparison that excuses too much could not
 
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
 
-// aboutSuite is the text about what the generated pods do not cover.
+// aboutSuite is the document's section about differences that appear only in upstream's own node tests.
 const aboutSuite = `
 ## What upstream's own node suite shows
 

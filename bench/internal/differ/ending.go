@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file finds when a pod's end begins, and compares what happens after that.
+// The functions in this file find when the end of a pod begins, and compare what happens after that moment.
 
-// part splits spans into those that began before the pod's end did, and the others.
+// part splits spans into those that began before the pod's end began, and the others.
 func (d *differ) part(t *Trace, spans []span) (before, after []span) {
 	ends := d.ends(t)
 	for _, s := range spans {
@@ -34,8 +34,8 @@ func (t *Trace) beforeRemoval(spans []span) (out []span) {
 	return out
 }
 
-// inTheEnd compares two sequences that may differ once the pod's end has begun. only is true if all differences come after that moment. u
-// and w are the values after it that only one side had.
+// inTheEnd compares two series of values, which may differ once the pod's end has begun. u and w are the values after that moment that only
+// one agent has. only is true if there is no difference before that moment.
 func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	uBefore, uAfter := d.part(d.upstream, upstream)
 	wBefore, wAfter := d.part(d.wherry, wherry)
@@ -43,14 +43,14 @@ func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	wMore, _ := apart(d.lasting(d.wherry, wBefore), values(upstream))
 	uMore = d.withoutWaits(uMore, values(wherry))
 	u, w = d.lasting(d.upstream, uAfter), d.lasting(d.wherry, wAfter)
-	if d.before != never { // what one side had before the crossing, the other may have had later
+	if d.before != never { // after a crossing, the other agent may have had a value that came before the crossing on this agent
 		return notIn(u, values(wherry)), notIn(w, values(upstream)), len(uMore)+len(wMore) == 0
 	}
 	return notIn(u, w), notIn(w, u), len(uMore)+len(wMore) == 0
 }
 
-// ends returns when the pod's end began on one side. That is its deletion, or the first stop after which nothing was started and
-// no main container kept running.
+// ends returns when the pod's end began on the agent of the trace: at its deletion, or at the first stop after which the agent started
+// nothing and no main container kept running.
 func (d *differ) ends(t *Trace) time.Time {
 	last := t.Created
 	for _, c := range t.Calls {
@@ -67,8 +67,8 @@ func (d *differ) ends(t *Trace) time.Time {
 	return t.Deleted
 }
 
-// lifeEnds returns when the life of a pod ends that lasts at that time. A static pod has another life after each change or removal of its
-// manifest.
+// lifeEnds returns when the life of the pod that lasts at the time at ends. A static pod has another life after each change or removal of
+// its manifest.
 func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
 	for _, a := range d.c.Acts {
 		if changed := t.Created.Add(a.At); (a.Do == WriteFile || a.Do == RemoveFile) && changed.After(at) && changed.Before(d.ends(t)) {
@@ -78,7 +78,7 @@ func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
 	return d.ends(t)
 }
 
-// runsOn reports whether a main container had not ended at that time and was not asked to end soon after.
+// runsOn reports whether a main container runs at the time at and the agent does not stop it soon after.
 func (d *differ) runsOn(t *Trace, at time.Time) bool {
 	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
 		all := t.instances(x.Name)
@@ -108,8 +108,8 @@ func (d *differ) mirrorWithoutEnd() bool {
 	})
 }
 
-// running reports whether a version of the pod shows an instance as running that was asked to end, or a container that was asked to
-// end after the pod's deletion.
+// running reports whether a version of the pod shows a container as running although the agent had stopped that instance, or stopped the
+// container after the pod's deletion.
 func (t *Trace) running(p *v1.Pod) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		s := statusOf(p, c.Container)
@@ -117,22 +117,20 @@ func (t *Trace) running(p *v1.Pod) bool {
 	})
 }
 
-// changedAfterItsEnd reports whether somebody changed the pod after it had ended, and Wherry's last status is about the newer
-// version.
+// changedAfterItsEnd reports whether the pod was changed after its end, and only Wherry's last status has the new generation.
 func (d *differ) changedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
 }
 
-// deletedAfterItsEnd reports whether somebody deleted the pod after it had ended, and only upstream's kubelet wrote a status
-// because of that.
+// deletedAfterItsEnd reports whether the pod was deleted after its end, and only upstream's last status has the generation of the deletion.
 func (d *differ) deletedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Status.ObservedGeneration == u.Generation && u.DeletionTimestamp != nil && w.Status.ObservedGeneration == u.Generation-1 &&
 		d.after(func(a Act) bool { return a.Do == Delete })
 }
 
-// resizedInItsEnd reports whether somebody resized the pod after it had ended, or while it was ending on both sides.
+// resizedInItsEnd reports whether the pod was resized after its end, or while it was ending on both agents.
 func (d *differ) resizedInItsEnd() bool {
 	return d.after(func(a Act) bool { return a.Do == Resize }) || slices.ContainsFunc(d.c.Acts, func(a Act) bool {
 		ending := func(t *Trace) bool { return !t.Created.Add(a.At).Before(d.ends(t)) }
@@ -143,7 +141,8 @@ func (d *differ) resizedInItsEnd() bool {
 // removedStatic reports whether the case is a static pod whose manifest was removed.
 func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 
-// after reports whether an act of the given kind came after upstream's kubelet had reported the pod's end, or shortly before that.
+// after reports whether an act for which such returns true came after upstream's kubelet had reported the phase Succeeded or Failed, or at
+// most two seconds before.
 func (d *differ) after(such func(Act) bool) bool {
 	for _, s := range d.upstream.Statuses {
 		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
@@ -153,13 +152,14 @@ func (d *differ) after(such func(Act) bool) bool {
 	return false
 }
 
-// repeatsItsEnd reports whether upstream's last status shows the same end twice, as state and as last state, while Wherry shows
-// that end as the state and, as the last state, another end that upstream's kubelet had reported before.
+// repeatsItsEnd reports whether upstream's last status shows the same end of the container name as state and as lastState, while Wherry's
+// shows in lastState an earlier end that upstream's kubelet had reported too. u and w are the states, lastU and lastW the last states.
 func (d *differ) repeatsItsEnd(name, lastU, lastW, u, w string) bool {
 	return u == w && lastU == u && strings.HasPrefix(u, "terminated ") && lastW != lastU && d.reportedBefore(name, lastW)
 }
 
-// reportedBefore reports whether upstream's kubelet had reported the same end of that container to the API.
+// reportedBefore reports whether upstream's kubelet had reported this end of the container to the API. state has the form "terminated
+// REASON CODE".
 func (d *differ) reportedBefore(name, state string) bool {
 	fields := strings.Fields(state)
 	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.Statuses, func(seen Seen) bool {
@@ -168,15 +168,15 @@ func (d *differ) reportedBefore(name, state string) bool {
 			return false
 		}
 		reported := s.State.Terminated
-		if reported == nil { // the end of an instance whose next start is delayed
+		if reported == nil { // the container waits for its next start, so its end is the last state
 			reported = s.LastTerminationState.Terminated
 		}
 		return reported != nil && reported.Reason == fields[1] && fmt.Sprint(reported.ExitCode) == fields[2]
 	})
 }
 
-// endIsTaken reports whether the only difference is the end of a container that upstream's kubelet had reported and later removes from
-// the status. That difference is reported by the comparison of the last status.
+// endIsTaken reports whether the values differ only by an end of a container that upstream's kubelet had reported and then replaced by
+// ContainerStatusUnknown. The comparison of the last status reports this difference.
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
 	unknown := func(v string) bool {
@@ -185,8 +185,8 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.reportedBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
 
-// withoutWaits removes the values in which upstream's kubelet shows the failed start or the end of an attempt, if Wherry shows the same attempt as
-// waiting for its back-off.
+// withoutWaits removes from u, the values of upstream, the failed start or the end of each attempt that Wherry shows as waiting for its
+// back-off.
 func (d *differ) withoutWaits(u, wherry []string) []string {
 	return slices.DeleteFunc(u, func(v string) bool {
 		fields := strings.Fields(v)
@@ -199,11 +199,11 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 	})
 }
 
-// unknownEnd is the reason of an end that the kubelet did not see.
+// unknownEnd is the reason with which the kubelet reports an end that it did not see.
 const unknownEnd = "ContainerStatusUnknown"
 
-// withoutUnknown removes the end of a container from the values of both sides if upstream's kubelet had reported that end and then lost
-// it. That difference is reported by the comparison of the last status.
+// withoutUnknown removes an end of a container from u and w if upstream's kubelet had reported this end and then lost it. The comparison of
+// the last status reports this difference.
 func (d *differ) withoutUnknown(name string, u, w []string) ([]string, []string) {
 	reported := func(v string) bool {
 		fields := strings.Fields(v)

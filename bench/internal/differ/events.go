@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// repeated lists the events whose number depends on how often an agent looks, or on whether the deletion came between two tries.
+// repeated lists the reasons of events whose number depends on how often an agent looks, or on whether the deletion comes between two
+// tries.
 var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
 
-// events compares which events exist, whether a reason came once or more often, and the messages.
+// events compares which events exist, whether each came once or more often, and their messages.
 func (d *differ) events() {
 	upstream, wherry := d.upstream.Events, d.wherry.Events
 	often := func(k string, n int) string {
@@ -19,7 +20,7 @@ func (d *differ) events() {
 			return "none"
 		case n == 1:
 			return "one"
-		case slices.Contains(repeated, strings.Fields(k)[1]), d.c.Kind == Restart && strings.Fields(k)[1] == "Killing": // after a restart the next agent continues the kill
+		case slices.Contains(repeated, strings.Fields(k)[1]), d.c.Kind == Restart && strings.Fields(k)[1] == "Killing": // the next agent sends Killing again
 			return "one"
 		}
 		return "several"
@@ -62,10 +63,10 @@ func (d *differ) events() {
 	}
 }
 
-// classOldSize is the class of an event that gives a size which the container no longer has.
+// classOldSize is the class of an event whose message gives the old size of a resized container.
 const classOldSize = "message of event Normal ResizeCompleted: upstream gives the size from before the resize"
 
-// beforeResizes replaces the sizes that containers got by those that they had before.
+// beforeResizes replaces in a message the new sizes of containers by their sizes before the resize.
 func (d *differ) beforeResizes(message string) string {
 	for _, a := range d.c.Acts {
 		x := d.c.container(a.Container)
@@ -77,7 +78,7 @@ func (d *differ) beforeResizes(message string) string {
 	return message
 }
 
-// noEvent returns the excuse that applies to the events of a key; "" if they are compared.
+// noEvent returns the name of the excuse why the events of the key k are not compared; "" if they are compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
@@ -88,7 +89,7 @@ func (d *differ) noEvent(k string, u, w Event) string {
 	return d.hangsOnAMoment(k, u, w)
 }
 
-// ofWhat returns a text that distinguishes some events from others with the same reason.
+// ofWhat returns a text for the name of a class that distinguishes some events from others with the same reason; "" for most events.
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
@@ -102,7 +103,7 @@ func (d *differ) ofWhat(k string) string {
 	return ""
 }
 
-// sharesMissing reports whether several containers use the image that no registry has.
+// sharesMissing reports whether several containers use noImage, the image that no registry has.
 func (d *differ) sharesMissing() bool {
 	n := 0
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
@@ -113,11 +114,11 @@ func (d *differ) sharesMissing() bool {
 	return n > 1
 }
 
-// burst is how many events of one type about one object a client sends at once. After that it sends one each five minutes, and
-// chance decides which events are lost.
+// burst is how many events of one type (Normal or Warning) about one object a client sends at once. After that it sends one each five
+// minutes, and chance decides which events are lost.
 const burst = 25
 
-// talks reports whether the client dropped some events because there were too many of the type in this key.
+// talks reports whether the client dropped some events because there were too many of the type of this key.
 func (t *Trace) talks(k string) bool {
 	kind, all := strings.Fields(k)[0], 0
 	for other, e := range t.Events {
@@ -125,5 +126,5 @@ func (t *Trace) talks(k string) bool {
 			all += e.Count
 		}
 	}
-	return all >= burst-2 // the missing events cannot be counted
+	return all >= burst-2 // two less than the burst, because the events that are lost cannot be counted
 }

@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// Excuse is a rule that removes a difference from the comparison. Its uses are counted and bounded, because a comparison that
+// Excuse is a rule that takes a difference out of the comparison. The uses of each rule are counted and bounded, because a comparison that
 // excuses too much cannot fail.
 type Excuse struct {
 	Name string
 	Why  string
-	// Most is how many of a hundred cases may need the excuse. A run in which more cases need it fails. 0: Lines is the bound.
+	// Most is the percentage of cases that may need the excuse. A run in which more cases need it fails. If Most is 0, Lines is the bound.
 	Most float64
-	// Lines is how many differing lines of a hundred cases may need the excuse. It is the bound of an excuse that nearly every
-	// case needs.
+	// Lines is how many excused differences there may be per 100 cases. It is the bound of an excuse that nearly every case needs.
 	Lines float64
 }
 
-// Bound returns the bound in words.
+// Bound returns the excuse's bound as text.
 func (e Excuse) Bound() string {
 	if e.Lines > 0 {
 		return fmt.Sprintf("%g lines", e.Lines)
@@ -25,7 +24,8 @@ func (e Excuse) Bound() string {
 	return fmt.Sprintf("%g cases", e.Most)
 }
 
-// Exceeded reports whether so many of a hundred cases, and so many of their lines, are more than the excuse's bound.
+// Exceeded reports whether a run exceeds the excuse's bound. cases and lines are the numbers of excused cases and differences per 100
+// cases.
 func (e Excuse) Exceeded(cases, lines float64) bool {
 	if e.Lines > 0 {
 		return lines > e.Lines
@@ -55,7 +55,7 @@ const (
 	excuseBurst      = "more events than a client writes at once"
 )
 
-// Excuses lists all rules that exclude something from the comparison, and how many of a hundred cases may need each.
+// Excuses lists all rules that take a difference out of the comparison, and the bound of each.
 var Excuses = []Excuse{
 	{Name: excuseParted, Why: "After one of these differences, which are in the table of decided differences, everything that follows differs too.", Most: 20},
 	{Name: excuseLate, Why: "Everything after it is late too.", Most: 10},
@@ -77,21 +77,21 @@ var Excuses = []Excuse{
 	{Name: excuseBurst, Why: "A client writes 25 events of a type at once, and then one in five minutes.", Most: 12},
 }
 
-// MostCrossed is how many of a hundred cases may be crossed.
+// MostCrossed is the percentage of cases that may have a Crossing.
 const MostCrossed = 20.0
 
-// Verdict is what the comparison of two traces found.
+// Verdict is the result of comparing the two traces of a case.
 type Verdict struct {
 	Found []Difference
-	// Sure are the differences that began before the crossing. Without a crossing they are those of Found.
+	// Sure are the differences that began before the Crossing; without a Crossing, Sure is equal to Found.
 	Sure []Difference
-	// Excused is the number of differing lines that each excuse removed from the comparison, by the excuse's name.
+	// Excused is how many differences each excuse took out of the comparison, by the name of the excuse.
 	Excused map[string]int
-	// Crossing is nil if at least one run of the case had no two things whose order may differ.
+	// Crossing is the moment from which on the timing may change the order of events; nil if a run of the case had none.
 	Crossing *Crossing
 }
 
-// Undecided returns the undecided differences of a case, each class once, whether a crossing excuses them or not.
+// Undecided returns the undecided differences of a case, each class once, including those that a Crossing excuses.
 func (v *Verdict) Undecided() (all []Difference) {
 	for _, f := range slices.Concat(v.Found, v.Sure) {
 		if !Decided(f.Class) && !hasClass(all, f.Class) {
@@ -101,8 +101,8 @@ func (v *Verdict) Undecided() (all []Difference) {
 	return all
 }
 
-// Again takes another run of the same case into account: an undecided difference counts if both runs show it, and if in one of them it
-// began before the crossing. It returns how many differences of the first run the second one does not show.
+// Again combines v with the verdict w of another run of the case: of the undecided differences it keeps those that both runs show, and
+// marks as Sure those that began before the Crossing in either run. unsteady is how many differences of v the run w does not show.
 func (v *Verdict) Again(w Verdict) (unsteady int) {
 	first, second := v.Undecided(), w.Undecided()
 	both := slices.DeleteFunc(slices.Clone(first), func(f Difference) bool { return !hasClass(second, f.Class) })
@@ -115,7 +115,7 @@ func (v *Verdict) Again(w Verdict) (unsteady int) {
 	return len(first) - len(both)
 }
 
-// Settle excuses the undecided differences that no run of the case showed before its crossing.
+// Settle excuses the undecided differences that come after the Crossing in every run of the case.
 func (v *Verdict) Settle() {
 	all := len(v.Undecided())
 	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return !Decided(f.Class) })
@@ -130,14 +130,14 @@ func hasClass(found []Difference, class string) bool {
 	return slices.ContainsFunc(found, func(d Difference) bool { return d.Class == class })
 }
 
-// excuse records how many lines differ for a reason that excuses them, so that they are not reported.
+// excuse counts differences that are not reported. name is the excuse; lines is the number of differences.
 func (d *differ) excuse(name string, lines int) {
 	if lines > 0 {
 		d.excused[name] += lines
 	}
 }
 
-// undecidedOf counts the differences that are not in a table of decided differences.
+// undecidedOf counts the differences whose class is not decided.
 func undecidedOf(found []Difference) (n int) {
 	for _, f := range found {
 		if !Decided(f.Class) {

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// If upstream's kubelet may see an exit before or after an act, the two sides may differ. If both see the exit before the act,
-// they may not.
+// If upstream's kubelet may see an exit before or after an act, the case has a Crossing. If both agents see the exit before the act, it has
+// none.
 func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 	for at, crossed := range map[time.Duration]bool{5 * time.Second: true, 12 * time.Second: false, 3 * time.Second: false} {
 		c := oneContainer()
@@ -22,7 +22,7 @@ func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 	}
 }
 
-// Whether the order of two things matters depends on the containers that do them and on what may end the pod.
+// Whether the order of two events matters depends on the containers and on what may end the pod.
 func TestWhatMayCross(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	c := &Case{Spec: v1.PodSpec{
@@ -41,7 +41,7 @@ func TestWhatMayCross(t *testing.T) {
 	by := func(do Deed) beat { return beat{act: Act{Do: do, Container: "main-0"}} }
 	for _, try := range []struct {
 		a, b          beat
-		always, never bool // for each restart policy of the pod, whether they cross
+		always, never bool // whether the order matters with restartPolicy Always and Never
 	}{
 		{of("main-0", isExit), of("main-1", isExit), false, false},
 		{of("main-0", isExit), of("main-1", isFailure), false, true},
@@ -93,7 +93,7 @@ func TestWhatMayCross(t *testing.T) {
 	}
 }
 
-// What an agent does next shows when it had seen an exit at the latest: then an act after that is not crossed.
+// When an agent acts on an exit, it has seen the exit; an act after that moment makes no Crossing.
 func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 	for again, crossed := range map[float64]bool{4.7: false, 5.2: true} {
 		c := oneContainer()
@@ -108,7 +108,7 @@ func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 	}
 }
 
-// What an act causes is not crossed with it, however soon it comes.
+// An act and the start that it causes make no Crossing, however soon the start comes.
 func TestAStartThatFollowsFromAnAct(t *testing.T) {
 	for cause, crossed := range map[string]bool{"StopContainer": false, "RunPodSandbox": false, "RemoveContainer": true} {
 		c := oneContainer()
@@ -124,7 +124,7 @@ func TestAStartThatFollowsFromAnAct(t *testing.T) {
 	}
 }
 
-// An act while the pod ends by itself is crossed with that end, from its first stop until the API tells of it.
+// An act makes a Crossing with the pod's own end if it comes between the first stop and the report of the end to the API.
 func TestAnActBesideThePodsOwnEnd(t *testing.T) {
 	for at, crossed := range map[time.Duration]bool{8 * time.Second: false, 12 * time.Second: true, 20 * time.Second: false} {
 		c := oneContainer()
@@ -142,7 +142,7 @@ func TestAnActBesideThePodsOwnEnd(t *testing.T) {
 	}
 }
 
-// A probe that may fail or not crosses nothing if both sides asked the container to end for it, or neither did.
+// A probe whose failure depends on the timing makes no Crossing if both agents stopped the container because of it, or neither did.
 func TestAProbeThatMayFail(t *testing.T) {
 	for _, try := range []struct{ upstream, wherry, crossed bool }{{false, false, false}, {true, true, false}, {true, false, true}, {false, true, true}} {
 		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second, To: 11500 * time.Millisecond}})
@@ -158,7 +158,7 @@ func TestAProbeThatMayFail(t *testing.T) {
 	}
 }
 
-// What began before the crossing counts, and what is decided. The rest is excused, and counted.
+// Undecided differences from before the Crossing and decided differences count. All others are excused, and counted as excused.
 func TestACrossingExcusesWhatComesAfterIt(t *testing.T) {
 	v := Verdict{Excused: map[string]int{}, Crossing: &Crossing{},
 		Found: []Difference{{Class: "a"}, {Class: "b"}, {Class: classWhileHook}, {Class: "c"}},
@@ -174,7 +174,7 @@ func TestACrossingExcusesWhatComesAfterIt(t *testing.T) {
 	}
 }
 
-// A difference counts if both runs of a case show it, and one of them before its crossing.
+// A difference counts if both runs of a case show it, and in one of them it comes before the Crossing.
 func TestTwoRunsOfACase(t *testing.T) {
 	crossed := func(sure string, after ...string) Verdict {
 		v := Verdict{Excused: map[string]int{}, Crossing: &Crossing{}, Found: []Difference{{Class: sure}}, Sure: []Difference{{Class: sure}}}
@@ -212,7 +212,7 @@ func TestTwoRunsOfACase(t *testing.T) {
 	}
 }
 
-// Each excuse counts the lines that it removes. If the sides are equal, it counts none.
+// Each excuse counts the differences that it takes out. For equal traces no excuse counts anything.
 func TestExcusesAreCounted(t *testing.T) {
 	if v := CompareAll(oneContainer(), newLife().Trace, newLife().Trace); len(v.Excused) > 0 {
 		t.Errorf("equal lives need excuses: %v", v.Excused)
@@ -261,7 +261,7 @@ func TestEachExcuseHasABoundAndAReason(t *testing.T) {
 	}
 }
 
-// An event that says that a hook was cut short is no difference. An event that says that the hook failed is one.
+// An event about a hook that the end of its container cut short is excused. An event about a hook that failed is a difference.
 func TestAHookThatIsCutShort(t *testing.T) {
 	for message, found := range map[string]bool{"PreStopHook failed: context canceled": false, "PreStopHook failed": true} {
 		u, w := newLife(), newLife()
@@ -272,8 +272,8 @@ func TestAHookThatIsCutShort(t *testing.T) {
 	}
 }
 
-// If upstream's kubelet does not start a container because it waits by decision, that decision is counted. Another missing start
-// is a difference.
+// If upstream's kubelet does not start a container because it still waits by a decided difference, that decided class is reported. Any
+// other missing start is an undecided difference.
 func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	for changed, class := range map[bool]string{
 		true:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
@@ -294,7 +294,7 @@ func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	}
 }
 
-// A stop because of a failed probe does not belong to the pod's end, even if it comes after the deletion.
+// A stop because of a failed probe is not part of the pod's end, even if it comes after the deletion.
 func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	u := newLife()
 	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
@@ -307,7 +307,7 @@ func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	}
 }
 
-// A deadline close to an act is crossed. An act close to the deletion that it causes is not.
+// A deadline close to an act makes a Crossing. A deadline and the deletion that it causes make none.
 func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	for deadline, crossed := range map[int64]bool{8: true, 20: false} {
 		c := oneContainer()
@@ -326,8 +326,8 @@ func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet starts a container later than Wherry, and meanwhile the manifest of the static pod is removed. The comparison excuses the
-// missing start only if the removal came before upstream's kubelet had to start the container.
+// Upstream's kubelet starts a container later than Wherry, and before that the manifest of the static pod is removed. The missing start is
+// excused only if the manifest was removed before upstream's start was due.
 func TestAStartThatTheEndOfALifePrevents(t *testing.T) {
 	for at, class := range map[time.Duration]string{
 		22 * time.Second: "time of StartContainer of main after an exit, whose definition is changed: upstream is later",

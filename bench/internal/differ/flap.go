@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// A value that the API has for less than two seconds is no difference: see excusePassing. But an agent that changes a value and
-// changes it back without a cause flaps, however short that takes.
+// A value that the API has for less than two seconds is no difference (excusePassing). But an agent that changes a value and changes it
+// back without a cause flaps: that is a difference, however short the value lasts.
 
 const (
-	// causedWithin is how long before a change its cause may be: an exit, a start, a stop, an act.
+	// causedWithin is the longest time from a cause (an exit, a start, a stop or an act) to the change of a value.
 	causedWithin = 3 * time.Second
-	// failsWithin is how long after a change of a probe's answer the probe reaches its failure or success threshold at the
-	// latest.
+	// failsWithin is the longest time from a change of a probe's result until the probe reaches its failure or success threshold.
 	failsWithin = 5 * time.Second
 )
 
-// flaps returns the values that Wherry's series has for less than two seconds between two equal values, without a cause, if upstream's
-// series does not do the same. A value that the pod's deletion ends is none, if upstream's series has it too.
+// flaps returns the values that Wherry reported for less than two seconds between two equal values, without a cause, and that upstream's
+// series does not have in the same place. A value that the deletion of the pod ends does not count if upstream reported it too.
 func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	for i := 1; i+1 < len(wherry); i++ {
 		s := wherry[i]
-		if s.lasts >= settled || !d.early(d.wherry, s.since) || strings.HasSuffix(s.value, " ErrImagePull") || // each further pull shows ErrImagePull again
+		if s.lasts >= settled || !d.early(d.wherry, s.since) || strings.HasSuffix(s.value, " ErrImagePull") || // each new pull shows ErrImagePull again
 			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}
-		ended := !s.since.Add(s.lasts).Before(d.wherry.Deleted) && slices.Contains(values(upstream), s.value) // by the deletion, on both sides
+		ended := !s.since.Add(s.lasts).Before(d.wherry.Deleted) && slices.Contains(values(upstream), s.value) // by the deletion, on both agents
 		if !ended && !passesBack(upstream, wherry[i-1].value, s.value) {
 			out = append(out, s.value)
 		}
@@ -34,7 +33,7 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	return out
 }
 
-// passesBack reports whether a series leaves another value for this one and then returns to it.
+// passesBack reports whether a series changes from around to value and back to around.
 func passesBack(spans []span, around, value string) bool {
 	for i := 1; i+1 < len(spans); i++ {
 		if spans[i].value == value && spans[i-1].value == around && spans[i+1].value == around {
@@ -44,7 +43,7 @@ func passesBack(spans []span, around, value string) bool {
 	return false
 }
 
-// caused reports whether something happened to the pod shortly before.
+// caused reports whether something happened to the pod shortly before the time at.
 func (d *differ) caused(t *Trace, at time.Time) bool {
 	since := at.Sub(t.Created)
 	for _, c := range t.Calls {

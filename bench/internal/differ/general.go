@@ -7,7 +7,7 @@ import (
 
 var numbers = regexp.MustCompile(`#\d+|(running|terminated|waiting) \d+|^\d+ ready`)
 
-// generals returns elements without names and counts that vary from pod to pod.
+// generals replaces names and counts that vary from pod to pod in each element.
 func (d *differ) generals(elements []string) (out []string) {
 	for _, e := range elements {
 		e = numbers.ReplaceAllStringFunc(d.general(e), func(m string) string { return strings.TrimRight(strings.TrimLeft(m, "0123456789 "), "#0123456789 ") })
@@ -29,11 +29,11 @@ var (
 	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-\d+)?(-bench-(upstream|wherry)(-\d+)?)?`)
 	instant  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 	address  = regexp.MustCompile(`\b127(\.\d+){3}\b`)
-	fromPort = regexp.MustCompile(`ADDRESS:(32[7-9]\d\d|3[3-9]\d{3}|[4-6]\d{4})\b`) // matches the port of the side that dials
+	fromPort = regexp.MustCompile(`ADDRESS:(32[7-9]\d\d|3[3-9]\d{3}|[4-6]\d{4})\b`) // the port of the client, from the range in which Linux chooses
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )
 
-// message returns a message without the parts that differ in every run: names, IDs, durations.
+// message replaces the parts of a message that differ in every run: names, IDs, addresses, times.
 func (d *differ) message(text string) string {
 	text = podName.ReplaceAllString(text, "POD")
 	text = identity.ReplaceAllString(text, "ID")

@@ -18,11 +18,11 @@ const (
 // watchFor is how long a case runs before its pod is deleted.
 const watchFor = 40 * time.Second
 
-// generator creates a case from a seed. All times are whole seconds, most of them seconds apart. Cases in which two things still
-// happen at about the same time have a Crossing.
+// generator makes a case from a random source. All times are whole seconds, most of them seconds apart, so that few events come at the same
+// time; a case with such events has a Crossing.
 type generator struct{ *rand.Rand }
 
-// Generate creates the case of a seed.
+// Generate makes the case of a seed. The same seed always gives the same case.
 func Generate(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 11))}
 	c := &Case{Seed: seed, Plays: map[string][]Play{}, For: watchFor}
@@ -55,7 +55,7 @@ func Generate(seed uint64) *Case {
 	return c
 }
 
-// GenerateStatic creates the case of a seed for a static pod.
+// GenerateStatic makes the case of a seed for a static pod.
 func GenerateStatic(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 13))}
 	c := Generate(seed)
@@ -148,7 +148,7 @@ func (g generator) main(c *Case, name string) v1.Container {
 	return x
 }
 
-// runs returns the play of an instance that keeps running, or exits by itself.
+// runs returns a Play of a container that starts: it keeps running, or exits by itself.
 func (g generator) runs() Play {
 	p := Play{Term: pick(g, TermEnds, TermZero, TermSlow, TermIgnored)}
 	if g.chance(45) {

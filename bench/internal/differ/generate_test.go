@@ -74,7 +74,8 @@ func TestSmallerCasesLackSomethingAndLeaveTheCaseAlone(t *testing.T) {
 	}
 }
 
-// TestShrinkFindsTheSmallestCase shrinks with a comparison that finds a difference if main-0 has a preStop hook and is deleted.
+// TestShrinkFindsTheSmallestCase shrinks a case with a comparison that shows a difference if main-0 has lifecycle hooks and somebody
+// deletes the pod.
 func TestShrinkFindsTheSmallestCase(t *testing.T) {
 	shows := func(c *Case) bool {
 		return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete }) && c.Spec.Containers[0].Lifecycle != nil

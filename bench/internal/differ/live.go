@@ -26,13 +26,13 @@ type living struct {
 	side *side
 	c    *Case
 	name string // the pod's name in the API
-	file string // the static pod's name in its file
+	file string // the name of the static pod in its manifest
 	t    *Trace
 }
 
 func (l *living) pods() typed.PodInterface { return l.run.rig.Client.CoreV1().Pods(rig.Namespace) }
 
-// live creates the pod, makes the things of the case happen, and ends the pod.
+// live creates the pod, carries out the acts of the case at their times, and deletes the pod.
 func (l *living) live(ctx context.Context) error {
 	first, last := Act{Do: "create"}, Act{At: l.c.For, Do: Delete, Grace: -1}
 	if l.c.Kind == Static {
@@ -45,7 +45,7 @@ func (l *living) live(ctx context.Context) error {
 		return err
 	}
 	exists := true
-	for _, a := range slices.Concat(l.c.Acts, []Act{last}) { // a new slice, because both sides use the case at the same time
+	for _, a := range slices.Concat(l.c.Acts, []Act{last}) { // a new slice, because the runs on both agents use the case at the same time
 		if !exists && a.At == l.c.For {
 			continue
 		}
@@ -65,9 +65,8 @@ func (l *living) live(ctx context.Context) error {
 	return l.ends(ctx)
 }
 
-// begins waits until the agent creates the pod's sandbox, because all offsets count from then. If one agent begins later with the pod,
-// because it has many, the acts still come at the same point of the pod's life on both sides. A pod that gets no sandbox begins after a
-// bounded time anyway.
+// begins waits until the agent creates the pod's sandbox, from which the times of all acts count. So an agent that is busy and begins later
+// still gets each act at the same point of the pod's life. After 20 s begins stops waiting, for a pod that gets no sandbox.
 func (l *living) begins(ctx context.Context) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if calls := l.side.runtime.Calls(l.name); len(calls) > 0 {
@@ -84,8 +83,8 @@ func (l *living) begins(ctx context.Context) error {
 	}
 }
 
-// ends waits until the pod has left the API and the runtime, and for the last events. Upstream's kubelet removes the last
-// sandboxes of its pods once a minute, so those are neither waited for nor compared.
+// ends waits until the pod has left the API and the runtime, and until the last events have come. It ignores sandboxes of upstream's
+// kubelet, which removes the last sandboxes of its pods only once a minute.
 func (l *living) ends(ctx context.Context) error {
 	for deadline := time.Now().Add(goneWithin); ; {
 		l.run.mu.Lock()
@@ -151,14 +150,14 @@ func (l *living) act(ctx context.Context, a Act) error {
 		}
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) {
-		return nil // the pod is removed, or may not be changed any more
+		return nil // the pod is gone, or the API allows no change any more
 	}
 	return err
 }
 
 func (l *living) path() string { return filepath.Join(l.side.manifests, l.file+".json") }
 
-// writeFile writes a static pod's file as an editor does: a new file replaces the old one.
+// writeFile writes the manifest of a static pod into a new file and renames it, as an editor does.
 func (l *living) writeFile(a Act) error {
 	p := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: l.c.meta(l.file), Spec: *l.c.Spec.DeepCopy()}
 	p.Namespace = rig.Namespace

@@ -8,11 +8,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// This file finds values that depend on the timing. They are not compared, because an agent that looks a second later than the other sees
-// a different state.
+// The functions in this file find values that depend on the timing. They are not compared, because an agent that looks a second later sees
+// another state.
 
-// endsItself reports whether an instance was asked to end at about the time when its play ends. Whether it is asked to end then
-// depends on the timing.
+// endsItself reports whether an instance was asked to end at about the time when its Play makes it exit. The timing decides whether an
+// agent still asks.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() {
@@ -24,16 +24,16 @@ func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 		}
 	}
 	ends, until := in.began.Add(p.Runs), in.stopped.Add(late)
-	if slices.Contains(in.calls, "preStop") { // the container may end while its hook runs
+	if slices.Contains(in.calls, "preStop") { // the container may exit while its preStop hook runs
 		until = until.Add(time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 0)) * time.Second)
 	}
 	return p.Exits && ends.After(in.stopped.Add(-late)) && ends.Before(until)
 }
 
-// lastEndsItself reports whether the newest instance of a container was asked to end at about the time when it ended by itself.
+// lastEndsItself reports whether the newest instance of a container was asked to end at about the time when it exited by itself.
 func (d *differ) lastEndsItself(name string) bool { return d.someEndsItself(name, true) }
 
-// everEndsItself reports whether an instance of the container was asked to end at about the time when it ended by itself.
+// everEndsItself reports whether any instance of a container was asked to end at about the time when it exited by itself.
 func (d *differ) everEndsItself(name string) bool { return d.someEndsItself(name, false) }
 
 func (d *differ) someEndsItself(name string, newest bool) bool {
@@ -48,9 +48,9 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment returns the excuse for an event that depends on the timing. Such events are about the end of a container that ended by
-// itself at about the time when it was asked to end, about a container that had just been started when the pod ended, or about a command
-// that the end of its container cut short.
+// hangsOnAMoment returns the name of the excuse for an event that depends on the timing; "" for others. Such an event is about a container
+// that exited by itself when it was asked to end, about a container that had just started when the pod ended, or about a command that the
+// end of its container cut short.
 func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
 		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")
@@ -76,7 +76,7 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 		return excuseCrossed
 	case (cut(u) || cut(w)) && (reason == "Unhealthy" || u.Count != w.Count):
 		return excuseCut
-	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the calls already show that there may be no such event
+	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the difference in the requests already says that one agent may lack this event
 		return excuseExtra
 	case d.startsLast(containerOf(k)):
 		return excuseLast
@@ -88,22 +88,21 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	return ""
 }
 
-// containerOf returns the container that the key of an event names, or "".
+// containerOf returns the container in the key of an event; "" if the event is about the pod.
 func containerOf(key string) string {
 	_, name, _ := strings.Cut(key, "{")
 	return strings.TrimSuffix(name, "}")
 }
 
-// startsLast reports whether on either side a container (any container if name is "") was started shortly before the pod's end.
-// How it ended depends on the timing, unless it ended by itself before and both sides started it the same number of times.
+// startsLast reports whether either agent started a container (any container if name is "") less than two seconds before the pod's end. The
+// timing then decides how the container ended, unless it exited by itself before and both agents started it equally often.
 func (d *differ) startsLast(name string) bool {
 	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
 		return (name == "" || name == each) && (d.startedLast(d.upstream, each) || d.startedLast(d.wherry, each))
 	})
 }
 
-// lately is how long before the pod's end a start is shortly before it. Upstream's kubelet sees the start a second later, and
-// reports it then.
+// lately is how close to the pod's end a start is too close to be compared. Upstream's kubelet sees a start up to a second later.
 const lately = 2 * time.Second
 
 func (d *differ) startedLast(t *Trace, name string) bool {
@@ -121,7 +120,8 @@ func (d *differ) startedLast(t *Trace, name string) bool {
 	return false
 }
 
-// hurried reports whether an instance was asked to end as soon as it ran. Whether its hook had begun then depends on the timing.
+// hurried reports whether an instance was asked to end within a second of its start. The timing then decides whether its postStart hook had
+// begun.
 func (in *instance) hurried() bool {
 	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
 }
@@ -130,7 +130,7 @@ func (in *instance) without(call string) *instance {
 	return in.only(func(i int) bool { return in.calls[i] != call })
 }
 
-// only returns an instance with the calls whose position is to be kept.
+// only returns a copy of the instance with the calls whose index keep accepts.
 func (in *instance) only(keep func(i int) bool) *instance {
 	out := *in
 	out.calls, out.at = nil, nil
@@ -142,18 +142,18 @@ func (in *instance) only(keep func(i int) bool) *instance {
 	return &out
 }
 
-// unstopped returns an instance without the requests that end it.
+// unstopped returns a copy of the instance without the calls that end it: preStop hooks and stops.
 func (in *instance) unstopped() *instance {
 	return in.only(func(i int) bool { return in.calls[i] != "preStop" && !stopCall.MatchString(in.calls[i]) })
 }
 
-// ownOrder returns the containers of a list whose position does not depend on the timing.
+// ownOrder returns the containers of the list whose time of stopping does not depend on the timing of another container.
 func (d *differ) ownOrder(stops []string) []string {
 	return slices.DeleteFunc(slices.Clone(stops), d.anotherEndsItself)
 }
 
-// anotherEndsItself reports whether the time of a sidecar's end depends on the timing: the sidecar ends after the main and init
-// containers and after the sidecars that started later, and one of them ended by itself when it was asked to end.
+// anotherEndsItself reports whether the time at which a sidecar is stopped depends on the timing: it ends after other containers, and one
+// of these exited by itself when it was asked to end.
 func (d *differ) anotherEndsItself(name string) bool {
 	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.containers(), func(other string) bool {
 		return other != name && d.everEndsItself(other)

@@ -35,7 +35,7 @@ func portOf(container, probe string) int32 {
 // probeNames lists the probes that a container may have.
 var probeNames = []string{"startup", "liveness", "readiness"}
 
-// asking returns a handler for a probe that uses the network.
+// asking returns a network probe handler for a probe of a container. how is http, tcp or grpc.
 func asking(how, container, probe string) v1.ProbeHandler {
 	port := portOf(container, probe)
 	switch how {
@@ -87,7 +87,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 		before := r.services[s.address]
 		r.services[s.address] = s
 		r.mu.Unlock()
-		if before != nil { // the services of the instance before, which has ended
+		if before != nil { // services of the previous instance, which has ended
 			before.end()
 		}
 		if err := s.turn(); err != nil {
@@ -97,14 +97,14 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 			defer s.end()
 			for r.runs(id) {
 				time.Sleep(answersEvery)
-				_ = s.turn() // a port that could not be opened is tried again
+				_ = s.turn() // turn tries again to open a port that could not be opened
 			}
 		})
 	}
 	return nil
 }
 
-// answersEvery is how soon after a change a port is open or closed.
+// answersEvery is how often the services check whether their ports have to be open or closed.
 const answersEvery = 50 * time.Millisecond
 
 // networkProbes returns a container's network probes by name.
@@ -118,7 +118,7 @@ func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
 	return out
 }
 
-// runs reports whether both the container and the runtime run.
+// runs reports whether the container runs and the runtime has not ended.
 func (r *Runtime) runs(id string) bool {
 	select {
 	case <-r.ended:
@@ -129,7 +129,7 @@ func (r *Runtime) runs(id string) bool {
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// service answers one probe of one container.
+// service answers one network probe of one container instance.
 type service struct {
 	a       *answers
 	probe   string
@@ -137,11 +137,12 @@ type service struct {
 	address string
 
 	mu    sync.Mutex
-	stop  func() // nil: the service does not listen
+	stop  func() // nil while the port is closed
 	ended bool
 }
 
-// turn opens or closes the port. While a TCP probe is to fail, its port is closed; the other kinds answer with a failure.
+// turn opens or closes the port as the Play says. While a TCP probe is to fail, the port is closed; for HTTP and gRPC the port stays open
+// and the answer is a failure.
 func (s *service) turn() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +162,7 @@ func (s *service) turn() error {
 	return nil
 }
 
-// end closes the port for good.
+// end closes the port; it is never opened again.
 func (s *service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *service) end() {
 	s.close()
 }
 
-// close closes the port. The caller holds the lock.
+// close closes the port. The caller holds s.mu.
 func (s *service) close() {
 	if s.stop != nil {
 		s.stop()
@@ -177,7 +178,7 @@ func (s *service) close() {
 	}
 }
 
-// serve answers on l until stop is called. The caller holds the lock.
+// serve starts to answer on l, until s.stop is called. The caller holds s.mu.
 func (s *service) serve(l net.Listener) {
 	switch {
 	case s.how.HTTPGet != nil:
@@ -214,7 +215,7 @@ type healthOf struct {
 	probe string
 }
 
-// Check returns whether the probe succeeds or fails.
+// Check answers SERVING or NOT_SERVING, as the Play says.
 func (h *healthOf) Check(context.Context, *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
 	if h.a.fails(h.probe) {
 		return &health.HealthCheckResponse{Status: health.HealthCheckResponse_NOT_SERVING}, nil

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Network probes get the answers of the container's play, from the container's start to its end.
+// Network probes get the answers of the container's Play while the container runs.
 func TestNetworkProbesAreAnswered(t *testing.T) {
 	r, err := Serve(filepath.Join(t.TempDir(), "cri.sock"), "127.99.0.0/16")
 	if err != nil {
@@ -80,8 +80,8 @@ func TestNetworkProbesAreAnswered(t *testing.T) {
 	all("after the end", map[string]string{"http": "no answer", "tcp": "no answer", "grpc": "no answer"})
 }
 
-// startOne creates a sandbox through the socket. It returns the pod's address and a function that starts the next instance of a
-// container and returns its ID.
+// startOne creates a sandbox through the CRI socket. It returns the pod's IP address, and a function that starts the next instance of the
+// container and returns the instance's ID.
 func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, ip string) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+r.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -95,7 +95,7 @@ func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, i
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent sends the node's pod range, but the pods keep their addresses.
+	// The agent sends the node's pod CIDR, but the pods keep their loopback addresses.
 	if _, err := client.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.244.3.0/24"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestPortsOfProbesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// Messages of probes differ only in addresses and in the ports of the side that dials.
+// Messages of failed probes differ only in addresses and in the client's port, which the comparison replaces.
 func TestMessagesOfNetworkProbes(t *testing.T) {
 	d := &differ{c: oneContainer()}
 	a := d.message("Readiness probe failed: read tcp 127.0.0.1:43210->127.60.0.7:8101: read: connection reset by peer")

@@ -7,17 +7,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Plants contains faults that an agent might have, by name. Each function changes what Wherry did with a case as that fault would
-// change it, and reports whether the case allowed that. With plants one can measure how many faults the comparison finds in a
-// recorded run.
+// Plants contains faults that an agent might have, by name. Each function changes Wherry's trace of a case as that fault would change it,
+// and returns false if the case does not allow the fault. Plants measure how many faults the comparison finds in recorded runs.
 var Plants = map[string]func(*Case, *Trace) bool{
 	"grace":   plantGrace,
 	"restart": plantRestart,
 	"reason":  plantReason,
 }
 
-// PlantedBefore plants a fault into what Wherry did before a time since the pod's first sandbox, so long before it that the
-// comparison has to find it in spite of a crossing at that time. It reports whether the case allowed that.
+// PlantedBefore plants a fault in the part of the trace that ends 5 s (late) before the time before, so that a Crossing at that time does
+// not excuse the fault. It returns false if the case does not allow the fault.
 func PlantedBefore(plant func(*Case, *Trace) bool, c *Case, t *Trace, before time.Duration) bool {
 	early := *t
 	end := t.Created.Add(before - late)
@@ -31,7 +30,7 @@ func PlantedBefore(plant func(*Case, *Trace) bool, c *Case, t *Trace, before tim
 	return plant(c, &early)
 }
 
-// plantGrace gives every container four seconds more to end than it has.
+// plantGrace adds four seconds to the timeout of every StopContainer.
 func plantGrace(_ *Case, t *Trace) (planted bool) {
 	for i, c := range t.Calls {
 		if c.Verb == "StopContainer" && !c.Late {
@@ -42,15 +41,14 @@ func plantGrace(_ *Case, t *Trace) (planted bool) {
 	return planted
 }
 
-// plantRestart deletes from the trace every start of a main container after its first restart, as if the agent had stopped
-// restarting it.
+// plantRestart deletes from the trace all main containers with attempt 2 or more, as if the agent had stopped restarting them.
 func plantRestart(c *Case, t *Trace) bool {
 	before := len(t.Calls)
 	t.Calls = slices.DeleteFunc(t.Calls, func(call Call) bool { return c.kind(call.Container) == "main" && call.Attempt%lifeAttempts > 1 })
 	return len(t.Calls) < before
 }
 
-// plantReason changes the reason of the condition Ready while containers are not ready.
+// plantReason replaces the reason ContainersNotReady of the Ready condition.
 func plantReason(_ *Case, t *Trace) (planted bool) {
 	for _, s := range t.Statuses {
 		for i, c := range s.Pod.Status.Conditions {

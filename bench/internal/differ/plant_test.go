@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Each planted fault changes a life that allows it, and is found there. It does not change a life that does not allow it.
+// The comparison finds each planted fault. A plant does not change a trace that does not allow the fault.
 func TestPlantsAreFound(t *testing.T) {
 	lived := func() life {
 		l := newLife()

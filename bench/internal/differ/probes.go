@@ -7,10 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file calculates the results of an instance's probes. They follow from the spec and the play, except for the moment at
-// which an agent asks.
+// The functions in this file calculate when the probes of a container instance succeed and fail. That follows from the spec and the Play,
+// except for the exact moments at which an agent probes.
 
-// container returns the init or main container of a name, or nil.
+// container returns the init or main container with this name, or nil.
 func (c *Case) container(name string) *v1.Container {
 	for _, list := range [][]v1.Container{c.Spec.InitContainers, c.Spec.Containers} {
 		for i := range list {
@@ -22,7 +22,7 @@ func (c *Case) container(name string) *v1.Container {
 	return nil
 }
 
-// probe returns a probe of a container, or nil.
+// probe returns the startup, liveness or readiness probe of a container; nil: the container has no such probe.
 func (c *Case) probe(name, probe string) *v1.Probe {
 	x := c.container(name)
 	if x == nil {
@@ -31,13 +31,14 @@ func (c *Case) probe(name, probe string) *v1.Probe {
 	return map[string]*v1.Probe{"startup": x.StartupProbe, "liveness": x.LivenessProbe, "readiness": x.ReadinessProbe}[probe]
 }
 
-// never is later than any case lasts.
+// never is a time after the end of every case.
 const never = 1 << 60
 
-// interval is a range of times since the start of an instance.
+// interval is a range of times, counted from the start of a container instance.
 type interval struct{ first, last time.Duration }
 
-// asked returns when a probe runs for the first time: after its delay, and after the success of the startup probe if there is one.
+// asked returns when a probe of an instance runs first: after its initialDelaySeconds and, if there is a startup probe, after that has
+// succeeded.
 func (c *Case) asked(name, probe string, p Play) interval {
 	delay := time.Duration(c.probe(name, probe).InitialDelaySeconds) * time.Second
 	first := interval{delay, delay + probed}
@@ -48,7 +49,7 @@ func (c *Case) asked(name, probe string, p Play) interval {
 	if began.first == never {
 		return interval{never, never}
 	}
-	// Wherry counts a failure only one period after the startup probe's success.
+	// Wherry counts a failure only from one period after the success of the startup probe.
 	return interval{max(first.first, began.first), max(first.last, began.last+probed)}
 }
 
@@ -66,13 +67,13 @@ func (c *Case) starts(name string, p Play) interval {
 	return interval{w.To, w.To + probed}
 }
 
-// threshold returns the time between a probe's first failure and the failure that reaches its threshold: one period of a second
-// for each further failure.
+// threshold returns the time from the first failure of a probe until it reaches its failureThreshold. The period of all probes is one
+// second.
 func (c *Case) threshold(p *v1.Probe) time.Duration {
 	return time.Duration(max(p.FailureThreshold, 1)-1) * time.Second
 }
 
-// fails returns when a probe first fails, and when it fails no longer.
+// fails returns the range in which the first failure of a probe falls, and until when it fails.
 func (c *Case) fails(name, probe string, p Play) (first interval, until time.Duration) {
 	w, fails := p.Fails[probe]
 	if c.probe(name, probe) == nil || !fails {
@@ -86,8 +87,8 @@ func (c *Case) fails(name, probe string, p Play) (first interval, until time.Dur
 	return first, until
 }
 
-// kills returns when a liveness or startup probe has failed so often that the container must end, and maybe is true if that
-// depends on the timing.
+// kills returns when a liveness or startup probe reaches its failureThreshold, so that the agent has to stop the container. maybe is true
+// if the timing decides whether that happens.
 func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	first, until := c.fails(name, probe, p)
 	if first.first == never {
@@ -104,7 +105,7 @@ func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	return at, at.last >= until
 }
 
-// tells returns whether a side may have seen a probe of a container fail while the container ran, and whether the side must have seen it.
+// tells reports whether the agent of the trace may have seen a probe of a running container fail, and whether it must have seen that.
 func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 	for attempt, in := range t.instances(name) {
 		p := d.c.play(name, attempt%lifeAttempts)
@@ -119,7 +120,7 @@ func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 		if !in.stopped.IsZero() {
 			asked = min(asked, in.stopped.Sub(in.began))
 		}
-		if probe != "readiness" { // readiness probes continue during the container's grace period
+		if probe != "readiness" { // readiness probes continue while the container has its grace period
 			asked = min(asked, d.ends(t).Sub(in.began))
 			runs = asked
 		}
@@ -129,7 +130,7 @@ func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 	return may, must
 }
 
-// killedBy reports whether an event says that a container was asked to end because this probe failed.
+// killedBy reports whether an event says that the agent stopped a container because this probe failed.
 func (t *Trace) killedBy(name, probe string) bool {
 	for k, e := range t.Events {
 		if strings.HasPrefix(k, "Normal Killing ") && containerOf(k) == name && strings.Contains(e.Message, " failed "+probe+" probe") {
@@ -139,15 +140,15 @@ func (t *Trace) killedBy(name, probe string) bool {
 	return false
 }
 
-// unreported reports whether it depends on the timing that only one side reports a probe's failures: the side that reports may have
-// seen one, and the other may have seen none.
+// unreported reports whether only one agent reports failures of a probe because of the timing: this agent may have seen a failure, and the
+// other one may have seen none.
 func (d *differ) unreported(name, probe string, u, w Event) bool {
 	if (u.Count > 0) == (w.Count > 0) {
 		return false
 	}
 	mayU, mustU := d.tells(d.upstream, name, probe)
 	mayW, mustW := d.tells(d.wherry, name, probe)
-	// A connection to a container that has just ended is also refused.
+	// A TCP probe of a container that has just exited is refused too.
 	silent := d.c.probe(name, probe) != nil && d.c.probe(name, probe).TCPSocket != nil
 	if u.Count > 0 {
 		return (mayU || silent && d.upstream.ended(d.c, name)) && !mustW
@@ -155,7 +156,7 @@ func (d *differ) unreported(name, probe string, u, w Event) bool {
 	return (mayW || silent && d.wherry.ended(d.c, name)) && !mustU
 }
 
-// ended reports whether an instance of a container ended while it was watched.
+// ended reports whether an instance of the container was stopped or exited by itself.
 func (t *Trace) ended(c *Case, name string) bool {
 	for attempt, in := range t.instances(name) {
 		if !in.stopped.IsZero() || c.play(name, attempt%lifeAttempts).Exits {
@@ -165,8 +166,8 @@ func (t *Trace) ended(c *Case, name string) bool {
 	return false
 }
 
-// askedInTheEnd reports whether only upstream's kubelet reports that a liveness or startup probe of a sidecar failed, and the probe
-// failed only after the pod's end had begun.
+// askedInTheEnd reports whether only upstream reports a failed liveness or startup probe of a sidecar, and the probe failed only after the
+// pod's end had begun.
 func (d *differ) askedInTheEnd(name, probe string, u, w Event) bool {
 	if u.Count == 0 || w.Count > 0 || probe == "readiness" || d.c.kind(name) != "sidecar" {
 		return false
@@ -175,8 +176,7 @@ func (d *differ) askedInTheEnd(name, probe string, u, w Event) bool {
 	return !may && d.failsAfter(d.upstream, name, probe)
 }
 
-// failsAfter reports whether the newest instance of a container was running when its pod's end had begun, and its probe failed
-// after that.
+// failsAfter reports whether the newest instance of a container ran when the pod's end began, and its probe failed after that.
 func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 	for attempt, in := range t.instances(name) {
 		p := d.c.play(name, attempt%lifeAttempts)
@@ -193,7 +193,8 @@ func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 	return false
 }
 
-// probeOf returns the probe that an event of reason Unhealthy is about, or "".
+// probeOf returns the probe (Liveness, Readiness or Startup, in lower case) in the key of an event with the reason Unhealthy; "" for other
+// events.
 func probeOf(key string) string {
 	fields := strings.Fields(key)
 	if fields[1] != "Unhealthy" {

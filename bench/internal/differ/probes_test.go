@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// probedContainer returns the case of a container with a probe of each kind, and its play.
+// probedContainer returns a case whose container has a startup, a liveness and a readiness probe. fails says when each probe fails.
 func probedContainer(fails map[string]Window) *Case {
 	c := oneContainer()
 	exec := v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"probe"}}}
@@ -18,7 +18,8 @@ func probedContainer(fails map[string]Window) *Case {
 	return c
 }
 
-// The time at which a probe reaches its failure threshold follows from its delay, its threshold, the startup probe and the play.
+// The time at which a probe reaches its failureThreshold depends on its initialDelaySeconds, its failureThreshold, the startup probe and
+// the Play.
 func TestWhenAProbeHasFailedForGood(t *testing.T) {
 	const second = time.Second
 	for name, test := range map[string]struct {
@@ -43,8 +44,8 @@ func TestWhenAProbeHasFailedForGood(t *testing.T) {
 	}
 }
 
-// Only one side reports that a probe failed. That is no difference if the other may not have asked in that time. It is one if the
-// other must have asked, or if the probe never fails.
+// If only one agent reports a failed probe, that is excused if the other agent may not have probed in that time. It is a difference if the
+// other agent must have probed, or if the probe never fails.
 func TestWhoReportsAFailedProbe(t *testing.T) {
 	for name, test := range map[string]struct {
 		window Window
@@ -73,7 +74,7 @@ func TestWhoReportsAFailedProbe(t *testing.T) {
 	}
 }
 
-// A sidecar's liveness probe that fails while its pod ends is a decided difference; one that failed before is an undecided one.
+// If a sidecar's liveness probe fails while its pod ends, that is a decided difference. If it fails before, the difference is undecided.
 func TestASidecarsProbeInTheEnd(t *testing.T) {
 	for from, class := range map[time.Duration]string{
 		41 * time.Second: classAskedInTheEnd,
@@ -95,10 +96,10 @@ func TestASidecarsProbeInTheEnd(t *testing.T) {
 	}
 }
 
-// A restart of the agent close to the failure of a probe is crossed.
+// A restart of the agents close to the failure of a probe makes a Crossing.
 func TestARestartBesideAFailureIsCrossed(t *testing.T) {
 	for at, crossed := range map[float64]bool{12.5: true, 20: false} {
-		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second}}) // the container fails in second 12
+		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second}}) // the container has to end in second 12
 		u, w := newLife(), newLife()
 		for _, l := range []life{u, w} {
 			l.Downs = []Down{{l.at(at), l.at(at + 1)}}

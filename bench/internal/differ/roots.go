@@ -9,11 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Some decided differences make the two lives of a pod differ in everything that follows. For each there is a rule here that
-// looks for its evidence in the calls of both sides. If a case has the evidence and differs, the case counts for that class, and
-// only its configurations are compared.
+// After some decided differences everything else that happens to the pod differs too. The functions in this file look for the evidence of
+// such a difference in the calls of both agents. A case with evidence and undecided differences counts for that class, and then only its
+// configurations are compared.
 
-// These are the classes of such differences.
+// These are the classes of the decided differences after which everything else differs.
 const (
 	classWhileHook      = "Wherry acts on another container while upstream's kubelet waits for a postStart hook"
 	classWhileStop      = "Wherry acts on another container while upstream's kubelet waits for one to end that it restarts"
@@ -31,12 +31,12 @@ const (
 	classOldImageFirst  = "a container whose image is changed while another one's postStart hook runs is started with its old image first: only upstream"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
-	// These change only what the API sees.
+	// These classes change only what the API sees, not the requests to the runtime.
 	classNeverAgain       = "a pod that never restarts and loses its sandbox before its main containers have run is Failed: only Wherry"
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )
 
-// root returns the class that explains why the two lives differ, or "".
+// root returns the class that explains all undecided differences of the case; "" if there is none.
 func (d *differ) root() string {
 	switch {
 	case d.actsMeanwhile(d.hookWaits()):
@@ -73,7 +73,7 @@ func (d *differ) root() string {
 	return ""
 }
 
-// resizedInHook reports whether only Wherry resized a container while the container's postStart hook ran.
+// resizedInHook reports whether only Wherry resized a container while the postStart hook of that container ran.
 func (d *differ) resizedInHook() bool {
 	return slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
 		resized := func(t *Trace) bool {
@@ -86,8 +86,8 @@ func (d *differ) resizedInHook() bool {
 	})
 }
 
-// oldImageFirst reports whether a container's image was changed while the postStart hook of another container ran, and only upstream's
-// kubelet started the container after that and replaced it at once.
+// oldImageFirst reports whether an act changed a container's image while the postStart hook of another container ran, and only upstream's
+// kubelet then started the container with the old image and replaced it within two seconds.
 func (d *differ) oldImageFirst() bool {
 	replaced := func(t *Trace, a Act) bool {
 		first := t.instances(a.Container)[0]
@@ -100,8 +100,8 @@ func (d *differ) oldImageFirst() bool {
 	})
 }
 
-// deletedInStop reports whether the pod was deleted while upstream's kubelet waited for the end of a container, and only Wherry counted
-// that time as a part of another container's grace period.
+// deletedInStop reports whether the pod was deleted while upstream's kubelet waited for the end of one container, and only Wherry counted
+// that time as a part of the grace period of another container.
 func (d *differ) deletedInStop() bool {
 	deleted := d.upstream.Deleted.Sub(d.upstream.Created)
 	var stops []wait
@@ -127,7 +127,7 @@ func (d *differ) deletedInStop() bool {
 	})
 }
 
-// neverAgain reports whether a pod that never restarts lost its sandbox, and then was Failed in Wherry and remained Pending in
+// neverAgain reports whether a pod with restartPolicy Never lost its sandbox, and then became Failed with Wherry but remained Pending with
 // upstream's kubelet.
 func (d *differ) neverAgain() bool {
 	phase := func(t *Trace) (phase v1.PodPhase) {
@@ -142,8 +142,8 @@ func (d *differ) neverAgain() bool {
 		slices.ContainsFunc(d.c.Acts, func(a Act) bool { return a.Do == LoseSandbox })
 }
 
-// runsAgain reports whether only Wherry ran a static pod again after its manifest came back. The pod had ended before, or its
-// policy lets it end when the manifest is removed.
+// runsAgain reports whether only Wherry ran a static pod again after its manifest was removed and written again. The pod had Succeeded or
+// Failed before, or its restartPolicy is not Always, so that it may end when the manifest is removed.
 func (d *differ) runsAgain() bool {
 	var removed, written bool
 	at := time.Duration(0)
@@ -161,8 +161,8 @@ func (d *differ) runsAgain() bool {
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 
-// ownPolicy reports whether only Wherry created a lost sandbox again, in a pod whose containers do not restart, except one that
-// has a restart policy of its own.
+// ownPolicy reports whether only Wherry replaced a lost sandbox of a pod with restartPolicy Never in which one container has another
+// restartPolicy of its own.
 func (d *differ) ownPolicy() bool {
 	own := func(x v1.Container) bool {
 		return x.RestartPolicy != nil && *x.RestartPolicy != v1.ContainerRestartPolicyNever
@@ -172,8 +172,8 @@ func (d *differ) ownPolicy() bool {
 		d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 
-// cutsShort reports whether a deletion came after Wherry had begun to end the pod, and Wherry then asked a container once more to
-// end, with less time, but upstream's kubelet did not.
+// cutsShort reports whether a deletion with a shorter grace period came while the pod was ending, and only Wherry then stopped a container
+// again with less time.
 func (d *differ) cutsShort() bool {
 	for _, a := range d.c.Acts {
 		if a.Do != Delete || a.Grace < 0 {
@@ -189,7 +189,8 @@ func (d *differ) cutsShort() bool {
 	return false
 }
 
-// stopsAgain returns the containers that had been asked to end and, within two seconds of an act, were asked to end sooner.
+// stopsAgain returns the container instances that the agent was already stopping and, within two seconds after the act a, stopped again
+// with a shorter timeout. A key is the name with the attempt.
 func stopsAgain(t *Trace, a Act) map[string]bool {
 	again := map[string]bool{}
 	at := t.Created.Add(a.At)
@@ -203,14 +204,14 @@ func stopsAgain(t *Trace, a Act) map[string]bool {
 		case c.Verb == "StopContainer" && !c.Late:
 			asked[name] = c.Timeout
 		case c.Verb == "ExecSync" && c.Command == "preStop" && c.At.Before(at):
-			asked[name] = math.MaxInt64 // the hook begins the container's end
+			asked[name] = math.MaxInt64 // a preStop hook also begins the stop
 		}
 	}
 	return again
 }
 
-// endsWithOne reports whether a main container was asked to end because of a failed probe and was not started again, and
-// upstream's kubelet gave sidecars only the rest of that container's time, while Wherry gave them more.
+// endsWithOne reports whether a failed probe stopped a main container, and upstream's kubelet gave the sidecars only the rest of that
+// container's grace period, while Wherry gave them more.
 func (d *differ) endsWithOne() bool {
 	failed := slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
 		for _, in := range d.upstream.instances(x.Name) {
@@ -234,7 +235,7 @@ func (d *differ) endsWithOne() bool {
 	return false
 }
 
-// newest returns a container's last instance, or nil.
+// newest returns the instance that began last; nil if there is none.
 func newest(all map[uint32]*instance) *instance {
 	var last *instance
 	for _, in := range all {
@@ -245,7 +246,7 @@ func newest(all map[uint32]*instance) *instance {
 	return last
 }
 
-// least returns the shortest time to end that the instance was given, in seconds.
+// least returns the shortest timeout, in seconds, with which the instance was stopped; math.MaxInt64: it was not stopped.
 func (in *instance) least() int64 {
 	least := int64(math.MaxInt64)
 	for _, c := range in.calls {
@@ -258,7 +259,7 @@ func (in *instance) least() int64 {
 	return least
 }
 
-// startsInTheEnd reports whether upstream's kubelet alone started a container after the pod's deletion.
+// startsInTheEnd reports whether only upstream's kubelet restarted a container after the pod's deletion.
 func (d *differ) startsInTheEnd() bool {
 	for _, c := range d.upstream.Calls {
 		if c.Verb == "StartContainer" && c.At.After(d.upstream.Deleted) && c.Attempt%lifeAttempts > 0 && d.wherry.instances(c.Container)[c.Attempt] == nil {
@@ -268,8 +269,8 @@ func (d *differ) startsInTheEnd() bool {
 	return false
 }
 
-// debugsInTheEnd reports whether only Wherry started the ephemeral container, while another container was ending in a pod that
-// nobody had deleted.
+// debugsInTheEnd reports whether only Wherry started the ephemeral container after a main container was stopped, in a pod that nobody had
+// deleted yet.
 func (d *differ) debugsInTheEnd() bool {
 	debug := d.wherry.instances("debug")[0]
 	if debug == nil || len(d.upstream.instances("debug")) > 0 || !debug.began.Before(d.wherry.Deleted) {
@@ -281,8 +282,8 @@ func (d *differ) debugsInTheEnd() bool {
 	})
 }
 
-// deadlineInTheEnd reports whether a deadline passed when the pod's end had begun for another reason, and only upstream's kubelet
-// gave the deadline as the reason of the end.
+// deadlineInTheEnd reports whether activeDeadlineSeconds passed while the pod was already ending for another reason, and only upstream's
+// kubelet reported the reason DeadlineExceeded.
 func (d *differ) deadlineInTheEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	if u == nil || w == nil || u.Status.Reason != "DeadlineExceeded" || w.Status.Reason == "DeadlineExceeded" {
@@ -295,7 +296,7 @@ func (d *differ) deadlineInTheEnd() bool {
 	return ending(d.upstream) && ending(d.wherry)
 }
 
-// deadlineOf returns when the pod's deadline passes; zero: never.
+// deadlineOf returns when the activeDeadlineSeconds of the pod pass; zero: never.
 func (d *differ) deadlineOf(t *Trace) time.Time {
 	s := t.last()
 	if s == nil || s.Status.StartTime == nil || d.c.Spec.ActiveDeadlineSeconds == nil {
@@ -304,8 +305,8 @@ func (d *differ) deadlineOf(t *Trace) time.Time {
 	return s.Status.StartTime.Add(time.Duration(*d.c.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// hookForgotten reports whether a restart of both agents cut short the stop of a container whose postStart hook had failed, and
-// only Wherry asked it to end again before the pod's deletion.
+// hookForgotten reports whether a restart of both agents interrupted the stop of a container whose postStart hook had failed, and only
+// Wherry stopped the container again before the pod's deletion.
 func (d *differ) hookForgotten() bool {
 	if d.c.Kind != Restart {
 		return false
@@ -320,8 +321,8 @@ func (d *differ) hookForgotten() bool {
 	})
 }
 
-// deadProbed reports whether only upstream's kubelet asked a container to end that had just ended by itself, and then started it
-// again. Its liveness probe asks over the network, and so failed when the container had ended.
+// deadProbed reports whether only upstream's kubelet stopped a container that had just exited by itself, and then started it again: its
+// liveness probe uses the network and failed because nothing listened any more.
 func (d *differ) deadProbed() bool {
 	for _, c := range d.upstream.Calls {
 		p := d.c.probe(c.Container, "liveness")
@@ -336,7 +337,7 @@ func (d *differ) deadProbed() bool {
 	return false
 }
 
-// twice reports whether the same attempt of a container was created again.
+// twice reports whether an attempt of a container was created more than once.
 func twice(t *Trace) bool {
 	made := map[string]bool{}
 	for _, c := range t.Calls {
@@ -352,8 +353,8 @@ func twice(t *Trace) bool {
 	return false
 }
 
-// deadlineAnew reports whether upstream's kubelet ended the next life of a static pod with a deadline as soon as it began, and Wherry did
-// not.
+// deadlineAnew reports whether only upstream's kubelet stopped a container of a static pod with activeDeadlineSeconds within a second of
+// its start in the pod's next life.
 func (d *differ) deadlineAnew() bool {
 	if d.c.Kind != Static || d.c.Spec.ActiveDeadlineSeconds == nil {
 		return false

@@ -12,13 +12,14 @@ func twoContainers() *Case {
 		Plays: map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": 12 * time.Second}}}}}
 }
 
-// Wherry starts a container again while upstream's kubelet waits for the hook of another one. From then on the two lives differ.
+// If Wherry restarts a container while upstream's kubelet waits for the postStart hook of another container, the case counts only for the
+// class of that difference.
 func TestWhatWherryDoesDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	want(t, Compare(twoContainers(), u.hooked(), w.hooked(5)), classWhileHook)
 }
 
-// The same difference without a hook is reported unchanged.
+// Without a hook the difference is an undecided one.
 func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	c := twoContainers()
 	c.Plays = nil
@@ -26,7 +27,7 @@ func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	want(t, Compare(c, u.hooked(), w.hooked(5)), "calls of main: only Wherry has a further instance")
 }
 
-// What both do during the hook is no difference, and hides no difference.
+// What both agents do during the hook is no difference. It hides no difference either.
 func TestWhatBothDoDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	a, b := u.hooked(5), w.hooked(5)
@@ -34,7 +35,7 @@ func TestWhatBothDoDuringAHook(t *testing.T) {
 	want(t, Compare(twoContainers(), a, b), `calls of main: only Wherry has ["stop(3)"]`)
 }
 
-// Only upstream's kubelet restarts a container after the pod's deletion.
+// If only upstream's kubelet restarts a container after the pod's deletion, that is a decided difference.
 func TestARestartInTheEnd(t *testing.T) {
 	u, w := newLife(), newLife()
 	for _, l := range []*life{&u, &w} {
@@ -47,7 +48,8 @@ func TestARestartInTheEnd(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), classStartsInTheEnd)
 }
 
-// A sandbox is lost in a pod whose policy is Never; one container has a restart policy of its own.
+// A pod with restartPolicy Never loses its sandbox. If one container has another restartPolicy, only Wherry makes a new sandbox: a decided
+// difference.
 func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		c := oneContainer()
@@ -63,7 +65,7 @@ func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
 	}
 }
 
-// hooked returns the life of two containers. The first has a postStart hook; the second is started again at these seconds.
+// hooked adds to the trace a postStart hook of main-0, and a restart of main-1 at each time in again, in seconds.
 func (l life) hooked(again ...float64) *Trace {
 	l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
 	for _, at := range again {
@@ -73,7 +75,7 @@ func (l life) hooked(again ...float64) *Trace {
 	return l.Trace
 }
 
-// A pod is deleted with less time while it is already ending.
+// A second deletion shortens the grace period of a pod that is already ending.
 func TestADeletionThatCutsShort(t *testing.T) {
 	c := oneContainer()
 	c.Acts = []Act{{At: 35 * time.Second, Do: Delete, Grace: 20}, {At: 40 * time.Second, Do: Delete, Grace: 1}}
@@ -87,7 +89,7 @@ func TestADeletionThatCutsShort(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only Wherry has ["stop(2)"]`)
 }
 
-// A container is resized while its own postStart hook runs. Upstream's kubelet does that later.
+// A container is resized while its own postStart hook runs. Upstream's kubelet resizes it after the hook.
 func TestAResizeDuringTheHook(t *testing.T) {
 	for at, class := range map[float64]string{5: classResizedInHook, 15: `calls of main: only Wherry has ["resize"]`} {
 		u, w := newLife(), newLife()
@@ -101,7 +103,8 @@ func TestAResizeDuringTheHook(t *testing.T) {
 	}
 }
 
-// A container's image is changed while the hook of another one runs. Upstream's kubelet starts it with the old image, and replaces it.
+// The image of a container is changed while the hook of another container runs. Upstream's kubelet starts the container with the old image
+// and then replaces it.
 func TestAnImageThatIsChangedDuringAHook(t *testing.T) {
 	for at, decided := range map[time.Duration]bool{5 * time.Second: true, 20 * time.Second: false} {
 		c := twoContainers()
@@ -121,7 +124,8 @@ func TestAnImageThatIsChangedDuringAHook(t *testing.T) {
 	}
 }
 
-// A pod is deleted while a container is stopped that is to run again. Upstream's kubelet lets the grace period begin after that.
+// A pod is deleted while one of its containers is stopped to be restarted. With upstream's kubelet the grace period of the other containers
+// begins only after that stop.
 func TestADeletionDuringAStop(t *testing.T) {
 	for stop, class := range map[float64]string{37: classDeletedInStop, 20: `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(5)"]`} {
 		c := twoContainers()
@@ -137,7 +141,7 @@ func TestADeletionDuringAStop(t *testing.T) {
 	}
 }
 
-// A pod that never restarts loses its sandbox. Upstream's kubelet leaves it Pending.
+// A pod with restartPolicy Never loses its sandbox. Upstream's kubelet leaves the pod Pending.
 func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	for policy, decided := range map[v1.RestartPolicy]bool{v1.RestartPolicyNever: true, v1.RestartPolicyAlways: false} {
 		c := oneContainer()
@@ -154,8 +158,8 @@ func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	}
 }
 
-// Only upstream's kubelet ends the next life of a static pod with a deadline as soon as it begins. If Wherry does so too, that explains
-// no other difference.
+// Only upstream's kubelet applies the activeDeadlineSeconds of a static pod to its next life and ends that life at once. If Wherry does so
+// too, this does not explain other differences.
 func TestADeadlineOfTheNextLife(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		c := oneContainer()

@@ -27,11 +27,12 @@ import (
 const (
 	// goneWithin is how long a pod may take to leave the API and the runtime after its deletion.
 	goneWithin = 60 * time.Second
-	// lastEvents is how long events may come after the pod has gone: an agent sends them beside its work.
+	// lastEvents is how long after the pod has gone its last events may come, because an agent sends events in the background.
 	lastEvents = 10 * time.Second
 )
 
-// unlimited removes the limits that many pods at once would reach, because these would only delay the cases.
+// unlimited is a part of the kubelet configuration. It removes rate limits, because many pods at once would reach them and only delay the
+// cases.
 const unlimited = `kubeAPIQPS: 2000
 kubeAPIBurst: 4000
 eventRecordQPS: 2000
@@ -43,40 +44,36 @@ serializeImagePulls: false
 // ErrRefused says that the API server refused the pod of a case.
 var ErrRefused = errors.New("the API server refuses the pod")
 
-// ErrWatchEnded says that a watch of the API ended although nobody stopped it, so that nothing that happened since was seen. No case can
-// be compared any more.
+// ErrWatchEnded says that a watch of the API ended by itself. Later changes were not seen, so no case can be compared any more.
 var ErrWatchEnded = errors.New("the watch ended")
 
-// side is one of the two agents with its runtime.
+// side is one of the two agents of a pair, with its runtime.
 type side struct {
 	name      string
 	upstream  bool
 	agent     *rig.Agent
 	runtime   *Runtime
-	manifests string // the directory of the static pods
-	downs     []Down // guarded by the runner's lock
+	manifests string // directory of the static pods' manifests
+	downs     []Down // when the agent did not run; guarded by Runner.mu
 }
 
-// Runner compares the two agents. Close ends them.
-//
-// It may have several pairs of agents, because upstream's kubelet writes its statuses one after another, which bounds how many
-// pods one kubelet can handle. Each pair is two nodes of the one control plane.
+// Runner runs cases on both agents and compares the traces. Close ends the agents.
 type Runner struct {
 	rig   *rig.Rig
-	pairs []*[2]*side // upstream, wherry
-	// restarted is the number of pairs, the last ones, that run the cases with restarts. No other case runs on them.
+	pairs []*[2]*side // each pair has upstream's kubelet first
+	// restarted is the number of pairs for the cases with restarts: the last ones of pairs. Other cases do not run on them.
 	restarted int
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
-	runs      atomic.Int64 // the number of cases that were run, so that each gets its own name
+	runs      atomic.Int64 // number of cases so far; it makes the names of the pods unique
 
 	mu     sync.Mutex
-	lost   error                    // ErrWatchEnded, or nil
-	traces map[string]*Trace        // by pod name
-	lags   map[string]time.Duration // by node: how late its newest event came, because upstream's kubelet sends events one by one
+	lost   error                    // ErrWatchEnded when a watch has ended; nil before
+	traces map[string]*Trace        // traces of the cases that run now, by pod name
+	lags   map[string]time.Duration // how late the newest event came, by node: upstream's kubelet sends events one by one
 }
 
-// Start starts pairs of agents on one control plane, and further pairs for the cases with restarts.
+// Start starts pairs of agents on one control plane, and restarted more pairs for the cases with restarts.
 func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wherry rig.Program) (_ *Runner, err error) {
 	run := &Runner{rig: r, restarted: restarted, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
 	defer func() {
@@ -113,11 +110,11 @@ func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wher
 	return run, errors.Join(err1, err2)
 }
 
-// firstSubnet is the second byte of the first agent's pod addresses.
+// firstSubnet is the second byte of the pod IP addresses of the first agent (127.60.0.0/16).
 const firstSubnet = 60
 
-// startSide starts an agent with a runtime of its own. If it fails, the returned side may still be used, and its runtime has to
-// be closed.
+// startSide starts an agent with a runtime of its own. If it fails, the returned side may be non-nil; the caller then has to close its
+// runtime.
 func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *side, err error) {
 	s = &side{name: p.Name, upstream: upstream, manifests: filepath.Join(run.rig.Dir, p.Name+"-static")}
 	if err := os.MkdirAll(s.manifests, 0o755); err != nil {
@@ -133,7 +130,7 @@ func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *si
 	return s, s.agent.Start(s.runtime.Socket)
 }
 
-// sides returns the agents of the pairs.
+// sides iterates over the agents of all pairs.
 func sides(pairs []*[2]*side) iter.Seq[*side] {
 	return func(yield func(*side) bool) {
 		for _, pair := range pairs {
@@ -160,7 +157,7 @@ func (run *Runner) Close() {
 	}
 }
 
-// of returns the pairs that run cases of a kind.
+// of returns the pairs on which cases of the kind k run.
 func (run *Runner) of(k Kind) []*[2]*side {
 	quiet := len(run.pairs) - run.restarted
 	if k == Restart {
@@ -169,8 +166,8 @@ func (run *Runner) of(k Kind) []*[2]*side {
 	return run.pairs[:quiet]
 }
 
-// Restart stops the agents that run cases with restarts and starts them again. With kill they are killed, otherwise they are
-// asked to stop.
+// Restart stops the agents on which cases of kind Restart run, and starts them again. If kill is true it kills them with SIGKILL, otherwise
+// it sends SIGTERM.
 func (run *Runner) Restart(kill bool) error {
 	var wg sync.WaitGroup
 	from := time.Now()
@@ -194,7 +191,7 @@ func (run *Runner) Restart(kill bool) error {
 	return errors.Join(errs...)
 }
 
-// during returns the times without an agent that overlap a life.
+// during returns those times without an agent that overlap with the life of the trace's pod.
 func (t *Trace) during(downs []Down) (out []Down) {
 	for _, d := range downs {
 		if d.To.After(t.Created) && d.From.Before(t.Ended) {
@@ -204,7 +201,7 @@ func (t *Trace) during(downs []Down) (out []Down) {
 	return out
 }
 
-// follow calls see with every change from now on.
+// follow watches the objects that open watches, from now on, and calls see for each change.
 func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), see func(watch.Event)) error {
 	list, err := run.rig.Client.CoreV1().Pods(rig.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -218,7 +215,7 @@ func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1
 	return nil
 }
 
-// read calls see with every change until ctx ends. If the changes end before that, all further runs of cases fail.
+// read calls see for each change until ctx ends. If the changes end earlier, every later run of a case fails with ErrWatchEnded.
 func (run *Runner) read(ctx context.Context, changes <-chan watch.Event, see func(watch.Event)) {
 	for e := range changes {
 		see(e)
@@ -230,14 +227,14 @@ func (run *Runner) read(ctx context.Context, changes <-chan watch.Event, see fun
 	}
 }
 
-// lostWatch returns ErrWatchEnded if a watch has ended.
+// lostWatch returns ErrWatchEnded if a watch has ended, otherwise nil.
 func (run *Runner) lostWatch() error {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	return run.lost
 }
 
-// seePod appends a version of a pod to its trace.
+// seePod appends a new version of a pod to the trace of the pod.
 func (run *Runner) seePod(e watch.Event) {
 	p, ok := e.Object.(*v1.Pod)
 	if !ok {
@@ -251,12 +248,12 @@ func (run *Runner) seePod(e watch.Event) {
 	case e.Type == watch.Deleted:
 		t.Gone, t.Ended = true, time.Now()
 	default:
-		t.Gone = false // a static pod's mirror may return
+		t.Gone = false // a mirror pod may return after its deletion
 		t.Statuses = append(t.Statuses, Seen{time.Now(), p})
 	}
 }
 
-// seeEvent counts the events about a pod by type, reason and container.
+// seeEvent records the newest version of an event in the trace of its pod.
 func (run *Runner) seeEvent(e watch.Event) {
 	v, ok := e.Object.(*v1.Event)
 	if !ok || e.Type == watch.Deleted {
@@ -264,7 +261,7 @@ func (run *Runner) seeEvent(e watch.Event) {
 	}
 	run.mu.Lock()
 	defer run.mu.Unlock()
-	run.lags[v.Source.Host] = max(0, time.Since(v.LastTimestamp.Time)-time.Second) // the timestamp is in whole seconds
+	run.lags[v.Source.Host] = max(0, time.Since(v.LastTimestamp.Time)-time.Second) // LastTimestamp has whole seconds, so up to one second is no delay
 	t := run.traces[v.InvolvedObject.Name]
 	if t == nil {
 		return
@@ -272,8 +269,7 @@ func (run *Runner) seeEvent(e watch.Event) {
 	t.events[v.Name] = v
 }
 
-// eventKey returns the key under which an event is counted: its type, its reason, the probe that failed if the reason is
-// Unhealthy, and the container.
+// eventKey returns the key of an event in Trace.Events: type, reason, the container and, for the reason Unhealthy, the probe.
 func eventKey(v *v1.Event) string {
 	reason := v.Reason
 	if probe, _, ok := strings.Cut(v.Message, " probe "); ok && reason == "Unhealthy" {
@@ -282,7 +278,7 @@ func eventKey(v *v1.Event) string {
 	return v.Type + " " + reason + " " + v.InvolvedObject.FieldPath
 }
 
-// countEvents adds up the events by their keys.
+// countEvents fills Trace.Events from the recorded events.
 func (t *Trace) countEvents() {
 	t.Events = map[string]Event{}
 	for _, v := range slices.SortedFunc(maps.Values(t.events), func(a, b *v1.Event) int {
@@ -298,7 +294,7 @@ func (t *Trace) countEvents() {
 	}
 }
 
-// Run runs a case on both agents. It returns the comparison and what both did. Many cases may run at once.
+// Run runs a case on both agents, compares the traces, and returns both results. It may be called concurrently.
 func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	if err := run.lostWatch(); err != nil {
 		return Verdict{}, nil, err
@@ -323,7 +319,7 @@ func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	return CompareAll(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
 }
 
-// life runs a case on one agent.
+// life runs a case on one agent and returns the trace.
 func (run *Runner) life(ctx context.Context, s *side, c *Case) (*Trace, error) {
 	l := &living{run: run, side: s, c: c, file: c.Name + "-" + s.name, t: &Trace{Created: time.Now(), events: map[string]*v1.Event{}}}
 	l.name = l.file

@@ -23,16 +23,17 @@ import (
 // Call is a request of an agent to its runtime that changes something, or that runs a command in a container.
 type Call struct {
 	At        time.Time
-	Verb      string // the CRI method
-	Container string // empty: the sandbox
+	Verb      string // name of the CRI method
+	Container string // "": the call is for the sandbox
 	Attempt   uint32
 	Timeout   int64  // timeout of StopContainer, in seconds
-	Command   string // the second word of ExecSync's command
+	Command   string // for ExecSync: the probe or the hook that runs
 	Failed    bool
-	Late      bool // a StopContainer or preStop hook for a container that had ended, which has no effect
+	Late      bool // the container of a StopContainer or preStop hook had already ended, so the call has no effect
 }
 
-// Runtime is the simulated runtime of one agent. It plays the cases that Play added, and records the calls for their pods.
+// Runtime is the simulated runtime of one agent. Its containers act as the Play of their case says. It records the calls for the pods of
+// cases.
 type Runtime struct {
 	*simcri.Runtime
 	Socket string
@@ -40,27 +41,27 @@ type Runtime struct {
 	ended  chan struct{}
 
 	mu         sync.Mutex
-	cases      map[string]*Case             // by pod name
-	calls      map[string][]Call            // by pod name
-	lives      map[string][]string          // the UIDs in their order, by pod name
-	configs    map[string]map[string]Config // by pod name; see Trace.Configs
-	services   map[string]*service          // the newest servers of network probes, by address
-	answering  sync.WaitGroup               // the goroutines of services
-	sandboxes  map[string]owner             // by sandbox ID
-	containers map[string]owner             // by container ID
+	cases      map[string]*Case             // case of each pod, by pod name
+	calls      map[string][]Call            // calls for each pod, by pod name
+	lives      map[string][]string          // UIDs that the pod has had, in their order, by pod name
+	configs    map[string]map[string]Config // configurations of each pod (Trace.Configs), by pod name
+	services   map[string]*service          // server of the newest network probe on each address
+	answering  sync.WaitGroup               // goroutines of the services
+	sandboxes  map[string]owner             // pod of each sandbox, by sandbox ID
+	containers map[string]owner             // pod and name of each container, by container ID
 }
 
 type owner struct {
 	pod, name string
 	attempt   uint32
-	sandbox   string // the ID of a container's sandbox
+	sandbox   string // ID of the container's sandbox; "" for a sandbox
 }
 
-// lifeAttempts is the number of attempts that are reserved for each UID of a pod, because an edited static pod is another pod of
-// the same name, whose containers begin with attempt 0 again.
+// lifeAttempts is the number of attempts that are reserved for each UID of a pod. When the manifest of a static pod changes, the pod gets
+// another UID under the same name, and its containers begin with attempt 0 again; Call.Attempt stays unique.
 const lifeAttempts = 1000
 
-// life returns the position of the UID among the UIDs that a pod's name has had. The caller holds the lock.
+// life returns the first attempt of a UID: lifeAttempts times its position among the UIDs that the pod has had. The caller holds r.mu.
 func (r *Runtime) life(pod, uid string) uint32 {
 	if r.cases[pod] == nil {
 		return 0
@@ -72,7 +73,7 @@ func (r *Runtime) life(pod, uid string) uint32 {
 	return uint32(at) * lifeAttempts
 }
 
-// Serve starts a runtime on a socket. The pods get addresses of subnet, which is part of the loopback network: see network.go.
+// Serve starts a runtime on a Unix socket. The pods get IP addresses from subnet, a part of the loopback network (see network.go).
 func Serve(socket, subnet string) (*Runtime, error) {
 	prefix, err := netip.ParsePrefix(subnet)
 	if err != nil {
@@ -104,7 +105,7 @@ func (r *Runtime) Close() {
 	r.answering.Wait()
 }
 
-// pull succeeds for every image except one.
+// pull simulates an image pull: it succeeds for every image except noImage.
 func pull(name string) simcri.Pull {
 	p := simcri.DefaultPull(name)
 	if name == noImage {
@@ -113,21 +114,21 @@ func pull(name string) simcri.Pull {
 	return p
 }
 
-// Play makes a pod's containers do what a case says.
+// Play makes the containers of a pod act as the case says.
 func (r *Runtime) Play(pod string, c *Case) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cases[pod] = c
 }
 
-// Calls returns the requests for a pod, in order.
+// Calls returns the recorded calls for a pod, in their order.
 func (r *Runtime) Calls(pod string) []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]Call(nil), r.calls[pod]...)
 }
 
-// Forget removes a pod's records.
+// Forget removes what is recorded about a pod.
 func (r *Runtime) Forget(pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,14 +138,14 @@ func (r *Runtime) Forget(pod string) {
 	delete(r.lives, pod)
 }
 
-// Configs returns the configurations of the pod's first sandbox and of the first instance of each container.
+// Configs returns the configurations of the first sandbox and of the first instance of each container of a pod.
 func (r *Runtime) Configs(pod string) map[string]Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.configs[pod])
 }
 
-// keep records a configuration if it is the first of its name. The caller holds the lock.
+// keep records a configuration unless the pod already has one with that name. The caller holds r.mu.
 func (r *Runtime) keep(pod, name string, config proto.Message) {
 	if r.cases[pod] == nil || r.configs[pod][name] != nil {
 		return
@@ -165,8 +166,8 @@ func (r *Runtime) playOf(info simcri.ContainerInfo) (Play, bool) {
 	return c.play(info.Name, info.Attempt), true
 }
 
-// slowEnd is how long a container that ends slowly takes. It is no whole number of seconds, so that no timeout ends at the same
-// time.
+// slowEnd is how long a container with TermSlow runs after SIGTERM. It is not a whole number of seconds, so that no timeout ends at the
+// same time.
 const slowEnd = 1500 * time.Millisecond
 
 func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
@@ -187,7 +188,7 @@ func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
 	return b, true
 }
 
-// exec answers the commands of probes and hooks: {"probe", "liveness"}, {"hook", "preStop"}.
+// exec answers the commands of probes and hooks, such as {"probe", "liveness"} and {"hook", "preStop"}. ok is false for other commands.
 func (r *Runtime) exec(info simcri.ContainerInfo, cmd []string) (stdout, stderr []byte, code int32, ok bool) {
 	p, ok := r.playOf(info)
 	if !ok || len(cmd) < 2 {
@@ -199,10 +200,10 @@ func (r *Runtime) exec(info simcri.ContainerInfo, cmd []string) (stdout, stderr 
 	return nil, nil, 0, true
 }
 
-// record records a call and the container that it is for, and then performs it.
+// record is the interceptor of all calls: it records a call, and then performs it.
 func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, ok := req.(*runtimeapi.UpdateRuntimeConfigRequest); ok {
-		return &runtimeapi.UpdateRuntimeConfigResponse{}, nil // pods keep their loopback addresses, whatever the node's pod range is
+		return &runtimeapi.UpdateRuntimeConfigResponse{}, nil // pods keep their loopback addresses, whatever the pod CIDR of the node is
 	}
 	call := Call{At: time.Now(), Verb: path.Base(info.FullMethod)}
 	pod := r.podOf(req, &call)
@@ -217,7 +218,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 			slow = c.play(call.Container, call.Attempt%lifeAttempts).Slow[call.Command]
 		}
 		r.mu.Unlock()
-		if slow > 0 { // the hook takes this long
+		if slow > 0 { // the command takes this long
 			select {
 			case <-time.After(slow):
 			case <-ctx.Done():
@@ -253,7 +254,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, nil
 }
 
-// late reports whether a request asks a container to end that has ended.
+// late reports whether the request stops a container, or runs its preStop hook, after the container has exited.
 func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	id := ""
 	switch req := req.(type) {
@@ -271,8 +272,8 @@ func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
-// podOf returns the name of the pod that a request is for, and sets the fields of the call. It returns "" for a request that is not
-// compared.
+// podOf returns the name of the pod that a request is for, and sets the container, attempt, timeout and command of the call. It returns ""
+// for requests that are not recorded.
 func (r *Runtime) podOf(req any, call *Call) (pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,7 +313,7 @@ func (r *Runtime) podOf(req any, call *Call) (pod string) {
 	return ""
 }
 
-// LoseSandbox ends a pod's newest sandbox and what runs in it, without a request of the agent.
+// LoseSandbox ends the newest sandbox of a pod and its containers, although the agent has not requested that.
 func (r *Runtime) LoseSandbox(ctx context.Context, pod string) error {
 	list, err := r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -325,13 +326,13 @@ func (r *Runtime) LoseSandbox(ctx context.Context, pod string) error {
 		}
 	}
 	if newest == nil {
-		return nil // there is no sandbox yet
+		return nil // the pod has no sandbox yet
 	}
 	_, err = r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: newest.Id})
 	return err
 }
 
-// Left describes what the runtime still has of a pod.
+// Left describes the sandboxes and containers of a pod that the runtime still has.
 func (r *Runtime) Left(pod string) (left []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// series records a difference if the API had a value for a while on one side, and on the other side never or in a different
-// order. It also compares the last values.
+// series compares what the API showed over time. It records a difference if the API had a value for more than two seconds from one agent,
+// and from the other agent never or in another order; and if a value from Wherry flaps.
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
@@ -61,8 +61,8 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
 
-// withoutBackOffs removes the waits for a back-off from the values that only Wherry has, if such waits are a decided difference, and
-// records that difference. The remaining values have another cause.
+// withoutBackOffs removes from w, the values of Wherry alone, the waits for a back-off if such waits are a decided difference, and records
+// that difference. Other values stay, because they have another cause.
 func (d *differ) withoutBackOffs(aspect, about string, upstream, wherry []span, w []string) []string {
 	waits := slices.DeleteFunc(slices.Clone(w), func(v string) bool { return !strings.HasSuffix(v, "BackOff") })
 	class := aspect + ": " + only(nil, d.generals(waits))
@@ -73,18 +73,17 @@ func (d *differ) withoutBackOffs(aspect, about string, upstream, wherry []span, 
 	return notIn(w, waits)
 }
 
-// tellsOfEnds reports whether all values that only Wherry has are about containers that end, or stop being ready, while their pod
-// ends.
+// tellsOfEnds reports whether all values of w are about containers that end, or that become unready while their pod ends.
 func tellsOfEnds(aspect string, w []string) bool {
-	switch { // readiness probes continue
+	switch { // readiness probes continue while the pod ends, so every value counts
 	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "readiness"):
 		return true
 	}
 	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") })
 }
 
-// passing counts the values that only one side had and that are not compared, because they were short or began shortly before the
-// deletion.
+// passing counts, as excused, the values of one agent alone that are not compared: they lasted less than two seconds, or began shortly
+// before the deletion. counted is the number of values that are compared.
 func (d *differ) passing(upstream, wherry []span, counted int) {
 	long := func(spans []span) (out []string) {
 		for _, s := range spans {
@@ -111,12 +110,12 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is added to the time settled, for which a value must stay in the API to be compared: Wherry may send a change a little later,
-// together with the next one.
+// sends is added to the time settled, for which the API must have a value for it to be compared, because Wherry may send a change a little
+// later, together with the next one.
 const sends = 300 * time.Millisecond
 
-// lasting returns the values that the API had for a while. A value that began shortly before the deletion is left out, because
-// the other agent may be a little later and not reach it. The last values are compared separately.
+// lasting returns the values that are compared: those that the API had for more than two seconds. It leaves out values that began shortly
+// before the deletion, because the slower agent may not reach them. The last values are compared by fields.
 func (d *differ) lasting(t *Trace, spans []span) (out []string) {
 	for _, s := range spans {
 		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)

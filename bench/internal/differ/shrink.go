@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Smaller returns cases that lack one thing each: a container, a probe, a hook, an act, a play. The smallest case that still
-// shows a difference is found by trying such cases again and again.
+// Smaller returns cases that each lack one thing of c: a container, a probe, a hook, an act or a play. Shrink calls it repeatedly to find
+// the smallest case that still shows a difference.
 func Smaller(c *Case) (all []*Case) {
 	try := func(change func(*Case)) {
 		n := c.clone()
@@ -75,12 +75,12 @@ func (c *Case) clone() *Case {
 	for k, v := range c.Plays {
 		n.Plays[k] = slices.Clone(v)
 	}
-	n.Name = "" // the smaller case needs a new pod name
+	n.Name = "" // the runner gives each run a new pod name
 	return &n
 }
 
-// Shrink finds a smaller case with a difference of this class, until there is none or the time is over. compare runs several
-// cases at once and returns the differences of each.
+// Shrink returns a smaller case that still shows a difference of this class. It stops when no smaller case shows the difference, or at the
+// time until. compare runs several cases at once and returns the differences of each.
 func Shrink(c *Case, class string, until time.Time, compare func([]*Case) [][]Difference) *Case {
 	for time.Now().Before(until) {
 		candidates := Smaller(c)

@@ -16,13 +16,13 @@ var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 // tellsWithin is the time after the start of a container within which an agent on a fast enough machine reports it to the API.
 const tellsWithin = 6 * time.Second
 
-// slow returns the name of a container that ran long enough and that was reported to the API late or never. A postStart hook
-// delays the report by the time that the hook takes.
+// slow returns the name of a container that ran long enough and that upstream's kubelet reported to the API too late or never; "": there is
+// none. postStart hooks may delay the report by the time that they take.
 func (t *Trace) slow(c *Case) string {
 	within := tellsWithin + c.slowestHook()
 	for _, a := range c.Acts {
 		if a.Do == DeleteMirror {
-			return "" // then nothing is reported
+			return "" // upstream reports nothing after that
 		}
 	}
 	for _, call := range t.Calls {
@@ -45,13 +45,12 @@ func (t *Trace) slow(c *Case) string {
 	return ""
 }
 
-// down reports whether the agent was down for a restart in any part of the time between from and to. An agent that is down sends no
-// statuses.
+// down reports whether the agent was down, for a restart, at any moment between from and to. Then it sent no statuses.
 func (t *Trace) down(from, to time.Time) bool {
 	return slices.ContainsFunc(t.Downs, func(d Down) bool { return d.From.Before(to) && d.To.After(from) })
 }
 
-// reported reports whether the API showed a container as running soon after its start.
+// reported reports whether the API showed the container as running within the given time after the call that started it.
 func (t *Trace) reported(call Call, within time.Duration) bool {
 	for _, s := range t.Statuses {
 		if s.At.Before(call.At) || s.At.After(call.At.Add(within)) {
@@ -65,7 +64,8 @@ func (t *Trace) reported(call Call, within time.Duration) bool {
 	return false
 }
 
-// endsBefore reports whether the container was asked to end, the sandbox was lost or the pod deleted before that time.
+// endsBefore reports whether, between the start of a container and the time at, the agent stopped the container, the sandbox ended or the
+// pod was deleted.
 func (t *Trace) endsBefore(start Call, at time.Time) bool {
 	if !t.Deleted.IsZero() && t.Deleted.Before(at) {
 		return true
@@ -86,7 +86,7 @@ func (t *Trace) endsBefore(start Call, at time.Time) bool {
 	return false
 }
 
-// slowestHook returns how long the pod's postStart hooks take in total.
+// slowestHook returns how long the postStart hooks of all containers take together at most.
 func (c *Case) slowestHook() (all time.Duration) {
 	for _, list := range [][]v1.Container{c.Spec.InitContainers, c.Spec.Containers} {
 		for _, x := range list {

@@ -6,33 +6,32 @@ import (
 	"time"
 )
 
-// A case in which two things cross is compared a second time, up to the crossing. The whole traces remain the evidence for what
-// is excused and decided. Only a difference that began before the crossing counts, and at least as long before it as one agent may be
-// later than the other.
+// A case with a Crossing is compared a second time, up to the Crossing. The complete traces still show what is excused and decided. A
+// difference counts only if it began before the Crossing, by at least the time (late) that one agent may be later than the other.
 
-// early reports whether something that one side did at that time may be compared.
+// early reports whether the comparison may use something that the agent of the trace did at this time.
 func (d *differ) early(t *Trace, at time.Time) bool {
 	return d.before == never || at.Sub(t.Created) < d.before-late
 }
 
-// told reports whether the first event of a key may be compared.
+// told reports whether the comparison may use the events of a key: the first one is from before the Crossing.
 func (d *differ) told(t *Trace, e Event) bool {
 	return d.before == never || e.Count > 0 && !e.First.IsZero() && d.early(t, e.First)
 }
 
-// counts reports whether it may be compared that only this side has an instance. Upstream's kubelet may start the instance later by
-// what it draws upon the back-off.
+// counts reports whether the instance in, which only the agent of the trace created, is a difference. It is not one if the other agent
+// could still have created it after the Crossing; upstream's kubelet adds a random part to a back-off.
 func (d *differ) counts(t *Trace, in *instance, name string, attempt uint32) bool {
 	return in == nil || d.early(t, in.began.Add(d.patience(t, name, attempt)-late))
 }
 
-// moreSandboxes reports whether one side made more sandboxes before the crossing than the other side made at all.
+// moreSandboxes reports whether the agent of t created more sandboxes before the Crossing than the other agent created in total.
 func (d *differ) moreSandboxes(t, other *Trace) bool {
 	before := &Trace{Calls: slices.DeleteFunc(slices.Clone(t.Calls), func(c Call) bool { return !d.early(t, c.At) })}
 	return before.sandboxes() > other.sandboxes()
 }
 
-// soFar returns the containers of a list that a side first started before the crossing.
+// soFar returns those of the named containers that the agent of the trace first started before the Crossing.
 func (d *differ) soFar(t *Trace, names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool {
 		at, started := t.times()["StartContainer of "+name+"#0"]
@@ -40,8 +39,7 @@ func (d *differ) soFar(t *Trace, names []string) []string {
 	})
 }
 
-// stopsSoFar returns the containers that the pod's deletion asked to end, in order. A side may have asked before the crossing and
-// the other one after it.
+// stopsSoFar returns the containers that the agent stopped because of the pod's deletion, before the Crossing, in their order.
 func (d *differ) stopsSoFar(t *Trace) []string {
 	return slices.DeleteFunc(t.stops(), func(name string) bool {
 		in := newest(t.instances(name))
@@ -49,8 +47,8 @@ func (d *differ) stopsSoFar(t *Trace) []string {
 	})
 }
 
-// sameCallsSoFar returns two instances with the calls that one side made before the crossing, and as many calls of the same kind of the
-// other side.
+// sameCallsSoFar reduces the calls for an instance to those before the Crossing. Of each kind of call it keeps as many as the agent that
+// made more of them before the Crossing, so that an agent that is only later shows no difference.
 func (d *differ) sameCallsSoFar(u, w *instance) (*instance, *instance) {
 	if d.before == never {
 		return u, w
@@ -78,14 +76,14 @@ func (d *differ) sameCallsSoFar(u, w *instance) (*instance, *instance) {
 	return first(u), first(w)
 }
 
-// verb returns a call without its timeout.
+// verb returns the kind of a call: the call without its timeout.
 func verb(call string) string {
 	v, _, _ := strings.Cut(call, "(")
 	return v
 }
 
-// timesSoFar returns when a side started each instance and first asked it to end. What it did after the crossing, it had not done
-// yet when the two things crossed.
+// timesSoFar returns when the agent of the trace started each instance and first stopped it. Times after the Crossing are replaced by the
+// time of the Crossing.
 func (d *differ) timesSoFar(t *Trace) map[string]time.Duration {
 	all := t.times()
 	for k, at := range all {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// crossedCase is a case in which an exit in second 31 and an act in second 31 cross.
+// crossedCase is a case with a Crossing: main-0 exits in second 31 and an act comes in second 31.
 func crossedCase() *Case {
 	c := twoContainers()
 	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 30 * time.Second}}}
@@ -15,7 +15,7 @@ func crossedCase() *Case {
 	return c
 }
 
-// crossedLife is its life.
+// crossedLife is the trace of crossedCase.
 func crossedLife() life {
 	l := newLife()
 	l.call(1, Call{Verb: "CreateContainer", Container: "main-1"})
@@ -24,7 +24,7 @@ func crossedLife() life {
 	return l
 }
 
-// A fault before the crossing is found in spite of it, a fault after it is excused.
+// A fault before the Crossing is found; a fault after it is excused.
 func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
 	for name, try := range map[string]struct {
 		fault func(l life, second float64)
@@ -63,7 +63,7 @@ func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
 	}
 }
 
-// What one side does before the crossing and the other one after it is only late.
+// If one agent does something before the Crossing and the other agent does it after the Crossing, the other agent is only late.
 func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 	u, w := crossedLife(), crossedLife()
 	for l, second := range map[*life]float64{&u: 24, &w: 32} {
@@ -83,7 +83,7 @@ func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 	want(t, v.Found)
 }
 
-// Nothing excuses what is left in the runtime, nor a pod that stays in the API.
+// Not even a Crossing excuses a sandbox that is left in the runtime, or a pod that stays in the API.
 func TestACrossingExcusesNothingThatIsLeft(t *testing.T) {
 	u, w := crossedLife(), crossedLife()
 	w.Left, w.Gone = []string{"sandbox 0"}, false

@@ -13,8 +13,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// GenerateSpec makes a case whose pod uses many fields of the API and does nothing. The configurations of its sandbox and
-// containers are compared.
+// GenerateSpec makes a case whose pod has many fields and no acts. Only the configurations of its sandbox and containers are compared.
 func GenerateSpec(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 12))}
 	c := &Case{Seed: seed, Kind: Spec, Plays: map[string][]Play{}, For: 8 * time.Second}
@@ -27,7 +26,7 @@ func GenerateSpec(seed uint64) *Case {
 	g.names(s)
 	if g.chance(50) {
 		if s.SecurityContext = g.podSecurity(); s.HostNetwork {
-			s.SecurityContext.Sysctls = nil // these sysctls belong to the node
+			s.SecurityContext.Sysctls = nil // these sysctls are not allowed with hostNetwork
 		}
 	}
 	if g.chance(25) {
@@ -49,14 +48,14 @@ func GenerateSpec(seed uint64) *Case {
 	}
 	if g.chance(25) {
 		x := g.rich(c, "init-0", guaranteed)
-		x.ReadinessProbe = nil // only sidecars may have these
+		x.ReadinessProbe = nil // an init container may have no readiness probe unless it is a sidecar
 		s.InitContainers = append(s.InitContainers, x)
 		c.Plays["init-0"] = []Play{{Exits: true}}
 	}
 	return c
 }
 
-// volumes adds some volumes to the pod.
+// volumes adds random volumes to the pod.
 func (g generator) volumes(s *v1.PodSpec) {
 	add := func(name string, source v1.VolumeSource) {
 		s.Volumes = append(s.Volumes, v1.Volume{Name: name, VolumeSource: source})
@@ -86,7 +85,7 @@ func (g generator) volumes(s *v1.PodSpec) {
 	}
 }
 
-// host makes the pod share namespaces with the node.
+// host makes the pod share some of the node's namespaces.
 func (g generator) host(s *v1.PodSpec) {
 	s.HostNetwork = g.chance(15)
 	s.HostPID = g.chance(10)
@@ -99,7 +98,7 @@ func (g generator) host(s *v1.PodSpec) {
 	}
 }
 
-// names sets the pod's names and the names that it resolves.
+// names sets the hostname, the DNS settings and the host aliases of the pod.
 func (g generator) names(s *v1.PodSpec) {
 	s.DNSPolicy = pick(g, "", v1.DNSClusterFirst, v1.DNSDefault, v1.DNSClusterFirstWithHostNet)
 	if g.chance(30) {
@@ -148,7 +147,7 @@ func (g generator) seccomp() *v1.SeccompProfile {
 		&v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: new("profiles/one.json")})
 }
 
-// rich returns a container with many fields.
+// rich returns a container with many random fields. guaranteed makes its limits equal its requests.
 func (g generator) rich(c *Case, name string, guaranteed bool) v1.Container {
 	x := v1.Container{Name: name, Image: image, ImagePullPolicy: v1.PullIfNotPresent}
 	c.Plays[name] = []Play{{}}
@@ -166,7 +165,7 @@ func (g generator) rich(c *Case, name string, guaranteed bool) v1.Container {
 	if g.chance(30) {
 		x.EnvFrom = []v1.EnvFromSource{{Prefix: "C_", ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: rig.ConfigMap(2)}}}}
 	}
-	if g.chance(30) && !c.Spec.HostNetwork { // a port of the node can be used only once
+	if g.chance(30) && !c.Spec.HostNetwork { // with hostNetwork the pods would compete for the node's ports
 		x.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: 8080}, {ContainerPort: 53, Protocol: v1.ProtocolUDP}}
 	}
 	x.Resources = g.resources(guaranteed)
@@ -279,7 +278,7 @@ func (g generator) security(userNamespace bool) *v1.SecurityContext {
 	return sc
 }
 
-// meta returns the metadata of a case's pod, except its name.
+// meta returns the metadata of a case's pod with this name.
 func (c *Case) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Annotations: c.Annotations, Labels: map[string]string{"app": "one"}}
 }

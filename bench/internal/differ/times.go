@@ -10,10 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// delay describes a start or a stop that comes later on one side than on the other.
+// delay is a start or a stop that one agent made later than the other.
 type delay struct {
 	d                *differ
-	what             string // such as "StartContainer of main-0#2"
+	what             string // the call and the instance, such as "StartContainer of main-0#2"
 	name             string
 	attempt          uint32
 	start            bool
@@ -51,7 +51,8 @@ func (l *delay) class() string {
 	return "time of " + what + ": " + who
 }
 
-// from returns when the wait for the late start began: when the instance before it had ended on one side.
+// from returns when the wait for the late start began: when the previous instance had ended on the earlier of the two agents. For a stop,
+// and for a first start, it returns the earlier time of the two.
 func (l *delay) from() time.Duration {
 	from := min(l.upstream, l.wherry)
 	if !l.start || l.attempt%lifeAttempts == 0 {
@@ -80,8 +81,8 @@ func (d *differ) hasPostStart() bool {
 	})
 }
 
-// definitionChanged reports whether the container's image or resources were changed after a side had first started it, and before
-// either side started it this time.
+// definitionChanged reports whether the image or the resources of the container were changed between its first start and the start that is
+// late.
 func (l *delay) definitionChanged() bool {
 	first := min(l.d.upstream.firstStart(l.name), l.d.wherry.firstStart(l.name))
 	return slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
@@ -89,7 +90,7 @@ func (l *delay) definitionChanged() bool {
 	})
 }
 
-// firstStart returns when a container was first started; never: it was not.
+// firstStart returns when the agent of the trace first started the container; never: it did not.
 func (t *Trace) firstStart(name string) time.Duration {
 	for _, c := range t.Calls {
 		if c.Verb == "StartContainer" && c.Container == name {
@@ -99,10 +100,10 @@ func (t *Trace) firstStart(name string) time.Duration {
 	return never
 }
 
-// byDecision reports whether an instance follows a start that is late by decision.
+// byDecision reports whether an instance comes after a start that is late because of a decided difference.
 func (d *differ) byDecision(name string, attempt uint32) bool {
 	if d.late != nil && d.late.start && d.late.attempt >= lifeAttempts && attempt >= lifeAttempts && Decided(d.late.class()) {
-		return true // the whole next life of the static pod is late
+		return true // the next life of the static pod is late as a whole
 	}
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
@@ -121,8 +122,8 @@ func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	return l
 }
 
-// waitsByDecision reports whether one side (Wherry if wherry is true, otherwise upstream) did not start the instance because the pod's
-// life ended while that side waited as decided.
+// waitsByDecision reports whether one agent (Wherry if wherry is true, otherwise upstream) did not start the instance because the pod ended
+// while the agent waited, and the wait is a decided difference.
 func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
 	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false
@@ -143,10 +144,10 @@ func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool 
 	return d.lifeEnds(waiting, over).Sub(over) < backOff<<min(max(n, 2)-2, 4)+2*late
 }
 
-// backOff is the delay of a container's second restart.
+// backOff is the wait before the second restart of a container. It doubles with each further restart.
 const backOff = 10 * time.Second
 
-// times finds the first start or stop that one side makes late, because everything after it is late too.
+// times returns the first start or stop that one agent made too late; nil: there is none. Everything after it is late too.
 func (d *differ) times() *delay {
 	upstream, wherry := d.timesSoFar(d.upstream), d.timesSoFar(d.wherry)
 	var first *delay
@@ -154,7 +155,7 @@ func (d *differ) times() *delay {
 		u := upstream[k]
 		w, ok := wherry[k]
 		if !ok {
-			continue // the comparison of calls reports this
+			continue // callsOf reports a call of one agent alone
 		}
 		verb, rest, _ := strings.Cut(k, " of ")
 		name, number, _ := strings.Cut(rest, "#")
@@ -180,8 +181,8 @@ func (d *differ) times() *delay {
 	return first
 }
 
-// allowance returns how much later than Wherry upstream's kubelet may start an instance, or ask it to end. Upstream's kubelet
-// adds up to half of the back-off to it, at each restart again.
+// allowance returns how much later than Wherry upstream's kubelet may start or stop an instance. Upstream's kubelet lengthens each back-off
+// by up to a half, and the delays of all restarts add up.
 func (d *differ) allowance(l *delay) time.Duration {
 	all := time.Duration(0)
 	last := l.attempt
@@ -194,7 +195,8 @@ func (d *differ) allowance(l *delay) time.Duration {
 	return all + d.lag(l.name, last)
 }
 
-// draw returns the time between the starts of an instance and of the instance before it.
+// draw returns the time between the start of the previous instance of the container and the start of this one; 0 if one of the two is
+// missing.
 func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	all := t.instances(name)
 	if attempt%lifeAttempts == 0 || all[attempt] == nil || all[attempt-1] == nil {
@@ -203,7 +205,7 @@ func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	return all[attempt].began.Sub(all[attempt-1].began)
 }
 
-// lag returns how much later upstream's kubelet started an instance than Wherry.
+// lag returns how much later than Wherry upstream's kubelet started an instance; 0 if it was not later, or if one agent did not start it.
 func (d *differ) lag(name string, attempt uint32) time.Duration {
 	u, w := d.upstream.instances(name)[attempt], d.wherry.instances(name)[attempt]
 	if u == nil || w == nil {
@@ -212,13 +214,13 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
-// atTheEnd reports whether an instance began so shortly before the pod's end that the other agent may not have started it,
-// because it was a little later.
+// atTheEnd reports whether the instance in began so shortly before the end of the pod's life that the other agent, which may be later, may
+// not have started it.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
 	return in.began.After(d.lifeEnds(t, in.began).Add(-d.patience(t, name, attempt)))
 }
 
-// patience returns how much later the other side may start an instance than this side.
+// patience returns how much later than the agent of the trace the other agent may start an instance.
 func (d *differ) patience(t *Trace, name string, attempt uint32) time.Duration {
 	slow := late
 	if t == d.wherry && attempt%lifeAttempts > 0 {
@@ -227,7 +229,7 @@ func (d *differ) patience(t *Trace, name string, attempt uint32) time.Duration {
 	return slow
 }
 
-// end describes how an instance ended.
+// end describes how an instance ended on upstream's kubelet, in words for the name of a class.
 func (d *differ) end(name string, attempt uint32) string {
 	in := d.upstream.instances(name)[attempt]
 	switch {

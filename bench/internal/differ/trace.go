@@ -10,39 +10,39 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Trace is what one agent did with one pod.
+// Trace is what one agent did with one pod, and what the API saw of it.
 type Trace struct {
-	Created  time.Time // when its first sandbox was requested: all offsets count from then
-	Deleted  time.Time // when its deletion was first requested
-	Ended    time.Time // when it had left the API, or when the runner stopped watching it
-	Downs    []Down    `json:",omitempty"` // when its agent was restarted
+	Created  time.Time // time of the first call for a sandbox; times of acts count from it
+	Deleted  time.Time // time of the pod's deletion, or of the removal of its manifest
+	Ended    time.Time // when the pod had left the API, or when the runner stopped watching it
+	Downs    []Down    `json:",omitempty"` // times when the agent did not run
 	Calls    []Call
 	Statuses []Seen
-	Events   map[string]Event  // by type, reason and container; see eventKey
-	Configs  map[string]Config // first configuration of the sandbox ("sandbox") and of each container, by name
+	Events   map[string]Event  // all events of the pod, by type, reason and container (eventKey)
+	Configs  map[string]Config // configuration of the first sandbox ("sandbox") and of the first instance of each container, by its name
 	Gone     bool              // the API server no longer has the pod
-	Left     []string          // what is left in the runtime at the end
+	Left     []string          // what the runtime still has of the pod at the end
 
-	events map[string]*v1.Event // the pod's events by object name; countEvents sums them up in Events
+	events map[string]*v1.Event // the pod's events by object name; countEvents adds them up in Events
 }
 
 // Down is a time during which an agent did not run.
 type Down struct{ From, To time.Time }
 
-// Event is the events about a pod that have one key.
+// Event stands for all events about a pod that have the same key (eventKey).
 type Event struct {
 	Count   int
-	Message string    // the message of the first one
-	First   time.Time `json:",omitzero"` // when the first one happened, in whole seconds; zero: unknown
+	Message string    // message of the first event
+	First   time.Time `json:",omitzero"` // time of the first event, in whole seconds; zero: unknown
 }
 
-// Seen is a version of the pod in the API.
+// Seen is a version of the pod, with the time when the API showed it.
 type Seen struct {
 	At  time.Time
 	Pod *v1.Pod
 }
 
-// last returns the newest version of the pod that the API had; nil if it had none.
+// last returns the last version of the pod in the API; nil if there was none.
 func (t *Trace) last() *v1.Pod {
 	if len(t.Statuses) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (t *Trace) last() *v1.Pod {
 	return t.Statuses[len(t.Statuses)-1].Pod
 }
 
-// starts returns the containers in the order in which each was first started.
+// starts returns the names of the containers, in the order of their first starts.
 func (t *Trace) starts() (out []string) {
 	for _, c := range t.Calls {
 		if c.Verb == "StartContainer" && !slices.Contains(out, c.Container) {
@@ -70,15 +70,16 @@ func (t *Trace) sandboxes() (n int) {
 	return n
 }
 
-// instance contains the requests for one instance of a container, each once: created, started, hooks, stops with their timeouts.
+// instance has the calls for one instance of a container, without repetitions: create, start, postStart, preStop, resize, and stops with
+// their timeouts.
 type instance struct {
 	calls   []string
-	at      []time.Time // when each of calls was first made
-	began   time.Time   // when it was started, or else created
-	stopped time.Time   // when it was first asked to end
+	at      []time.Time // when each of calls was made first
+	began   time.Time   // when it was started; when it was created, if it was not started
+	stopped time.Time   // when the preStop hook or StopContainer was called first; zero: never
 }
 
-// instances returns the instances of a container by attempt.
+// instances returns the instances of a container by attempt. Late calls are left out.
 func (t *Trace) instances(container string) map[uint32]*instance {
 	all := map[uint32]*instance{}
 	for _, c := range t.Calls {
@@ -124,9 +125,8 @@ func (in *instance) stop(at time.Time) {
 	}
 }
 
-// stops returns the containers in the order in which the pod's deletion first asked them to end; those asked within half a second
-// of each other are ordered by name. The stop of an instance that is followed by another instance does not belong to the pod's
-// end.
+// stops returns the containers in the order in which the agent first stopped them after the pod's deletion. If stops follow each other
+// within half a second, their names give the order. A stop after which the container starts again is no part of the pod's end.
 func (t *Trace) stops() []string {
 	type first struct {
 		at   time.Time
@@ -154,21 +154,21 @@ func (t *Trace) stops() []string {
 	return out
 }
 
-// span is a value that something in the API had, with the time and the duration.
+// span is a value that something in the API had from the time since for the duration lasts.
 type span struct {
 	value string
 	since time.Time
 	lasts time.Duration
 }
 
-// phases returns the phases that the API saw.
+// phases returns the series of phases that the API showed, each with its reason.
 func (t *Trace) phases() []span {
 	return t.spans(func(p *v1.Pod) string {
 		return strings.TrimSpace(string(p.Status.Phase) + " " + p.Status.Reason)
 	})
 }
 
-// condition returns how a condition changed in the API.
+// condition returns the series of values of a pod condition that the API showed.
 func (t *Trace) condition(kind v1.PodConditionType) []span {
 	return t.spans(func(p *v1.Pod) string {
 		for _, c := range p.Status.Conditions {
@@ -180,10 +180,10 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 	})
 }
 
-// over is the value that stands for "does not exist any more".
+// over is the value that stands for a pod that no longer exists.
 const over = "over"
 
-// spans returns the values that something in the API had, one after the other. An empty value is skipped.
+// spans returns the series of values that the function of returns for the versions of the pod. Versions with the value "" are skipped.
 func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	for _, s := range t.Statuses {
 		now := of(s.Pod)
@@ -202,7 +202,7 @@ func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	return slices.DeleteFunc(out, func(s span) bool { return s.value == over })
 }
 
-// states returns how a container waited, ran and ended in the API.
+// states returns the series of states of a container in the API: waiting, running, terminated.
 func (t *Trace) states(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
@@ -220,7 +220,7 @@ func (t *Trace) states(container string) []span {
 	})
 }
 
-// readiness returns how the fields ready and started of a running container changed in the API.
+// readiness returns the series of the fields ready and started of a container, while it runs.
 func (t *Trace) readiness(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
@@ -231,7 +231,7 @@ func (t *Trace) readiness(container string) []span {
 	})
 }
 
-// final returns a container's last status, field by field, without the parts that differ in every run: times, IDs.
+// final returns the fields of a container's last status, without the parts that differ in every run: times and IDs.
 func (t *Trace) final(container string) map[string]string {
 	p := t.last()
 	if p == nil {
@@ -245,7 +245,7 @@ func (t *Trace) final(container string) map[string]string {
 		"ready": fmt.Sprint(s.Ready), "started": boolOf(s.Started), "image": s.Image}
 }
 
-// finalPod returns the pod's last status, field by field.
+// finalPod returns the fields of the pod's last status.
 func (t *Trace) finalPod() map[string]string {
 	p := t.last()
 	if p == nil {
@@ -297,7 +297,8 @@ func statusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// times returns the offsets of the starts and first stops since the pod's first sandbox.
+// times returns when each instance was started and first stopped, counted from the pod's first sandbox. A key is the call and the instance,
+// such as "StartContainer of main-0#2".
 func (t *Trace) times() map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, c := range t.Calls {

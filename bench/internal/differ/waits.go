@@ -7,17 +7,17 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Upstream's kubelet does everything for a pod in one routine, and writes the pod's status when that routine begins again. While that
-// routine waits for a postStart hook, or for the end of a container, it does nothing else for the pod and writes no status.
+// Upstream's kubelet handles a pod in one routine, syncPod, and writes the pod's status when the routine begins again. While the routine
+// waits for a postStart hook, or for the end of a container, the kubelet does nothing else for the pod and writes no status.
 
-// wait is a time during which upstream's kubelet does nothing else for the pod.
+// wait is a time during which the routine of upstream's kubelet waits for the hook or the end of a container.
 type wait struct {
 	from, to  time.Duration // since the pod's first sandbox
 	container string
 	attempt   uint32
 }
 
-// hookWaits returns the times during which postStart hooks run.
+// hookWaits returns the times during which upstream's kubelet waits for a postStart hook.
 func (d *differ) hookWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		if c.Verb == "ExecSync" && c.Command == "postStart" {
@@ -27,8 +27,8 @@ func (d *differ) hookWaits() (out []wait) {
 	return out
 }
 
-// stopWaits returns the times during which containers are stopped in a pod that continues: the stopped container runs again, or
-// another container keeps running.
+// stopWaits returns the times during which upstream's kubelet waits for the end of a container in a pod that continues: the container
+// starts again, or another container keeps running.
 func (d *differ) stopWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		stops := c.Verb == "StopContainer" || c.Verb == "ExecSync" && c.Command == "preStop"
@@ -40,7 +40,8 @@ func (d *differ) stopWaits() (out []wait) {
 	return out
 }
 
-// waitFrom returns the time from a call to upstream's next call for the pod, but at most as long as the call can take.
+// waitFrom returns the wait that begins with the i-th call of upstream's kubelet. It lasts until the next call for the pod, and at most for
+// the time most.
 func (d *differ) waitFrom(i int, most time.Duration) wait {
 	c := d.upstream.Calls[i]
 	to := c.At.Add(most)
@@ -56,8 +57,9 @@ func (d *differ) waitFrom(i int, most time.Duration) wait {
 	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container, c.Attempt}
 }
 
-// actsMeanwhile reports whether Wherry started, stopped or changed something else during one of the waits, and upstream's kubelet
-// did the same only later, or never. Upstream's kubelet looks once a second, so its wait may begin up to a second later.
+// actsMeanwhile reports whether Wherry started, stopped or changed another container during one of the waits, and upstream's kubelet made
+// the same call only after the wait, or never. Upstream's kubelet looks once a second, so its wait may begin up to a second after the
+// cause.
 func (d *differ) actsMeanwhile(waits []wait) bool {
 	for _, w := range waits {
 		if w.to-w.from < settled {
@@ -79,7 +81,7 @@ func (d *differ) actsMeanwhile(waits []wait) bool {
 	return false
 }
 
-// acts reports whether a call changes something that runs.
+// acts reports whether a call changes a sandbox or a running container.
 func acts(c Call) bool {
 	switch c.Verb {
 	case "RunPodSandbox", "StopPodSandbox", "StartContainer", "StopContainer", "UpdateContainerResources":
@@ -90,30 +92,32 @@ func acts(c Call) bool {
 	return false
 }
 
-// goesOn reports whether a pod continues after the stop of a container.
+// goesOn reports whether the pod continues after the call stop: the container starts again, or the pod's end begins only later.
 func (d *differ) goesOn(t *Trace, stop Call) bool {
 	return t.instances(stop.Container)[stop.Attempt+1] != nil || stop.At.Before(d.ends(t))
 }
 
-// held is a time during which other containers block the routine of upstream's kubelet: their postStart hooks and their stops.
+// held is a time during which the hook or the stop of a container blocks the routine of upstream's kubelet. hook is true if it begins with
+// a postStart hook.
 type held struct {
 	from, to time.Time
 	hook     bool
 }
 
-// hookHolds returns when a postStart hook of a container other than name blocked the routine, with the stop after a failed hook.
-// For a trace of Wherry it returns when the hook would have blocked the routine of upstream's kubelet.
+// hookHolds returns the times during which the postStart hook of a container other than name blocks upstream's routine, including the stop
+// after a failed hook. For a trace of Wherry these are the times during which the hook would block the routine of upstream's kubelet.
 func (d *differ) hookHolds(t *Trace, name string) []held {
 	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return !h.hook })
 }
 
-// stopHolds returns when the stop of a container other than name blocked the routine of a pod that continues. For a trace of
-// Wherry it returns when the stop would have blocked the routine of upstream's kubelet.
+// stopHolds returns the times during which the stop of a container other than name blocks upstream's routine in a pod that continues. For a
+// trace of Wherry these are the times during which the stop would block the routine of upstream's kubelet.
 func (d *differ) stopHolds(t *Trace, name string) []held {
 	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return h.hook })
 }
 
-// holds returns all such times of at least two seconds. A hold that begins when another ends is a part of it.
+// holds returns the times of at least two seconds during which hooks and stops of containers other than name block upstream's routine. A
+// hook and the stop right after it count as one time.
 func (d *differ) holds(t *Trace, name string) (out []held) {
 	for _, c := range t.Calls {
 		p, takes := d.c.play(c.Container, c.Attempt%lifeAttempts), time.Duration(0)

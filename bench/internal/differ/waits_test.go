@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// states writes a version of the pod in which containers wait or run.
+// states adds a version of the pod to the trace. A container runs if running has its name with true; otherwise it waits.
 func (l life) states(second float64, running map[string]bool) {
 	p := &v1.Pod{}
 	for _, name := range []string{"main-0", "main-1"} {
@@ -43,8 +43,8 @@ func reportedLate(stopped bool) (c *Case, u, w life) {
 	return c, u, w
 }
 
-// Upstream's kubelet reports a container only when another one, whose hook failed, has ended. Without that stop the delay is a
-// difference.
+// Upstream's kubelet reports a container only after the end of another container, whose postStart hook failed. Without that stop the delay
+// is an undecided difference.
 func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 	for stopped, class := range map[bool]string{
 		true:  classReportedAfterStop,
@@ -55,8 +55,8 @@ func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet asks a container to end that has already ended by itself, because the network liveness probe got no answer.
-// From then on the two lives differ.
+// Upstream's kubelet stops a container that has already exited, because its network liveness probe got no answer. After that everything
+// differs, so the case counts only for this class.
 func TestADeadContainerThatIsProbed(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		c := oneContainer()
@@ -79,7 +79,7 @@ func TestADeadContainerThatIsProbed(t *testing.T) {
 	}
 }
 
-// The stop of one of two main containers is not the pod's end, because the other one keeps running.
+// The stop of one of two main containers is not the beginning of the pod's end, because the other container keeps running.
 func TestThePodsEndBeginsWhenNoMainContainerRunsOn(t *testing.T) {
 	l := newLife()
 	l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
@@ -94,7 +94,7 @@ func TestThePodsEndBeginsWhenNoMainContainerRunsOn(t *testing.T) {
 	}
 }
 
-// ended writes a version of the pod that shows two ends of its container, as its state and as its last state.
+// ended adds a version of the pod whose container shows two exit codes: code in its state, and before in its last state.
 func (l life) ended(second float64, code, before int32) {
 	end := func(code int32) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: code}}
@@ -103,8 +103,8 @@ func (l life) ended(second float64, code, before int32) {
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// Upstream's kubelet shows the same end twice. That is no difference if Wherry's earlier end is one that upstream had reported
-// before, and one otherwise.
+// Upstream's last status shows the same end twice. That is a decided difference if Wherry shows an earlier end that upstream had reported
+// too; otherwise it is undecided.
 func TestAnEndThatIsShownTwice(t *testing.T) {
 	for reported, class := range map[int32]string{
 		3: "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
@@ -119,8 +119,8 @@ func TestAnEndThatIsShownTwice(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet says that nobody knows the container's end, and shows the end that it had reported as the last state. Another end
-// there is a difference.
+// Upstream's kubelet replaces an end that it had reported by ContainerStatusUnknown, and shows the reported end as the last state: a
+// decided difference. If the last state shows another end, the difference is undecided.
 func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
 	const class = "last status of main, lastState: upstream has the end there whose place ContainerStatusUnknown took"
 	for reported, found := range map[int32]string{137: class, 3: `last status of main, lastState: upstream "terminated Error 3", Wherry "none"`} {
@@ -139,8 +139,8 @@ func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
 	}
 }
 
-// These are no differences: the host IDs that an agent chooses, the name of a token's volume, and the order of the resolver's
-// options. A missing host ID or another option is a difference.
+// Three things are not compared: the host IDs that an agent chooses, the name of the token volume, and the order of DNS options. A missing
+// host ID or another option is a difference.
 func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
 	const gids = "linux.securityContext.namespaceOptions.usernsOptions.gids[0].hostId"
 	for name, try := range map[string]struct {
@@ -166,7 +166,7 @@ func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
 	}
 }
 
-// A failed hook and the slow stop after it count as one time during which upstream's routine is blocked.
+// A failed postStart hook and the slow stop after it count as one time during which upstream's routine is blocked.
 func TestAHookAndItsStopAreOneHold(t *testing.T) {
 	c := twoContainers()
 	c.Plays["main-0"][0].Term, c.Plays["main-0"][0].Fails = TermSlow, map[string]Window{"postStart": {}}
@@ -184,7 +184,8 @@ func TestAHookAndItsStopAreOneHold(t *testing.T) {
 	}
 }
 
-// A restart of the agents cuts short the stop after a failed hook. Only Wherry continues it.
+// A restart of the agents interrupts the stop of a container whose postStart hook failed. Only Wherry stops the container again: a decided
+// difference.
 func TestAFailedHookIsForgotten(t *testing.T) {
 	for kind, class := range map[Kind]string{
 		Restart: classHookForgotten,
@@ -200,8 +201,8 @@ func TestAFailedHookIsForgotten(t *testing.T) {
 	}
 }
 
-// A back-off that only Wherry shows and a container that upstream shows after another one's stop are two decided differences; the
-// back-off hides no third one.
+// Two decided differences in one case: a back-off that only Wherry shows, and a container that upstream reports after the stop of another
+// one. If the second one lacks its evidence, it is reported although the first one is decided.
 func TestABackOffBesideAnotherDifference(t *testing.T) {
 	for stopped, shown := range map[bool][]string{true: nil, false: {`states of main: only upstream has ["waiting ContainerCreating"], only Wherry has ["running"]`}} {
 		c, u, w := reportedLate(stopped)
@@ -212,7 +213,7 @@ func TestABackOffBesideAnotherDifference(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet may tell of a resize with the size from before it. Another size is a difference.
+// Upstream's event of a resize may give the size from before the resize. Any other wrong size is an undecided difference.
 func TestTheSizeInTheEventOfAResize(t *testing.T) {
 	for size, decided := range map[string]bool{"1m": true, "3m": false} {
 		c := oneContainer()

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Program is a node agent that takes the kubelet's flags and configuration.
+// Program is a node agent that understands the kubelet's flags and configuration file.
 type Program struct {
-	Name string   // name of the arm; the node's name is this after "bench-"
-	Args []string // program and its first arguments
+	Name string   // name of the benchmark's arm; the node is called "bench-" and this name
+	Args []string // path of the program, and its first arguments
 	// Config has additional lines of the agent's KubeletConfiguration.
 	Config string
 }
 
-// Agent is a node agent, which may run or be stopped and can be started again.
+// Agent is a node agent of the benchmark. It can be stopped and started again.
 type Agent struct {
 	Node string
 	rig  *Rig
@@ -29,7 +29,7 @@ type Agent struct {
 	port int
 	cmd  *exec.Cmd
 	done chan struct{}
-	// Began is when the process was started.
+	// Began is when the process was last started.
 	Began time.Time
 }
 
@@ -59,7 +59,7 @@ makeIPTablesUtilChains: false
 maxPods: 1000
 {{.More}}`))
 
-// NewAgent prepares a node agent; Start starts it.
+// NewAgent prepares the directories and the port of a node agent. Start starts the agent.
 func (r *Rig) NewAgent(p Program) (*Agent, error) {
 	a := &Agent{Node: "bench-" + p.Name, rig: r, prog: p}
 	for _, d := range []string{"root", "pki", "logs", "plugins"} {
@@ -82,7 +82,7 @@ func (a *Agent) path(elem ...string) string {
 
 func (a *Agent) cgroup() string { return Cgroup(a.prog.Name) }
 
-// Start starts the agent over the given runtime socket.
+// Start writes the agent's configuration and starts the agent with this runtime socket.
 func (a *Agent) Start(socket string) error {
 	var b bytes.Buffer
 	if err := agentConfig.Execute(&b, map[string]any{
@@ -108,7 +108,7 @@ func (a *Agent) Start(socket string) error {
 	return a.run(exec.Command(a.prog.Args[0], args...), log)
 }
 
-// run starts the agent's process. If it fails, the agent stays stopped.
+// run starts the agent's process. If that fails, the Agent counts as stopped.
 func (a *Agent) run(cmd *exec.Cmd, log *os.File) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -120,19 +120,19 @@ func (a *Agent) run(cmd *exec.Cmd, log *os.File) error {
 	a.cmd, a.done = cmd, done
 	go func() {
 		defer close(done)
-		_ = cmd.Wait() // Wait returns an error, because a signal ends the process
+		_ = cmd.Wait() // the error only says that a signal ended the process
 	}()
 	return nil
 }
 
-// HasCredentials reports whether the agent has credentials from an earlier start. Otherwise its next start requests them.
+// HasCredentials reports whether an earlier run of the agent got a kubeconfig. Without one, the agent's next start requests credentials
+// (TLS bootstrap).
 func (a *Agent) HasCredentials() bool {
 	_, err := os.Stat(a.path("kubeconfig"))
 	return err == nil
 }
 
-// Forget removes the agent's credentials, so that its next start requests new ones, as the first start does. The agent must not
-// be running.
+// Forget removes the agent's kubeconfig and certificates, so that its next start requests new ones. The agent must be stopped.
 func (a *Agent) Forget() error {
 	if err := os.Remove(a.path("kubeconfig")); err != nil && !os.IsNotExist(err) {
 		return err
@@ -143,7 +143,7 @@ func (a *Agent) Forget() error {
 	return os.Mkdir(a.path("pki"), 0o755)
 }
 
-// Stop ends the agent. Its pods keep running.
+// Stop ends the agent with SIGTERM. The pods keep running.
 func (a *Agent) Stop() {
 	if a.cmd == nil {
 		return
@@ -158,7 +158,7 @@ func (a *Agent) Stop() {
 	a.cmd = nil
 }
 
-// Kill ends the agent by SIGKILL, like a crash.
+// Kill ends the agent with SIGKILL, as a crash would.
 func (a *Agent) Kill() {
 	_ = a.cmd.Process.Kill()
 	<-a.done
@@ -168,7 +168,7 @@ func (a *Agent) Kill() {
 // PID returns the process ID of the running agent.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
-// Alive returns an error if the agent has ended by itself.
+// Alive returns an error if the agent's process has ended by itself.
 func (a *Agent) Alive() error {
 	select {
 	case <-a.done:
@@ -178,7 +178,8 @@ func (a *Agent) Alive() error {
 	}
 }
 
-// AwaitReady waits until the API has a Ready status that this process has sent, and returns how long that took.
+// AwaitReady waits until the API shows a Ready condition that this process of the agent has sent, and returns how long after Began that
+// was.
 func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error) {
 	for {
 		at, ok, err := w.NodeReady(a.Node, a.Began)
@@ -199,9 +200,9 @@ func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error)
 	}
 }
 
-// Address returns an address of the machine, which is that of its nodes, because a kubelet refuses a loopback address.
+// Address returns an IP address of the machine that is not a loopback address, for the nodes: a kubelet refuses a loopback address.
 func Address() string {
-	c, err := net.Dial("udp", "198.51.100.1:9") // this sends nothing
+	c, err := net.Dial("udp", "198.51.100.1:9") // connecting a UDP socket sends nothing
 	if err != nil {
 		return "127.0.0.1"
 	}
@@ -209,7 +210,7 @@ func Address() string {
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// LeastShares gives a cgroup the smallest CPU weight, as pods without a CPU request have it, so that its processes yield to all
+// LeastShares gives a cgroup the smallest CPU weight, as pods without a CPU request have it, so that the processes in it yield to all
 // others.
 func LeastShares(path string) error {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
@@ -229,8 +230,7 @@ func controllers() []string {
 	return dirs
 }
 
-// MakeCgroup makes a cgroup in every hierarchy: the root of an agent's cgroups, which a kubelet requires to exist, or the cgroup of a pod,
-// as a node agent makes it.
+// MakeCgroup creates a cgroup in every cgroup hierarchy.
 func MakeCgroup(path string) error {
 	for _, c := range controllers() {
 		if err := os.MkdirAll(c+path, 0o755); err != nil {
@@ -248,7 +248,7 @@ func MakeCgroup(path string) error {
 	return nil
 }
 
-// RemoveCgroup removes a cgroup and all cgroups below it from every hierarchy.
+// RemoveCgroup removes a cgroup and all cgroups below it, in every cgroup hierarchy.
 func RemoveCgroup(path string) error {
 	var last error
 	for _, c := range controllers() {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Counter is a proxy for the runtime's socket that counts calls by name and changes nothing.
+// Counter is a proxy for the runtime's CRI socket. It counts the calls by name and passes all data on unchanged.
 type Counter struct {
 	Socket string
 	to     string
@@ -24,16 +24,16 @@ type Counter struct {
 
 	mu    sync.Mutex
 	calls map[string]int
-	conns map[net.Conn]bool // nil: the proxy is closed
+	conns map[net.Conn]bool // open connections; nil: the proxy is closed
 	wg    sync.WaitGroup
 }
 
-// Count opens a counting proxy.
+// Count starts a counting proxy for the socket of the rig's runtime.
 func (r *Rig) Count() (*Counter, error) {
 	return count(r.path("count.sock"), r.Socket)
 }
 
-// count opens a counting proxy at a socket, for the server at another one.
+// count starts a proxy that listens on socket and connects to the socket to.
 func count(socket, to string) (*Counter, error) {
 	c := &Counter{Socket: socket, to: to, calls: map[string]int{}, conns: map[net.Conn]bool{}}
 	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -67,7 +67,7 @@ func (c *Counter) Close() {
 	c.wg.Wait()
 }
 
-// Calls returns the number of calls by name since the last call of Calls.
+// Calls returns how often each method was called since the previous call of Calls.
 func (c *Counter) Calls() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Counter) serve(from net.Conn) {
 	_ = c.relay(to, bufio.NewReaderSize(from, 64<<10))
 }
 
-// relay copies HTTP/2 from a client and reads the names of its requests. It stops at the first error.
+// relay copies the HTTP/2 data of a client to the server, and counts the names in its request headers. It stops at the first error.
 func (c *Counter) relay(to io.Writer, from *bufio.Reader) error {
 	buf := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 32<<10)
 	if _, err := io.ReadFull(from, buf); err != nil {
@@ -153,7 +153,7 @@ func (c *Counter) relay(to io.Writer, from *bufio.Reader) error {
 	}
 }
 
-// Requests counts a node's requests to the API server by verb and resource, from an offset of the audit log on.
+// Requests returns how many requests a node sent to the API server, by verb and resource. It reads the audit log from this offset on.
 func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 	f, err := os.Open(r.AuditLog())
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 	return out, s.Err()
 }
 
-// AuditSize returns the present length of the audit log, which is an offset for Requests.
+// AuditSize returns the present size of the audit log, as an offset for Requests.
 func (r *Rig) AuditSize() int64 {
 	st, err := os.Stat(r.AuditLog())
 	if err != nil {

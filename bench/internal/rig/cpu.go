@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// CPU is processor time, user and system, that the parts of a node have used. Unlike elapsed time, it hardly depends on the other
-// load of the machine.
+// CPU is the processor time, user and system, that the parts of a node have used. Other load on the machine hardly changes it, unlike
+// elapsed time.
 type CPU struct {
-	Containerd time.Duration // the process containerd alone
+	Containerd time.Duration // containerd itself
 	Programs   time.Duration // programs that containerd runs: network plugins, and starters of shims
 	Shims      time.Duration // shims and the programs that they run: runc, and init processes of containers before their own program starts
 	API        time.Duration // kube-apiserver
 	Etcd       time.Duration
-	Plane      time.Duration // the rest of the control plane: scheduler, controllers
+	Plane      time.Duration // scheduler and controllers
 	Agent      time.Duration // the agent and its children; zero if the benchmark itself is the agent
 	Bench      time.Duration // the benchmark itself
 }
 
-// All returns the sum.
+// All returns the sum of all parts.
 func (c CPU) All() time.Duration {
 	return c.Containerd + c.Programs + c.Shims + c.API + c.Etcd + c.Plane + c.Agent + c.Bench
 }
 
-// Sub returns the processor time that was used since b was measured.
+// Sub returns the processor time that was used between the measurement b and the measurement c.
 func (c CPU) Sub(b CPU) CPU {
 	return CPU{c.Containerd - b.Containerd, c.Programs - b.Programs, c.Shims - b.Shims,
 		c.API - b.API, c.Etcd - b.Etcd, c.Plane - b.Plane, c.Agent - b.Agent, c.Bench - b.Bench}
 }
 
-// runtimeCgroup is the cgroup of containerd and of all processes that it starts. /proc is not enough, because shims outlive their
-// parents and /proc has no times of ended processes.
+// runtimeCgroup is the cgroup of containerd and of all processes that it starts. /proc cannot replace it: shims outlive their parents, and
+// /proc has no times of ended processes.
 func runtimeCgroup() string { return Cgroup("runtime") }
 
 // cpuController returns the directory of the hierarchy that counts processor time.
@@ -47,7 +47,7 @@ func cpuController() string {
 	return "/sys/fs/cgroup/cpuacct"
 }
 
-// meter moves the runtime into a cgroup that counts its processor time.
+// meter moves containerd into runtimeCgroup, so that the kernel counts its processor time.
 func (r *Rig) meter() error {
 	pid, err := os.ReadFile(filepath.Join(filepath.Dir(r.Socket), "containerd.pid"))
 	if err != nil {
@@ -68,7 +68,8 @@ func (r *Rig) meter() error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(f[0]), 0o644)
 }
 
-// CPU returns the processor time that was used until now. agent is the process ID of the measured agent, or 0.
+// CPU returns the processor time that the parts of the node have used until now. agent is the process ID of the measured agent; 0: there is
+// none.
 func (r *Rig) CPU(agent int) (CPU, error) {
 	all, err := cgroupCPU(cpuController() + runtimeCgroup())
 	if err != nil {
@@ -152,8 +153,8 @@ func parent(pid int) int {
 	return ppid
 }
 
-// afterName returns the fields that follow the program's name in a line of /proc/PID/stat. The name is in parentheses and may contain
-// anything, parentheses and spaces too. The fields after it contain no parenthesis.
+// afterName returns the fields of a line of /proc/PID/stat that follow the program's name. The name is in parentheses and may itself
+// contain parentheses and spaces; the fields after it contain no parentheses.
 func afterName(line string) []string {
 	return strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
 }
@@ -171,7 +172,7 @@ func stat(pid int) ([]string, error) {
 	return f, nil
 }
 
-// processCPU returns the processor time of a process, and of its children that have ended and for which it has waited.
+// processCPU returns the processor time of a process, and of those of its children that have ended and been waited for.
 func processCPU(pid int) (own, children time.Duration, err error) {
 	f, err := stat(pid)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Delayed is a proxy for the API server that changes nothing but delays everything that the server sends: answers to requests,
-// handshake messages and events of watches.
+// Delayed is a proxy for the API server. It delays all data that the server sends (answers, TLS handshakes, watch events) and changes
+// nothing else.
 type Delayed struct {
 	URL string
 	to  string
@@ -21,11 +21,11 @@ type Delayed struct {
 	l   net.Listener
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // nil: the proxy is closed
+	conns map[net.Conn]bool // open connections; nil: the proxy is closed
 	wg    sync.WaitGroup
 }
 
-// Delay opens a proxy that delays the rig's API server. Close ends it.
+// Delay starts a proxy that delays the data of the rig's API server. Close ends the proxy.
 func (r *Rig) Delay(by time.Duration) (*Delayed, error) {
 	server, err := url.Parse(r.admin.Host)
 	if err != nil {
@@ -40,7 +40,7 @@ func delay(to string, by time.Duration) (*Delayed, error) {
 		return nil, fmt.Errorf("delay %q: %w", to, err)
 	}
 	d := &Delayed{to: to, by: by, conns: map[net.Conn]bool{}}
-	// The proxy has the same address with another port, so that the server's certificate is valid for it.
+	// The proxy has the IP address of the server and another port, so that the server's certificate is valid for the proxy.
 	if d.l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err != nil {
 		return nil, fmt.Errorf("delay %q: %w", to, err)
 	}
@@ -101,16 +101,16 @@ func (d *Delayed) serve(from net.Conn) {
 	d.mu.Unlock()
 }
 
-// chunk is the data of one read, with the time at which it has to be written.
+// chunk is the data of one read, and the time when it is due to be written.
 type chunk struct {
 	data []byte
 	due  time.Time
 }
 
-// later copies until an error or the end. Each byte is written with this delay after it was read. Reading continues in the
-// meantime, so that the delay does not reduce the throughput.
+// later copies data until an error or EOF. It writes each byte the time by after it has read that byte. It keeps reading meanwhile, so that
+// the delay does not reduce the throughput.
 func later(to io.Writer, from io.Reader, by time.Duration) error {
-	// At most 4096 chunks of up to 32 KiB wait. A transfer with more data than that within the delay becomes slower.
+	// At most 4096 chunks of up to 32 KiB wait to be written. If more data than that arrives within the delay, reading pauses.
 	chunks, failed := make(chan chunk, 4096), make(chan struct{})
 	var read, written error
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func later(to io.Writer, from io.Reader, by time.Duration) error {
 		}
 	}
 	if c, ok := from.(io.Closer); ok && written != nil {
-		_ = c.Close() // because the other goroutine may be blocked in a read
+		_ = c.Close() // unblocks the goroutine that reads
 	}
 	wg.Wait()
 	if errors.Is(read, io.EOF) {
@@ -149,8 +149,7 @@ func later(to io.Writer, from io.Reader, by time.Duration) error {
 	return errors.Join(read, written)
 }
 
-// Redirect makes the agent use another address of the API server from its next start on; "" means the server's own. The agent
-// must not be running.
+// Redirect makes the agent use another address of the API server from its next start on; "" is the real address. The agent must be stopped.
 func (a *Agent) Redirect(server string) error {
 	if server == "" {
 		server = a.rig.admin.Host
@@ -167,7 +166,7 @@ func (a *Agent) Redirect(server string) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// redirected replaces the only server in a kubeconfig.
+// redirected replaces the server in a kubeconfig. It returns an error unless the kubeconfig has exactly one.
 func redirected(kubeconfig []byte, server string) ([]byte, error) {
 	var out []byte
 	found := 0

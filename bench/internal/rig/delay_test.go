@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Each byte is delayed by the right time, none is lost or changed, and the delays of several chunks do not add up.
+// The function later delays each byte by the right time, and loses and changes none. The delays of several chunks do not add up.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// If the reader disconnects, the copy ends, even while the other side sends nothing.
+// If the client disconnects, the function later ends, even while the server sends nothing.
 func TestLaterEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Memory is the memory of a process in bytes, as in /proc/PID/status.
+// Memory is the resident memory of a process in bytes, from /proc/PID/status: in total, anonymous pages, and file pages.
 type Memory struct{ RSS, Anon, File int64 }
 
-// MemoryOf reads a process' resident memory.
+// MemoryOf reads the resident memory of a process.
 func MemoryOf(pid int) (Memory, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -38,7 +38,7 @@ func MemoryOf(pid int) (Memory, error) {
 	return m, nil
 }
 
-// CPUOf returns the processor time that a process has used, without its children's.
+// CPUOf returns the processor time that a process has used. The time of its children is not included.
 func CPUOf(pid int) (time.Duration, error) {
 	// schedstat counts nanoseconds per thread. The sum is complete as long as no thread ends, which is rare in a Go process.
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -57,7 +57,7 @@ func CPUOf(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// Metric reads one metric without labels of an agent, through the API server.
+// Metric reads a metric that has no labels from the agent, through the API server.
 func (a *Agent) Metric(ctx context.Context, name string) (float64, error) {
 	b, err := a.rig.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(a.Node).SubResource("proxy").Suffix("metrics").
 		SetHeader("Accept", "text/plain").DoRaw(ctx)
@@ -72,7 +72,8 @@ func (a *Agent) Metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("%s has no metric %s", a.Node, name)
 }
 
-// Profile fetches a profile of the agent, such as "heap" or "profile?seconds=10", through the API server, into a file.
+// Profile fetches a pprof profile of the agent through the API server, and writes it into a file. what is the path below debug/pprof, such
+// as "heap" or "profile?seconds=10".
 func (a *Agent) Profile(ctx context.Context, what, file string) error {
 	name, query, _ := strings.Cut(what, "?")
 	req := a.rig.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(a.Node).SubResource("proxy").Suffix("debug/pprof/" + name)

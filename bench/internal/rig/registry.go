@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// These are the number of layers, and their size before compression in bytes, of the image that is pulled while pods start. Its
-// files contain random letters, which gzip compresses to three quarters.
+// bigLayers, bigLayer and bigFile describe the image that is pulled while pods start: the number of its layers, and the sizes in bytes of a
+// layer and of a file before compression. The files contain random letters, which gzip compresses to three quarters.
 const (
 	bigLayers = 4
 	bigLayer  = 64 << 20
@@ -37,10 +37,9 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// Registry serves large images over HTTP on loopback, where container runtimes do not require TLS. Each image can be run. No two of
-// them have a layer in common, so that a pull of one finds nothing that the runtime has from another one, even if the runtime has not
-// removed that yet. The registry of tools/internal/conformance serves archives of many images; this module cannot import it and does
-// not need its features.
+// Registry serves large images over HTTP on a loopback address, where container runtimes do not require TLS. Each image can be run. No two
+// images share a layer, so that a pull always fetches all layers. The registry of tools/internal/conformance serves archives of many
+// images; this module cannot import it.
 type Registry struct {
 	host   string
 	layers []*layer
@@ -48,31 +47,31 @@ type Registry struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	images map[string]*image // by name
+	images map[string]*image // images by name
 }
 
 // image is one image of a registry.
 type image struct {
-	manifest string          // digest
-	parts    map[string]part // by digest
-	layers   map[string]bool // digests of the layers; true: the content was requested
+	manifest string          // digest of the manifest
+	parts    map[string]part // manifest, configuration and layers by digest
+	layers   map[string]bool // whether the content of each layer was requested, by digest
 }
 
-// part is something that has a digest: a manifest, a configuration or a layer.
+// part is a part of an image that has a digest: the manifest, the configuration or a layer.
 type part struct {
 	mediaType string
-	layer     *layer // nil: data is everything
+	layer     *layer // common beginning of a layer; nil: data is the whole content
 	data      []byte
 }
 
-// descriptor is a reference to a part of an image.
+// descriptor refers to a part of an image, as in an OCI manifest.
 type descriptor struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
 	Size      int64  `json:"size"`
 }
 
-// Registry returns the rig's registry, and starts it at the first call.
+// Registry returns the rig's registry. The first call starts it.
 func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	if r.registry != nil {
 		return r.registry, nil
@@ -85,7 +84,8 @@ func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	return g, nil
 }
 
-// newRegistry makes a layer with a program and layers of the given size in dir, and serves images with them.
+// newRegistry writes the common beginnings of layers into dir, one with the program and layers of the given size in bytes, and serves
+// images that consist of them.
 func newRegistry(ctx context.Context, dir, program string, layers int, size int64) (g *Registry, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (g *Registry) Close() {
 	}
 }
 
-// Next makes another image and returns its reference.
+// Next makes a new image and returns its reference.
 func (g *Registry) Next() (reference string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,7 +175,7 @@ func (g *Registry) Next() (reference string, err error) {
 	return g.host + "/bench/" + name + ":latest", nil
 }
 
-// Pulled returns an error unless somebody requested the content of all layers of an image.
+// Pulled returns an error unless the content of every layer of the image was requested.
 func (g *Registry) Pulled(reference string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,15 +200,15 @@ func (p part) descriptor() descriptor {
 	return descriptor{p.mediaType, "sha256:" + hex.EncodeToString(sum[:]), int64(len(p.data))}
 }
 
-// layer is the common beginning of a layer of all images, in a file: a complete gzip stream with a part of a tar archive. A second
-// stream behind it has a file with the name of the image, and the end of the archive.
+// layer is the beginning of a layer that is the same in all images. Its file is a complete gzip stream with a part of a tar archive. In
+// each image a second gzip stream follows, with a file that contains the image's name and with the end of the archive.
 type layer struct {
 	file          *os.File
 	size          int64
-	packed, plain hash.Cloner // the digests up to here, of the file and of the archive
+	packed, plain hash.Cloner // digests of the file and of the uncompressed archive, up to the end of the file
 }
 
-// makeLayer writes the beginning of a layer to a file.
+// makeLayer writes the common beginning of a layer into a file. fill writes the files of the layer.
 func makeLayer(path string, fill func(*tar.Writer) error) (*layer, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -228,7 +228,7 @@ func writeLayer(f *os.File, fill func(*tar.Writer) error) (*layer, error) {
 		return nil, err
 	}
 	t := tar.NewWriter(io.MultiWriter(z, plain))
-	// Flush pads the last file; Close would end the archive.
+	// Flush pads the last file of the archive; Close would end the archive.
 	for _, step := range []func() error{func() error { return fill(t) }, t.Flush, z.Close} {
 		if err := step(); err != nil {
 			return nil, err
@@ -249,8 +249,8 @@ func writeLayer(f *os.File, fill func(*tar.Writer) error) (*layer, error) {
 	return l, nil
 }
 
-// finish returns the end of the layer of one image, and the digests of the whole layer: that of the archive and that of its compressed
-// form.
+// finish returns the second gzip stream of a layer of one image, and two digests of the whole layer: diff of the archive, and sum of the
+// compressed data. The stream adds one file to the archive.
 func (l *layer) finish(file, content string) (tail []byte, diff, sum string, err error) {
 	packed, err1 := l.packed.Clone()
 	plain, err2 := l.plain.Clone()
@@ -268,13 +268,13 @@ func (l *layer) finish(file, content string) (tail []byte, diff, sum string, err
 	return b.Bytes(), digest(plain), digest(packed), nil
 }
 
-// whole is the content of a layer: its file, and the end behind it.
+// whole is the complete content of a layer of one image: the common file, and the tail after it.
 type whole struct {
 	*layer
 	tail []byte
 }
 
-// ReadAt reads the content at an offset.
+// ReadAt reads the content of the layer at an offset (io.ReaderAt).
 func (w whole) ReadAt(b []byte, at int64) (n int, err error) {
 	if at < w.size {
 		n, err = w.file.ReadAt(b[:min(int64(len(b)), w.size-at)], at)
@@ -296,7 +296,7 @@ func entry(w *tar.Writer, name string, mode int64, data []byte) error {
 	return err
 }
 
-// letters fills a layer with files of pseudo-random letters, which are the same at each call.
+// letters fills a layer with files of pseudo-random letters. The same layer always gets the same letters.
 func letters(w *tar.Writer, layer int, size int64) error {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	r := rand.New(rand.NewPCG(uint64(layer), 20))
@@ -339,7 +339,7 @@ func (g *Registry) handler() http.Handler {
 	return mux
 }
 
-// find returns the requested part of an image, and notes which layers' contents are requested.
+// find returns the requested part of an image, and records which layers' contents were requested.
 func (g *Registry) find(req *http.Request) (p part, sum string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

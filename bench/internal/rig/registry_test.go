@@ -84,7 +84,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// A runtime that continues a broken transfer gets the rest of a layer.
+// A runtime that continues an interrupted download (a request with a Range header) gets the rest of a layer.
 func TestRestOfLayer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

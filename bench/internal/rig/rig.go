@@ -20,32 +20,32 @@ import (
 // Namespace is the namespace of the benchmark's pods.
 const Namespace = "bench"
 
-// ConfigMaps is how many ConfigMaps the namespace has.
+// ConfigMaps is the number of ConfigMaps in the namespace, for pods with many volumes.
 const ConfigMaps = 20
 
 // ConfigMap returns the name of the i-th ConfigMap.
 func ConfigMap(i int) string { return fmt.Sprintf("config-%d", i) }
 
-// Rig is the environment that all arms share.
+// Rig is what all arms of the benchmark share: the control plane, the runtime and the registry.
 type Rig struct {
-	Bin    string // directory of the project's programs
-	Dir    string // a short path, because Unix sockets are in it
+	Bin    string // directory with the project's built programs
+	Dir    string // directory of the rig; a short path, because it contains Unix sockets
 	Client kubernetes.Interface
-	Socket string // the socket of the runtime
+	Socket string // path of the runtime's CRI socket
 	Log    func(format string, args ...any)
 
 	flavor     string
 	plane      *exec.Cmd
-	planeDone  chan struct{} // closed when the process of plane has ended
+	planeDone  chan struct{} // closed when the control plane has ended
 	registry   *Registry     // nil: not started yet
 	runtime    bool
 	runtimePID int
 	admin      *rest.Config
 	sysctls    map[string]string
-	cgroups    []string // cgroups of the agents and of the runtime
+	cgroups    []string // cgroups of the agents and the runtime, which Close removes
 }
 
-// auditPolicy makes the API server log the requests of nodes, and no others.
+// auditPolicy makes the API server log the requests of nodes and no others.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -55,7 +55,7 @@ rules:
 - level: None
 `
 
-// Open starts the control plane and the runtime in dir. flavor is a flavor of `wherry-dev runtime`; "" starts no runtime.
+// Open starts the control plane and the runtime in dir. flavor names a runtime of `wherry-dev runtime`; with "" it starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
 	if dir, err = realDir(dir); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 	return r, r.prepareAPI(ctx)
 }
 
-// realDir creates a directory and returns its absolute path without symbolic links, as the kernel lists the mounts below it.
+// realDir creates a directory and returns its absolute path without symbolic links, because the kernel lists mounts with such paths.
 func realDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -99,7 +99,7 @@ func realDir(dir string) (string, error) {
 
 func (r *Rig) path(elem ...string) string { return filepath.Join(append([]string{r.Dir}, elem...)...) }
 
-// Runc returns the runc program of the runtime, and its state directory for containers of Kubernetes.
+// Runc returns the path of the runtime's runc, and the directory with the state of Kubernetes containers.
 func (r *Rig) Runc() (program, root string) {
 	bin := r.Bin
 	if r.flavor == "debian" {
@@ -108,7 +108,7 @@ func (r *Rig) Runc() (program, root string) {
 	return filepath.Join(bin, "runc"), r.path("rt", "runc", "k8s.io")
 }
 
-// AuditLog returns the path of the API server's log of requests by nodes.
+// AuditLog returns the path of the API server's audit log, which has the requests of nodes.
 func (r *Rig) AuditLog() string { return r.path("audit.log") }
 
 func (r *Rig) startPlane(ctx context.Context) error {
@@ -124,7 +124,7 @@ func (r *Rig) startPlane(ctx context.Context) error {
 	r.plane = exec.Command(filepath.Join(r.Bin, "wherry-controlplane"), "--data-dir", r.path("cp"), "--secure-port", "0",
 		"--proxy=false", "--ready-file", ready,
 		"--apiserver-arg", "audit-policy-file="+r.path("audit.yaml"), "--apiserver-arg", "audit-log-path="+r.AuditLog(),
-		"--apiserver-arg", "audit-log-maxsize=10240") // in megabytes; at the default of 100 the log would begin anew during a run
+		"--apiserver-arg", "audit-log-maxsize=10240") // megabytes; with the default of 100 the log would be rotated during a run
 	r.plane.Stdout, r.plane.Stderr = log, log
 	r.plane.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := r.plane.Start(); err != nil {
@@ -133,12 +133,13 @@ func (r *Rig) startPlane(ctx context.Context) error {
 	r.planeDone = make(chan struct{})
 	go func() {
 		defer close(r.planeDone)
-		_ = r.plane.Wait() // Wait returns an error, because a signal ends the process
+		_ = r.plane.Wait() // the error only says that a signal ended the process
 	}()
 	return r.awaitPlane(ctx, ready)
 }
 
-// awaitPlane waits until the control plane has written its ready file. It fails at once if the control plane ends.
+// awaitPlane waits until the file ready exists, which the control plane writes when it is ready. It returns an error at once if the control
+// plane ends, and after two minutes.
 func (r *Rig) awaitPlane(ctx context.Context, ready string) error {
 	deadline := time.After(2 * time.Minute)
 	for {
@@ -162,7 +163,7 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The benchmark's own client has no rate limit, so that it does not distort the measurement.
+	// The benchmark's own client has no rate limit, because a limit would distort the measurements.
 	cfg.QPS, cfg.ContentType = -1, "application/vnd.kubernetes.protobuf"
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	r.admin = cfg
@@ -172,14 +173,14 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	return r.makeNamespace(ctx)
 }
 
-// NodeClient returns a client with a node's identity, so that the API server applies the authorization and admission of nodes.
+// NodeClient returns a client that acts as the node, so that the API server authorizes and admits its requests as those of a node.
 func (r *Rig) NodeClient(node string) (kubernetes.Interface, error) {
 	cfg := rest.CopyConfig(r.admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes"}}
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Close ends everything.
+// Close ends all processes of the rig, restores kernel settings, and removes the cgroups and the directory.
 func (r *Rig) Close() error {
 	var errs []error
 	if r.registry != nil {
@@ -202,24 +203,24 @@ func (r *Rig) Close() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// A removal through a mount that is still there would delete files of the machine.
+	// Files below a mount that is still there belong to the machine; removing the directory would delete them.
 	if err := unmountBelow(r.Dir); err != nil {
 		return err
 	}
 	return os.RemoveAll(r.Dir)
 }
 
-// Cgroup returns the cgroup of an arm's pods. Two runs at the same time have different ones.
+// Cgroup returns the parent cgroup of an arm's pods. The process ID in its name separates benchmarks that run at the same time.
 func Cgroup(arm string) string { return fmt.Sprintf("/wherry-bench-%d-%s", os.Getpid(), arm) }
 
-// subnet returns the range of the pods' addresses.
+// subnet returns the pod CIDR. It depends on the process ID, so that benchmarks at the same time have different ones.
 func subnet() string { return fmt.Sprintf("10.%d.%d.0/22", 100+os.Getpid()%50, os.Getpid()/50%64*4) }
 
 // kernelFlags lists the kernel settings that a kubelet changes and does not restore.
 var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "fs/inotify/max_user_instances"}
 
-// crowdedInstances is how many inotify instances a crowded node may need, because on cgroup v2 each container's shim has one.
+// crowdedInstances is the number of inotify instances that a node with many pods may need: on cgroup v2 each shim has one.
 const crowdedInstances = 4096
 
 func (r *Rig) recordSysctls() {
@@ -230,7 +231,7 @@ func (r *Rig) recordSysctls() {
 	}
 }
 
-// raise sets a kernel setting to at least this number.
+// raise sets a kernel setting to least, unless it is already greater.
 func (r *Rig) raise(key string, least int) {
 	if now, err := strconv.Atoi(r.sysctls[key]); err != nil || now >= least {
 		return
@@ -250,11 +251,10 @@ func (r *Rig) restoreSysctls() {
 	}
 }
 
-// escaped replaces the escapes of paths in mountinfo.
+// escaped replaces the octal escapes in the paths of /proc/self/mountinfo.
 var escaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// unmountBelow detaches the mounts that a killed agent left, so that a later removal does not delete files of the machine through
-// a mount.
+// unmountBelow unmounts what a killed agent left mounted below dir, so that removing dir deletes no files of the machine.
 func unmountBelow(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -267,7 +267,7 @@ func unmountBelow(dir string) error {
 			continue
 		}
 		if at := escaped.Replace(f[4]); strings.HasPrefix(at, dir+"/") {
-			// A mount may be gone already, if it was unmounted together with another one.
+			// A mount may already be gone together with another one.
 			if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
 				errs = append(errs, fmt.Errorf("unmount %s: %w", at, err))
 			}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A control plane that ends before it is ready is an error at once. Its process does not stay behind as a zombie that seems to run.
+// If the control plane ends before it is ready, the rig returns an error at once. It also waits for the process, so that no zombie stays.
 func TestPlaneThatEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func TestPlaneThatEnds(t *testing.T) {
 	<-r.planeDone
 }
 
-// An agent whose program does not start stays stopped, and Stop does nothing.
+// If the program of an agent cannot be started, the Agent counts as stopped, and Stop does nothing.
 func TestAgentThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	a := &Agent{}
@@ -79,14 +79,14 @@ func TestCounterClosed(t *testing.T) {
 	}
 	c.Close()
 	from, client := net.Pipe()
-	c.wg.Go(func() { c.serve(from) }) // as the accepting goroutine does
+	c.wg.Go(func() { c.serve(from) }) // as the goroutine that accepts connections does
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("read from a closed proxy: %v", err)
 	}
 	c.wg.Wait()
 }
 
-// An audit log that became shorter is an error, because requests are missing from it.
+// If the audit log became shorter, Requests returns an error, because requests are missing.
 func TestRequestsOfShorterLog(t *testing.T) {
 	t.Parallel()
 	r := &Rig{Dir: t.TempDir()}
@@ -102,7 +102,7 @@ func TestRequestsOfShorterLog(t *testing.T) {
 	}
 }
 
-// Whoever waits for a change fails if the watch ends by itself; what was seen before still counts.
+// If the watch ends by itself, everything that waits for a change fails. Changes that were seen before still count.
 func TestWatchThatEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

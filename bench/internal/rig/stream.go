@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// ExecFirstByte runs a command in a pod, as kubectl exec does, and returns how long its first output took.
+// ExecFirstByte runs a command in a pod, as kubectl exec does, and returns the time until its first byte of output.
 func (r *Rig) ExecFirstByte(ctx context.Context, pod string) (time.Duration, error) {
 	began := time.Now()
 	req := r.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(Namespace).Name(pod).SubResource("exec").
@@ -40,7 +40,7 @@ func (f *firstWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// LogsFirstByte reads a pod's log, as kubectl logs does, and returns how long the first byte took.
+// LogsFirstByte reads a pod's log, as kubectl logs does, and returns the time until the first byte.
 func (r *Rig) LogsFirstByte(ctx context.Context, pod string) (time.Duration, error) {
 	began := time.Now()
 	s, err := r.Client.CoreV1().Pods(Namespace).GetLogs(pod, &v1.PodLogOptions{}).Stream(ctx)

@@ -12,7 +12,7 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Target answers probes, HTTP and gRPC, on all of the machine's addresses, and counts them.
+// Target answers HTTP and gRPC probes on all addresses of the machine, and counts them.
 type Target struct {
 	HTTP, GRPC int // ports
 
@@ -22,7 +22,7 @@ type Target struct {
 	wg     sync.WaitGroup
 }
 
-// NewTarget starts a target. Close ends it.
+// NewTarget starts a Target. Close ends it.
 func NewTarget() (*Target, error) {
 	t := &Target{}
 	web, err := net.Listen("tcp", "0.0.0.0:0")
@@ -46,7 +46,7 @@ func NewTarget() (*Target, error) {
 	return t, nil
 }
 
-// Served returns the number of probes since the last call of Served.
+// Served returns the number of probes since the previous call of Served.
 func (t *Target) Served() int64 { return t.served.Swap(0) }
 
 // Close ends the target.

@@ -15,14 +15,14 @@ import (
 	tools "k8s.io/client-go/tools/watch"
 )
 
-// Watch is a client of the API that records when it saw each change. The measurements of all arms are based on it.
+// Watch watches the API and records when it saw each change. All arms are measured with it.
 type Watch struct {
 	mu     sync.Mutex
 	pods   map[string]*podSeen
 	nodes  map[string][]nodeSeen
 	events int           // number of changes of pods
 	moved  chan struct{} // closed and replaced at every change; any number of goroutines may wait for it
-	err    error         // why no further changes come; nil: they come
+	err    error         // why no further changes come; nil: the watch works
 	closed bool
 	stop   []watch.Interface
 	wg     sync.WaitGroup
@@ -63,7 +63,7 @@ func (r *Rig) makeNamespace(ctx context.Context) error {
 	}
 }
 
-// Watch begins to watch pods and nodes. Close ends it. A watch that breaks is continued from its last version.
+// Watch starts to watch pods and nodes. Close ends the watch. If a connection breaks, the watch continues from the last resource version.
 func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{pods: map[string]*podSeen{}, nodes: map[string][]nodeSeen{}, moved: make(chan struct{})}
 	pods, err := r.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{Limit: 1})
@@ -84,11 +84,11 @@ func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
 	return w, nil
 }
 
-// errEnded says that a watch ended although nobody closed it, for example because the API server no longer has the version from which
-// the watch would continue.
+// errEnded says that a watch ended although nobody closed it, for example because the API server no longer has the resource version from
+// which the watch would continue.
 var errEnded = errors.New("the watch ended")
 
-// follow takes changes until the watch is closed. If it ends for another reason, everything that waits for a change fails.
+// follow records changes until the watch is closed. If the watch ends for another reason, everything that waits for a change fails.
 func (w *Watch) follow(ctx context.Context, changes <-chan watch.Event) {
 	for e := range changes {
 		w.take(e, time.Now())
@@ -162,7 +162,8 @@ func (w *Watch) takePod(t watch.EventType, p *v1.Pod, at time.Time) {
 	}
 }
 
-// await calls f, with the lock held, after every change until f returns true. It fails if no further changes come.
+// await calls f, with w.mu held, now and after every change, until f returns true. It returns an error if no further changes can come, or
+// if ctx ends.
 func (w *Watch) await(ctx context.Context, f func() bool) error {
 	for {
 		w.mu.Lock()
@@ -182,12 +183,12 @@ func (w *Watch) await(ctx context.Context, f func() bool) error {
 	}
 }
 
-// Ready waits until all named pods have been Ready, and returns when each was Ready for the first time.
+// Ready waits until all named pods have been Ready, and returns when each became Ready for the first time.
 func (w *Watch) Ready(ctx context.Context, names []string) (map[string]time.Time, error) {
 	return w.times(ctx, "Ready", names, func(s *podSeen) time.Time { return s.ready })
 }
 
-// Gone waits until all named pods are gone from the API, and returns when each was gone.
+// Gone waits until the API has none of the named pods, and returns when each one disappeared.
 func (w *Watch) Gone(ctx context.Context, names []string) (map[string]time.Time, error) {
 	return w.times(ctx, "gone", names, func(s *podSeen) time.Time { return s.gone })
 }
@@ -214,7 +215,8 @@ func (w *Watch) times(ctx context.Context, what string, names []string, at func(
 	return out, nil
 }
 
-// ContainerEnded waits until the API shows that a container which was seen running has ended.
+// ContainerEnded waits until the API shows that the container with this ID has ended, and returns when. The watch must have seen the
+// container running.
 func (w *Watch) ContainerEnded(ctx context.Context, name, id string) (time.Time, error) {
 	var at time.Time
 	err := w.await(ctx, func() bool {
@@ -224,7 +226,7 @@ func (w *Watch) ContainerEnded(ctx context.Context, name, id string) (time.Time,
 	return at, err
 }
 
-// ContainerReplaced waits until a container with another ID was seen running in the pod.
+// ContainerReplaced waits until the API shows, as the pod's first container, a running instance with another ID.
 func (w *Watch) ContainerReplaced(ctx context.Context, name, id string) error {
 	return w.await(ctx, func() bool {
 		s := w.pods[name]
@@ -232,7 +234,7 @@ func (w *Watch) ContainerReplaced(ctx context.Context, name, id string) error {
 	})
 }
 
-// ContainerID returns the ID of the newest instance of the pod's first container that was seen running.
+// ContainerID returns the ID of the newest running instance of the pod's first container that the watch has seen; "": none.
 func (w *Watch) ContainerID(name string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,16 +244,16 @@ func (w *Watch) ContainerID(name string) string {
 	return ""
 }
 
-// PodEvents returns the number of changes of pods that were seen.
+// PodEvents returns the number of changes of pods that the watch has seen.
 func (w *Watch) PodEvents() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events
 }
 
-// NodeReady returns when a Ready status of the node from after since was first seen. The time in a status is in whole seconds, so
-// an agent must not be started in the same second in which the agent before it may have sent a status. An error says that no status will
-// be seen, because the watch ended.
+// NodeReady returns when the watch first saw a Ready condition that the node sent after the time since; ok is false if it has not yet. A
+// status has whole seconds, so an agent must not start in the same second in which the previous agent may have sent a status. An error says
+// that the watch has ended.
 func (w *Watch) NodeReady(node string, since time.Time) (at time.Time, ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Each waiting goroutine notices its condition at once, even if others wait for other conditions.
+// Each goroutine that waits sees its condition at once, although other goroutines wait for other conditions.
 func TestManyMayAwait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Near is the difference of two medians, as a share of the greater one, that two runs of the same work may have.
-// Spreads alone cannot decide: of two runs of two rounds each, one cell in three has spreads that miss each other by chance.
+// Near is the largest difference between the medians of two runs that counts as agreement, as a share of the greater median. The spreads
+// alone cannot decide: of two runs of two rounds each, one cell in three has spreads that do not overlap by chance.
 const Near = 0.1
 
-// Apart is a cell in which two runs disagree: their spreads, as printed, do not overlap, and their medians are not near each other.
+// Apart is a cell in which two runs disagree: their spreads, as printed, do not overlap, and their medians differ by more than Near.
 type Apart struct{ Work, Column, One, Other string }
 
-// Compare compares all cells that two runs have in common, including ratios.
+// Compare compares all cells that two tables have in common, including ratios. cells is the number of these cells.
 func Compare(one, other []Line) (cells int, apart []Apart) {
 	others, keys := map[string]*Line{}, keysOf(one)
 	for i, k := range keysOf(other) {
@@ -46,8 +46,8 @@ func Compare(one, other []Line) (cells int, apart []Apart) {
 	return cells, apart
 }
 
-// keysOf returns a key of each line: the line's title and the heading above it, because some rows have the same title. A heading is a
-// line that is not indented. Lines with the same title below the same heading are counted.
+// keysOf returns a key for each line. Because some rows have the same title, the key also contains the heading above the line (the last
+// line that is not indented), and a number if a title repeats below one heading.
 func keysOf(lines []Line) []string {
 	keys, count, heading := make([]string, len(lines)), map[string]int{}, ""
 	for i, l := range lines {
@@ -61,7 +61,7 @@ func keysOf(lines []Line) []string {
 	return keys
 }
 
-// meet reports whether two spreads overlap, in the precision that is printed, or the medians are near each other.
+// meet reports whether two spreads overlap, with the precision that is printed, or the medians differ by at most Near.
 func meet(x, y *Stat, format func(float64) string) bool {
 	return x.Min <= y.Max && y.Min <= x.Max || format(x.Min) == format(y.Max) || format(y.Min) == format(x.Max) ||
 		math.Abs(x.Value-y.Value) <= Near*max(x.Value, y.Value)

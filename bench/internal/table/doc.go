@@ -1,2 +1,2 @@
-// Package table turns samples into the table that people read: medians with their spread, and ratios between arms.
+// Package table turns samples into the benchmark's table: medians with their spread, and ratios between two arms.
 package table

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Series is one line of a plot: the times, in seconds, at which events occurred.
+// Series is one line of a plot: the times of events, in seconds.
 type Series struct {
 	Name  string
 	Times []float64
@@ -22,8 +22,8 @@ const (
 	plotInnerWidth, innerHeight = plotWidth - plotLeft - plotRight, plotHeight - plotTop - plotBottom
 )
 
-// Plot draws as SVG which share of each series had occurred at which time. The SVG has a white background and no script, so it
-// can be used anywhere.
+// Plot draws an SVG that shows, for each series, which share of its events had occurred at which time. The SVG has a white background and
+// no script, so that it can be shown anywhere.
 func Plot(title, axis string, series []Series) string {
 	most := 0.0
 	for _, s := range series {
@@ -67,7 +67,7 @@ func Plot(title, axis string, series []Series) string {
 	return b.String()
 }
 
-// niceStep returns the least of 1, 2 or 5 times a power of ten that is not below v.
+// niceStep returns the smallest number of the form 1, 2 or 5 times a power of ten that is not smaller than v.
 func niceStep(v float64) float64 {
 	if v <= 0 {
 		return 1

@@ -10,18 +10,17 @@ import (
 	"text/tabwriter"
 )
 
-// Samples are measured values by name.
+// Samples are measured values, by the name of what was measured.
 type Samples = map[string][]float64
 
-// Stat is a statistic of one arm: a quantile of all samples, such as the median, with its spread. The spread is the smallest and
-// largest value of the quantile in single rounds or, if there is only one round, the smallest and largest sample. It always includes
-// Value, which with few samples may lie outside the values of the rounds.
+// Stat is a statistic of one arm: a quantile, such as the median, of all samples, with its spread. Min and Max are the smallest and largest
+// quantile of a single round or, if there is only one round, the smallest and largest sample. Value always lies between them.
 type Stat struct {
 	Value, Min, Max float64
 	N               int // number of samples
 }
 
-// Of computes the statistic of the samples of all rounds; ok is false if there are none.
+// Of computes the quantile of the samples of all rounds; ok is false if there are no samples.
 func Of(rounds [][]float64, quantile float64) (s Stat, ok bool) {
 	rounds = slices.DeleteFunc(slices.Clone(rounds), func(v []float64) bool { return len(v) == 0 })
 	all := slices.Sorted(slices.Values(slices.Concat(rounds...)))
@@ -39,7 +38,7 @@ func Of(rounds [][]float64, quantile float64) (s Stat, ok bool) {
 	return Stat{value, min(value, slices.Min(spread)), max(value, slices.Max(spread)), len(all)}, true
 }
 
-// Quantile returns a quantile of sorted values, interpolated between neighbours.
+// Quantile returns a quantile (q from 0 to 1) of sorted values, interpolated between neighbours.
 func Quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	low := int(math.Floor(at))
@@ -49,10 +48,10 @@ func Quantile(sorted []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }
 
-// Unit says how a value is printed.
+// Unit is the unit in which a value is printed.
 type Unit string
 
-// These are the units of rows. Values are in seconds, bytes or plain numbers.
+// These are the units of rows. The samples are in seconds, bytes or plain numbers.
 const (
 	Milliseconds Unit = "ms"
 	Seconds      Unit = "s"
@@ -74,8 +73,8 @@ func (u Unit) format(v float64) string {
 	return digits(v)
 }
 
-// digits prints two significant digits, or more if there are more before the decimal point. Further digits would differ from run
-// to run. There are at most three decimal places.
+// digits formats v with two significant digits, or with all digits before the decimal point if there are more. Further digits would differ
+// from run to run. There are at most three decimal places.
 func digits(v float64) string {
 	places := 0
 	for at := 10.0; places < 3 && math.Abs(v) < at && v != 0; at /= 10 {
@@ -84,32 +83,33 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', places, 64)
 }
 
-// Row is one line of the table.
+// Row describes one line of the table.
 type Row struct {
 	Title    string
 	Sample   string
 	Unit     Unit
 	Quantile float64 // 0: the median
-	// Target is the maximum of the ratio to upstream's value; 0: none.
+	// Target is the largest ratio to upstream's value that is good enough; 0: none.
 	Target float64
-	// Limit is the maximum of our own value, whatever upstream's is; 0: none.
+	// Limit is the largest value of Wherry that is good enough, whatever upstream's is; 0: none.
 	Limit float64
-	// Short marks the rows of the short table.
+	// Short marks the rows that the README's table also has.
 	Short bool
 }
 
-// Line is a row with its values.
+// Line is a line of the table: a row with its values. Arms has the statistics by arm.
 type Line struct {
 	Work   string          `json:"work"`
 	Unit   Unit            `json:"unit"`
 	Arms   map[string]Stat `json:"arms"`
-	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents; its spread is that of the ratios in single rounds
+	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents, with the spread over single rounds; nil: one of them has no samples
 	Target float64         `json:"target,omitempty"`
 	Limit  float64         `json:"limit,omitempty"`
 	Short  bool            `json:"-"`
 }
 
-// Fill makes lines from the samples, and leaves out rows without a value. The ratio is that of the arm ours to the arm theirs.
+// Fill makes the lines of the table from the samples of all arms, and leaves out rows without a value. Line.Ratio is the value of the arm
+// ours divided by that of the arm theirs.
 func Fill(rows []Row, samples map[string][]Samples, theirs, ours string) []Line {
 	var out []Line
 	for _, r := range rows {
@@ -140,7 +140,7 @@ func named(rounds []Samples, name string) [][]float64 {
 	return out
 }
 
-// ratio returns the ratio of two arms, over all rounds and in each round. It returns nil if one of them has no samples.
+// ratio returns the ratio of two arms, with its spread over single rounds; nil if one arm has no samples.
 func ratio(ours, theirs [][]float64, quantile float64) *Stat {
 	of := func(a, b [][]float64) (float64, bool) {
 		x, haveX := Of(a, quantile)
@@ -164,7 +164,7 @@ func ratio(ours, theirs [][]float64, quantile float64) *Stat {
 	return r
 }
 
-// Print writes lines as a table with one column per arm.
+// Print writes lines as a text table with one column per arm.
 func Print(w io.Writer, lines []Line, arms []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "work\tunit\t%s\tratio\ttarget\n", strings.Join(arms, "\t"))
@@ -197,7 +197,7 @@ func Markdown(w io.Writer, lines []Line, arms []string) error {
 	return err
 }
 
-// Between replaces the text between two marks. Each mark must occur once.
+// Between replaces the text between the marks begin and end. It returns an error unless each mark occurs exactly once.
 func Between(text, begin, end, with string) (string, error) {
 	before, rest, ok := strings.Cut(text, begin)
 	if !ok {
@@ -210,7 +210,7 @@ func Between(text, begin, end, with string) (string, error) {
 	return before + begin + with + end + after, nil
 }
 
-// cell returns an arm's value with its spread, if there is one.
+// cell returns the text of one arm's cell: the value and, if there are several samples, its spread.
 func (l *Line) cell(arm string) string {
 	s, ok := l.Arms[arm]
 	if !ok {
@@ -234,7 +234,7 @@ func (s *Stat) print(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s-%s)", value, low, high)
 }
 
-// target returns the target of a line: a maximum ratio, or a maximum value.
+// target returns the text in the column "target": the largest ratio or the largest value; "" if there is none.
 func (l *Line) target() string {
 	if l.Limit > 0 {
 		return "at most " + l.Unit.format(l.Limit) + " " + string(l.Unit)

@@ -59,7 +59,7 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// Two runs agree in a cell if their spreads, as printed, overlap, or if their medians are near each other.
+// Two runs agree in a cell if their spreads overlap, as printed, or if their medians differ by at most Near.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	run := func(start, part, rss, ratio Stat) []Line {
@@ -103,7 +103,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// A value lies in its own spread, even if it lies outside the values of single rounds.
+// A value lies within its own spread, even if it lies outside the values of single rounds.
 func TestValueIsInItsSpread(t *testing.T) {
 	t.Parallel()
 	theirs := []Samples{{"x": {2, 2, 2}}, {"x": {20}}}
@@ -117,7 +117,7 @@ func TestValueIsInItsSpread(t *testing.T) {
 	}
 }
 
-// Rows of the same title are compared below the same heading, even if one run lacks a row.
+// Rows with the same title are compared below the same heading, even if one of the two runs lacks a row.
 func TestCompareBelowHeadings(t *testing.T) {
 	t.Parallel()
 	line := func(work string, v float64) Line {

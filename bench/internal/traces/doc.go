@@ -1,3 +1,3 @@
-// Package traces tests that a collector of OpenTelemetry understands the traces that an agent sends. The test is here because the root
-// module does not import OpenTelemetry's generated code.
+// Package traces tests that an OpenTelemetry collector understands the traces that the agent sends. The test is in this module because the
+// root module does not import OpenTelemetry's generated code.
 package traces

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/trace"
 )
 
-// collector is OpenTelemetry's own service, as its generated code defines it.
+// collector is a server of OpenTelemetry's trace service, from OpenTelemetry's generated code. It sends each request to got.
 type collector struct {
 	collectorpb.UnimplementedTraceServiceServer
 	got chan *collectorpb.ExportTraceServiceRequest
@@ -27,7 +27,7 @@ func (c *collector) Export(_ context.Context, r *collectorpb.ExportTraceServiceR
 	return &collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{ErrorMessage: "none"}}, nil
 }
 
-// OpenTelemetry's generated code reads every field that the agent sends.
+// OpenTelemetry's generated code decodes every field that the agent sends.
 func TestCollectorUnderstands(t *testing.T) {
 	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

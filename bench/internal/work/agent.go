@@ -16,38 +16,38 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// Plan says how much work a round has.
+// Plan says how much work each round of the benchmark has.
 type Plan struct {
 	Sequence int           // number of pods that start one after another
 	Pods     int           // number of pods that start at once
 	Deaths   int           // number of containers to kill
-	Rest     time.Duration // how long the agent is measured at rest
+	Rest     time.Duration // how long the agent is measured while nothing happens
 	Parallel int           // number of workers that start pods in the arms "bare CRI" and "limit"
 	Volumes  int           // number of pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probes that run in all pods each second: exec, http, grpc
-	Dense    int           // number of pods on a crowded node, started in two halves; 0: skip
-	Brief    bool          // in some rounds, leave out the blocks that take long or whose results hardly vary
+	Dense    int           // number of pods on a node with many pods, started in two halves; 0: skip this work
+	Brief    bool          // only the first rounds run the steps that take long or hardly vary (step.brief)
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work; "": no profiles. Profiling slows the agents down.
 	Profiles string
 }
 
-// Samples are measured values by name; durations are in seconds, sizes in bytes.
+// Samples are measured values by name. Durations are in seconds, sizes in bytes.
 type Samples map[string][]float64
 
 func (s Samples) add(name string, v float64) { s[name] = append(s[name], v) }
 
 func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 
-// Session is one agent's run of a block.
+// Session runs one block of a round with one agent, or with a Limit in place of an agent.
 type Session struct {
 	Rig     *rig.Rig
 	Agent   *rig.Agent // nil in the arm "limit", which uses the field limit instead
 	Node    string
 	Plan    Plan
 	Samples Samples
-	// These are counts by name. At rest: Calls is CRI calls per minute, Requests is API requests per minute. Starts is API requests per
-	// start of a pod, Stops is CRI calls per deletion of a pod.
+	// Calls and Requests have CRI calls and API requests per minute while nothing happens, by name. Starts has API requests per started pod,
+	// and Stops has CRI calls per deleted pod.
 	Calls, Requests, Starts, Stops map[string]float64
 
 	watch *rig.Watch
@@ -57,24 +57,24 @@ type Session struct {
 	round int
 }
 
-// block is a part of a round. All arms run a block before the next block begins, so that the compared measurements are only
-// seconds apart, and the state of the machine hardly changes in between.
+// block is a part of a round. All arms run one block before any arm runs the next, so that the measurements that are compared are only
+// seconds apart and the machine hardly changes in between.
 type block struct {
 	name  string
 	steps []step
 }
 
-// step is one kind of work. If it fails, its own rows are missing, and those of the steps that continue with its pods.
+// step is one kind of work. If a step fails, its rows are missing, and those of the steps that need it.
 type step struct {
 	name  string
-	needs string // another step, with whose pods it continues
+	needs string // name of the step whose pods this step uses; "": none
 	do    func(*Session, context.Context) error
-	brief int  // number of rounds with this block if Plan.Brief is set; 0: all
-	limit bool // the arm "limit" runs this step too
-	alone bool // only the arm "bare CRI" runs this step, because it has no agent in it
+	brief int  // number of rounds that run this step if Plan.Brief is set; 0: all rounds
+	limit bool // the arm "limit" also runs this step
+	alone bool // only the arm "bare CRI" runs this step, because the step measures no agent
 }
 
-// blocks is the table of all work; it is never changed.
+// blocks lists all work of a round. It is never changed.
 var blocks = []block{
 	{"one", []step{
 		{name: "idle", do: (*Session).idle, brief: 3},
@@ -99,7 +99,7 @@ var blocks = []block{
 	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
-// Blocks returns the names of the blocks of a round, for an agent or for the arms without one.
+// Blocks returns the names of the blocks that a round runs. agent tells whether for an arm with an agent or for the arms without one.
 func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	for _, b := range blocks {
 		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent && !s.alone || !agent && (s.limit || s.alone)) }) {
@@ -117,9 +117,9 @@ func BlockNames() (names []string) {
 	return names
 }
 
-// Check returns an error if the plan names work or kinds of probes that do not exist, or work without the work that it continues.
+// Check returns an error if the plan names a step or a kind of probe that does not exist, or a step without the step that it needs.
 func (p *Plan) Check() error {
-	known := map[string]string{} // what each step needs, by its name
+	known := map[string]string{} // name of the step that each step needs
 	for _, b := range blocks {
 		for _, s := range b.steps {
 			known[s.name] = s.needs
@@ -154,7 +154,7 @@ func steps(name string) []step {
 	return nil
 }
 
-// wants reports whether a round has a step. The step that deletes the pods of many is always wanted.
+// wants reports whether a round runs the step. If the plan has the step "many", it also has "delete", which deletes the pods.
 func (p *Plan) wants(s step, round int) bool {
 	if p.Brief && s.brief > 0 && round >= s.brief || s.name == "dense" && p.Dense == 0 {
 		return false
@@ -162,8 +162,8 @@ func (p *Plan) wants(s step, round int) bool {
 	return len(p.Work) == 0 || p.Work[s.name] || s.name == "delete" && p.Work["many"]
 }
 
-// Run runs a block of the plan with an agent and removes everything afterwards. It continues after a failed step, and returns all
-// errors.
+// Run runs a block with an agent, and removes all pods afterwards. After a failed step it continues with the next step that does not need
+// it, and returns all errors.
 func (s *Session) Run(ctx context.Context, round int, block string) (err error) {
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
@@ -174,7 +174,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 		ctx := context.WithoutCancel(ctx)
 		err = errors.Join(err, s.stop(ctx), s.clear(ctx))
 	}()
-	if block == blocks[0].name { // once per round
+	if block == blocks[0].name { // only the first block of a round measures a start without credentials
 		if err := s.Agent.Forget(); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 		errs = append(errs, err)
 		failed[step.name] = true
 		if step.needs != "" {
-			failed[step.needs] = true // because its pods are deleted now
+			failed[step.needs] = true // anew deletes the pods of that step
 		}
 		if ctx.Err() != nil {
 			break
@@ -216,7 +216,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 	return errors.Join(errs...)
 }
 
-// RunLimit does the same as Run with a Limit in place of an agent, for the steps that a Limit can do.
+// RunLimit is like Run, with a Limit in place of an agent. It runs only the steps that a Limit can do.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
 	if len(todo) == 0 {
@@ -250,7 +250,7 @@ func (s *Session) RunLimit(ctx context.Context, round int, block string) (err er
 	return nil
 }
 
-// start starts the agent and waits until it has reported its node as Ready.
+// start starts the agent, waits until its node is Ready, and returns how long that took.
 func (s *Session) start(ctx context.Context, socket string) (time.Duration, error) {
 	if err := s.Agent.Start(socket); err != nil {
 		return 0, err
@@ -258,8 +258,7 @@ func (s *Session) start(ctx context.Context, socket string) (time.Duration, erro
 	return within(ctx, time.Minute, func(ctx context.Context) (time.Duration, error) { return s.Agent.AwaitReady(ctx, s.watch) })
 }
 
-// stop stops the agent. It returns in a later second than that of the agent's last report, so that the agent may be started again
-// at once: see Watch.NodeReady.
+// stop stops the agent and waits for the next second, so that the agent may be started again at once (see Watch.NodeReady).
 func (s *Session) stop(ctx context.Context) error {
 	s.Agent.Stop()
 	s.endCount()
@@ -273,7 +272,7 @@ func (s *Session) endCount() {
 	}
 }
 
-// anew restores a clean state, after a failed step or after work that leaves pods behind: no pods, and an agent that has just started.
+// anew removes all pods and restarts the agent, after a failed step or after work that leaves pods behind.
 func (s *Session) anew(ctx context.Context) error {
 	if err := s.stop(ctx); err != nil {
 		return err
@@ -285,7 +284,7 @@ func (s *Session) anew(ctx context.Context) error {
 	return err
 }
 
-// pod returns a pod with busybox that sleeps and ignores SIGTERM.
+// pod returns a pod with one container that sleeps and ignores SIGTERM. Its grace period is one second.
 func (s *Session) pod(name string) *v1.Pod {
 	grace, no := int64(1), false
 	return &v1.Pod{
@@ -317,7 +316,7 @@ func (s *Session) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// deleteNow deletes a pod with a grace period of 0.
+// deleteNow deletes a pod with grace period 0.
 func (s *Session) deleteNow(ctx context.Context, name string) error {
 	if err := s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		return fmt.Errorf("delete pod %s by force: %w", name, err)
@@ -325,7 +324,7 @@ func (s *Session) deleteNow(ctx context.Context, name string) error {
 	return nil
 }
 
-// clear removes every pod from the API and from the runtime. The agent must not run.
+// clear removes every pod from the API and from the runtime. The agent must be stopped.
 func (s *Session) clear(ctx context.Context) error {
 	pods := s.Rig.Client.CoreV1().Pods(rig.Namespace)
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}); err != nil {
@@ -335,7 +334,8 @@ func (s *Session) clear(ctx context.Context) error {
 	return err
 }
 
-// profile fetches a profile during the work; wait waits for it. Errors are only logged.
+// profile starts to fetch a profile of the agent if the plan has a directory for profiles; the function wait waits until it is written.
+// Errors are only logged.
 func (s *Session) profile(ctx context.Context, step, what string) (wait func()) {
 	if s.Plan.Profiles == "" || s.Agent == nil {
 		return func() {}

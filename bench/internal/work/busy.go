@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file measures a busy node: how long a user waits while the node has other work all the time.
+// The functions in this file measure a busy node: how long a user waits while the node always has other work.
 
-// readySoon gives a pod a readiness probe that runs a command every second. Its container writes one line first, which LogsFirstByte
+// readySoon gives a pod a readiness probe that runs a command every second. The pod's container first writes one line, which LogsFirstByte
 // reads.
 func readySoon(p *v1.Pod) {
 	c := &p.Spec.Containers[0]
@@ -20,8 +20,8 @@ func readySoon(p *v1.Pod) {
 	c.Command = []string{"sh", "-c", "echo first line; exec sleep 1000000"}
 }
 
-// busy starts many pods with such probes at once, and does other work at the same time: first with all of these pods, and then
-// with a fifth of them.
+// busy starts many pods with readiness probes at once, and then measures other work beside them: first beside all of them, then beside a
+// fifth of them.
 func (s *Session) busy(ctx context.Context) error {
 	names := s.named("busy", s.Plan.Pods)
 	if err := s.atOnce(ctx, names, "probed pods at once, create to Ready", readySoon); err != nil {
@@ -51,10 +51,10 @@ func (s *Session) busy(ctx context.Context) error {
 	if err := s.force(ctx, names, ""); err != nil {
 		return err
 	}
-	return s.anew(ctx) // because an agent may leave sandboxes for a minute
+	return s.anew(ctx) // an agent may keep sandboxes for a minute
 }
 
-// more starts the same number of pods without probes while the pods with probes run, and deletes them by force.
+// more starts as many pods without probes as there are pods with probes, and then deletes them by force.
 func (s *Session) more(ctx context.Context) error {
 	names := s.named("busymore", s.Plan.Pods)
 	if err := s.atOnce(ctx, names, "pods at once beside as many probed pods, create to Ready", nil); err != nil {
@@ -66,8 +66,8 @@ func (s *Session) more(ctx context.Context) error {
 	return s.settle(ctx, s.Plan.Pods)
 }
 
-// settle waits until deleted pods cannot disturb the next measurement: only that many pods are left, and 3 s have passed, in
-// which the agent may remove what has ended.
+// settle waits until deleted pods no longer disturb the next measurement: until at most this many sandboxes are ready, and then 3 s in
+// which the agent may remove the rest.
 func (s *Session) settle(ctx context.Context, pods int) error {
 	if _, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.CRI.Settled(ctx, pods)
@@ -77,7 +77,7 @@ func (s *Session) settle(ctx context.Context, pods int) error {
 	return sleep(ctx, 3*time.Second)
 }
 
-// beside starts and deletes pods one after another while other pods run. It also runs commands in pods and reads their logs.
+// beside starts and deletes pods one after another while the named pods run. It also runs commands in these pods and reads their logs.
 func (s *Session) beside(ctx context.Context, what string, names []string) error {
 	prefix := fmt.Sprintf("beside-%d", len(names))
 	if err := s.sequence(ctx, prefix, s.Plan.Sequence, "one pod beside "+what+", create to Ready", "one pod beside "+what+", delete to gone", nil); err != nil {
@@ -97,7 +97,7 @@ func (s *Session) beside(ctx context.Context, what string, names []string) error
 	return nil
 }
 
-// crash starts many pods that crash in a loop, and starts other pods during their first restarts.
+// crash starts many pods whose containers fail again and again, and starts other pods during the first restarts.
 func (s *Session) crash(ctx context.Context) error {
 	names := s.named("crash", s.Plan.Pods)
 	if _, err := each(names, func(n string) error {
@@ -115,11 +115,11 @@ func (s *Session) crash(ctx context.Context) error {
 	return s.anew(ctx)
 }
 
-// writers is the number of containers that write logs at the same time. Each writes a megabyte ten times per second, if the
-// machine can do that.
+// writers is the number of containers that write logs at the same time. Each writes a megabyte ten times per second, if the machine is fast
+// enough.
 const writers = 5
 
-// chatter starts containers that write about 50 MB of logs per second, as far as the machine can, and starts other pods at the
+// chatter starts containers that together write about 50 MB of logs per second, if the machine is fast enough, and starts other pods at the
 // same time.
 func (s *Session) chatter(ctx context.Context) error {
 	names := s.named("chatter", writers)

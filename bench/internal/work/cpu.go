@@ -6,7 +6,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// meter begins to count processor time. add adds the time that was used since then to the samples, per pod and by component.
+// meter starts to count processor time. The function add adds the time that was used since then to the samples, per pod and by component.
+// agent is the agent's process ID; 0: none.
 func meter(r *rig.Rig, agent int) (add func(s Samples, what string, pods int) error, err error) {
 	before, err := r.CPU(agent)
 	if err != nil {

@@ -23,10 +23,11 @@ import (
 
 const image = "docker.io/library/busybox:latest"
 
-// command is a command that ignores SIGTERM, as the first process of a PID namespace does unless it handles the signal.
+// command is the command of the benchmark's containers. It ignores SIGTERM, because the first process of a PID namespace ignores signals
+// that it does not handle.
 var command = []string{"sleep", "1000000"}
 
-// CRI is a bare client of the runtime.
+// CRI is a client of the runtime that makes CRI calls without a node agent.
 type CRI struct {
 	conn   *grpc.ClientConn
 	r      runtimeapi.RuntimeServiceClient
@@ -34,7 +35,7 @@ type CRI struct {
 	dir    string
 }
 
-// DialCRI opens a client. The files of its pods are in dir.
+// DialCRI connects to the runtime. The files of the pods that it creates are in dir.
 func DialCRI(socket, dir string) (*CRI, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -46,7 +47,7 @@ func DialCRI(socket, dir string) (*CRI, error) {
 // Close closes the client.
 func (c *CRI) Close() error { return c.conn.Close() }
 
-// PID returns the ID of a container's first process.
+// PID returns the process ID of a container's first process.
 func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 	st, err := c.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -79,8 +80,8 @@ func (c *CRI) NoneRuns(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// Settled waits until at most that many sandboxes are ready. The runtime has then removed the pods that were deleted before, or at
-// least their processes and networks.
+// Settled waits until at most this many sandboxes are ready. By then the runtime has ended the processes and networks of the pods that were
+// deleted before.
 func (c *CRI) Settled(ctx context.Context, most int) error {
 	for {
 		list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
@@ -97,8 +98,7 @@ func (c *CRI) Settled(ctx context.Context, most int) error {
 	}
 }
 
-// RemoveImage removes an image from the runtime, with the layers that only that image needs. It is no error if the image is
-// missing.
+// RemoveImage removes an image and those of its layers that no other image uses. A missing image is no error.
 func (c *CRI) RemoveImage(ctx context.Context, name string) error {
 	if _, err := c.images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
 		return fmt.Errorf("remove image %s: %w", name, err)
@@ -106,7 +106,7 @@ func (c *CRI) RemoveImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// Clear removes every pod that is still in the runtime, because an arm that failed may have left some.
+// Clear removes every pod from the runtime, because a failed arm may have left some.
 func (c *CRI) Clear(ctx context.Context) error {
 	list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -130,8 +130,8 @@ func (c *CRI) Clear(ctx context.Context) error {
 
 type bare struct{ sandbox, container string }
 
-// start makes the parts of a pod that a node agent makes: a cgroup, a sandbox, and a container with the token's directory, the
-// hosts file and the termination message file.
+// start creates what a node agent creates for a pod: a cgroup, a sandbox, and a container with a directory for the token, a hosts file and
+// a termination message file.
 func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 	dir := filepath.Join(c.dir, name)
 	token := filepath.Join(dir, "token")
@@ -162,9 +162,8 @@ func (c *CRI) sandboxConfig(name, uid, dir, cgroup string) *runtimeapi.PodSandbo
 	}
 }
 
-// These are what each node agent asks of the runtime for the safety of any pod, whatever its spec says: upstream's kubelet and Wherry
-// do so too. The runtime spends about a tenth of a start on them, mostly on the filter of the sandbox's system calls, so
-// that the arms "bare CRI" and "limit" would be too fast without them.
+// Upstream's kubelet and Wherry request these security settings for every pod, whatever its spec says. They take about a tenth of the time
+// of a start, mostly for the seccomp filter of the sandbox. Without them the arms "bare CRI" and "limit" would be too fast.
 var (
 	runtimeDefault = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	unconfined     = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
@@ -175,11 +174,12 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// leastGrace is how long a container has between SIGTERM and SIGKILL at least, in seconds, also in a pod that is deleted with a grace
-// period of one second. Both agents keep to it.
+// leastGrace is the shortest time between SIGTERM and SIGKILL, in seconds. Both agents use it for pods with a grace period of one second,
+// too.
 const leastGrace = 2
 
-// container creates and starts an attempt of the container of a pod; its mounts are in dir.
+// container creates and starts one attempt of the container of a pod. dir has the files that are mounted. created is called after the
+// container is created.
 func (c *CRI) container(ctx context.Context, b *bare, sandbox *runtimeapi.PodSandboxConfig, dir string, attempt uint32, created func()) error {
 	made, err := c.r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: b.sandbox, SandboxConfig: sandbox,
@@ -210,7 +210,7 @@ func (c *CRI) container(ctx context.Context, b *bare, sandbox *runtimeapi.PodSan
 	return nil
 }
 
-// stop ends a pod that was deleted with a grace period of one second.
+// stop stops and removes a pod, as an agent does when the pod is deleted with a grace period of one second.
 func (c *CRI) stop(ctx context.Context, b bare) error {
 	if _, err := c.r.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: b.container, Timeout: leastGrace}); err != nil {
 		return fmt.Errorf("stop container: %w", err)
@@ -221,7 +221,7 @@ func (c *CRI) stop(ctx context.Context, b bare) error {
 	return nil
 }
 
-// Bare runs a block with bare CRI calls, as a session does with pods.
+// Bare runs those steps of a block that are possible with CRI calls alone, and removes the pods afterwards.
 func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int, block string) (err error) {
 	made := map[string]bare{}
 	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx), made)) }()
@@ -263,7 +263,7 @@ func (c *CRI) one(ctx context.Context, p Plan, s Samples, round int, made map[st
 	return nil
 }
 
-// many starts all pods at once, and stops them.
+// many starts all pods at once, and then stops them at once.
 func (c *CRI) many(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int, made map[string]bare) error {
 	names := names(fmt.Sprintf("bare-many-%d-", round), p.Pods)
 	used, err := meter(r, 0)
@@ -279,7 +279,7 @@ func (c *CRI) many(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int
 	if used, err = meter(r, 0); err != nil {
 		return err
 	}
-	// All pods stop at once, as an agent may do it, because nearly all of the time is the grace period.
+	// All pods stop at once, as with an agent, because the grace period takes nearly all of the time.
 	var mu sync.Mutex
 	err = atOnce(names, len(names), "pods deleted, delete to gone", s, &mu, func(n string) error {
 		mu.Lock()
@@ -293,7 +293,7 @@ func (c *CRI) many(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int
 	return used(s, "CPU per pod deletion", p.Pods)
 }
 
-// startAll starts pods with a number of workers; made gets each pod, even if its start failed.
+// startAll starts pods with a number of concurrent workers. It stores each pod in made, even if the start failed.
 func (c *CRI) startAll(ctx context.Context, names []string, workers int, s Samples, made map[string]bare) error {
 	var mu sync.Mutex
 	return atOnce(names, workers, "pods at once, create to Ready", s, &mu, func(n string) error {
@@ -305,7 +305,7 @@ func (c *CRI) startAll(ctx context.Context, names []string, workers int, s Sampl
 	})
 }
 
-// remove removes the sandboxes of pods. A pod whose sandbox did not start has none.
+// remove removes the sandboxes of pods. A pod whose sandbox was not created has none.
 func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 	_, err := each(slices.Collect(maps.Keys(made)), func(name string) error {
 		if made[name].sandbox == "" {
@@ -320,7 +320,7 @@ func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 	return nil
 }
 
-// Fastest starts some pods with each of the numbers of workers. It returns the number with which they were up soonest, and how
+// Fastest starts pods with each of the numbers of workers. best is the number with which all pods were started soonest; times tells how
 // long it took with each number.
 func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, times string, err error) {
 	least := 0.0
@@ -348,8 +348,8 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// atOnce calls f for all names with a number of workers. The time of each name is measured from the common beginning. A call that fails
-// adds no time, and then there is no total.
+// atOnce calls f for all names with a number of concurrent workers, and measures each call from the common start. A failed call adds no
+// sample, and then the total adds none either.
 func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex, f func(string) error) error {
 	todo := make(chan string, len(names))
 	for _, n := range names {

@@ -13,16 +13,15 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// execs is how many commands are run to measure the cost of one. execsAtOnce is how many run at the same time in the parallel
-// measurement.
+// execs is how many commands are run to measure what a command costs. execsAtOnce is how many of them run at the same time in the
+// concurrent measurement.
 const (
 	execs       = 40
 	execsAtOnce = 8
 )
 
-// execCost measures the parts of the cost of a command in a container, such as a probe. It runs the command through the runtime,
-// through runc without the runtime, and in the least way that any runtime needs: joining the container's namespaces and running
-// the command.
+// execCost measures what a command in a container, such as a probe, costs: through the CRI runtime, through runc alone, and as the least
+// that any runtime has to do, which is to join the container's namespaces and run the command.
 func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, made map[string]bare) error {
 	name := fmt.Sprintf("bare-exec-%d", round)
 	b, err := c.start(ctx, name)
@@ -34,7 +33,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // so that the work after a start is done
+	if err := sleep(ctx, time.Second); err != nil { // the work that follows a start is done by then
 		return err
 	}
 	execSync := func(ctx context.Context) error {
@@ -80,7 +79,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	return c.stop(ctx, b)
 }
 
-// execAgain runs a command repeatedly, several at a time, and adds the duration of each that succeeds to the samples.
+// execAgain runs a command repeatedly, atOnce of them at a time, and adds the duration of each successful run to the samples.
 func (c *CRI) execAgain(ctx context.Context, s Samples, what string, atOnce int, run func(context.Context) error) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

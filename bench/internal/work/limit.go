@@ -25,15 +25,14 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// Limit is a node agent that does only the minimum: bare CRI calls, and the work that no agent can avoid. It watches the pods of
-// its node. For each pod it requests one token, mounts a tmpfs for it, makes a cgroup, writes the hosts file and the termination
-// message file, checks the image, reads the sandbox's address, and sends two statuses and the three events that kubectl describe
-// shows. At the end of a pod it stops the containers, unmounts, sends an event and the last status, and deletes the pod. It makes
-// no decisions, keeps no state, does not recover from failures and checks nothing again. So its time is a lower bound on this
-// machine for an agent of any design.
+// Limit is a minimal node agent: CRI calls, and the work that no agent can avoid. It watches the pods of its node. For each pod it requests
+// a token, mounts a tmpfs for the token, makes a cgroup, writes the hosts file and the termination message file, checks the image, reads
+// the IP address of the sandbox, and sends two statuses and the three events that kubectl describe shows. When a pod ends it stops the
+// container, unmounts the tmpfs, sends an event and the last status, and deletes the pod. It makes no decisions, keeps no state on disk,
+// does not recover from failures and checks nothing twice. So no agent of any design can be faster on this machine.
 type Limit struct {
 	cri    *CRI
-	client kubernetes.Interface // has the node's identity
+	client kubernetes.Interface // acts as the node
 	node   string
 	dir    string
 	ca     string
@@ -45,11 +44,11 @@ type Limit struct {
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	noEvents bool // the runtime has no events, so the end of a container is not noticed
+	noEvents bool // the runtime sends no events, so Limit does not notice when a container ends
 	pods     map[types.UID]*limited
-	died     map[string]time.Time // when the runtime's event reported a container's end
+	died     map[string]time.Time // time of the runtime's event about the end of a container, by container ID
 	removed  []bare               // containers to remove from the runtime
-	err      error                // the first error
+	err      error                // first error of any goroutine
 }
 
 type limited struct {
@@ -62,7 +61,7 @@ type limited struct {
 	ending  bool
 }
 
-// NewLimit starts the agent with a number of workers that start pods. Close ends it.
+// NewLimit starts a Limit; a number of workers starts its pods concurrently. Close ends it.
 func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers int) (*Limit, error) {
 	client, err := r.NodeClient(node)
 	if err != nil {
@@ -101,7 +100,7 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	l.wg.Go(func() {
 		for {
 			e, err := stream.Recv()
-			if err != nil { // ctx has ended, or the runtime has no events
+			if err != nil { // ctx has ended, or the runtime sends no events
 				l.mu.Lock()
 				l.noEvents = ctx.Err() == nil
 				l.mu.Unlock()
@@ -125,18 +124,18 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	return l, nil
 }
 
-// bestEffort returns the cgroup of all pods without resource requests, to which the benchmark's pods belong.
+// bestEffort returns the cgroup of all BestEffort pods. The pods of the benchmark are such pods.
 func bestEffort() string { return rig.Cgroup("limit") + "/besteffort" }
 
 func podCgroup(p *v1.Pod) string { return bestEffort() + "/pod" + string(p.UID) }
 
-// Close ends the agent, removes its pods from the runtime and returns the first error.
+// Close ends the goroutines of the Limit, removes its pods from the runtime, and returns the first error.
 func (l *Limit) Close(ctx context.Context) error {
 	l.cancel()
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.pods { // pods that were not deleted
+	for _, p := range l.pods { // pods that nobody deleted
 		l.removed = append(l.removed, p.b)
 		l.keep(l.leave(p.pod))
 	}
@@ -156,7 +155,7 @@ func (l *Limit) note(err error) {
 	l.keep(err)
 }
 
-// keep does the same as note. The caller holds the lock.
+// keep stores err if it is the first error, and logs it. Cancellations do not count. The caller holds l.mu.
 func (l *Limit) keep(err error) {
 	if err != nil && l.err == nil && !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
 		l.err = err
@@ -164,7 +163,7 @@ func (l *Limit) keep(err error) {
 	}
 }
 
-// Died returns when the runtime's event reported the end of a container; zero: not yet.
+// Died returns the time of the runtime's event about the end of a container; zero: there was no event yet.
 func (l *Limit) Died(id string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +221,7 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	defer close(state.up)
 	state.status = waiting(metav1.Now())
 	creating := state.status
-	first := make(chan error, 1) // the first status is sent at the same time as the work
+	first := make(chan error, 1) // sent while the pod is being started
 	go func() { first <- l.patch(ctx, p, &creating) }()
 
 	err = l.up(ctx, state)
@@ -235,7 +234,7 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	return l.patch(ctx, p, &state.status)
 }
 
-// up makes all parts of a pod, and its status.
+// up creates the cgroup, the volume, the sandbox and the container of a pod, and sets its status.
 func (l *Limit) up(ctx context.Context, state *limited) error {
 	p := state.pod
 	if err := rig.MakeCgroup(podCgroup(p)); err != nil {
@@ -272,7 +271,7 @@ func (l *Limit) up(ctx context.Context, state *limited) error {
 	return l.run(ctx, state, state.b, ip)
 }
 
-// run starts an attempt of the container in its sandbox, and sets the status to running.
+// run creates and starts one attempt of the container in the sandbox, and sets the status to running.
 func (l *Limit) run(ctx context.Context, state *limited, b bare, ip string) error {
 	p := state.pod
 	if err := l.cri.container(ctx, &b, state.sandbox, l.path(p), state.attempt, func() { l.event(p, "Created", "Container created") }); err != nil {
@@ -290,7 +289,7 @@ func (l *Limit) run(ctx context.Context, state *limited, b bare, ip string) erro
 	return nil
 }
 
-// volumes mounts the volume that every pod gets, with a token, the cluster's CA and the name of the namespace.
+// volumes mounts the volume that every pod has, with a token, the cluster's CA certificate and the name of the namespace.
 func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
 	dir := l.path(p, "token")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -308,7 +307,7 @@ func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
 		if token, err = l.client.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, "default", req, metav1.CreateOptions{}); err == nil {
 			break
 		}
-		// The authorizer may not know yet that the pod is bound to this node.
+		// At first the node authorizer may not know yet that the pod is bound to this node.
 		if !apierrors.IsForbidden(err) || wait > time.Second {
 			return fmt.Errorf("request token: %w", err)
 		}
@@ -322,7 +321,7 @@ func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// stop stops a pod and deletes it.
+// stop stops a pod, reports its end and deletes it from the API.
 func (l *Limit) stop(ctx context.Context, state *limited) error {
 	p := state.pod
 	select {
@@ -360,7 +359,7 @@ func (l *Limit) stop(ctx context.Context, state *limited) error {
 	return nil
 }
 
-// leave removes the volumes and the cgroup of a pod.
+// leave unmounts the volume and removes the cgroup of a pod.
 func (l *Limit) leave(p *v1.Pod) error {
 	if err := syscall.Unmount(l.path(p, "token"), syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
 		return fmt.Errorf("unmount %s: %w", l.path(p, "token"), err)
@@ -368,7 +367,7 @@ func (l *Limit) leave(p *v1.Pod) error {
 	return rig.RemoveCgroup(podCgroup(p))
 }
 
-// happened reports to the API that a container has ended by itself, and restarts it.
+// happened handles an event of the runtime: if a container has exited by itself, it reports that to the API and restarts the container.
 func (l *Limit) happened(ctx context.Context, e *runtimeapi.ContainerEventResponse) {
 	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
 		return
@@ -402,7 +401,7 @@ func (l *Limit) again(ctx context.Context, state *limited) error {
 	return l.patch(ctx, state.pod, &state.status)
 }
 
-// patch sends a whole status to the API, with the fields by which a strategic merge patch identifies the pod.
+// patch sends the whole status of a pod to the API. The patch contains the UID, so that it fails for another pod of the same name.
 func (l *Limit) patch(ctx context.Context, p *v1.Pod, status *v1.PodStatus) error {
 	l.mu.Lock()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
@@ -417,7 +416,7 @@ func (l *Limit) patch(ctx context.Context, p *v1.Pod, status *v1.PodStatus) erro
 	return nil
 }
 
-// event queues an event. Events are sent one after another, in parallel to all other work.
+// event queues an event. A goroutine sends the events one after another.
 func (l *Limit) event(p *v1.Pod, reason, message string) {
 	now := metav1.Now()
 	l.events <- &v1.Event{

@@ -11,14 +11,14 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// probedFor is how long the agent is measured while it probes.
+// probedFor is how long the agent is measured while its probes run.
 const probedFor = 20 * time.Second
 
 // probeKinds are the kinds of probe that probes knows.
 var probeKinds = []string{"exec", "grpc", "http"}
 
-// probes runs pods that are probed every second, with one kind of probe after another. The pods are on the host's network, so
-// that a server of the benchmark answers HTTP and gRPC probes and counts them. The pods are deleted by force.
+// probes runs pods with a probe every second, for one kind of probe after another. The pods use the host's network, so that a server of the
+// benchmark (rig.Target) answers their HTTP and gRPC probes and counts them. The pods are then deleted by force.
 func (s *Session) probes(ctx context.Context) error {
 	for _, kind := range s.Plan.Probes {
 		target, err := rig.NewTarget()
@@ -67,11 +67,11 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	if err := s.force(ctx, names, "pods deleted by force, to the end of the last process"); err != nil {
 		return err
 	}
-	return s.anew(ctx) // because an agent may leave sandboxes for a minute
+	return s.anew(ctx) // an agent may keep sandboxes for a minute
 }
 
-// force deletes pods with a grace period of 0. They are gone from the API at once, so the runtime shows when they have ended. It adds the
-// time to the samples of this name; "": to none.
+// force deletes pods with grace period 0 and waits until the runtime runs no container; the API shows nothing, because the pods leave it at
+// once. The time becomes a sample with the name what; "": no sample.
 func (s *Session) force(ctx context.Context, names []string, what string) error {
 	start := time.Now()
 	if _, err := each(names, func(n string) error { return s.deleteNow(ctx, n) }); err != nil {

@@ -22,7 +22,7 @@ func within[T any](ctx context.Context, d time.Duration, f func(context.Context)
 	return f(ctx)
 }
 
-// sleep waits without giving the agent any work.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -55,7 +55,7 @@ func (s *Session) one(ctx context.Context) error {
 	return s.sequence(ctx, "one", s.Plan.Sequence, "one pod, create to Ready", "one pod, delete to gone", nil)
 }
 
-// volumes starts and deletes pods with many volumes one after another.
+// volumes starts and deletes pods one after another. Each has many ConfigMap volumes.
 func (s *Session) volumes(ctx context.Context) error {
 	return s.sequence(ctx, "volumes", s.Plan.Volumes, "20 ConfigMap volumes, create to Ready", "20 ConfigMap volumes, delete to gone", func(p *v1.Pod) {
 		for i := range rig.ConfigMaps {
@@ -67,7 +67,7 @@ func (s *Session) volumes(ctx context.Context) error {
 	})
 }
 
-// sequence starts and deletes n pods one after another.
+// sequence starts and deletes n pods one after another. start and end are the names of the samples; change changes the spec of each pod.
 func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end string, change func(*v1.Pod)) error {
 	for i := range n {
 		name := fmt.Sprintf("%s-%d-%d", prefix, s.round, i)
@@ -80,7 +80,7 @@ func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end
 			return err
 		}
 		s.Samples.took(start, ready[name].Sub(began))
-		// The pause keeps the remaining work of this pod out of the measurement of the next one.
+		// During the pause the agent finishes its work for this pod, so that the work does not slow the next pod.
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *Session) named(prefix string, n int) []string {
 	return names(fmt.Sprintf("%s-%d-", prefix, s.round), n)
 }
 
-// each calls f for all names, eight at a time, and returns when each call began.
+// each calls f for all names, at most eight at a time. It returns when each call began, and the first error.
 func each(names []string, f func(string) error) (map[string]time.Time, error) {
 	began := make(map[string]time.Time, len(names))
 	type done struct {
@@ -134,7 +134,7 @@ func each(names []string, f func(string) error) (map[string]time.Time, error) {
 	return began, first
 }
 
-// atOnce binds pods at once and waits until all are Ready.
+// atOnce creates pods, eight at a time, and waits until all are Ready.
 func (s *Session) atOnce(ctx context.Context, names []string, what string, change func(*v1.Pod)) error {
 	start := time.Now()
 	began, err := each(names, func(n string) error { return s.create(ctx, n, change) })
@@ -148,7 +148,7 @@ func (s *Session) atOnce(ctx context.Context, names []string, what string, chang
 	return err
 }
 
-// allGone deletes pods at once and waits until the API has none of them.
+// allGone deletes pods, eight at a time, and waits until the API has none of them.
 func (s *Session) allGone(ctx context.Context, names []string, what string) error {
 	start := time.Now()
 	began, err := each(names, func(n string) error { return s.delete(ctx, n) })
@@ -162,7 +162,7 @@ func (s *Session) allGone(ctx context.Context, names []string, what string) erro
 	return err
 }
 
-// many binds all pods at once.
+// many creates all pods of the plan at once, and measures times, requests and processor time.
 func (s *Session) many(ctx context.Context) error {
 	offset := s.Rig.AuditSize()
 	used, err := meter(s.Rig, s.pid())
@@ -175,7 +175,7 @@ func (s *Session) many(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // wait, because events and statuses that follow belong to the starts
+	if err := sleep(ctx, time.Second); err != nil { // events and statuses that come after the start belong to it
 		return err
 	}
 	if err := used(s.Samples, "CPU per pod start", s.Plan.Pods); err != nil || s.Agent == nil {
@@ -191,7 +191,7 @@ func (s *Session) many(ctx context.Context) error {
 	return s.memory("all pods")
 }
 
-// deleteMany deletes the pods of many. The measurement does not include what an agent removes from the runtime later.
+// deleteMany deletes the pods that the step "many" created. It does not measure what an agent removes from the runtime later.
 func (s *Session) deleteMany(ctx context.Context) error {
 	if s.count != nil {
 		s.count.Calls()
@@ -215,7 +215,7 @@ func (s *Session) deleteMany(ctx context.Context) error {
 	return used(s.Samples, "CPU per pod deletion", s.Plan.Pods)
 }
 
-// pid returns the agent's process, or 0.
+// pid returns the process ID of the agent; 0: there is none.
 func (s *Session) pid() int {
 	if s.Agent == nil {
 		return 0
@@ -223,7 +223,7 @@ func (s *Session) pid() int {
 	return s.Agent.PID()
 }
 
-// requestsPerPod returns the agent's requests to the API server per pod, since an offset of the audit log.
+// requestsPerPod returns how many requests per pod the agent has sent to the API server since an offset of the audit log.
 func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
 	requests, err := s.Rig.Requests(s.Node, offset)
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
 	return out, nil
 }
 
-// spread adds the total time to the samples, and for each pod the time from its beginning to its end.
+// spread adds samples of the time from began to ended of each pod, and of the time from start until the last pod ended.
 func (s *Session) spread(name string, start time.Time, began, ended map[string]time.Time) {
 	last := start
 	for n, at := range ended {
@@ -250,8 +250,8 @@ func (s *Session) spread(name string, start time.Time, began, ended map[string]t
 	s.Samples.took(name+", total", last.Sub(start))
 }
 
-// deaths kills containers without the agent's knowledge. Before each kill it waits until the container that was killed last runs again,
-// and then at least half a second.
+// deaths kills processes of containers behind the agent's back. Before each kill it waits until the container that it killed last runs
+// again, and then at least half a second.
 func (s *Session) deaths(ctx context.Context) error {
 	for i := range min(s.Plan.Deaths, s.Plan.Pods) {
 		name := s.names()[i]
@@ -260,7 +260,7 @@ func (s *Session) deaths(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The pause varies, so that the kills are not synchronous with a periodic loop of an agent.
+		// The pause varies, so that the kills do not coincide with a periodic loop of an agent.
 		if err := sleep(ctx, time.Duration(500+37*i)*time.Millisecond); err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (s *Session) deaths(ctx context.Context) error {
 	return sleep(ctx, time.Second)
 }
 
-// restart ends the agent, starts it again with a counting proxy before the runtime, and gives it no work for a while.
+// restart restarts the agent with a proxy that counts its CRI calls, and then measures the agent while it has no work.
 func (s *Session) restart(ctx context.Context) error {
 	if err := s.stop(ctx); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (s *Session) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.count = count // the agent needs the proxy as long as it runs
+	s.count = count // the agent needs the proxy for as long as it runs
 	events := s.watch.PodEvents()
 	took, err := s.start(ctx, count.Socket)
 	if err != nil {
@@ -311,7 +311,7 @@ func (s *Session) restart(ctx context.Context) error {
 	return s.rest(ctx, count)
 }
 
-// cpu adds to the samples how much of a core the agent uses during d.
+// cpu adds to the samples how much of a core the agent uses during the time d, in percent. It returns the time that was measured.
 func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.Duration, error) {
 	before, err := rig.CPUOf(s.Agent.PID())
 	if err != nil {
@@ -330,7 +330,7 @@ func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.D
 	return took, nil
 }
 
-// rest measures the agent while nothing happens.
+// rest measures the calls, requests and processor time of the agent while nothing happens.
 func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	count.Calls()
 	offset := s.Rig.AuditSize()
@@ -371,7 +371,7 @@ func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	return nil
 }
 
-// Lines formats counts, the largest first.
+// Lines formats counts as text, the largest first.
 func Lines(m map[string]float64) []string {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) })
 	for i, k := range keys {

@@ -11,10 +11,10 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// This file measures how long users wait in two kinds of trouble: while an image is pulled, and while all answers of the API
-// server are late.
+// The functions in this file measure how long users wait in trouble: while a large image is pulled, while everything that the API server
+// sends is late, and on a node with many pods.
 
-// pull starts and deletes pods while an image is repeatedly pulled and unpacked.
+// pull starts and deletes pods while large images are pulled and unpacked.
 func (s *Session) pull(ctx context.Context) error {
 	registry, err := s.Rig.Registry(ctx)
 	if err != nil {
@@ -23,14 +23,14 @@ func (s *Session) pull(ctx context.Context) error {
 	pulls, end := context.WithCancel(ctx)
 	defer end()
 	begun, ended := make(chan struct{}), make(chan error, 1)
-	// The other goroutine writes these until it ends.
+	// Only the goroutine below uses took and last until it has sent to ended.
 	var took []time.Duration
 	var last string
 	go func() {
 		var err error
 		last, err = s.pullAgain(pulls, registry, begun, func(d time.Duration) { took = append(took, d) })
 		if pulls.Err() != nil {
-			err = nil // the last pull was canceled, which is no error
+			err = nil // canceling the last pull is no error
 		}
 		ended <- err
 	}()
@@ -51,8 +51,9 @@ func (s *Session) pull(ctx context.Context) error {
 	return err
 }
 
-// pullAgain creates one pod after another, each with an image of its own that the runtime does not have, until ctx ends. It closes begun
-// when the first pod exists, and returns the last image. It fails if a pod runs whose image was not pulled completely.
+// pullAgain creates one pod after another, each with a new image that the runtime has to pull, until ctx ends. It closes begun after the
+// first pod is created, and returns the last image. It returns an error if a pod becomes Ready although its image was not pulled
+// completely.
 func (s *Session) pullAgain(ctx context.Context, registry *rig.Registry, begun chan<- struct{}, took func(time.Duration)) (image string, err error) {
 	for i := 0; ; i++ {
 		if image, err = registry.Next(); err != nil {
@@ -90,10 +91,10 @@ func (s *Session) pullAgain(ctx context.Context, registry *rig.Registry, begun c
 	}
 }
 
-// slowAnswer is the delay of everything that the API server sends.
+// slowAnswer is how late all data of the API server arrives.
 const slowAnswer = 200 * time.Millisecond
 
-// slow starts and deletes pods while the API server's answers are delayed.
+// slow starts and deletes pods while all data of the API server is late.
 func (s *Session) slow(ctx context.Context) (err error) {
 	proxy, err := s.Rig.Delay(slowAnswer)
 	if err != nil {
@@ -122,8 +123,8 @@ func (s *Session) slow(ctx context.Context) (err error) {
 	return s.atOnce(ctx, s.named("slowmany", s.Plan.Pods/2), "pods at once "+what+", create to Ready", nil)
 }
 
-// crowd starts the pods of a crowded node in two halves. After each half it measures the agent at rest, and restarts it. The
-// difference between one half and both shows how the cost grows with the number of pods.
+// crowd starts many pods in two halves. After each half it measures the agent at rest, and after a restart. The difference shows how the
+// cost grows with the number of pods.
 func (s *Session) crowd(ctx context.Context) error {
 	names := s.named("crowd", s.Plan.Dense)
 	half := len(names) / 2
@@ -141,7 +142,7 @@ func (s *Session) crowd(ctx context.Context) error {
 	return s.allGone(ctx, names, "crowded, delete to gone")
 }
 
-// measureAtRest measures an agent whose pods are running: at rest, and how soon its node is Ready again after a restart of the agent.
+// measureAtRest measures an agent whose pods run while nothing happens, and how soon its node is Ready after a restart of the agent.
 func (s *Session) measureAtRest(ctx context.Context, what string) error {
 	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Every block runs in the first round of a full plan, with an agent or without one.
+// In the first round of a plan with all work, every block runs either with an agent or without one.
 func TestEveryBlockRuns(t *testing.T) {
 	t.Parallel()
 	p := &Plan{Dense: 10}
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What fails adds no time to the samples.
+// A failed call adds no sample.
 func TestFailuresAddNoTime(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
@@ -74,7 +74,7 @@ func TestFailuresAddNoTime(t *testing.T) {
 	}
 }
 
-// Lines orders counts from the largest to the smallest, even those that are nearly equal.
+// Lines sorts counts from the largest to the smallest, even if they are equal when rounded.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	if got, want := Lines(map[string]float64{"a": 1.04, "c": 1.01, "b": 1.04, "d": 2}), []string{"2.0 d", "1.0 a", "1.0 b", "1.0 c"}; !slices.Equal(got, want) {
