@@ -173,11 +173,14 @@ func newReplay() *cobra.Command {
 		Long: "Repeat a node's decision about a pod, without the node, from an exported file. The command prints the decision. Lines that begin with -\n" +
 			"are the decision of the version that exported the file, lines that begin with + that of this version. It fails if the two differ.",
 		Example: "  wherry explain web --export > web.json\n" +
-			"  wherry replay web.json",
+			"  wherry replay web.json --step\n" +
+			"  wherry replay web.json --script > internal/core/decide/testdata/decide/web.txt",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(streams(cmd), args[0]) },
 	}
 	cmd.Flags().BoolVar(&r.Update, "update", false, "replace the decision in the file by that of this version")
+	cmd.Flags().BoolVar(&r.Step, "step", false, "also print what each rule of this version saw and decided, in order")
+	cmd.Flags().BoolVar(&r.Script, "script", false, "print the turn as a script for internal/core/decide/testdata/decide, where it is a test; the script has the decision of this version")
 	return cmd
 }
 

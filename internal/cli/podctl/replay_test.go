@@ -37,6 +37,19 @@ func TestReplay(t *testing.T) {
 	if err := (&Explain{Target: at, Export: true}).Run(t.Context(), Streams{Out: &turn}, "web"); err != nil {
 		t.Fatal(err)
 	}
+	if err := (&Replay{Step: true}).Run(Streams{In: bytes.NewReader(turn.Bytes()), Out: &out}, "-"); err != nil ||
+		!strings.Contains(out.String(), " 1. does the pod end?\n      saw      no deletion;") || !strings.Contains(out.String(), "decided  the pod goes on") || !strings.Contains(out.String(), "container main\n      saw      attempt 0 running since -") {
+		t.Errorf("the steps: %v\n%s", err, out.String())
+	}
+	out.Reset()
+	if err := (&Replay{Script: true}).Run(Streams{In: bytes.NewReader(turn.Bytes()), Out: &out}, "-"); err != nil ||
+		!strings.Contains(out.String(), "\nturn-of pod {") || !strings.HasSuffix(out.String(), "\nturn\n    = active: everything is as the spec says\n") {
+		t.Errorf("the script: %v\n%s", err, out.String())
+	}
+	if err := (&Replay{Script: true, Step: true}).Run(Streams{In: &bytes.Buffer{}, Out: &out}, "-"); err == nil {
+		t.Error("--script and --step together are no error")
+	}
+	out.Reset()
 	other := filepath.Join(dir, "web.json")
 	text := strings.Replace(turn.String(), `"= active: `, `"= gone: \u001b[2J`, 1)
 	if err := os.WriteFile(other, []byte(text), 0o600); err != nil {

@@ -8,10 +8,15 @@ import (
 )
 
 // Decide says what to do now. It reads everything and writes nothing; at rest it allocates nothing.
-func Decide(in *Input) Plan {
-	t := turn{in: in, stale: in.Stale}
+func Decide(in *Input) Plan { return run(in, nil) }
+
+// run decides. It records its steps in tr; nil: nobody wants them.
+func run(in *Input, tr *trace) Plan {
+	t := turn{in: in, stale: in.Stale, trace: tr}
 	t.plan.RestartingAll = in.Memory.RestartingAll
-	if cause := t.end(); cause != pod.CauseNone {
+	cause := t.end()
+	t.stepEnd(cause)
+	if cause != pod.CauseNone {
 		t.terminate(cause)
 		return t.plan
 	}
@@ -32,6 +37,8 @@ type turn struct {
 	none    ContainerMemory
 	waiting pod.Why // the first reason why something that is due has not begun
 
+	trace *trace // nil: nobody steps through the turn
+
 	noNetwork bool // the pod cannot get a sandbox until the node's pod network is ready
 }
 
@@ -40,20 +47,30 @@ func (t *turn) active() {
 	in := t.in
 	if !in.Memory.Admitted && len(in.Observed.Sandboxes) == 0 {
 		t.plan.Why = WhyNotAdmitted
+		t.step(ruleAdmission, "")
 		return
 	}
 	t.wake(t.deadline())
+	t.step(ruleDeadline, "")
 	t.cancelDeadHooks()
+	t.step(ruleHooks, "")
 	t.ensureSetUp()
+	t.step(ruleSetUp, "")
 	t.ensureSandbox()
+	t.step(ruleSandbox, "")
 	switch {
 	case t.noNetwork:
 	case t.restartAll():
+		t.step(ruleRestartAll, "")
 	default:
+		t.step(ruleRestartAll, "")
 		t.stopStrays()
+		t.step(ruleStrays, "")
 		t.containers()
 		t.resize()
+		t.step(ruleResize, "")
 		t.prune()
+		t.step(rulePrune, "")
 	}
 	t.sayWhy()
 }

@@ -36,10 +36,12 @@ func (t *turn) inits() bool {
 			continue
 		}
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
+			t.step(ruleContainer, c.Name)
 			continue // the init container has completed and stays so, whatever the restart policy
 		}
 		if inst != nil && inst.State == pod.StateRunning { // nothing to do: it has no probes and no hooks, and keeps its image
 			t.wait(WhyInitFirst)
+			t.step(ruleContainer, c.Name)
 			return false
 		}
 		// An init container that has failed for good also holds back those after it. Later, finished finds that the pod has

@@ -2,7 +2,8 @@ package decide_test
 
 import (
 	"flag"
-	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,17 +24,26 @@ var update = flag.Bool("update", false, "rewrite the expected plans in testdata"
 // TestScripts runs testdata/decide/*.txt: see package script. `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	script.Run(t, "testdata/decide/*.txt", *update, func(t *testing.T, x *script.Text) func([]string) {
-		s := &story{world: newWorld(), Text: x}
-		s.noInspect = false
-		s.seen = func(in *decide.Input, plan *decide.Plan) { replays(t, in, plan) }
-		t.Cleanup(func() {
-			for _, b := range s.broken {
-				t.Errorf("invariant: %s: %s", b.inv, b.text)
+	script.Run(t, "testdata/decide/*.txt", *update, tell)
+}
+
+// tell begins a story.
+func tell(t *testing.T, x *script.Text) func([]string) {
+	s := &story{world: newWorld(), Text: x}
+	s.noInspect = false
+	s.seen = func(in *decide.Input, plan *decide.Plan) {
+		replays(t, in, plan)
+		steps(t, in, plan)
+	}
+	t.Cleanup(func() {
+		for _, b := range s.broken {
+			if s.exported && b.inv != invPure && b.inv != invIdle {
+				continue // the oracle does not know what happened before the turn
 			}
-		})
-		return s.command
+			t.Errorf("invariant: %s: %s", b.inv, b.text)
+		}
 	})
+	return s.command
 }
 
 // replays checks that an exported turn is decided in the same way when it is read from its file.
@@ -52,17 +62,100 @@ func replays(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	if lines, same := replay.Diff(read.Plan, read.Again()); !same {
 		t.Errorf("an exported turn is decided otherwise:\n%s\n%s", strings.Join(lines, "\n"), data)
 	}
+	scripted(t, turn, in, plan)
+}
+
+// steps checks that a turn that somebody steps through is decided in the same way, and that exactly one step begins each action.
+func steps(t *testing.T, in *decide.Input, plan *decide.Plan) {
+	t.Helper()
+	stepped, list := decide.Steps(in)
+	if lines, same := replay.Diff(replay.Lines(plan, in.Now), replay.Lines(&stepped, in.Now)); !same {
+		t.Errorf("a turn with steps is decided otherwise:\n%s", strings.Join(lines, "\n"))
+	}
+	begun := 0
+	for _, s := range list {
+		if s.Rule == "" || s.Saw == "" {
+			t.Errorf("a step says nothing: %+v", s)
+		}
+		for _, l := range s.Decided {
+			if strings.HasPrefix(l, "begins ") {
+				begun++
+			}
+		}
+	}
+	if begun != len(plan.Do) {
+		t.Errorf("the steps begin %d actions, the plan has %d: %+v", begun, len(plan.Do), list)
+	}
+}
+
+// scripted checks that the script made of an exported turn gives the same plan.
+func scripted(t *testing.T, turn *replay.Turn, in *decide.Input, plan *decide.Plan) {
+	t.Helper()
+	text, err := turn.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again decide.Input
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if f[0] == "turn-of" {
+			if err := replay.ReadPart(&again, f[1], f[2]); err != nil || len(f) != 3 {
+				t.Fatalf("%v: %s", err, line)
+			}
+		}
+	}
+	now := decide.Decide(&again)
+	if lines, same := replay.Diff(replay.PlanLines(plan, in.Now), replay.PlanLines(&now, again.Now)); !same {
+		t.Errorf("the script of a turn gives another plan:\n%s\n%s", strings.Join(lines, "\n"), text)
+	}
+}
+
+// TestScriptsOfTurns runs the scripts that are made of the exported turns of package replay.
+func TestScriptsOfTurns(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../replay/testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no turns", err)
+	}
+	dir := t.TempDir()
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn, err := replay.Parse(file, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := turn.Script()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(file)+".txt"), []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	script.Run(t, filepath.Join(dir, "*.txt"), false, tell)
 }
 
 // story is a script about one pod.
 type story struct {
 	*world
 	*script.Text
-	was *v1.Pod // the pod before its source lost it
+	was      *v1.Pod       // the pod before its source lost it
+	parts    *decide.Input // what turn-of has read and restore has not put into the world yet
+	exported bool          // the story began with an exported turn
 }
 
 func (s *story) command(f []string) {
-	if s.pod == nil && s.starts == 0 && !s.mem.Orphaned && f[0] != "pod" && f[0] != "found" && len(s.containers) == 0 && s.observed.Began.IsZero() {
+	if f[0] == "turn-of" { // turn-of PART JSON: a part of an exported turn, as wherry replay --script writes it
+		s.part(f)
+		return
+	}
+	if s.parts != nil {
+		s.restore()
+	}
+	if s.pod == nil && !s.exported && s.starts == 0 && !s.mem.Orphaned && f[0] != "pod" && f[0] != "found" && len(s.containers) == 0 && s.observed.Began.IsZero() {
 		s.Fail("the first command is pod")
 		return
 	}
@@ -87,17 +180,9 @@ func (s *story) command(f []string) {
 }
 
 func (s *story) printPlan(p decide.Plan) {
-	for _, a := range p.Do {
-		s.Print("%s", a)
+	for _, l := range replay.PlanLines(&p, s.now) {
+		s.Print("%s", l)
 	}
-	for _, a := range p.Cancel {
-		s.Print("cancel %s", a)
-	}
-	wake := ""
-	if !p.WakeAt.IsZero() {
-		wake = fmt.Sprintf("; wake +%s", p.WakeAt.Sub(s.now))
-	}
-	s.Print("= %s: %s%s", p.Phase, p.Why, wake)
 }
 
 // settle takes turns and lets every action in flight succeed (or fail as its fault says) until nothing changes.

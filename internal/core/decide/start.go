@@ -18,6 +18,13 @@ const (
 
 // drive takes the next step of one container toward what its spec asks for. hold keeps it from being created.
 func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold bool) step {
+	s := t.advance(c, inst, first, hold)
+	t.step(ruleContainer, c.Name)
+	return s
+}
+
+// advance does what drive does, without recording a step.
+func (t *turn) advance(c *v1.Container, inst *pod.Container, first pod.Why, hold bool) step {
 	if t.busyName(pod.OpStartContainer, c.Name) {
 		return stepBusy
 	}

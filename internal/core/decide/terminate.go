@@ -81,16 +81,20 @@ func (t *turn) terminate(cause pod.Cause) {
 	t.plan.Phase = PhaseStopping
 	t.plan.Why = why
 	t.graceClock()
+	t.step(ruleGrace, "")
 	t.cancelPulls()
 	t.cancelDeadHooks()
 	alive := t.stopAlive(cause, why)
-	switch {
-	case alive:
+	if alive {
 		t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
+	}
+	t.step(ruleStop, "")
+	if alive || t.busy(pod.OpRunSandbox) || t.busy(pod.OpStartContainer) || t.stale {
 		return
-	case t.busy(pod.OpRunSandbox) || t.busy(pod.OpStartContainer) || t.stale:
-		return
-	case t.stopSandboxes(why):
+	}
+	left := t.stopSandboxes(why)
+	t.step(ruleStopSandboxes, "")
+	if left {
 		return
 	}
 	t.plan.Ended = true
@@ -98,14 +102,17 @@ func (t *turn) terminate(cause pod.Cause) {
 		if !t.busy(pod.OpSetUp) && t.due(pod.OpTearDown, "") {
 			t.begin(pod.Action{Op: pod.OpTearDown, Why: WhyTearDown})
 		}
+		t.step(ruleTearDown, "")
 		return
 	}
 	if t.plan.Orphaned {
 		t.clear()
+		t.step(ruleClear, "")
 		return
 	}
 	t.plan.Phase = PhaseStopped
 	t.prune()
+	t.step(rulePrune, "")
 }
 
 // neverBegan reports whether the pod was rejected before anything of it was set up, so that nothing has to be torn down.

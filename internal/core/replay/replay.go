@@ -125,15 +125,26 @@ func (m *memory) restored() decide.Memory {
 // Decided adds what the turn decided.
 func (t *Turn) Decided(p *decide.Plan) { t.Plan = Lines(p, t.Input.Now) }
 
-// Again decides the turn again, and returns what the present version decides.
-func (t *Turn) Again() []string {
+// Restore returns the input of the turn for decide.Decide. It shares values with the turn.
+func (t *Turn) Restore() *decide.Input {
 	in, mem := &t.Input, t.Input.Memory.restored()
 	policy := in.Policy
-	plan := decide.Decide(&decide.Input{
+	return &decide.Input{
 		Pod: in.Pod, LastGrace: in.LastGrace, Observed: in.Observed, Memory: &mem, Probed: in.Probed, InFlight: in.InFlight, Stale: in.Stale,
 		Hashes: in.Hashes, Sizes: in.Sizes, Node: in.Node, Policy: &policy, Now: in.Now,
-	})
-	return Lines(&plan, in.Now)
+	}
+}
+
+// Again decides the turn again, and returns what the present version decides.
+func (t *Turn) Again() []string {
+	plan := decide.Decide(t.Restore())
+	return Lines(&plan, t.Input.Now)
+}
+
+// Steps decides the turn again, and returns what each rule of the present version saw and decided.
+func (t *Turn) Steps() []decide.Step {
+	_, steps := decide.Steps(t.Restore())
+	return steps
 }
 
 // Encode writes a turn as a file.
@@ -162,7 +173,8 @@ func Parse(name string, data []byte) (*Turn, error) {
 	case head.Kind != Kind:
 		return nil, fmt.Errorf("%s: kind %q: a turn that was exported has the kind %s", name, head.Kind, Kind)
 	case head.Schema != Schema:
-		return nil, fmt.Errorf("%s: the file has schema %d, of an agent of version %q; this program reads schema %d: use one of that version", name, head.Schema, head.Agent, Schema)
+		return nil, fmt.Errorf("%s: the file has schema %d, of an agent of version %q; this program reads schema %d: %s; decide it with a program of that version",
+			name, head.Schema, head.Agent, Schema, differs(data))
 	}
 	t := &Turn{}
 	d := json.NewDecoder(bytes.NewReader(data))

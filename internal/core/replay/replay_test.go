@@ -3,6 +3,7 @@ package replay_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -199,6 +200,9 @@ func TestParse(t *testing.T) {
 		{"[]", "not a turn that was exported"},
 		{`{"kind": "Pod"}`, `kind "Pod"`},
 		{`{"kind": "WherryTurn", "schema": 7, "agent": "v9"}`, `schema 7, of an agent of version "v9"`},
+		{`{"kind": "WherryTurn", "schema": 7, "input": {"node": {"gpu": 1, "NetworkReady": true}, "observed": {"Containers": [{"Tint": 1}]}}}`, "does not know: input.node.gpu, input.observed.Containers.Tint; decide"},
+		{`{"kind": "WherryTurn", "schema": 0, "input": {"memory": {"SetUp": true}, "pod": {"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}}}}`, "the meaning of a field differs"},
+		{`{"kind": "WherryTurn", "schema": 7, ` + manyFields(12) + `}`, "and 2 more"},
 		{`{"kind": "WherryTurn", "schema": 1, "surprise": 1}`, "surprise"},
 		{`{"kind": "WherryTurn", "schema": 1}`, "input.observed"},
 		{`{"kind": "WherryTurn", "schema": 1, "input": {"observed": {"Containers": [{"State": "melted"}]}}}`, `"melted"`},
@@ -209,6 +213,15 @@ func TestParse(t *testing.T) {
 			t.Errorf("%.60s: %v, want %s", c.data, err, c.want)
 		}
 	}
+}
+
+// manyFields returns fields that no schema has.
+func manyFields(n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf(`"new%02d": 1`, i))
+	}
+	return strings.Join(out, ", ")
 }
 
 func TestDiff(t *testing.T) {
@@ -237,9 +250,13 @@ func FuzzParse(f *testing.F) {
 			f.Add(data)
 		}
 	}
-	f.Fuzz(func(_ *testing.T, data []byte) {
+	f.Fuzz(func(t *testing.T, data []byte) {
 		if turn, err := replay.Parse("f", data); err == nil {
 			turn.Again()
+			turn.Steps()
+			if _, err := turn.Script(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
