@@ -91,7 +91,7 @@ func (w *Watcher) Follow() {
 			}
 		}
 		for _, at := range want {
-			_ = w.w.Add(at) // also if the name is watched already, because it may now be another directory
+			_ = w.w.Add(at) // add the directory even if its name is watched already, because the name may mean another directory now
 		}
 		now := w.nearest()
 		if slices.Equal(want, now) {
