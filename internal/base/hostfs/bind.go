@@ -18,7 +18,7 @@ func (Host) OpenDir(path string) (*os.File, error) { return openRoot(path) }
 // Mounted reports whether something is mounted on dir, a bind mount included. It reads the mount table and asks no file system,
 // so it does not hang if the one on dir does.
 func (Host) Mounted(dir string) (bool, error) {
-	real, err := filepath.EvalSymlinks(filepath.Dir(dir)) // the table has resolved paths
+	real, err := filepath.EvalSymlinks(filepath.Dir(dir)) // the mount table has resolved paths
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

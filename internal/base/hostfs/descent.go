@@ -47,7 +47,7 @@ type descent struct {
 type level struct {
 	dev, ino uint64
 	reader   *dirReader // nil while the directory is closed, to save descriptors
-	at       int64      // where reading continues; valid while the reader is closed
+	at       int64      // position in the directory from which reading continues; valid while the reader is closed
 	// These two fields are for removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool
 	tries  uint8

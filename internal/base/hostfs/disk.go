@@ -123,10 +123,10 @@ func (u *usage) entry(name string, isDir bool) error {
 	case isDir: // the entry was listed as a directory, but is no longer one
 		return ErrMoved
 	}
-	return u.entry(name, true) // this file system lists no types
+	return u.entry(name, true) // the file system does not say which entries are directories, so try to enter it
 }
 
-// addOpen adds the directory of the position.
+// addOpen adds the directory at which the walk is.
 func (u *usage) addOpen() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(u.fd(), &st); err != nil {
@@ -152,7 +152,7 @@ func mountOf(path string) (found *mountinfo.Info, real string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("read mounts above %s: %w", path, err)
 	}
-	for _, m := range infos { // if several mounts have the same mount point, the last one is on top
+	for _, m := range infos { // of several mounts on one mount point, the last one is on top, so the loop goes on
 		if (found == nil || len(m.Mountpoint) >= len(found.Mountpoint)) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
 			found = m
 		}

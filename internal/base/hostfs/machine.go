@@ -22,7 +22,7 @@ type Facts struct {
 	MachineID     string // /etc/machine-id
 	SystemUUID    string // the firmware's UUID, or the machine ID if the firmware has none
 	BootID        string
-	KernelVersion string // as uname -r
+	KernelVersion string // release of the kernel, as uname -r prints it
 	OSImage       string // PRETTY_NAME of os-release
 	CPUs          int    // all CPUs that are online, also those that this process may not use
 	MemoryBytes   uint64
@@ -112,7 +112,7 @@ func (m Machine) Topology() (cores, sockets int) {
 	return len(byCore), len(bySocket)
 }
 
-// parseCPUList counts a list like 0-3,8.
+// parseCPUList returns the number of CPUs in a list such as 0-3,8.
 func parseCPUList(s string) (int, error) {
 	n := 0
 	for part := range strings.SplitSeq(s, ",") {
@@ -187,7 +187,7 @@ func (m Machine) Tasks() (int64, error) {
 	return 0, fmt.Errorf("count tasks: %s has %q", path, strings.TrimSpace(string(data)))
 }
 
-// pidMax returns the smaller of the kernel's two limits.
+// pidMax returns the smaller of the kernel's two limits of tasks, pid_max and threads-max.
 func (m Machine) pidMax() int64 {
 	limit := int64(0)
 	for _, p := range []string{"proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"} {
