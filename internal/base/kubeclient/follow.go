@@ -148,7 +148,7 @@ func drain(ctx context.Context, w watch.Interface, f Followed, version string) (
 			if next := afterError(version, err); next != "" {
 				return false, next, err
 			}
-			return false, "", nil // an old version is not a failure
+			return false, "", nil // a resource version that is too old is not a failure
 		}
 		if m, err := meta.Accessor(event.Object); err == nil {
 			version = m.GetResourceVersion()

@@ -96,7 +96,7 @@ func (l limited) Wait(ctx context.Context) error {
 	return err
 }
 
-// meteredClient makes requests that wait for a metered limiter.
+// meteredClient is a rest.Interface whose requests wait for a metered rate limiter.
 type meteredClient struct {
 	rest.Interface
 	get, post, put, patch, del limited
