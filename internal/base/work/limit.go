@@ -21,7 +21,7 @@ const (
 type limit struct {
 	least, most float64
 	now         float64
-	xx, xy      float64 // sums of x*x and x*y over the commands; see ended
+	xx, xy      float64 // sums of x*x and x*y over the commands: x and y are the changes of the two logarithms since the last run of the same command
 	round       float64 // number of commands until the next step
 	steps       int     // number of steps so far
 }

@@ -20,8 +20,8 @@ type line struct {
 	pods    []*turn
 	of      map[types.UID]*turn
 	account float64       // the time in seconds that the class has used, divided by its share
-	usual   time.Duration // the average duration of its jobs
-	active  int           // how many of its jobs count as load
+	usual   time.Duration // average duration of the jobs of the class
+	active  int           // number of jobs of the class that count as load
 }
 
 // turn has the waiting jobs of one pod in one class, oldest first.

@@ -52,13 +52,13 @@ type Job struct {
 	granted func()
 
 	state   state
-	asked   time.Time // when it began to wait
+	asked   time.Time // when the job began to wait
 	loads   bool      // the job is in Scheduler.flying
 	waits   bool      // the job's class can wait
 	began   time.Time
 	charged time.Duration
 	until   time.Time // when the job stops counting as load
-	among   int       // number of jobs in flight when it began, including itself
+	among   int       // number of jobs in flight when the job began, including itself
 }
 
 type state uint8

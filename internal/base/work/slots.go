@@ -14,17 +14,17 @@ import (
 // It is not safe for concurrent use. The zero value has no slots.
 type Slots struct {
 	least, most, now int
-	trying           bool // the round has another number of slots, to measure the effect
+	trying           bool // the round has another number of slots than now, to measure the effect
 	round            int  // counts rounds, modulo rest
 
 	began       time.Time // when the round began
 	jobs        int
-	took, among float64 // sums of the logarithms in this round
+	took, among float64 // sums of the logarithms of the jobs' durations, and of the numbers of jobs in flight, in this round
 	last        struct {
 		took, among float64
 		known       bool
 	}
-	xx, xy float64 // sums of x*x and x*y over the rounds; see next
+	xx, xy float64 // sums of x*x and x*y over the rounds: x and y are the changes of the averages of the two logarithms since the last round
 }
 
 // When a larger number of slots has not helped, Slots tries another number again only after these numbers of rounds.
