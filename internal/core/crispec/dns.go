@@ -222,7 +222,7 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
 	domains := maxSearches
 	if clusterDomain != "" {
-		domains -= 3 // a pod also searches the domains of its namespace, the services and the cluster
+		domains -= 3 // a pod also searches its namespace's domain, the domain of services, and the cluster's domain
 	}
 	if len(c.Searches) > domains {
 		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, domains)

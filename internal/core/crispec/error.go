@@ -15,7 +15,7 @@ const (
 type Error struct {
 	Reason  string
 	Message string
-	Err     error // the cause, or nil
+	Err     error // the cause; nil: there is none
 }
 
 // Error returns only the message, because reason and message always appear side by side.
