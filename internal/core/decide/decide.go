@@ -20,7 +20,7 @@ func run(in *Input, tr *trace) Plan {
 		t.terminate(cause)
 		return t.plan
 	}
-	if in.Pod == nil { // no source has the pod, but not every source has answered yet
+	if in.Pod == nil { // no source has the pod, but not every source has answered yet, so nothing is decided
 		return t.plan
 	}
 	t.active()
@@ -42,7 +42,7 @@ type turn struct {
 	noNetwork bool // the pod cannot get a sandbox until the node's pod network is ready
 }
 
-// active drives a pod that should run.
+// active decides about a pod that should run.
 func (t *turn) active() {
 	in := t.in
 	if !in.Memory.Admitted && len(in.Observed.Sandboxes) == 0 {
@@ -75,7 +75,7 @@ func (t *turn) active() {
 	t.sayWhy()
 }
 
-// sayWhy sets the plan's reason.
+// sayWhy sets the reason of the plan, Plan.Why.
 func (t *turn) sayWhy() {
 	switch {
 	case t.noNetwork:

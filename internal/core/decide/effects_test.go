@@ -156,7 +156,7 @@ func (w *world) start(id string) {
 	if w.strict {
 		w.checkAgain(c)
 	}
-	if len(w.sandboxes) > 0 && !w.sandboxes[0].Ready { // the runtime refuses
+	if len(w.sandboxes) > 0 && !w.sandboxes[0].Ready { // the runtime does not start a container in a sandbox that is not ready
 		c.State, c.ExitCode, c.FinishedAt = pod.StateExited, 128, w.now
 		return
 	}

@@ -77,7 +77,7 @@ type record struct {
 	upIn     string // the sandbox in which the container completed (init) or started (sidecar)
 	ran      bool   // an instance has run
 	ended    bool   // the newest instance that ran has ended
-	replaced bool   // the agent ended it to start it again, whatever its exit code
+	replaced bool   // the agent ended the newest instance in order to start another, whatever its exit code
 	sandbox  string // the sandbox of the newest instance that ran
 	code     int32
 	at       time.Time // when the newest instance ended
@@ -87,18 +87,18 @@ type record struct {
 // fate has what the oracle of these tests knows of one container instance.
 type fate struct {
 	id          string
-	doomed      bool // a probe or its postStart hook failed: it has to be restarted
-	reason      bool // there was a reason to stop it
-	termed      bool // a StopContainer for it was planned
-	hooked      int  // how often its preStop hook was begun since the last crash
+	doomed      bool // a probe or the postStart hook of the instance failed, so the container has to be restarted
+	reason      bool // there was a reason to stop the instance
+	termed      bool // a StopContainer for the instance was planned
+	hooked      int  // how often the preStop hook was begun since the agent last crashed
 	hookDone    bool
-	postStarted int // how often its postStart hook was begun since the last crash
+	postStarted int // how often the postStart hook was begun since the agent last crashed
 	postDone    bool
-	resized     bool          // the agent ended it for its new resources
-	owed        bool          // the agent ended it so that it starts again
-	condemned   bool          // it existed when a RestartAllContainers rule applied
-	killBegan   time.Time     // when the agent first began to end it while its pod goes on
-	killGrace   time.Duration // its grace period at that time
+	resized     bool          // the agent ended the instance because the container gets new resources
+	owed        bool          // the agent ended the instance in order to start another
+	condemned   bool          // the instance existed when a RestartAllContainers rule applied
+	killBegan   time.Time     // when the agent first began to end the instance while the pod goes on
+	killGrace   time.Duration // the grace period of the instance at the time killBegan
 }
 
 func (w *world) record(name string) *record {

@@ -45,8 +45,8 @@ type again uint8
 
 const (
 	byPolicy    again = iota // the container's exit code decides, under its rules and its restart policy
-	unlessNever              // it starts whatever its exit code is, unless its restart policy is Never: then byPolicy
-	always                   // its definition or resources changed: it starts again whatever its policy is, and its end is no crash
+	unlessNever              // the container starts again whatever its exit code is; with the restart policy Never, byPolicy applies
+	always                   // the container starts again whatever its restart policy is, because its definition or resources changed; its end is no crash
 )
 
 // rules is the table of causes. A row sets only the columns that differ from their zero value.
@@ -190,7 +190,7 @@ type End struct {
 // Ends are the container instances that end while their pod goes on.
 type Ends []End
 
-// of returns the end of an instance, or nil.
+// of returns the End of an instance, or nil if the agent does not end that instance.
 func (e Ends) of(id string) *End {
 	for i := range e {
 		if e[i].ID == id {

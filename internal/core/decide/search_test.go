@@ -103,7 +103,7 @@ type search struct {
 	broken []invariant   // all invariants that were broken
 	failed *atomic.Int64 // number of other searches that failed, if one failure is enough
 	most   int
-	part   bool // it is no error that the search stops after the number of states in the field most (-short)
+	part   bool // the search may stop after most states without an error (-short)
 	buf    []byte
 }
 

@@ -172,7 +172,7 @@ func (t *turn) orphanGrace() time.Duration {
 	if s := t.in.LastGrace; s != nil {
 		return pod.Seconds(*s)
 	}
-	grace := -time.Nanosecond // unknown
+	grace := -time.Nanosecond // negative: the grace period is unknown
 	for i := range t.in.Observed.Containers {
 		grace = max(grace, t.in.Observed.Containers[i].Grace)
 	}

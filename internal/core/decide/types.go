@@ -87,7 +87,7 @@ func DefaultPolicy() Policy {
 type Plan struct {
 	// Do are actions to begin: none of them is in flight, all may begin at once and in any order.
 	Do []pod.Action
-	// Cancel are keys of in-flight actions to cut short.
+	// Cancel has the keys (Action.Key) of the actions in flight that are to be cut short.
 	Cancel []pod.Action
 	// WakeAt is when to look again if nothing happens before; zero: never.
 	WakeAt time.Time

@@ -23,11 +23,11 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 type flight struct {
 	action pod.Action
 	began  time.Time
-	until  time.Time // when its effect occurs
+	until  time.Time // when the effect of the action occurs
 
 	pod       *v1.Pod // the pod when the action began
-	condemned bool    // it began before a RestartAllContainers rule applied
-	canceled  bool    // it was canceled, and its outcome has not come yet
+	condemned bool    // the action began before a RestartAllContainers rule applied
+	canceled  bool    // the action was canceled, and its outcome has not come yet
 	made      string  // in a script: the ID of the container or sandbox that the runtime already shows, although the action has no outcome yet
 }
 
@@ -63,7 +63,7 @@ type world struct {
 	takes    map[string]time.Duration // "pre-stop app": how long an action takes
 	faults   map[string]string        // "pull-image app": the reason with which this action fails
 
-	terminal    bool   // a terminal phase was reported
+	terminal    bool   // the agent has reported a terminal phase
 	initialized string // the sandbox in which main containers were made
 	records     []record
 	fates       []fate
