@@ -9,7 +9,7 @@ import (
 type Place struct {
 	at  time.Time
 	seq uint64
-	pos int // 1 is the first; 0: in no heap
+	pos int // position in the heap, from 1; 0: the item is in no heap
 }
 
 // At returns the time of the last Put.
