@@ -274,7 +274,7 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	e.Why = why(in, c, order)
 	p.Evict, p.Why = e, e.Why
 	if v := p.State.victim; v != nil && v.uid == e.Pod.UID {
-		p.State.victim = nil // the pod gets no grace period now
+		p.State.victim = nil // the same pod is evicted again, now without its grace period, so the first eviction is forgotten
 	}
 	p.State.victim = &victim{
 		uid: e.Pod.UID, name: e.Pod.Namespace + "/" + e.Pod.Name, signal: c.Threshold.Signal, at: in.Now, grace: e.Grace,

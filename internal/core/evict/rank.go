@@ -34,7 +34,7 @@ func (l Layout) parts(s pressure.Signal) part {
 	case pressure.ImagefsAvailable, pressure.ImagefsInodesFree:
 		switch {
 		case l.ImagesApart && l.LayersWithPods:
-			return 0 // images only
+			return 0 // the file system has only images
 		case l.ImagesApart:
 			return layers
 		}
@@ -75,7 +75,7 @@ func (l Layout) steps(s pressure.Signal) Step {
 type claim struct {
 	pod      *Pod
 	used     int64 // what the pod uses of the scarce resource: bytes, inodes or processes
-	request  int64 // 0: inodes and processes cannot be requested
+	request  int64 // what the pod requests of it; 0 for inodes and processes, which cannot be requested
 	exceeds  bool
 	priority int32
 }

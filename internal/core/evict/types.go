@@ -152,7 +152,7 @@ type State struct {
 	pressure pressure.State
 	victim   *victim
 	tried    map[pressure.Signal]attempt   // the attempts to reclaim since the last eviction
-	stuck    map[pressure.Signal]time.Time // when no pod could be evicted for the signal
+	stuck    map[pressure.Signal]time.Time // when the node last found no pod to evict for the signal
 	blind    map[pressure.Signal]blindness // set while pods could not be measured completely
 }
 
@@ -176,8 +176,8 @@ type victim struct {
 	// before is the pod that was evicted earlier, for a soft threshold, and that had not ended when this pod was evicted for a hard
 	// threshold; nil: there is none.
 	before    *victim
-	available int64 // what the signal measured when the pod was evicted
-	used      int64 // how much the pod's end should free
+	available int64 // value of the signal when the pod was evicted
+	used      int64 // amount that the pod's end should free
 	endedAt   time.Time
 }
 
