@@ -49,7 +49,7 @@ func (m *Manifest) Err() error {
 type Error struct {
 	Manifest string // file or URL
 	Line     int    // line number in the manifest, from 1; 0: not known
-	Document int    // number of the document, from 1
+	Document int    // number of the document in the manifest, from 1
 	Object   string // "Pod default/web", or the part of it that is known
 	Field    string // "spec.containers[0].image"; "" for the whole document
 	Detail   string // what is wrong, and what to do
@@ -471,7 +471,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 	return object, true
 }
 
-// valid reports the errors of a validation.
+// valid adds the errors that a validation of an object found. It returns true if there are none.
 func (d *decoder) valid(errs field.ErrorList, object string, at *field.Path) bool {
 	for _, e := range errs {
 		d.failAt(under(at, e.Field), object, e.ErrorBody())

@@ -227,7 +227,7 @@ func (v *validator) mode(at *field.Path, mode *int32) {
 	}
 }
 
-// below checks a path inside of a volume.
+// below checks that a path is relative and cannot lead out of its volume.
 func (v *validator) below(at *field.Path, p string) {
 	switch {
 	case p == "":
