@@ -71,7 +71,7 @@ func equal(a, b reflect.Value) bool {
 	switch {
 	case a.Kind() == reflect.String || a.CanInt() || a.Kind() == reflect.Bool:
 		return a.Equal(b)
-	case a.CanAddr() && b.CanAddr(): // comparing pointers avoids a copy
+	case a.CanAddr() && b.CanAddr(): // reflect compares the values by pointers, which avoids a copy
 		return equality.Semantic.DeepEqual(a.Addr().Interface(), b.Addr().Interface())
 	}
 	return equality.Semantic.DeepEqual(a.Interface(), b.Interface())
