@@ -36,7 +36,7 @@ type Settings struct {
 	LocalStorageIsolation bool
 
 	MaxImages        int   // nodeStatusMaxImages; negative: all
-	Port             int32 // the port of the HTTPS server; zero: none
+	Port             int32 // port of the HTTPS server; zero: there is no server
 	KubeletVersion   string
 	DeclaredFeatures []string
 }
@@ -50,7 +50,7 @@ type Facts struct {
 	Network          Network
 	Devices          Devices
 	Runtime          Runtime
-	Images           []*runtimeapi.Image // any order
+	Images           []*runtimeapi.Image // images in any order
 	// ImagesKnown and VolumesKnown say that the lists are valid. If a list is not valid, the one in the API stays as it is.
 	ImagesKnown  bool
 	VolumesInUse []v1.UniqueVolumeName
@@ -75,7 +75,7 @@ type Machine struct {
 
 // Network holds the host's known addresses.
 type Network struct {
-	Interfaces []netip.Addr // of this host
+	Interfaces []netip.Addr // addresses of this host's network interfaces
 	Resolved   []netip.Addr // the addresses of the node's name
 	// DefaultV4 and DefaultV6 are the host's own addresses on the interface of the default route.
 	DefaultV4, DefaultV6 netip.Addr
