@@ -77,7 +77,7 @@ type Why string
 type Action struct {
 	Op        Op
 	Container string // the container's name, for container verbs
-	ID        string // the sandbox or container acted upon; empty for creations
+	ID        string // ID of the sandbox or container acted upon; empty for an action that creates one
 	Attempt   uint32 // the attempt of the sandbox or container that is created
 	Grace     time.Duration
 	// Size is the size with which a container starts or to which it is resized (OpStartContainer, OpResize), or the new size of
@@ -135,7 +135,7 @@ type Outcome struct {
 	// FailedMount, PostStartHookError.
 	Reason  string
 	Message string // a success may have one too: the size and duration of a pull
-	Lack    Lack   // what a failed OpSetUp needs and does not have
+	Lack    Lack   // for a failed OpSetUp: what the pod's volumes need and do not have
 	// ID is the sandbox or container that was created, or the reference of the image that was pulled, or the image whose pull
 	// failed.
 	ID string

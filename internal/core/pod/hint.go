@@ -16,7 +16,7 @@ type Hint struct {
 //	Running ──► Ended ──► Removed
 type Reached uint8
 
-// The points.
+// These are the points, in the order in which they are reached.
 const (
 	ReachedUnknown Reached = iota
 	ReachedRunning

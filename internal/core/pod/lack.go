@@ -6,7 +6,7 @@ import "errors"
 // another reason.
 type Lack uint8
 
-// These are the lacks.
+// These constants say what the volumes of a pod lack.
 const (
 	LackNone       Lack = iota
 	LackConfigMap       // a ConfigMap does not exist

@@ -19,7 +19,7 @@ const (
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
 	AnnotationTerminationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
-	AnnotationPodGracePeriod           = "io.kubernetes.pod.terminationGracePeriod" // seconds
+	AnnotationPodGracePeriod           = "io.kubernetes.pod.terminationGracePeriod" // grace period in seconds
 	AnnotationPreStop                  = "io.kubernetes.container.preStopHandler"   // JSON of v1.LifecycleHandler
 	AnnotationPorts                    = "io.kubernetes.container.ports"            // JSON of []v1.ContainerPort
 	AnnotationSpecHash                 = "wherry.dev/spec-hash"                     // absent: another agent made the container
@@ -47,9 +47,9 @@ type Sandbox struct {
 	Attempt     uint32
 	Ready       bool
 	CreatedAt   time.Time
-	IPs         []string // as the runtime reports them; empty for a host-network pod
+	IPs         []string // addresses as the runtime reports them; empty for a host-network pod
 	HostNetwork bool
-	Handler     string // runtime class handler
+	Handler     string // runtime handler, which a RuntimeClass selects
 }
 
 // ContainerState is the state of a container in the runtime.
@@ -118,12 +118,12 @@ type Container struct {
 	// Said has the reason and the message of its end; nil: it has neither.
 	Said *Said
 
-	Image    string // as in the spec
+	Image    string // image as in the spec
 	ImageRef string // image reference with digest, or image ID
 	ImageID  string
 
-	SpecHash string        // AnnotationSpecHash
-	Grace    time.Duration // AnnotationPodGracePeriod; negative: the annotation is missing
+	SpecHash string        // value of AnnotationSpecHash
+	Grace    time.Duration // value of AnnotationPodGracePeriod; negative: the annotation is missing
 	LogPath  string
 	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not report it.
 	StopSignal string
@@ -136,7 +136,7 @@ type Container struct {
 
 // Said is the reason and the message with which a container ended.
 type Said struct {
-	Reason  string // as the runtime reports it, for example OOMKilled
+	Reason  string // reason as the runtime reports it, for example OOMKilled
 	Message string // the termination message if the container wrote one, or else the runtime's message
 }
 

@@ -13,7 +13,7 @@ type Kind uint8
 // These are the kinds. An unknown kind is KindMain too.
 const (
 	KindMain Kind = iota
-	KindInit      // sidecars too
+	KindInit      // init containers, also sidecars
 	KindEphemeral
 )
 
