@@ -30,7 +30,7 @@ const messageNotLocated = "The container could not be located when the pod was t
 // messageBytes bounds all termination messages of a pod together (12 KiB).
 const messageBytes = 12 << 10
 
-// role is how the status treats a container.
+// role says whether a container is a main, an init or an ephemeral container, a distinction on which its status depends.
 type role uint8
 
 const (
@@ -213,7 +213,7 @@ func (d *derivation) unknown(x *subject) v1.ContainerState {
 	return v1.ContainerState{Waiting: d.notYet()}
 }
 
-// terminated returns the end of a container.
+// terminated returns the terminated state of a container that has ended.
 func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
 		ExitCode: inst.ExitCode, StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
