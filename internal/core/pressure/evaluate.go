@@ -35,10 +35,10 @@ func (s Status) String() string {
 // State passes information from one evaluation to the next. The first evaluation gets the zero value. Evaluate does not change its State,
 // but returns a new one.
 type State struct {
-	firstMet map[string]time.Time               // by threshold: since when it is met without a break
-	lastSeen map[v1.NodeConditionType]time.Time // by condition: when a threshold of it was last met
-	active   map[string]bool                    // by threshold: its grace period is over, and its minimum reclaim is not reached
-	last     map[v1.NodeConditionType]Status    // by condition: the status that the last evaluation gave
+	firstMet map[string]time.Time               // when a threshold was first met, and has been met since, by threshold
+	lastSeen map[v1.NodeConditionType]time.Time // when a threshold of a condition was last met, by condition
+	active   map[string]bool                    // thresholds whose grace period is over and whose minimum reclaim is not reached
+	last     map[v1.NodeConditionType]Status    // status that the last evaluation gave a condition, by condition
 }
 
 // Crossing is a threshold that is met, with the reading that met it.
