@@ -37,7 +37,7 @@ func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPrel
 // Allowlist holds the images of preloadedImagesVerificationAllowlist.
 type Allowlist struct {
 	names    map[string]bool
-	prefixes []string // each ends with a slash
+	prefixes []string // prefixes of image names, each with a slash at its end
 }
 
 // ParseAllowlist parses the patterns: an image without tag or digest, or a prefix that ends with "/*".
