@@ -57,7 +57,7 @@ type Cgroups struct {
 	config Config
 	names  naming
 
-	mu        sync.Mutex // also guards the fields of config that SetPods changes
+	mu        sync.Mutex // guards the fields below, and the fields of config that SetPods changes
 	tree      *hierarchy // nil until first used
 	burstable int64      // the CPU shares of the burstable class that were last written; 0: unknown
 	warned    bool       // it was logged that there is no hugetlb controller

@@ -30,7 +30,7 @@ type hierarchy struct {
 	controllers []string
 }
 
-// discover reads the mount table.
+// discover finds the mounted cgroup hierarchies in the mount table.
 func discover() (*hierarchy, error) {
 	h := &hierarchy{mounts: map[string]string{}}
 	if cgroups.IsCgroup2UnifiedMode() {

@@ -80,7 +80,7 @@ func (c *Cgroups) Owner(group string) (uid types.UID, container string) {
 				continue
 			}
 			if i+1 < len(names) {
-				container = strings.TrimSuffix(names[i+1], ".scope") // cri-containerd-ID.scope, crio-ID.scope, or ID
+				container = strings.TrimSuffix(names[i+1], ".scope") // the directory is named cri-containerd-ID.scope, crio-ID.scope, or ID
 				container = container[strings.LastIndex(container, "-")+1:]
 			}
 			return uid, container

@@ -24,7 +24,7 @@ func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 }
 
-// Parent returns the cgroup_parent of a pod's sandbox for the runtime.
+// Parent returns the cgroup of a pod in the form that the runtime expects in cgroup_parent.
 func (c *Cgroups) Parent(p *v1.Pod) string {
 	if !c.config.PerQOS {
 		if len(c.names.root) == 0 {
@@ -35,7 +35,8 @@ func (c *Cgroups) Parent(p *v1.Pod) string {
 	return c.names.pod(crispec.QOS(p), p.UID)
 }
 
-// EnsurePod creates a pod's cgroup if it does not exist and sets its size (crispec.PodSize). It returns Parent.
+// EnsurePod creates a pod's cgroup if it does not exist, and sets its size, which crispec.PodSize computes. It returns the result of
+// Parent.
 //
 // A resize calls it twice: with the larger size before the containers change, so that they can grow, and with the new size
 // afterwards. On v1 a cgroup's CPU quota cannot be below its children's. So it stays as large as theirs until they shrink.
