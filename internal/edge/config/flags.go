@@ -193,7 +193,7 @@ func (f *flagSet) addAPIFlags(kc *kubelet.KubeletConfiguration) {
 	f.of("feature-gates", "featureGates")
 }
 
-// parsedFields returns the field paths that this command line set.
+// parsedFields returns the paths of the fields that this command line sets, each with the flag that sets it.
 func (f *flagSet) parsedFields() map[string]string {
 	set := map[string]string{}
 	f.Visit(func(flag *pflag.Flag) {

@@ -37,8 +37,8 @@ func (s stage) String() string {
 // gateFact has the facts about one feature gate in the release of Kubernetes that Wherry follows.
 type gateFact struct {
 	stage  stage
-	on     bool // default
-	locked bool // cannot be set to the other value
+	on     bool // the gate is on by default
+	locked bool // the gate cannot be set to the other value
 }
 
 // Gates has the values of feature gates. The zero value has the defaults of Kubernetes.
@@ -62,7 +62,7 @@ func NewGates(set map[string]bool) (Gates, []error) {
 	return Gates{set: maps.Clone(set)}, errs
 }
 
-// gatePath is the beginning of the paths of gates.
+// gatePath begins the path of a feature gate in the configuration: featureGates.NAME.
 const gatePath = "featureGates."
 
 func gateError(name, format string, args ...any) error {

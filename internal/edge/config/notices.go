@@ -10,11 +10,11 @@ import (
 
 // setting is one field or gate with its value.
 type setting struct {
-	path    string // its path in the file
-	subject string // the path, with the flag that set it
-	name    string // its name in the notice about defaults
+	path    string // path of the field or gate in the file
+	subject string // path, followed by the flag that set it
+	name    string // name in the notice about the defaults of Kubernetes
 	use     fieldUse
-	value   string // as in the file
+	value   string // value as the file would have it
 	usual   bool   // the value is the default
 }
 
@@ -36,7 +36,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
 		switch {
 		case !s.acts():
-		case s.use.state == stateRefused && !s.usual: // useErrors returns an error for it
+		case s.use.state == stateRefused && !s.usual: // useErrors returns an error for the setting
 		case s.usual:
 			usual[s.use.why] = append(usual[s.use.why], s.name)
 		default:
@@ -90,7 +90,7 @@ func askedNotice(why string, all []setting) Notice {
 	return n
 }
 
-// fieldSettings returns every field of a configuration.
+// fieldSettings returns every field of KubeletConfiguration as a setting. set maps the fields that the user has set to their flags.
 func fieldSettings(c *Config, set map[string]string) []setting {
 	defaults := baseConfig().Kubelet
 	defaultEviction(&defaults)

@@ -10,8 +10,8 @@ import (
 
 // Problem is a wrong value of one field of a KubeletConfiguration.
 type Problem struct {
-	Path string // as in a file: "evictionHard[memory.available]"; "": the problem belongs to no single field
-	Text string // what is wrong, and what to use instead
+	Path string // path of the field as in a file: "evictionHard[memory.available]"; "": the problem belongs to no single field
+	Text string // text that says what is wrong, and what to use instead
 }
 
 // SimulatedKubelet returns the configuration of a simulated node whose file sets the given fields. The other fields have their

@@ -11,8 +11,8 @@ import (
 // has no effect. One notice names its successor.
 type removedFlag struct {
 	since     string // the first release of Kubernetes without it; "": long ago
-	successor string // what to use instead
-	boolean   bool   // it may have no value
+	successor string // text that says what to use instead of the flag
+	boolean   bool   // the flag may be given without a value
 }
 
 const (
@@ -123,7 +123,7 @@ func sameValue(a, b string) bool {
 	return a == b || errA == nil && errB == nil && x == y
 }
 
-// removedValue accepts any value and stores it.
+// removedValue is the value of a removed flag: it accepts any text.
 type removedValue struct {
 	given bool
 	value string

@@ -20,7 +20,7 @@ import (
 type checker struct {
 	kc    *kubelet.KubeletConfiguration
 	gates Gates
-	flag  map[string]string // path to flag
+	flag  map[string]string // the flag that sets a field, by the field's path
 	errs  []error
 }
 

@@ -34,7 +34,7 @@ const (
 
 // Watch reads the files of a configuration again when they have changed. It is for configurations with at least one file.
 type Watch struct {
-	// Files are the files, from Load.
+	// Files names the files of the configuration; Load returns it in Config.Files.
 	Files Files
 	// Apply is called with the configuration after each change of the files that leaves them valid, and once at the beginning. One
 	// goroutine calls it.
@@ -86,8 +86,8 @@ func (w *Watch) Run(ctx context.Context) error {
 type watching struct {
 	*Watch
 	kernel *filewatch.Watcher // nil: the kernel reports nothing
-	taken  string             // the state of the files that was read last
-	coming string             // a new state that has not settled yet
+	taken  string             // what the method state returned when the files were last read
+	coming string             // what state has returned since the files changed; "": they have not changed since they were read
 	since  time.Time          // when coming was first seen
 	wrong  string             // the error that was last reported; "": the files are valid
 }
@@ -120,7 +120,7 @@ func (s *watching) look() time.Duration {
 	return watchPeriod
 }
 
-// load reads the files.
+// load reads the configuration from its files.
 func (s *watching) load() (Config, []Notice, error) {
 	for _, name := range []string{s.Files.Config, s.Files.Wherry} {
 		if info, err := os.Stat(name); name != "" && err == nil && !info.Mode().IsRegular() {
@@ -140,7 +140,7 @@ func (s *watching) tell(cfg Config, notices []Notice, err error) {
 		s.Apply(cfg, notices)
 		return
 	}
-	text := pod.TextMax(err.Error(), maxWrong) // because it may quote bytes of the file
+	text := pod.TextMax(err.Error(), maxWrong) // the text is bounded, because the error may quote bytes of the file
 	if text != s.wrong {
 		s.wrong = text
 		s.Wrong(errors.New(text))

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// These identify the file of --wherry-config.
+// These constants are the apiVersion and the kind that the file of --wherry-config must have.
 const (
 	WherryAPIVersion = "wherry.dev/v1alpha1"
 	WherryKind       = "WherryConfiguration"
@@ -55,10 +55,10 @@ const (
 	StreamingAsUpstream    = "AsUpstream"
 )
 
-// wherryField documents one field of the file.
+// wherryField documents one field of the file of --wherry-config.
 type wherryField struct {
 	path     string
-	defaults string // as in the file, or in words
+	defaults string // default value, as in the file or in words
 	doc      string
 }
 
