@@ -39,7 +39,7 @@ func (p *plugin) exec(ctx context.Context, limit time.Duration, request pluginap
 	for _, e := range p.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group of its own, so that its children are killed with it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the plugin has a process group of its own, so that its children are killed with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = afterKill
 	err = cmd.Run()
