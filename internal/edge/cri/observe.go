@@ -80,7 +80,7 @@ func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*
 		o := of(ref)
 		sandbox := r.GetPodSandboxId()
 		if i := slices.IndexFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.ID == sandbox }); i >= 0 {
-			sandbox = o.Sandboxes[i].ID // share one string
+			sandbox = o.Sandboxes[i].ID // use the sandbox's copy of the ID, to save memory
 		}
 		o.Containers = append(o.Containers, pod.Container{
 			ID: r.GetId(), Name: r.GetMetadata().GetName(), Attempt: r.GetMetadata().GetAttempt(),
@@ -250,7 +250,7 @@ func shared(s string) string { return unique.Make(s).Value() }
 // ran, so its end does not count for the restart policy.
 func cutShort(st *runtimeapi.ContainerStatus) bool {
 	return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetStartedAt() <= 0 && st.GetReason() == "StartError" &&
-		strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(st.GetMessage()), ": unknown"), "context canceled") // containerd 1.6 adds the code
+		strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(st.GetMessage()), ": unknown"), "context canceled") // containerd 1.6 adds ": unknown", the gRPC code
 }
 
 func userOf(u *runtimeapi.LinuxContainerUser) *pod.User {

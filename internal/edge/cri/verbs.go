@@ -161,7 +161,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	defer c.touch(id) // also after an error: the runtime may have applied a part
+	defer c.touch(id) // touch also after an error, because the runtime may have applied a part of the resources
 	_, err := c.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: res})
 	if err != nil {
 		return fmt.Errorf("update resources of container %s: %w", id, err)
