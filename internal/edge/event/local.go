@@ -28,7 +28,7 @@ const (
 // them. Methods may be called concurrently.
 type Local struct {
 	mu     sync.Mutex
-	events []v1.Event // by time of the last occurrence; resourceVersion counts all changes
+	events []v1.Event // events ordered by the time of their last occurrence; their resourceVersion counts all changes
 	seq    int
 	news   chan struct{} // closed when the next event is stored
 }

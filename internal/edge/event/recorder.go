@@ -37,7 +37,7 @@ type API interface {
 // Config configures a Recorder.
 type Config struct {
 	API func(namespace string) API
-	// Source is the source that the events name.
+	// Source is the component and host that the events name as their source.
 	Source v1.EventSource
 	// Before, if set, is called before an event is sent. It must return soon, because the other events of its queue wait.
 	Before func(ctx context.Context, ref *v1.ObjectReference, eventType, reason string)
@@ -48,13 +48,13 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Recorder sends events.
+// Recorder sends events to the API server. Repeated events become one event with a count.
 type Recorder struct {
 	cfg Config
 	wg  sync.WaitGroup
 
 	mu    sync.Mutex
-	ctx   context.Context // nil unless it is open
+	ctx   context.Context // context of Open; nil: the Recorder is not open
 	seen  *seen
 	lanes [lanes]lane
 	queue int // events that wait, in all lanes

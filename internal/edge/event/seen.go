@@ -11,8 +11,8 @@ import (
 
 // These limits decide when events are counted, combined and dropped.
 const (
-	remembered = 512 // entries of each kind
-	alike      = 10  // if one object and reason have this many texts within alikeFor, they are combined
+	remembered = 512 // number of remembered entries of each kind
+	alike      = 10  // from this many texts of one object and reason within alikeFor on, the events are combined
 	alikeFor   = 10 * time.Minute
 	spamBurst  = 25 // events of one object and type that may be sent at once; later only one per spamEvery
 	spamEvery  = 5 * time.Minute
@@ -23,9 +23,9 @@ type written struct {
 	name     string
 	first    time.Time
 	count    int32
-	again    bool // the event was written before: count it
-	combined bool // it also stands for similar events
-	spam     bool // drop it
+	again    bool // the event was written before, so only its count changes
+	combined bool // the event also stands for similar events
+	spam     bool // the event is dropped, because its object has too many
 }
 
 // seen remembers recent events, so that repetitions are found: by object, reason and text, by object and reason, and by object
@@ -34,7 +34,7 @@ type seen struct {
 	events  *recent[*sameEvent]
 	reasons *recent[*sameReason]
 	objects *recent[*rate.Limiter]
-	last    int64 // the number at the end of the name of the newest event; it makes names unique
+	last    int64 // number at the end of the newest event's name, which makes names unique
 }
 
 type sameEvent struct {
@@ -43,7 +43,7 @@ type sameEvent struct {
 	count int32
 }
 
-// sameReason holds the texts of one object and reason.
+// sameReason holds the different texts of the events with one object and one reason.
 type sameReason struct {
 	texts map[key]struct{}
 	last  time.Time
@@ -53,7 +53,7 @@ func newSeen() *seen {
 	return &seen{events: newRecent[*sameEvent](), reasons: newRecent[*sameReason](), objects: newRecent[*rate.Limiter]()}
 }
 
-// note remembers an event and says how to write it.
+// note remembers that an event has occurred, and says whether and how to write it.
 func (s *seen) note(t *recorded) written {
 	o := &t.ref
 	object := []string{o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion, t.eventType}
@@ -68,7 +68,7 @@ func (s *seen) note(t *recorded) written {
 	reason.last = t.at
 	reason.texts[keyOf(t.message)] = struct{}{}
 	if w.combined = len(reason.texts) >= alike; w.combined {
-		for other := range reason.texts { // remove one, so that the map does not grow
+		for other := range reason.texts { // remove one text, so that the map does not grow
 			delete(reason.texts, other)
 			break
 		}
@@ -102,7 +102,7 @@ func keyOf(parts ...string) (k key) {
 	return k
 }
 
-// recent keeps the values that were used last.
+// recent is a cache that keeps the values that were used last.
 type recent[V any] struct {
 	order *list.List // contains *recentEntry, the newest first
 	byKey map[key]*list.Element
