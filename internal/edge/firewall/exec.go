@@ -12,7 +12,7 @@ import (
 const (
 	// programTime is how long one program may take. iptables itself waits 5 s for its lock.
 	programTime = 15 * time.Second
-	// programOutput is how many bytes of its output are kept.
+	// programOutput is how many bytes of a program's output are kept.
 	programOutput = 64 << 10
 )
 
