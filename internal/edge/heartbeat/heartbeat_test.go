@@ -196,7 +196,7 @@ func TestReportsAreSpread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.cfg.Rand = func() float64 { return 0.9 } // 40 % later
+		b.cfg.Rand = func() float64 { return 0.9 } // reports are delayed by 40 % of their period
 		b.run()
 		time.Sleep(13 * time.Minute)
 		b.want("7m0s patch nodes/status\n12m0s patch nodes/status", "patch")

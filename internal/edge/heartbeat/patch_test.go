@@ -28,7 +28,7 @@ func TestStatusPatch(t *testing.T) {
 		},
 	}
 	next := base.DeepCopy()
-	next.Spec.Unschedulable = false // not ours: must not be sent
+	next.Spec.Unschedulable = false // the agent does not own this field, so the patch must not contain it
 	next.Status.Addresses = []v1.NodeAddress{address(v1.NodeInternalIP, "192.0.2.1"), address(v1.NodeInternalIP, "2001:db8::1"), address(v1.NodeHostName, "n1")}
 	next.Status.Conditions[1].Status = v1.ConditionTrue
 	next.Labels = map[string]string{"theirs": "1", "ours": "1"}
