@@ -164,8 +164,8 @@ func (a *api) user(r *http.Request) string {
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/slow" {
-		a.slow <- struct{}{} // the request has come
-		a.slow <- struct{}{} // the request may end
+		a.slow <- struct{}{} // the test learns that the request has come
+		a.slow <- struct{}{} // the test lets the request end
 		return
 	}
 	a.mu.Lock()

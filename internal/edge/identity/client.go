@@ -37,15 +37,15 @@ type ClientConfig struct {
 // Client connects a node to its API server and keeps its certificate. Its methods may be called concurrently.
 type Client struct {
 	cfg   ClientConfig
-	base  *rest.Config // from the kubeconfig, with a transport of our own
+	base  *rest.Config // configuration from the kubeconfig, with a transport that only this Client uses
 	conns *connections
 	store store
 
 	failing  failure
 	mu       sync.Mutex
 	pair     *tls.Certificate // nil: the credentials are not a certificate
-	fromFile string           // the file of pair; empty: the kubeconfig itself contains it
-	keyFile  string           // the file of its key; the same file if the agent wrote it
+	fromFile string           // path of the file that has pair; empty: the kubeconfig itself contains pair
+	keyFile  string           // path of the file with the key of pair; the same as fromFile if the agent wrote it
 	stat     fileStamp
 }
 
@@ -194,7 +194,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		}
 		if c.Certificate() != cert {
-			continue // somebody replaced it meanwhile
+			continue // somebody replaced the certificate meanwhile
 		}
 		c.cfg.Log.Info("Renewing the node's client certificate", "ends", stamp(cert.NotAfter))
 		pair, err := req.run(ctx)

@@ -47,7 +47,7 @@ func (s *Serving) selfSign() error {
 	if err != nil {
 		return err
 	}
-	s.use(pair) // it is used even if it cannot be written, because clients have no more reason to trust the old one
+	s.use(pair) // the new pair is used even if it cannot be written, because clients have no more reason to trust the old one
 	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
 	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
 	return s.saveSelfSigned()

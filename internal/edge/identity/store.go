@@ -17,8 +17,8 @@ import (
 // store keeps the certificates of one kind in the layout of upstream's kubelet: each file holds one certificate with its key, and a
 // link points to the current file.
 type store struct {
-	dir    string // --cert-dir
-	prefix string // kubelet-client or kubelet-server
+	dir    string // the directory --cert-dir
+	prefix string // beginning of the file names: kubelet-client or kubelet-server
 }
 
 // current returns the path of the link.
