@@ -20,8 +20,8 @@ const maxNodeConfig = 1 << 20
 
 // These constants bound the imagePullSecrets of one pod, which its author chooses: each name costs a request, and each credential memory.
 const (
-	maxPullSecrets     = 256     // names
-	maxPullSecretBytes = 4 << 20 // the contents of all together
+	maxPullSecrets     = 256     // number of names
+	maxPullSecretBytes = 4 << 20 // bytes of all secrets together
 )
 
 // credentials are the credentials for one request. They come from the pod's secrets and from the node's files and plugins, and are read
@@ -93,7 +93,7 @@ func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
 			continue
 		}
 		read[ref.Name] = true
-		if len(read) > maxPullSecrets+1 { // "" is one of them
+		if len(read) > maxPullSecrets+1 { // read also has the name "", which does not count
 			return fmt.Errorf("the pod names more than %d imagePullSecrets: name only those that its images need", maxPullSecrets)
 		}
 		s, err := m.cfg.Secrets(ctx, req.Pod, ref.Name)

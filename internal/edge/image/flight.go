@@ -17,7 +17,7 @@ import (
 
 // order is a pull to perform: the image, and the credentials in the order to try them.
 type order struct {
-	image string // as the spec names it
+	image string // name of the image in the spec
 	spec  *runtimeapi.ImageSpec
 	creds []credential
 }
@@ -37,7 +37,7 @@ type flight struct {
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when the fields below are set and the pull has ended
 	img       *runtimeapi.Image
-	used      int   // index of the credential that succeeded
+	used      int   // index in order.creds of the credential that succeeded
 	from      owner // the owner of that credential, for the pod that began the flight
 	took      time.Duration
 	err       error // error of the pull
@@ -97,7 +97,7 @@ func (m *Images) board(by context.Context, o order) *flight {
 		f.waiters++
 		return f
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull outlives by, and belongs to its trace
+	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull goes on when the context by ends, but belongs to its trace
 	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
 	m.flights[key] = f
 	go func() {
@@ -270,7 +270,7 @@ func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	return "", 0, errors.Join(errs...)
 }
 
-// arrived returns the image that a pull has added.
+// arrived asks the runtime for the image that a pull has added. ref is the reference that the pull returned.
 func (m *Images) arrived(ctx context.Context, spec *runtimeapi.ImageSpec, ref string) (*runtimeapi.Image, error) {
 	img, err := m.status(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
 	if err == nil && img == nil { // some runtimes cannot find an image by the reference that they return

@@ -28,7 +28,7 @@ import (
 type store struct {
 	runtimeapi.ImageServiceClient
 	mu       sync.Mutex
-	present  map[string]string   // name or ID to ID
+	present  map[string]string   // ID of each present image, by name and by ID
 	tags     map[string][]string // the other names of an image, by name
 	pulls    []string            // each as "name user"
 	now      int

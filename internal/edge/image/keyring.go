@@ -37,7 +37,7 @@ type owner struct {
 	account *kubelet.ImagePullServiceAccount
 }
 
-// same reports whether two owners are the same.
+// same reports whether two owners are the same secret or service account, or are both the node.
 func (o owner) same(other owner) bool {
 	return samePointee(o.secret, other.secret) && samePointee(o.account, other.account)
 }
