@@ -38,7 +38,7 @@ func (s *signals) follow(ctx context.Context, conn *dbus.Conn) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == "" { // otherwise the owner has changed since the call
+	if s.owner == "" { // if there is an owner, a signal has changed it since the call
 		s.owner = owner
 	}
 	return nil
