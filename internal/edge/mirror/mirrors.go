@@ -263,7 +263,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 	case mirror.DeletionTimestamp != nil:
 		return 0, m.remove(mirror, "it was deleted")
 	case static == nil && !m.cfg.Pods.Unwanted(pod.Ref{Namespace: mirror.Namespace, Name: mirror.Name, UID: types.UID(mirror.Annotations[pod.AnnotationMirror])}):
-		return 0, nil // the next step follows when every source has answered
+		return 0, nil // nothing to do until every source has answered
 	case static != nil && current(mirror, static):
 		now, later := m.remake(fullName, mirror)
 		if !now {

@@ -38,7 +38,7 @@ func Of(static *v1.Pod, node *v1.Node, local func(kind, namespace, name string) 
 		m.Annotations = map[string]string{}
 	}
 	m.Annotations[pod.AnnotationMirror] = static.Annotations[pod.AnnotationHash]
-	delete(m.Annotations, AnnotationOmits) // so that a manifest cannot set it
+	delete(m.Annotations, AnnotationOmits) // the mirror does not take this annotation from a manifest
 	if left := withoutReferences(&m.Spec, func(kind, name string) bool { return local(kind, static.Namespace, name) }); len(left) > 0 {
 		m.Annotations[AnnotationOmits] = strings.Join(left, ",")
 	}
