@@ -74,7 +74,7 @@ func (l *Local) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	return c.configMap, err
 }
 
-// Secret returns a Secret, as ConfigMap does.
+// Secret returns a Secret, which is shared and must not be changed. If it is missing, the error satisfies IsNotFound.
 func (l *Local) Secret(namespace, name string) (*v1.Secret, error) {
 	c, err := l.read(key{secret, namespace, name})
 	return c.secret, err

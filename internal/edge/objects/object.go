@@ -72,7 +72,7 @@ type object struct {
 	cancel context.CancelFunc // nil unless the object is watched; guarded by owner.mu
 
 	mu       sync.Mutex
-	answered chan struct{} // closed with the first answer
+	answered chan struct{} // closed when the first answer has come
 	content  content
 	err      error // why there is no content: NotFound, or the last failure
 	failures int   // number of failures in a row
@@ -84,7 +84,8 @@ func newObject(owner *Objects, k key) *object {
 	return &object{owner: owner, key: k, answered: make(chan struct{})}
 }
 
-// wait returns the newest content, after the first answer.
+// wait returns the newest content. Before the API server's first answer about the object, wait blocks until that answer or the end of
+// ctx.
 func (o *object) wait(ctx context.Context) (content, error) {
 	select {
 	case <-o.answered:

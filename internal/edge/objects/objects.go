@@ -284,7 +284,8 @@ func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 	return c.configMap, err
 }
 
-// Secret returns a Secret, as ConfigMap does.
+// Secret returns a Secret in the same way as ConfigMap: shared, after the watch's first answer, or with an error that satisfies
+// IsNotFound.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	c, err := o.read(ctx, key{secret, namespace, name})
 	return c.secret, err

@@ -21,7 +21,7 @@ type serviceStore struct {
 
 	mu     sync.Mutex
 	synced bool
-	byName map[string]map[string]*v1.Service // namespace, name
+	byName map[string]map[string]*v1.Service // services by namespace and name
 	errs   int
 }
 
