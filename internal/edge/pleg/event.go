@@ -21,7 +21,7 @@ const (
 // Event is one change of one container or sandbox, implied by two successive inspections. It is information for people and tools;
 // decisions use the inspections themselves.
 type Event struct {
-	ID   types.UID // the pod
+	ID   types.UID // UID of the pod
 	Type EventType
 	Data string // the container or sandbox ID
 }

@@ -78,7 +78,7 @@ func TestExpectedHintWaits(t *testing.T) {
 		if got := h.w.inspections(); got != 0 {
 			t.Errorf("%d inspections for an expected hint", got)
 		}
-		h.Inspect("a") // the outcome
+		h.Inspect("a") // the outcome of the action asks for an inspection
 		time.Sleep(2 * expectFor)
 		if got := h.w.inspections(); got != 1 {
 			t.Errorf("%d inspections for an outcome and its hint, want 1", got)

@@ -70,7 +70,7 @@ type Generator struct {
 	mu       sync.Mutex
 	entries  map[types.UID]*entry
 	relisted time.Time     // when the last completed relist began
-	finished time.Time     // when that relist ended
+	finished time.Time     // when the last completed relist ended
 	begun    time.Time     // when Run began
 	interval time.Duration // time between the beginnings of the last two completed relists
 	lastErr  error         // error of the last relist; nil: it succeeded
@@ -91,7 +91,7 @@ type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
 	inspection *call   // the inspection in flight; nil: none
-	failed     *failed // the last inspection, if it failed
+	failed     *failed // how the last inspection failed; nil: it succeeded
 	slow       bool    // the last inspection took longer than the constant hangs
 	hung       bool    // the last inspection took longer than HungFor and failed
 }
@@ -100,12 +100,12 @@ type entry struct {
 type call struct {
 	began  time.Time
 	cancel context.CancelFunc
-	asked  time.Time // when the inspection was asked for, before it began; zero: nobody waits
+	asked  time.Time // when Inspect asked for the inspection in flight; zero: nobody waits for it
 }
 
 // failed is an inspection that failed.
 type failed struct {
-	asked time.Time // when Inspect asked for it: Notify follows the next inspection that succeeds; zero: nobody waits
+	asked time.Time // when Inspect asked for the inspection that failed; Notify follows the next one that succeeds; zero: nobody waits
 	why   string    // at most whyKept bytes
 }
 
