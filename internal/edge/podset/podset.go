@@ -28,7 +28,7 @@ type Set struct {
 	// is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
 	// sources have answered and none is in doubt.
 	removed map[types.UID]bool
-	graces  map[types.UID]int64 // what LastGrace returns
+	graces  map[types.UID]int64 // last grace periods of deleted pods, which LastGrace returns
 	doubts  map[pod.Source]bool
 }
 
