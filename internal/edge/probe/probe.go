@@ -81,7 +81,7 @@ type Measurement struct {
 type Config struct {
 	// Exec runs the commands of exec probes. It is required if a pod has exec probes.
 	Exec Execer
-	// Dialer opens connections for the other probes. Default: a net.Dialer.
+	// Dialer opens connections for HTTP, TCP and gRPC probes. Default: a net.Dialer.
 	Dialer Dialer
 	// Notify is called when the state of one of the pod's containers has changed. It is called without locks, concurrently.
 	Notify func(types.UID)
@@ -155,7 +155,7 @@ type Probes struct {
 	pods    map[types.UID]*podEntry
 	timers  due.Heap[*runner]
 	running int
-	execs   map[types.UID]int // number of commands that run or wait for their turn, by pod; a pod without any has no entry
+	execs   map[types.UID]int // number of commands that run or wait in the scheduler, by pod; a pod without a command has no entry
 	behind  behind
 	ran     bool
 	wake    chan struct{} // capacity 1

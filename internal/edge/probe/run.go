@@ -198,7 +198,7 @@ func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 	c.state.Ready = c.state.Started && c.ready
 }
 
-// events returns the events for users about a result.
+// events returns the event for users about the outcome of a probe; nil: a success has none.
 func (c *container) events(k Kind, o Outcome, output string) []Event {
 	e := Event{Pod: c.ref, Container: c.target.Spec.Name, List: c.target.List, Reason: "Unhealthy"}
 	switch o {

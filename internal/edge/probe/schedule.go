@@ -34,12 +34,12 @@ type runner struct {
 	regular time.Time     // when the next regular probe is due; only regular probes count as failures
 	quick   time.Duration // wait before the next quick probe; 0: no more quick probes
 	job     *work.Job     // the scheduler's job for the command that waits or runs; nil: none
-	pace    work.Pace     // the usual duration of its command
+	pace    work.Pace     // how long the probe's command usually takes
 	cancel  context.CancelFunc
 	dropped bool
 
 	last  Outcome
-	times int // how many times in a row the last outcome has occurred
+	times int // how many times in a row the probe has had the outcome last
 	// failed is true if the last check failed, also if it was a quick probe; output is what that check printed.
 	failed bool
 	output string
