@@ -62,7 +62,7 @@ func write(path string, v any, sync bool) error {
 	return hostfs.ReplaceFile(path, raw, 0o600)
 }
 
-// encode returns the content that write writes.
+// encode returns the JSON of an intent or a record, or an error if a file cannot hold it.
 func encode(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

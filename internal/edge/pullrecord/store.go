@@ -33,8 +33,8 @@ type Store struct {
 
 // intent is a pull that has begun and whose result is unknown.
 type intent struct {
-	image string    // "": the file cannot be read; its name is the hash of the image's name
-	pulls int       // pulls of this agent in flight
+	image string    // name of the image in the spec; "": the intent's file cannot be read, and only the hash of the name is known
+	pulls int       // number of pulls of the image that this agent has in flight
 	ended time.Time // when the last of these pulls ended
 }
 
@@ -85,7 +85,7 @@ func (s *Store) finish(image string, leave bool) {
 	defer s.files.take(filepath.Join(s.pulling, name))()
 	s.mu.Lock()
 	it := s.open[name]
-	if it == nil { // Begin failed
+	if it == nil { // there is no intent, because Begin failed
 		s.mu.Unlock()
 		return
 	}
