@@ -128,7 +128,7 @@ func (r *record) key() string {
 	return recordKey(r.kind(), m.Namespace, m.Name)
 }
 
-// New returns a Source; Run makes it answer.
+// New returns a Source, which refuses requests until Run has read what was pushed before.
 func New(cfg Config) *Source {
 	return &Source{
 		cfg: cfg, store: store{dir: cfg.Dir}, loaded: make(chan struct{}), wake: make(chan struct{}, 1),
