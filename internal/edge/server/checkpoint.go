@@ -48,7 +48,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	}
 	id := ""
 	if o, ok := s.cfg.Pods.Observed(p.UID); ok {
-		for i := range o.Containers { // the list has the newest first
+		for i := range o.Containers { // the list has the newest attempt of a container first
 			if c := &o.Containers[i]; c.Name == name && c.Alive() {
 				id = c.ID
 				break

@@ -150,7 +150,7 @@ func deny(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text)) // an error means that the client is gone
 }
 
-// verb returns the API's verb for a method.
+// verb returns the verb of the API (get, create, ...) for an HTTP method; "": the method has none.
 func verb(method string) string {
 	switch method {
 	case http.MethodPost:

@@ -112,7 +112,7 @@ func webSocketFrame(h []byte) (follow uint64, counts, ok bool) {
 		}
 	}
 	if h[1]&0x80 != 0 {
-		n += 4 // the mask
+		n += 4 // a masked frame has 4 more bytes
 	}
 	op := h[0] & 0x0f
 	return n, op != 9 && op != 10, true

@@ -89,7 +89,7 @@ func TestControlSocketIsNotForContainers(t *testing.T) {
 		must(t, os.Chmod(path, 0o777))
 		must(t, os.Chmod(filepath.Dir(path), 0o755))
 		must(t, os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))
-		self := filepath.Join(filepath.Dir(path), "ask") // a copy, because another user may not run the test binary where it is
+		self := filepath.Join(filepath.Dir(path), "ask") // a copy of the test binary, because another user may not be allowed to run the original
 		if _, err := os.Stat(self); err != nil {
 			data, err := os.ReadFile("/proc/self/exe")
 			must(t, err)

@@ -84,7 +84,7 @@ func TestPortForwardByChannels(t *testing.T) {
 	for len(got) < len("sb1:80 hello") {
 		_, m, err := conn.ReadMessage()
 		must(t, err)
-		if m[0] == 0 && !bytes.Equal(m, []byte{0, 80, 0}) { // the first message of a channel has its port
+		if m[0] == 0 && !bytes.Equal(m, []byte{0, 80, 0}) { // the first message of a channel has the channel's port (80, low byte first)
 			got = append(got, m[1:]...)
 		}
 	}

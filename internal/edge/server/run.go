@@ -77,7 +77,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 
 // ServeOptions configures Serve.
 type ServeOptions struct {
-	TLS *tls.Config // nil: without TLS
+	TLS *tls.Config // TLS configuration of the listener; nil: plain HTTP
 	Log *slog.Logger
 	// UnknownConnections bounds the connections whose clients no Server has authorised yet; 0:
 	// DefaultUnknownConnections.
@@ -156,7 +156,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 type inFlight struct {
 	mu    sync.Mutex
 	count int
-	idle  chan struct{} // nil: handlers may begin; wait sets it, and it is closed when no handler runs any more
+	idle  chan struct{} // closed when no handler runs any more; nil: wait was not called, and handlers may begin
 }
 
 // begin counts a handler and returns true, or returns false because the server ends.

@@ -222,7 +222,7 @@ func TestWaitingReviewsAreBounded(t *testing.T) {
 		if tokens.most != 16 {
 			t.Errorf("%d reviews at once, want 16", tokens.most)
 		}
-		wg.Wait() // reviews end after their timeout
+		wg.Wait() // a review that gets no answer ends after its timeout
 		ask("10.0.0.3:1", 1)
 		if refused["10.0.0.3:1"] != 0 {
 			t.Error("no slot came back")

@@ -61,7 +61,7 @@ func streamsOf(q url.Values) (Streams, error) {
 	return s, nil
 }
 
-// serveExec answers /exec.
+// serveExec answers /exec: it connects the client with a command that it starts in a container.
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	streams, err := streamsOf(query)
@@ -112,7 +112,7 @@ type streamRequest struct {
 	streams Streams
 }
 
-// stream connects the client with the runtime.
+// stream connects the client with the runtime's streaming server, or answers with the runtime's error.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, q streamRequest) {
 	if q.err != nil {
 		writeRuntimeError(w, q.err)
@@ -126,7 +126,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q streamRequest)
 	s.proxy(w, r, q.url)
 }
 
-// servePortForward answers /portForward.
+// servePortForward answers /portForward: it connects the client with ports of a pod.
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request) {
 	tunnel := tunnelled(r)
 	var ports []int32

@@ -20,7 +20,7 @@ const (
 	dialTimeout    = 10 * time.Second
 	answerTimeout  = 30 * time.Second
 	maxAnswerHead  = 256 << 10       // bytes of the status line and the headers of the runtime's answer
-	maxRefusal     = 64 << 10        // the client gets at most this many bytes of a refusal
+	maxRefusal     = 64 << 10        // bytes of the runtime's refusal that are passed on to the client
 	lingerAfterEnd = 2 * time.Second // time for a client to read the runtime's last output
 )
 

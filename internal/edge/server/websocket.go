@@ -264,7 +264,7 @@ func (c *channels) options() remotecommand.StreamOptions {
 	return o
 }
 
-// receive reads messages until the connection ends.
+// receive handles the client's messages, which are input and terminal sizes, until the connection ends.
 func (c *channels) receive() {
 	defer close(c.gone)
 	defer c.stdinW.Close() //nolint:errcheck // never fails
@@ -373,7 +373,7 @@ func statusOf(err error) metav1.Status {
 	return apierrors.NewInternalError(err).Status()
 }
 
-// channelWriter writes to one channel.
+// channelWriter is an io.Writer that sends all it gets as messages of one channel.
 type channelWriter struct {
 	c       *channels
 	channel byte

@@ -8,7 +8,7 @@ import (
 // Stream selects an output of a container. Its values are those of PodLogOptions.stream.
 type Stream string
 
-// The streams.
+// These are the values of Stream.
 const (
 	All    Stream = "All"
 	Stdout Stream = "Stdout"

@@ -60,7 +60,7 @@ type tail struct {
 	opts  *Options
 	left  int64 // number of complete lines still wanted
 	start int64 // offset in the file where the earliest wanted piece begins
-	begun bool  // take has seen the last piece of the file, which ends a line whatever its tag is
+	begun bool  // true after the first call of take: the last piece of the file ends a line whatever its tag is
 }
 
 // take examines one line of the file, which begins at the offset begin. It returns true if this line ends an output line before the

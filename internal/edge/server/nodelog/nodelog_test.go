@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		query  string
-		status int    // 0: valid
+		status int    // HTTP status of the error; 0: the query is valid
 		want   string // the arguments of journalctl, the name of the file, or a part of the error
 	}{
 		{"", 0, "nothing"},

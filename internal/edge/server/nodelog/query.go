@@ -15,7 +15,7 @@ const (
 	maxTailLines = 100_000
 	maxService   = 256 // bytes of the name of a service
 	maxServices  = 4
-	maxPattern   = 4 << 10 // bytes
+	maxPattern   = 4 << 10 // bytes of a pattern
 )
 
 // Query is a valid query: services with options, or one file without options.
@@ -78,7 +78,7 @@ func (q *Query) readNames(names []string) (files []string) {
 	return files
 }
 
-// parser keeps the first problem that it finds.
+// parser reads the values of a query and keeps the first problem that it finds.
 type parser struct {
 	values url.Values
 	err    *Error
