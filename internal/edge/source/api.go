@@ -82,7 +82,7 @@ func (f *follower) Watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	return f.Pods.Watch(ctx, opts)
 }
 
-// Replace passes on the complete list.
+// Replace passes a complete list of pods on to the Target.
 func (f *follower) Replace(items []runtime.Object) (done bool) {
 	pods := make([]*v1.Pod, 0, len(items))
 	for _, item := range items {
@@ -95,7 +95,7 @@ func (f *follower) Replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-// Apply passes on one change.
+// Apply passes one change of a pod on to the Target.
 func (f *follower) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	f.said = ""
 	if event == watch.Deleted {
@@ -130,7 +130,7 @@ func (f *follower) take(obj runtime.Object) *v1.Pod {
 		f.Log.Error("ignoring a pod of the API with an impossible name or UID", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
 		return nil
 	}
-	if p.ManagedFields != nil { // do not write to a pod that was passed on before: others read it
+	if p.ManagedFields != nil { // do not write to an object that was passed on before, because others read it
 		p.ManagedFields = nil
 	}
 	if f.Observe != nil {

@@ -51,7 +51,7 @@ type Location struct {
 	Period time.Duration
 }
 
-// Run reads until ctx ends.
+// Run reads the manifests at the start and whenever they may have changed, until ctx ends.
 func (d *Dir) Run(ctx context.Context) error {
 	r := &reading{scan: d.at(d.Path, d.Period)}
 	if d.Watch {
@@ -98,7 +98,7 @@ type reading struct {
 	w     *filewatch.Watcher // nil: the kernel reports nothing
 	timer *time.Timer
 	soon  bool   // the timer fires within gather
-	next  string // the path to change to when it exists; "": no change waits
+	next  string // new path, to which the Dir changes when it exists; "": there is no new path
 }
 
 // hurry makes the next reading come soon.
@@ -160,7 +160,7 @@ type sighting struct {
 type scan struct {
 	*Dir
 	held     *manifests
-	taken    map[string]text // the content that is in use
+	taken    map[string]text // the content of each file that is in use
 	coming   map[string]sighting
 	removed  map[string]bool // files that were removed; if a file comes back with the same content, it counts as a new file
 	passed   map[string]bool // existing files whose names are not a manifest's, already logged
