@@ -74,7 +74,7 @@ type Metrics struct {
 
 	lives       lives
 	resizes     resizes
-	networkSeen atomic.Bool // the metric firstNetwork has its value
+	networkSeen atomic.Bool // true once the metric firstNetwork has its value, which is set only once
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -115,7 +115,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	return m, register(cfg.Registerer, all...)
 }
 
-// register registers metrics of the agent.
+// register registers all collectors, or returns the first error.
 func register(reg prometheus.Registerer, all ...prometheus.Collector) error {
 	for _, c := range all {
 		if err := reg.Register(c); err != nil {

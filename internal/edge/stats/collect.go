@@ -24,7 +24,7 @@ type level uint8
 
 const (
 	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: it reads three files of a control group
-	cpuAndMemory              // with limits
+	cpuAndMemory              // also the limits of memory
 	everything
 )
 
@@ -166,7 +166,7 @@ func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if lackPod && len(r.pods) > 0 {
 		resp, err := s.cfg.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		switch {
-		case status.Code(err) == codes.Unimplemented: // an older runtime: complete adds up its containers
+		case status.Code(err) == codes.Unimplemented: // an older runtime does not have this call: complete adds up the pod's containers
 		case err != nil:
 			errs = append(errs, fmt.Errorf("ask the runtime for stats of sandboxes: %w", err))
 		default:

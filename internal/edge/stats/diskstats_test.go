@@ -15,7 +15,7 @@ func TestDeviceCounters(t *testing.T) {
 	if got == nil || *got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	for _, device := range []string{"/dev/vd", "/dev/vdb", "0:42", ""} { // no line, a bad line, a file system in memory
+	for _, device := range []string{"/dev/vd", "/dev/vdb", "0:42", ""} { // a device without a line, one with a bad line, a file system in memory, and no device
 		if got := deviceCounters(root, device); got != nil {
 			t.Errorf("%q has %+v", device, got)
 		}

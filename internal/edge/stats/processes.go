@@ -57,7 +57,7 @@ func (r *reader) processes() processUsage {
 // processDescriptors counts the descriptors of one or of several processes.
 type processDescriptors struct {
 	open, sockets, looked  uint64
-	read, tooMany, unknown bool // tooMany: sockets were not counted; unknown: descriptors were not counted either
+	read, tooMany, unknown bool // read: the process could be read; tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
 // descriptors counts the open descriptors of a process, and the sockets among them if the process has no more descriptors than most.

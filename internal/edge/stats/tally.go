@@ -40,7 +40,7 @@ func workings() []Working {
 	return out
 }
 
-// countTally writes a Tally.
+// countTally writes the numbers of a Tally as metrics.
 func countTally(count func() Tally, out sink) {
 	g := func(name, help string, labels ...string) family {
 		return newFamily(prometheus.GaugeValue, name, help, labels...)
