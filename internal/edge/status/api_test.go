@@ -28,7 +28,7 @@ type api struct {
 	mu       sync.Mutex
 	pods     map[string]*v1.Pod
 	rv       uint64
-	log      []string // "PATCH a Running", "DELETE a", "GET a"
+	log      []string // requests, for example "PATCH a Running", "DELETE a" or "GET a"
 	inFlight map[string]int
 	most     int // largest number of requests that were in flight at once, over all pods
 	overlap  bool

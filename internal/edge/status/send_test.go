@@ -109,7 +109,7 @@ func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		r.expect(t, "PATCH a failed", "GET a") // and no more requests within an hour
+		r.expect(t, "PATCH a failed", "GET a") // no more requests follow within an hour
 		r.Observe(a.change("a", func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }))
 		time.Sleep(time.Minute)
 		r.expect(t, "PATCH a failed", "GET a", "PATCH a failed", "GET a") // the pod has changed: one more try

@@ -106,7 +106,7 @@ type entry struct {
 	version  uint32   // number of calls of Set that changed want
 	acked    uint32   // version that the API acknowledged
 	rejected uint32   // version that the API rejected
-	refusal  *refusal // nil: the API did not reject that version as invalid
+	refusal  *refusal // the API server's refusal of the version rejected; nil: that version was not refused as invalid
 	failures uint8    // failed requests in a row, at most mostFailures
 	final    bool
 	queued   bool
@@ -317,7 +317,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	}
 	if !e.dirty() {
 		w.remove(e)
-		if e.acked != e.version && e.want != nil && e.rejected != e.version { // the API already has this status
+		if e.acked != e.version && e.want != nil && e.rejected != e.version { // the API shows the wanted status, although no request for it was acknowledged
 			e.acked, e.echo = e.version, &e.base.Status
 		}
 		return
@@ -424,13 +424,13 @@ func (w *Writer) promote() time.Duration {
 	}
 }
 
-// wait makes e ready at a later time.
+// wait puts e into the queue waiting, from which it becomes ready at the time at.
 func (w *Writer) wait(e *entry, at time.Time) {
 	w.push(&w.waiting, e, at)
 	w.nudge()
 }
 
-// nudge makes Run check waiting again.
+// nudge wakes Run, which then looks at the queue waiting again.
 func (w *Writer) nudge() {
 	select {
 	case w.wake <- struct{}{}:
@@ -443,7 +443,7 @@ func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {
 	q.Put(e.place, key)
 }
 
-// take removes the first pod from a queue.
+// take removes the first pod from a queue and returns it.
 func take(q *due.Heap[*place]) *entry {
 	e := q.Pop().e
 	e.place = nil
