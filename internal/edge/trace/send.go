@@ -146,7 +146,7 @@ type raw struct{}
 
 var _ encoding.CodecV2 = raw{}
 
-// Marshal returns the bytes.
+// Marshal returns v, which is a []byte.
 func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.([]byte)
 	if !ok {
@@ -155,7 +155,7 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 }
 
-// Unmarshal copies the bytes.
+// Unmarshal copies a message into v, which is a *[]byte.
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
