@@ -49,8 +49,8 @@ type Ranges struct {
 	pool  Pool
 	err   error // the last error of Config.Pool: why there is no pool
 	taken map[types.UID]span
-	bad   map[types.UID]error // files that could not be read
-	next  uint64              // where to search first, so that a range that was just released is not used again at once
+	bad   map[types.UID]error // the errors of pods whose file could not be read
+	next  uint64              // ID at which the next search begins, so that a range that was just released is not used again at once
 }
 
 // span is the range of IDs [from, to).
@@ -240,7 +240,7 @@ func (r *Ranges) path(uid types.UID) string {
 	return filepath.Join(r.cfg.RootDir, "pods", string(uid), fileName)
 }
 
-// file is the format of upstream's kubelet.
+// file is the content of a pod's file userns, in the format of upstream's kubelet.
 type file struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
