@@ -21,9 +21,9 @@ const reasonThresholdMet = "EvictionThresholdMet"
 
 // How long each kind of work that runs beside the rounds may take, and how often a signal gets an event.
 const (
-	deadWithin    = 10 * time.Second // removing dead containers
-	imagesWithin  = time.Minute      // removing unused images
-	measureWithin = 30 * time.Second // measuring pods' files on disk
+	deadWithin    = 10 * time.Second // time for the removal of dead containers
+	imagesWithin  = time.Minute      // time for the removal of unused images
+	measureWithin = 30 * time.Second // time for the measurement of pods' files on disk
 	sayAgain      = 10 * time.Second // time between two events for one signal
 )
 

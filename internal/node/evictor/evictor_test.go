@@ -137,7 +137,7 @@ func (n *node) run(t *testing.T, f func(e *Evictor)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- e.Run(ctx) }()
-		synctest.Wait() // the first round
+		synctest.Wait() // wait for the first round
 		f(e)
 		cancel()
 		if err := <-ended; err != nil {
