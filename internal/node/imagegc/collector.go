@@ -273,7 +273,7 @@ func (c *Collector) forgetRefused(list []*runtimeapi.Image) {
 	maps.DeleteFunc(c.refused, func(id, _ string) bool { return !present[id] })
 }
 
-// remove removes one image.
+// remove removes one image, and reports whether it did so. An image that is in use by now, or that is being pulled, stays.
 func (c *Collector) remove(ctx context.Context, img *runtimeapi.Image, reason string) (bool, error) {
 	if img == nil || ctx.Err() != nil || c.users().has(img) { // a pod may have begun to use the image after the plan was made
 		return false, ctx.Err()

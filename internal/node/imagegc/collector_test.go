@@ -25,7 +25,7 @@ import (
 // node is a runtime's image store on a disk of 1000 bytes, and the pods that use the images.
 type node struct {
 	images  []*runtimeapi.Image
-	refuse  map[string]error // errors of removals, by image ID
+	refuse  map[string]error // errors with which the runtime refuses to remove images, by image ID
 	pulling map[string]bool
 	listErr error
 	other   int64 // bytes that other data takes
@@ -120,7 +120,7 @@ func TestCollectForSpace(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		n.pods = n.pods[:1] // the image old was in use until now
 		n.events = nil
-		n.other = 0 // 90% full, and 100 bytes are to be freed
+		n.other = 0 // the disk is 90% full now, so 100 bytes are to be freed
 		c.Collect(t.Context())
 		if got, want := n.left(), "running dead named volume pinned kept pulled old"; got != want {
 			t.Errorf("left: %s, want %s", got, want)

@@ -18,7 +18,7 @@ const maxFile = 16 << 20
 
 // history records when images were first seen and last used.
 type history struct {
-	images  map[string]*record // by key
+	images  map[string]*record // records by the key of the image
 	changed bool               // images differs from the history file
 }
 
