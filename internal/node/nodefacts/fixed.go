@@ -24,10 +24,10 @@ var _ Machine = (*Fixed)(nil)
 // Facts returns the facts of the field Machine.
 func (f *Fixed) Facts() (nodestatus.Machine, error) { return f.Machine, nil }
 
-// EphemeralStorage returns the given size.
+// EphemeralStorage returns the field Storage.
 func (f *Fixed) EphemeralStorage() int64 { return f.Storage }
 
-// Network returns the given address.
+// Network returns the field Address as the only address of the host.
 func (f *Fixed) Network() nodestatus.Network {
 	n := nodestatus.Network{Interfaces: []netip.Addr{f.Address}}
 	if f.Address.Is4() {

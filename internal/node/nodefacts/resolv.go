@@ -25,7 +25,7 @@ type Resolver struct {
 	last string     // the problem of the last read
 }
 
-// Set replaces the file and the domain.
+// Set replaces the fields Path and ClusterDomain.
 func (r *Resolver) Set(path, clusterDomain string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
