@@ -81,7 +81,7 @@ func TestAPreStopHookContinuesBesideTheStopAfterIt(t *testing.T) {
 			job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}}
 			began := time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(32*time.Second, cancel) // the container is gone
+			time.AfterFunc(32*time.Second, cancel) // the decision cancels the hook, because the container is gone
 			x.Do(ctx, job)
 			if took := time.Since(began); took != 32*time.Second {
 				t.Errorf("%s: the hook was cut after %s", name, took)

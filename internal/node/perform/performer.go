@@ -56,7 +56,7 @@ type Objects interface {
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	Services(namespace string) (services []*v1.Service, synced bool)
-	// RuntimeHandler resolves spec.runtimeClassName.
+	// RuntimeHandler returns the runtime handler that the RuntimeClass of this name selects.
 	RuntimeHandler(ctx context.Context, class string) (string, error)
 	Forget(uid types.UID)
 }
