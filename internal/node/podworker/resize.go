@@ -39,7 +39,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 		w.wanted, w.accepted = p, m.Allocated.Apply(p)
 	}
 	if !w.work.askAt.IsZero() {
-		w.wanted = nil // ask again in the next turn
+		w.wanted = nil // the next turn asks again
 	}
 	return w.accepted
 }

@@ -29,7 +29,7 @@ type Cache interface {
 // Desired is the set of desired pods. Get returns nil for a pod that no source has.
 type Desired interface {
 	Get(uid types.UID) (*v1.Pod, pod.Source)
-	// LastGrace returns the value of decide.Input.LastGrace.
+	// LastGrace returns the grace period, in seconds, of the deletion that removed a pod; nil: unknown (see decide.Input.LastGrace).
 	LastGrace(uid types.UID) *int64
 }
 
@@ -66,7 +66,7 @@ type Host interface {
 
 // Checkpoints stores the part of a pod's Memory that the next agent needs (Memory.Kept).
 type Checkpoints interface {
-	// Load returns nil when there is none.
+	// Load returns nil if the pod has no checkpoint.
 	Load(uid types.UID) (*decide.Memory, error)
 	Save(uid types.UID, m *decide.Memory) error
 }
@@ -109,7 +109,7 @@ type Turn struct {
 	Queued   bool          // the pod waits until other pods have started
 	Looked   bool          // false: the agent has not listed the runtime's pods yet, so only Ref, Memory and Flights are set
 	Now      time.Time
-	Export   *replay.Turn // what the turn decided from, and what; nil: nobody asked for it (AskExport), or the turn decided nothing
+	Export   *replay.Turn // the input and the plan of the turn for an export; nil: nobody asked for them (AskExport), or the turn decided nothing
 }
 
 // Worker drives one pod.
@@ -142,12 +142,12 @@ type Worker struct {
 	gated      bool // the pod has a slot of the Gate
 	forgetting bool // the action OpForget is in flight or done: no file may be written
 	owed       bool // the volumes have to be set up again
-	turned     bool // the timeline has a decision
+	turned     bool // the timeline has at least one decision
 	lastPhase  decide.Phase
 	lastText   string  // the text of the last decision in the timeline
 	lastPod    *v1.Pod // the pod's object at the last turn, to detect changes that downward API volumes show
-	wanted     *v1.Pod // the object of the source at the last turn
-	accepted   *v1.Pod // the same object with the resources that the node has accepted
+	wanted     *v1.Pod // the source's object of the pod at the last turn
+	accepted   *v1.Pod // wanted, with the resources that the node has accepted
 
 	ring timeline.Ring
 }
@@ -176,7 +176,7 @@ type work struct {
 
 // flight is an action that has begun and has no outcome yet.
 type flight struct {
-	action   pod.Action // as in the plan; it identifies the action
+	action   pod.Action // the action as in the plan; it identifies the flight
 	began    time.Time
 	canceled bool
 	cancel   context.CancelFunc
@@ -189,7 +189,7 @@ func New(cfg *Config, ref pod.Ref) *Worker { return &Worker{cfg: cfg, ref: ref} 
 // continue, so that no two containers of one name and pod ever have the same attempt.
 func (w *Worker) Next() *Worker {
 	next := New(w.cfg, w.Ref())
-	w.rouse() // safe: this worker takes no more turns
+	w.rouse() // rouse needs no lock, because this worker takes no more turns
 	next.memory = w.memory.Next()
 	return next
 }
