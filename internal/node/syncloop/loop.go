@@ -64,7 +64,7 @@ type member struct {
 	known    bool // allocated is known: the checkpoint has been read
 	asks     bool // the worker has to look again when all checkpoints have been read
 
-	allocated *pod.Allocation // the resources allocated at its last turn
+	allocated *pod.Allocation // resources allocated to the pod at its last turn
 	resize    *resize         // the resize that the pod asks for; nil: none
 
 	endsBy *time.Time // when the pod's grace period is over; nil: the pod does not end

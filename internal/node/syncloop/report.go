@@ -60,7 +60,7 @@ type Report struct {
 
 // reported is the last report about a pod.
 type reported struct {
-	status *v1.PodStatus     // nil: the same as in the watched object
+	status *v1.PodStatus     // the status that was derived last; nil: it equals that of the watched object
 	fresh  bool              // status is the first status of the pod's next life: its manifest came back while the pod ended
 	waits  map[string]string // the wait that the last event was recorded for, by container
 	resize *decide.Resize    // the state of the resize at the last event about it; nil: there was none
