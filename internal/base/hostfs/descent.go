@@ -46,7 +46,7 @@ type descent struct {
 // level is one of the directories from the top to the position.
 type level struct {
 	dev, ino uint64
-	reader   *dirReader // nil while the directory is closed, to save descriptors
+	reader   *dirReader // reader of the directory; nil while the directory is closed, to save descriptors
 	at       int64      // position in the directory from which reading continues; valid while the reader is closed
 	// These two fields are for removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool

@@ -27,7 +27,7 @@ type Facts struct {
 	CPUs          int    // all CPUs that are online, also those that this process may not use
 	MemoryBytes   uint64
 	SwapBytes     uint64
-	HugePages     []HugePages // by page size
+	HugePages     []HugePages // huge pages, one entry for each page size
 	PIDMax        int64       // how many tasks the machine can have
 	BootTime      time.Time
 }
