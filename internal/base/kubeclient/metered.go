@@ -62,7 +62,7 @@ func (m metered) WrappedRoundTripper() http.RoundTripper { return m.next }
 type meteredBody struct {
 	io.ReadCloser
 	received int64
-	closed   func(received int64) // nil after Close
+	closed   func(received int64) // called by Close with the number of bytes; nil after Close
 }
 
 // Read reads from the answer.
