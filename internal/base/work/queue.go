@@ -39,7 +39,7 @@ func (q *queue) push(j *Job) {
 	if l.of == nil {
 		l.of = map[types.UID]*turn{}
 	}
-	if len(l.pods) == 0 && l.active == 0 { // so that a class cannot save up time while it has no jobs
+	if len(l.pods) == 0 && l.active == 0 { // the account begins at the virtual time, so that a class cannot save up time while it has no jobs
 		l.account = max(l.account, q.virtual)
 	}
 	t := l.of[j.uid]

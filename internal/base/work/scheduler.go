@@ -230,7 +230,7 @@ func (s *Scheduler) expire(now time.Time) {
 	}
 }
 
-// dispatch starts waiting jobs while there is room. If some still wait, it arms a timer for the next job that expires.
+// dispatch starts waiting jobs while there is room. If some still wait, dispatch sets a timer for the next job that expires.
 func (s *Scheduler) dispatch(now time.Time) {
 	s.expire(now)
 	for s.queue.length > 0 && s.room() {
