@@ -49,8 +49,8 @@ func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 // start.
 func (cm *ContainerMemory) forgive() { cm.CrashDelay = 0 }
 
-// due reports whether a pod-level verb may be tried (again). If not, the plan asks for a turn at the time from which the verb may be
-// tried.
+// due reports whether an action on the whole pod or a sandbox, such as a set-up, may be tried (again). If not, Plan.WakeAt asks for
+// another decision at the time from which the action may be tried.
 func (t *turn) due(op pod.Op, id string) bool {
 	for i := range t.in.Memory.Retry {
 		r := &t.in.Memory.Retry[i]
@@ -63,7 +63,7 @@ func (t *turn) due(op pod.Op, id string) bool {
 	return true
 }
 
-// passed reports whether a time has come; if not, the plan asks for a turn at that time.
+// passed reports whether a time has come; if not, Plan.WakeAt asks for another decision at that time.
 func (t *turn) passed(at time.Time) bool {
 	if t.in.Now.Before(at) {
 		t.wake(at)

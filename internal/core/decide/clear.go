@@ -90,8 +90,9 @@ func (t *turn) prune() {
 	}
 }
 
-// newer counts the attempts of the same container that precede index i (the newest is first), and the dead ones among them. The
-// newest attempt does not count as dead: it is the container's present state, and the attempt before it is the last state.
+// newer counts the attempts of a container that are newer than the attempt at index i of Observed.Containers, and the dead ones among
+// them. The newest attempt of all does not count as dead: it is the container's present state, and the attempt before it is the last
+// state.
 func (t *turn) newer(i int) (all, dead int) {
 	o := t.in.Observed
 	for j := range i {

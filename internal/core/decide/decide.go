@@ -107,13 +107,13 @@ func (t *turn) begin(a pod.Action) {
 	t.plan.Do = append(t.plan.Do, a)
 }
 
-// cancel plans to cut an action in flight short. Every turn until the action's outcome may plan this again.
+// cancel plans to cut an action in flight short. Later decisions may plan this again until the action has an outcome.
 func (t *turn) cancel(a pod.Action, why pod.Why) {
 	a.Why = why
 	t.plan.Cancel = append(t.plan.Cancel, a)
 }
 
-// wake asks for a turn at a moment that has not come yet.
+// wake makes Plan.WakeAt ask for another decision at a time that has not come yet.
 func (t *turn) wake(at time.Time) {
 	if !at.After(t.in.Now) {
 		return

@@ -8,8 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// containers drives all containers of the pod: ephemeral ones at any time, init containers in order, then the
-// main ones.
+// containers decides about all containers of the pod: ephemeral ones at any time, init containers in order, then the main ones.
 func (t *turn) containers() {
 	t.ephemeral()
 	if t.inits() {
@@ -17,8 +16,8 @@ func (t *turn) containers() {
 	}
 }
 
-// inits drives the init containers and reports whether the main containers may run ("each init container must
-// complete successfully before the next one starts"; a sidecar must have started).
+// inits decides about the init containers, and reports whether the main containers may run ("each init container must complete
+// successfully before the next one starts"; a sidecar must have started).
 func (t *turn) inits() bool {
 	initialized := t.initialized()
 	for i := range t.in.Pod.Spec.InitContainers {
@@ -91,8 +90,8 @@ func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
 	return Started(c, t.memory(c.Name), t.in.Probed.Of(inst), inst) || t.wasStarted(c.Name, inst)
 }
 
-// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent, only the API status
-// has this.
+// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent, nothing else
+// shows that.
 func (t *turn) wasStarted(name string, inst *pod.Container) bool {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)

@@ -6,8 +6,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// mains drives all main containers in the same turn. While the postStart hook of a container runs, the containers after it in the spec do
-// not start. A container that waits for its back-off delays no other.
+// mains decides about all main containers at once. While the postStart hook of a container runs, the containers after it in the spec
+// do not start. A container that waits for its back-off delays no other.
 func (t *turn) mains() {
 	hold := false
 	for i := range t.in.Pod.Spec.Containers {
@@ -66,14 +66,14 @@ func (t *turn) lost(name string) (exit int32, lost bool) {
 const ReasonStatusUnknown = "ContainerStatusUnknown"
 
 // NeverMade reports whether a terminated status belongs to a container that was never created. A pod that ends reports containers
-// that never started in this way. If the manifest of a static pod comes back, the mirror may still have such a status.
+// that never started as terminated, too. If the manifest of a static pod comes back, the mirror may still have such a status.
 func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
 	end := st.State.Terminated
 	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == "" &&
 		s.Phase != v1.PodFailed && s.Phase != v1.PodSucceeded
 }
 
-// finished returns the cause for which no container of the pod will ever run again, or none.
+// finished returns the cause for which no container of the pod will ever run again, or CauseNone.
 func (t *turn) finished() pod.Cause {
 	if t.in.Memory.Finished {
 		return pod.CauseFinished

@@ -114,7 +114,7 @@ type PodTries struct {
 	SetUp     bool
 	TornDown  bool
 	Forgotten bool
-	// Retry holds the back-off of pod-level verbs that failed: SetUp, RunSandbox, TearDown, StopSandbox...
+	// Retry holds the back-off of failed actions on the whole pod or a sandbox: SetUp, RunSandbox, TearDown, StopSandbox...
 	Retry []Retry
 	// LastOutcome is the end of the newest action that may have changed the pod in the runtime. An older Observed is stale.
 	// (Volumes, pulls and hooks change nothing in the runtime.)
@@ -161,7 +161,7 @@ type ContainerTries struct {
 	SizeGiven bool
 }
 
-// Retry is a failed verb and when it may be tried again.
+// Retry is the kind of a failed action, and when such an action may be tried again.
 type Retry struct {
 	Op      pod.Op
 	ID      string

@@ -10,8 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Note folds the outcome of an action into memory, and reports whether anything that a checkpoint keeps has changed. p may
-// be nil.
+// Note stores the outcome of an action in memory, and reports whether anything that a checkpoint keeps has changed. p may be nil.
 func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	switch o.Action.Op {
 	case pod.OpSetUp:
@@ -36,7 +35,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		if o.Err == nil && !slices.Contains(m.StoppedSandboxes, o.Action.ID) {
 			m.StoppedSandboxes = append(m.StoppedSandboxes, o.Action.ID)
 		}
-		// This is done after a success too, so that a sandbox which stays ready is not stopped again at once.
+		// The wait is set after a success too, so that a sandbox which stays ready is not stopped again at once.
 		m.noteRetry(o, pol, false)
 	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
 		if o.Err == nil {
@@ -74,7 +73,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	return kept
 }
 
-// noteRetry sets the wait before the same verb may act on the same object again. After a success it drops the wait.
+// noteRetry sets the wait before an action of the same kind may act on the same object again. After a success it drops the wait.
 func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
 	// A wait that ended long ago is dropped, because its object is gone.
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
@@ -113,7 +112,7 @@ func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 	m.noteRetry(o, pol, false)
 }
 
-// Meet notes the kind and the index in the spec of each running container.
+// Meet stores in memory, for each running container, which list of the spec has the container, and its index in that list.
 func Meet(m *Memory, p *v1.Pod, obs *pod.Observed) {
 	meet := func(name string) {
 		if inst := obs.Newest(name); inst != nil && inst.State == pod.StateRunning {

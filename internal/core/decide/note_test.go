@@ -67,7 +67,7 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// When what a pod waits for has happened, its volumes are set up or taken down at once; other verbs keep their waits.
+// When what a pod waits for has happened, its volumes are set up or taken down at once; other actions keep their waits.
 func TestRefreshDropsTheWaitsOfVolumes(t *testing.T) {
 	t.Parallel()
 	m := decide.Memory{PodTries: decide.PodTries{Retry: []decide.Retry{{Op: pod.OpSetUp}, {Op: pod.OpTearDown}, {Op: pod.OpStopSandbox, ID: "s"}}}}

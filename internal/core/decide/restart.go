@@ -60,7 +60,7 @@ var rules = [...]rule{
 	{pod.CauseStartup, graceProbe, unlessNever, WhyStartup, "$Container failed startup probe$again"},
 	{pod.CauseLiveness, graceProbe, unlessNever, WhyLiveness, "$Container failed liveness probe$again"},
 	{pod.CausePostStart, gracePod, byPolicy, WhyPostStartFailed, "FailedPostStartHook"},
-	// A stray does not start again: the spec does not have it, or a newer instance runs instead.
+	// A container that ends as a stray does not start again: the spec does not have it, or a newer instance of it runs instead.
 	{cause: pod.CauseStray, why: WhyStray},
 	// All containers of the pod end, are removed and start again. See restartAll for when.
 	{cause: pod.CauseRestartAll, grace: graceNone, why: WhyRestartAll},

@@ -315,7 +315,7 @@ func (s *story) event(f []string) {
 		})
 	case "hash": // hash app [HASH]: another agent created it, and wrote this hash of its definition, or none
 		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = arg(2) })
-	case "stray": // a container that the spec does not have
+	case "stray": // the runtime has a container that the spec does not have
 		c := pod.Container{ID: arg(1) + "-0", Name: arg(1), SandboxID: s.sandboxes[0].ID, State: pod.StateRunning, StartedAt: s.now, Grace: -1}
 		s.containers = append(s.containers, c)
 	case "zombie": // an older instance turns out to be alive beside the newest
@@ -368,7 +368,7 @@ func (s *story) event(f []string) {
 		s.status(f)
 	case "inspect":
 		s.inspect()
-	case "hold": // from now on there are only the inspections that the script asks for
+	case "hold": // from now on the runtime is inspected only when the script says so
 		s.noInspect = true
 	case "lingers": // a canceled action ends only when the script says so
 		s.lingers = true

@@ -16,7 +16,8 @@ const (
 	stepUp               // the container runs and its postStart hook is done
 )
 
-// drive takes the next step of one container toward what its spec asks for. hold keeps it from being created.
+// drive decides about one container: what has to happen next so that it becomes as its spec asks for. hold keeps it from being
+// created.
 func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold bool) step {
 	s := t.advance(c, inst, first, hold)
 	t.step(ruleContainer, c.Name)

@@ -89,7 +89,7 @@ type Plan struct {
 	Do []pod.Action
 	// Cancel has the keys (Action.Key) of the actions in flight that are to be cut short.
 	Cancel []pod.Action
-	// WakeAt is when to look again if nothing happens before; zero: never.
+	// WakeAt is when Decide has to be called again if nothing has changed before; zero: never.
 	WakeAt time.Time
 	// Phase is the pod's new phase.
 	Phase Phase
@@ -98,7 +98,7 @@ type Plan struct {
 
 	// Remember stores the fields below in Memory, for later turns.
 
-	// Stop is set in the turn in which the pod's own deadline has passed.
+	// Stop is set by the decision that finds that the pod's activeDeadlineSeconds are over.
 	Stop *Stop
 	// Ending is set while the pod ends; StopBegan is when its grace period began, and StopGrace how long that is.
 	Ending    bool

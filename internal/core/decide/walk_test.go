@@ -187,7 +187,7 @@ func (s *bytesSource) wholeContainer(name string) v1.Container {
 	}
 	if s.rare() {
 		c.RestartPolicy = new([]v1.ContainerRestartPolicy{v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure}[s.n(2)])
-		for code := range int32(s.n(3)) { // each rule has an exit code of its own: 1, 42
+		for code := range int32(s.n(3)) { // each rule has another exit code: 1, then 42
 			c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
 				Action: []v1.ContainerRestartRuleAction{"Restart", "RestartAllContainers"}[s.n(2)],
 				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{

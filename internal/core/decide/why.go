@@ -69,8 +69,8 @@ const (
 	WhyGone             pod.Why = "nothing is left of the pod"
 )
 
-// PullErrorShown is how long a failed pull shows as ErrImagePull before it shows as ImagePullBackOff; Decide asks for a turn at
-// that time, so that the status changes.
+// PullErrorShown is how long a failed pull shows as ErrImagePull before it shows as ImagePullBackOff. Plan.WakeAt asks for a decision
+// at that time, so that the status changes.
 const PullErrorShown = time.Second
 
 // These are the words in the status of a pod whose deadline has passed. Upstream's kubelet uses the same.
