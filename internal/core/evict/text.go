@@ -37,7 +37,7 @@ func Shortage(c pressure.Crossing) string {
 	return text
 }
 
-// format writes an amount of the resource of a crossing: bytes as 50Mi, other amounts as numbers.
+// format writes an amount of the resource that is short: bytes as 50Mi, other amounts as numbers.
 func format(c pressure.Crossing, n int64) string {
 	switch c.Threshold.Signal.Resource() {
 	case v1.ResourceMemory, v1.ResourceEphemeralStorage:

@@ -54,7 +54,7 @@ type Input struct {
 // Pod is a pod that uses resources of the node.
 type Pod struct {
 	Pod   *v1.Pod // the pod, with the resources that are allocated to it
-	Usage *Usage  // nil: the pod's use could not be measured
+	Usage *Usage  // nil: what the pod uses could not be measured
 	// EndsBy is when the grace period of a pod that is already ending is over; zero: it is not ending.
 	EndsBy time.Time
 }
@@ -92,7 +92,7 @@ type Usage struct {
 	Volumes, Logs, Layers Disk
 	// NoLayers: the writable layers could not be measured, so Layers is too small.
 	NoLayers   bool
-	Containers []ContainerUsage // by name
+	Containers []ContainerUsage // containers sorted by name
 }
 
 // Disk is an amount of disk space.
@@ -153,7 +153,7 @@ type State struct {
 	victim   *victim
 	tried    map[pressure.Signal]attempt   // the attempts to reclaim since the last eviction
 	stuck    map[pressure.Signal]time.Time // when the node last found no pod to evict for the signal
-	blind    map[pressure.Signal]blindness // set while pods could not be measured completely
+	blind    map[pressure.Signal]blindness // since when pods could not be measured completely, by signal
 }
 
 // attempt records how often a plan had a Reclaim, and how much was available at the last one.
@@ -194,7 +194,7 @@ func (s State) Victim() types.UID {
 type Plan struct {
 	// Pressure contains the node's conditions.
 	Pressure pressure.Result
-	// For is the threshold that caused the rest of the plan; zero: none is due.
+	// For is the threshold that caused the rest of the plan; the zero value: no threshold is due.
 	For pressure.Crossing
 	// At most one of Reclaim, Measure and Evict is set.
 
