@@ -147,7 +147,7 @@ type decoder struct {
 	out   *Manifest
 
 	doc    int
-	before int          // lines before the present document
+	before int          // number of lines before the present document
 	tree   *yamlv3.Node // the current document, which has the line numbers; nil: not known
 }
 
