@@ -14,7 +14,7 @@ import (
 type Settings struct {
 	Name     string // metadata.name
 	Hostname string // label kubernetes.io/hostname and address Hostname; may differ from Name
-	OS, Arch string // in Go's terms: linux, amd64
+	OS, Arch string // operating system and architecture in Go's terms: linux, amd64
 
 	Labels                 map[string]string // --node-labels; see ValidateLabels
 	Taints                 []v1.Taint        // registerWithTaints
