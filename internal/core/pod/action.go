@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Op is a verb. Each has one file in package perform.
+// Op is the kind of an action, also called its verb. Each kind has one file in package perform.
 type Op uint8
 
-// These are the verbs, in the order in which a pod usually needs them.
+// These are the kinds of actions, in the order in which a pod usually needs them.
 const (
 	OpNone            Op = iota
 	OpSetUp              // pod directories, cgroup and volumes; idempotent, also refreshes volumes
@@ -46,7 +46,7 @@ func (op Op) String() string {
 // MarshalText writes the word, and UnmarshalText reads it.
 func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
 
-// UnmarshalText returns an error for a word that is no verb.
+// UnmarshalText returns an error for a word that is no kind of action.
 func (op *Op) UnmarshalText(text []byte) error {
 	i := slices.Index(opNames[:], string(text))
 	if i < 0 {
@@ -76,7 +76,7 @@ type Why string
 // people, so that equal work has equal keys.
 type Action struct {
 	Op        Op
-	Container string // the container's name, for container verbs
+	Container string // name of the container, for an action on a container
 	ID        string // ID of the sandbox or container acted upon; empty for an action that creates one
 	Attempt   uint32 // the attempt of the sandbox or container that is created
 	Grace     time.Duration

@@ -24,7 +24,8 @@ const (
 	ReachedRemoval
 )
 
-// Shows reports whether an inspection already shows what a hint reports. If so, another inspection would find nothing new.
+// Shows reports whether an inspection already shows the change that a hint announces. If so, another inspection would find nothing
+// new.
 func (o *Observed) Shows(h Hint) bool {
 	if h.ID == "" || h.Reached == ReachedUnknown {
 		return false

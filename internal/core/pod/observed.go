@@ -22,7 +22,7 @@ const (
 	AnnotationPodGracePeriod           = "io.kubernetes.pod.terminationGracePeriod" // grace period in seconds
 	AnnotationPreStop                  = "io.kubernetes.container.preStopHandler"   // JSON of v1.LifecycleHandler
 	AnnotationPorts                    = "io.kubernetes.container.ports"            // JSON of []v1.ContainerPort
-	AnnotationSpecHash                 = "wherry.dev/spec-hash"                     // absent: another agent made the container
+	AnnotationSpecHash                 = "wherry.dev/spec-hash"                     // hash of the container's spec; absent: another agent made the container
 )
 
 // AnnotationStopped marks a pushed pod that was stopped but not removed (wherry stop): its containers stay for their logs.
@@ -112,8 +112,8 @@ type Container struct {
 	PreStop  bool // AnnotationPreStop is present
 
 	CreatedAt  time.Time
-	StartedAt  time.Time // zero: never started
-	FinishedAt time.Time // zero: not finished
+	StartedAt  time.Time // when the container started; zero: never
+	FinishedAt time.Time // when the container ended; zero: not yet
 
 	// Said has the reason and the message of its end; nil: it has neither.
 	Said *Said
