@@ -44,7 +44,7 @@ type subject struct {
 	spec *v1.Container
 	kind role
 	inst *pod.Container      // the newest attempt; nil: the runtime does not know it
-	old  *v1.ContainerStatus // nil: never reported
+	old  *v1.ContainerStatus // status that was last reported; nil: none
 	cm   *decide.ContainerMemory
 	said decide.Probed // the results of the probes of inst
 }
