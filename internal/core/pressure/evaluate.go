@@ -66,7 +66,7 @@ type Input struct {
 // Result is the result of Evaluate.
 type Result struct {
 	Memory, Disk, PID Status
-	// Met lists all thresholds that are met now, in order of reclaim.
+	// Met lists all thresholds that are met now. The resource that is reclaimed first comes first.
 	Met []Crossing
 	// Missing lists signals that have a threshold and were not measured.
 	Missing []Signal

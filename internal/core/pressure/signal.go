@@ -85,7 +85,7 @@ type Signals map[Signal]Observation
 // Value is an amount: absolute, or a fraction of the capacity. One of the two is set.
 type Value struct {
 	Quantity *resource.Quantity
-	Fraction float64 // 0 < Fraction <= 1
+	Fraction float64 // part of the capacity, above 0 and at most 1
 }
 
 // Of returns the amount for a capacity, in the capacity's unit.
