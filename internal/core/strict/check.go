@@ -16,7 +16,7 @@ type Problem struct {
 	Path    string // spec.containers[0].image; "": the whole value
 	Detail  string // what is wrong, and what to do
 	Unknown bool   // the field does not exist
-	Nearest string // for an unknown field, the most similar known one; "": none
+	Nearest string // most similar known field, for an unknown field; "": none
 }
 
 // Types caches the JSON fields of struct types between checks. One goroutine may use it at a time.
