@@ -18,7 +18,7 @@ type Record struct {
 	At     time.Time     `json:"at"`
 	Kind   Kind          `json:"kind"`
 	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
-	What   string        `json:"what"`            // the phase, or the action
+	What   string        `json:"what"`            // phase of the pod, or the action
 	Why    string        `json:"why,omitempty"`
 	Waited time.Duration `json:"waited,omitempty"` // how long the action waited in a queue before it began
 	Took   time.Duration `json:"took,omitempty"`
