@@ -58,7 +58,7 @@ type Cgroups struct {
 	names  naming
 
 	mu        sync.Mutex // guards the fields below, and the fields of config that SetPods changes
-	tree      *hierarchy // nil until first used
+	tree      *hierarchy // the mounted hierarchies; nil: not read yet
 	burstable int64      // the CPU shares of the burstable class that were last written; 0: unknown
 	warned    bool       // it was logged that there is no hugetlb controller
 	asking    int        // number of calls that systemd has not answered

@@ -86,7 +86,7 @@ func listLimits(list v1.ResourceList, compressible bool) Limits {
 // resources converts the limits to the type of the library opencontainers/cgroups. If HugePages is not nil, page sizes of the machine
 // that it does not name are limited to zero.
 func (l Limits) resources(v2 bool, sizes []string) *cgroups.Resources {
-	// On v2, a memory limit below the current usage would kill processes. This makes it an error instead.
+	// On v2, a memory limit below the current usage would kill processes. With MemoryCheckBeforeUpdate, such a limit is an error.
 	r := &cgroups.Resources{PidsLimit: l.Pids, MemoryCheckBeforeUpdate: v2}
 	if l.CPUShares != nil {
 		if v2 {

@@ -149,7 +149,7 @@ func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 			t.Fatal(err)
 		}
 	}
-	set(25000) // half a CPU
+	set(25000) // set half a CPU as quota
 	p.Spec.Containers[0].Resources.Limits[v1.ResourceCPU] = list("cpu=300m")[v1.ResourceCPU]
 	if _, err := c.EnsurePod(ctx, p, crispec.PodSize(p)); err != nil {
 		t.Fatalf("before the container shrank: %v", err)
@@ -223,7 +223,7 @@ func TestRealOrphanInOneHierarchy(t *testing.T) {
 	if err := c.SetUpNode(ctx, list("cpu=2 memory=3Gi")); err != nil {
 		t.Fatal(err)
 	}
-	// This is what a crash during a removal leaves.
+	// A crash during a removal may leave a cgroup in one hierarchy only.
 	if err := os.Mkdir(h.dir("memory", root+"/kubepods/besteffort/podgone"), 0o755); err != nil {
 		t.Fatal(err)
 	}
