@@ -68,7 +68,8 @@ type Config struct {
 	// ReadTermination reads a container's termination message from the node, given the container's CRI status; nil: the client
 	// uses the runtime's own message.
 	ReadTermination func(*runtimeapi.ContainerStatus) string
-	// EventArrived, when set, is called for each container event with the time since the runtime created it. It must not block.
+	// EventArrived, when set, is called for each container event with the time since the runtime created the event. It must not
+	// block.
 	EventArrived func(late time.Duration)
 }
 
