@@ -77,7 +77,7 @@ type recorded struct {
 	ref                        v1.ObjectReference
 	eventType, reason, message string
 	at                         time.Time
-	annotations                map[string]string // never modified
+	annotations                map[string]string // annotations of the event; nobody modifies the map
 }
 
 // New returns a Recorder that drops events until Open.
