@@ -121,7 +121,7 @@ func (f *Firewall) iptables(ctx context.Context) (changed bool, err error) {
 			}
 		}
 		if !has {
-			filter.WriteString("-I " + quoted(rule) + "\n") // at the head of the chain, because an earlier rule may accept the packet
+			filter.WriteString("-I " + quoted(rule) + "\n") // insert the rule at the head of the chain, because an earlier rule may accept the packet
 		}
 	}
 	if filter.Len() > 0 {

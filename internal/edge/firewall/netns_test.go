@@ -74,7 +74,7 @@ func inside(t *testing.T, namespace string, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
+		runtime.LockOSThread() // the thread is never unlocked, so it ends with the goroutine
 		ns, err := os.Open("/run/netns/" + namespace)
 		if err == nil {
 			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
