@@ -49,7 +49,7 @@ type HandRequest struct {
 	Object     string
 	Signer     string
 	Usages     []string
-	Expiration time.Duration // 0: the signer decides
+	Expiration time.Duration // lifetime to ask for; 0: the signer decides
 
 	// Dir and Base name the files: Base.key, Base.csr, Base.crt, Base.kubeconfig.
 	Dir, Base string

@@ -43,7 +43,7 @@ type Client struct {
 
 	failing  failure
 	mu       sync.Mutex
-	pair     *tls.Certificate // nil: the credentials are not a certificate
+	pair     *tls.Certificate // certificate in use; nil: the credentials are not a certificate
 	fromFile string           // path of the file that has pair; empty: the kubeconfig itself contains pair
 	keyFile  string           // path of the file with the key of pair; the same as fromFile if the agent wrote it
 	stat     fileStamp

@@ -240,7 +240,7 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 		defer close(watched)
 		for sleep(ctx, s.cfg.Patience) {
 			if now := s.wish(); now != nil && !sameWish(now, wish) {
-				cancel() // before the log line, so that no line about the old request follows it
+				cancel() // cancel before the log line, so that no line about the old request follows it
 				s.cfg.Log.Info("The node's addresses changed; asking for another serving certificate")
 			}
 		}
