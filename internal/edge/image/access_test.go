@@ -40,7 +40,7 @@ type site struct {
 	images  *Images
 	root    string
 	cfg     Config
-	secrets map[string]*v1.Secret // by namespace/name
+	secrets map[string]*v1.Secret // secrets of the cluster by namespace/name
 
 	counting sync.Mutex
 	asked    int // how many secrets were read

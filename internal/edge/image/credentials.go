@@ -31,7 +31,7 @@ type credentials struct {
 	req    *Request
 
 	found    bool
-	all      []credential // in the order to try
+	all      []credential // credentials in the order in which they are tried
 	warnings []string     // the names of missing secrets
 	plugins  error        // why a plugin returned nothing; the pull is tried without its credentials
 	err      error

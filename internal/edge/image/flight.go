@@ -38,7 +38,7 @@ type flight struct {
 	done      chan struct{} // closed when the fields below are set and the pull has ended
 	img       *runtimeapi.Image
 	used      int   // index in order.creds of the credential that succeeded
-	from      owner // the owner of that credential, for the pod that began the flight
+	from      owner // owner of the credential that succeeded, for the pod that began the flight
 	took      time.Duration
 	err       error // error of the pull
 	lookupErr error // error of ImageStatus after the pull

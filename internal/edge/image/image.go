@@ -149,7 +149,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type Images struct {
 	cfg    Config
 	slots  work.Semaphore                    // bounds the pulls that run at once
-	access atomic.Pointer[pullaccess.Policy] // never changed; a new policy replaces it
+	access atomic.Pointer[pullaccess.Policy] // the policy is never changed; a new one replaces it
 
 	mu       sync.Mutex
 	flights  map[string]*flight
