@@ -56,7 +56,7 @@ func (c *Config) Limits() Limits { return Limits{c.MaxSize, c.MaxFiles, c.Worker
 type Rotator struct {
 	cfg     Config
 	now     func() time.Time
-	limits  atomic.Pointer[Limits] // never changed; new limits replace it
+	limits  atomic.Pointer[Limits] // the limits are never changed; new ones replace them
 	changed chan struct{}          // gets a value when limits was replaced
 }
 
