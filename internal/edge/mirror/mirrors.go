@@ -75,7 +75,7 @@ type Mirrors struct {
 	cfg Config
 
 	mu      sync.Mutex
-	ctx     context.Context // nil unless Run runs
+	ctx     context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
 	names   map[string]*name
 	refused map[types.UID]bool // mirrors whose status the API server refuses
