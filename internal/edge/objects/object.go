@@ -69,7 +69,7 @@ type object struct {
 	owner  *Objects
 	key    key
 	refs   int                // how many pods refer to it; guarded by owner.mu
-	cancel context.CancelFunc // nil unless the object is watched; guarded by owner.mu
+	cancel context.CancelFunc // ends the watch; nil: the object is not watched; guarded by owner.mu
 
 	mu       sync.Mutex
 	answered chan struct{} // closed when the first answer has come

@@ -80,7 +80,7 @@ type Objects struct {
 	tokens   *tokens
 
 	mu      sync.Mutex
-	running context.Context // nil unless Run runs
+	running context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
 	pods    map[types.UID][]*object // the objects that each pod refers to
 	watched map[key]*object         // the objects that any pod refers to

@@ -299,5 +299,5 @@ func TestRunTwice(t *testing.T) {
 	if err := o.Run(ctx); err == nil {
 		t.Error("a second Run was let in")
 	}
-	o.Track(podWith("1", "a")) // after Run has ended, it starts nothing
+	o.Track(podWith("1", "a")) // after Run has ended, Track starts nothing
 }

@@ -27,13 +27,13 @@ import (
 const (
 	renewAt     = 0.8
 	renewWithin = 24 * time.Hour
-	// A renewal comes early by up to this share of the life, so that pods started together do not renew together.
+	// A renewal comes early by up to renewJitter, a share of the token's life, so that pods started together do not renew together.
 	renewJitter = 0.05
-	// After a failed renewal, the next try waits this long.
+	// After a failed renewal, the next try waits for renewRetry.
 	renewRetry = 30 * time.Second
-	// If there is no token to renew, remind checks again after this time.
+	// If there is no token to renew, remind checks again after idleReminder.
 	idleReminder = time.Hour
-	// This is the first wait after a refusal. Each next wait is twice as long.
+	// retryMin is the first wait after a refusal. Each next wait is twice as long.
 	retryMin = 10 * time.Millisecond
 )
 
@@ -41,7 +41,7 @@ const (
 type tokenKey struct {
 	serviceAccount string
 	audience       string
-	seconds        int64 // 0: the pod names no lifetime
+	seconds        int64 // requested lifetime; 0: the pod names none
 }
 
 // token is a granted token. Its times are on the node's clock, counted from the moment the token arrived, because the
