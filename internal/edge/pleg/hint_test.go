@@ -35,7 +35,7 @@ func startKnown(t *testing.T, expected func(pod.Hint) bool) *harness {
 	return h
 }
 
-// A hint about a state that the cache shows causes no inspection. A hint about another state causes one at once.
+// A hint (a CRI event) about a state that the cache shows causes no inspection. A hint about another state causes one at once.
 func TestHintOfNewsIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startKnown(t, nil)
@@ -64,7 +64,8 @@ func TestHintOfNewsIsFollowed(t *testing.T) {
 	})
 }
 
-// A hint about the result of an action in flight waits for the action's outcome. If no outcome comes, it waits for one second.
+// A hint (a CRI event) about the result of an action in flight waits for the action's outcome. If no outcome comes, the hint waits
+// for one second.
 func TestExpectedHintWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expects atomic.Bool
@@ -93,7 +94,7 @@ func TestExpectedHintWaits(t *testing.T) {
 	})
 }
 
-// A hint that comes during an inspection is compared with the result of that inspection.
+// A hint (a CRI event) that comes during an inspection is compared with the result of that inspection.
 func TestHintDuringAnInspection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startKnown(t, nil)

@@ -106,7 +106,7 @@ type call struct {
 // failed is an inspection that failed.
 type failed struct {
 	asked time.Time // when Inspect asked for the inspection that failed; Notify follows the next one that succeeds; zero: nobody waits
-	why   string    // at most whyKept bytes
+	why   string    // text of the error, at most whyKept bytes
 }
 
 // whyKept bounds the text kept of a runtime error, in bytes. A runtime may send megabytes.
@@ -184,10 +184,10 @@ func (g *Generator) Inspect(uid types.UID) time.Time {
 	return now
 }
 
-// expectFor is how long an expected hint waits, so that the action that causes it can end first.
+// expectFor is how long a hint (a CRI event) waits if an action in flight causes it, so that the action can end first.
 const expectFor = time.Second
 
-// hint handles a hint of the runtime at once, or after expectFor if an action in flight causes it. It never blocks.
+// hint handles a hint (a CRI event) at once, or after expectFor if an action in flight causes it. It never blocks.
 func (g *Generator) hint(h pod.Hint) {
 	if g.cfg.Expected != nil && g.cfg.Expected(h) {
 		time.AfterFunc(expectFor, func() { g.follow(h) })
@@ -196,7 +196,7 @@ func (g *Generator) hint(h pod.Hint) {
 	g.follow(h)
 }
 
-// follow marks the pod of a hint for inspection, unless the cache already shows what the hint announces.
+// follow marks the pod of a hint (a CRI event) for inspection, unless the cache already shows what the hint announces.
 func (g *Generator) follow(h pod.Hint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,7 +21,7 @@ type world struct {
 	mu      sync.Mutex
 	pods    map[types.UID]pod.Observed
 	hang    map[types.UID]bool
-	events  chan pod.Hint // nil: the runtime has no events
+	events  chan pod.Hint // events that Watch delivers; nil: the runtime has no events
 	lists   int
 	asked   int // number of inspections
 	listErr error

@@ -25,7 +25,7 @@ type slots struct{ healthy, suspect pool }
 type pool struct {
 	size  int
 	hold  time.Duration
-	calls []*call     // in flight, oldest first
+	calls []*call     // calls in flight that have a slot, oldest first
 	timer *time.Timer // calls wake when a call loses its slot; nil: wakeAt was never called
 }
 
