@@ -23,7 +23,7 @@ type Set struct {
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
-	mirrors map[string]*v1.Pod // by full name
+	mirrors map[string]*v1.Pod // mirror pods in the API by full name
 	// removed contains the pods that their own source removed while another source had not answered yet or was in doubt. The value
 	// is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
 	// sources have answered and none is in doubt.
