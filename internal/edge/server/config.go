@@ -122,7 +122,7 @@ type Sources struct {
 	// Version and Started appear in /statusz: the Kubernetes version, and when the agent started.
 	Version string
 	Started time.Time
-	// Extra are further endpoints by ServeMux pattern ("GET /explain/"). They need the right to nodes/proxy.
+	// Extra are further endpoints by ServeMux pattern ("GET /explain/"). A client needs the right to nodes/proxy for them.
 	Extra map[string]http.Handler
 }
 

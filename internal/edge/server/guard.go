@@ -29,7 +29,7 @@ type Authorizer interface {
 // Attributes describes an access to a subresource of the node, as a SubjectAccessReview needs it.
 type Attributes struct {
 	User        *authnv1.UserInfo
-	Verb        string // empty for a method without a verb
+	Verb        string // verb of the API, such as get; "": the HTTP method has none
 	Node        string
 	Subresource string
 }

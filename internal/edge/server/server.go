@@ -16,7 +16,7 @@ type Server struct {
 	metrics *metrics
 	checks  []Check
 	dial    dialFunc
-	logs    *nodelog.Log // nil: node log queries are off
+	logs    *nodelog.Log // answers node log queries; nil: they are off
 	// strangers logs requests with bad credentials.
 	strangers *strangers
 

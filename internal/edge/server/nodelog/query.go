@@ -23,9 +23,9 @@ type Query struct {
 	Services []string
 	File     string
 
-	Since, Until time.Time // zero: no bound
+	Since, Until time.Time // bounds of the messages' times; zero: no bound
 	Tail         *int      // lines; nil: all
-	Boot         *int      // 0: this boot, -1: the boot before; nil: every boot
+	Boot         *int      // boot whose messages are wanted; 0: this boot, -1: the boot before; nil: every boot
 	Pattern      string    // a regular expression of journalctl; "": every message
 }
 
