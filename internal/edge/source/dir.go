@@ -95,7 +95,7 @@ func (d *Dir) at(path string, period time.Duration) *scan {
 // reading is the state of Run.
 type reading struct {
 	scan  *scan
-	w     *filewatch.Watcher // nil: the kernel reports nothing
+	w     *filewatch.Watcher // the kernel's reports of changes; nil: the kernel reports nothing
 	timer *time.Timer
 	soon  bool   // the timer fires within gather
 	next  string // new path, to which the Dir changes when it exists; "": there is no new path

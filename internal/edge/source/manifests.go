@@ -54,7 +54,7 @@ type part struct {
 	kept   bool // some objects are from an earlier reading
 	doubt  bool // the part has had errors since before the source's first complete answer
 	wrongs []error
-	misses bool // like doubt: the part has had a pod that was refused for missing objects since before the first complete answer
+	misses bool // the part has had a pod that was refused for missing objects since before the source's first complete answer
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
