@@ -130,7 +130,7 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 		return
 	}
 	out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
-	if l[3] != "" { // only groups of containers have processes of their own; the groups above have none
+	if l[3] != "" { // only the groups of containers, which have a label name, have processes of their own
 		v.processes(file.processes(), l)
 	}
 	out.opt(f.threads, at, u.pids, 1, l[:]...)

@@ -61,7 +61,7 @@ type Metrics struct {
 	sandboxTime                             *prometheus.HistogramVec
 	sandboxErrors                           *prometheus.CounterVec
 	startedPods, startedPodErrors           prometheus.Counter
-	startedOwn, startedOwnErrors            prometheus.Counter // of pods with a user namespace of their own
+	startedOwn, startedOwnErrors            prometheus.Counter // counters of started pods with a user namespace of their own
 	startedContainers, startedContainerErrs *prometheus.CounterVec
 	endedContainers                         *prometheus.CounterVec
 	pull                                    *prometheus.HistogramVec

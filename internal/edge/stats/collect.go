@@ -54,7 +54,7 @@ type podReading struct {
 	usage       usage
 	network     []device
 	sandbox     containerReading
-	containers  []containerReading // by name
+	containers  []containerReading // containers sorted by name
 }
 
 type containerReading struct {

@@ -104,7 +104,7 @@ type Config struct {
 	RootDir  string // the agent's directory: its filesystem counts as the node's
 	LogDir   string // the directory of the pods' logs: /var/log/pods
 
-	Now func() time.Time // nil: time.Now
+	Now func() time.Time // Now returns the current time; nil: time.Now
 	Log *slog.Logger
 }
 

@@ -18,7 +18,7 @@ import (
 type PodUse struct {
 	// Memory is in bytes. It excludes the page cache, because the kernel frees the page cache before memory runs short.
 	Memory, Processes uint64
-	Containers        []ContainerUse // by name
+	Containers        []ContainerUse // containers sorted by name
 	// Unknown is set if something of the pod runs but could not be measured. The other fields are empty then.
 	Unknown bool
 }

@@ -267,7 +267,8 @@ func (r *reader) swapLimit() *uint64 {
 	return ptr(less(*both, *memory))
 }
 
-// psi parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", with the total in microseconds, and the same for full.
+// psi reads a file of pressure stall information with two such lines: "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", with the
+// total in microseconds, and another line that begins with "full".
 func (r *reader) psi(name string) *psi {
 	text, ok := r.text("", name)
 	if !ok { // the file is missing, or reading it fails with EOPNOTSUPP because PSI was switched off at boot
