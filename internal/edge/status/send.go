@@ -28,7 +28,7 @@ type job struct {
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
-	over    bool    // the pod is deleted or missing, or another pod has its name: Set does nothing until Forget
+	over    bool    // Set does nothing until Forget, because the pod is deleted or missing, or another pod has its name
 	err     error
 	fresh   *v1.Pod // the pod as read after the API rejected the request
 	refused bool    // the API rejected the content or a precondition of the request

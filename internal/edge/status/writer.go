@@ -26,7 +26,7 @@ const (
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
-	mostFailures = 21              // after this number of failures the back-off no longer grows
+	mostFailures = 21              // number of failures after which the back-off no longer grows
 )
 
 // Pods reads and writes the pods of one namespace. Several goroutines call it, but there is only one call at a time for each pod.
@@ -96,7 +96,7 @@ type Writer struct {
 //	                                                               ended
 type entry struct {
 	base *v1.Pod       // newest known object of the pod; nil if ended is set
-	want *v1.PodStatus // nil: Set was not called yet
+	want *v1.PodStatus // newest status from Set; nil: Set was not called yet
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place    // position of the pod in the queue ready or waiting; nil: the pod is in neither
