@@ -6,22 +6,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// These are the numbers of the fields in opentelemetry-proto 1, by message.
+// These are the numbers of the fields in opentelemetry-proto 1. The comment at the first field of each message names the message.
 const (
-	fieldResourceSpans = 1 // ExportTraceServiceRequest
+	fieldResourceSpans = 1 // message ExportTraceServiceRequest
 
-	fieldResource   = 1 // ResourceSpans
+	fieldResource   = 1 // message ResourceSpans
 	fieldScopeSpans = 2
 
-	fieldResourceAttributes = 1 // Resource
+	fieldResourceAttributes = 1 // message Resource
 
-	fieldScope = 1 // ScopeSpans
+	fieldScope = 1 // message ScopeSpans
 	fieldSpans = 2
 
-	fieldScopeName    = 1 // InstrumentationScope
+	fieldScopeName    = 1 // message InstrumentationScope
 	fieldScopeVersion = 2
 
-	fieldTraceID    = 1 // Span
+	fieldTraceID    = 1 // message Span
 	fieldSpanID     = 2
 	fieldParentID   = 4
 	fieldName       = 5
@@ -32,13 +32,13 @@ const (
 	fieldStatus     = 15
 	fieldFlags      = 16
 
-	fieldStatusMessage = 2 // Status
+	fieldStatusMessage = 2 // message Status
 	fieldStatusCode    = 3
 
-	fieldKey   = 1 // KeyValue
+	fieldKey   = 1 // message KeyValue
 	fieldValue = 2
 
-	fieldString = 1 // AnyValue
+	fieldString = 1 // message AnyValue
 )
 
 const (
