@@ -167,7 +167,7 @@ func TestDriverRegisters(t *testing.T) {
 	}
 }
 
-// A driver that cannot be registered is told why, and is asked again.
+// A driver that cannot be registered gets the reason as the answer to its registration, and is asked again later.
 func TestDriverThatCannotRegister(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -245,7 +245,7 @@ func TestADriverIsReplaced(t *testing.T) {
 	})
 	<-inPut
 	wg.Go(func() { d.Deregister(t.Context(), versions["old"]) })
-	for d.Driver(name) != nil { // until Deregister has begun
+	for d.Driver(name) != nil { // wait until Deregister has begun
 		runtime.Gosched()
 	}
 	close(release)
