@@ -71,7 +71,7 @@ type Evictor struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
-	policy *evict.Policy   // never changed; a new policy replaces it
+	policy *evict.Policy   // the policy is never changed; a new one replaces it
 	result pressure.Result // the newest result
 	known  bool            // result has been set
 
