@@ -61,7 +61,7 @@ type Config struct {
 // Collector removes unused images. Create it with New, then call Run once.
 type Collector struct {
 	cfg    Config
-	policy atomic.Pointer[evict.ImagePolicy] // never changed; a new policy replaces it
+	policy atomic.Pointer[evict.ImagePolicy] // the policy is never changed; a new one replaces it
 
 	held    chan struct{} // has an element during a collection; only the goroutine that put it there uses the fields below
 	history *history
