@@ -32,7 +32,7 @@ type Real struct {
 	// AllAddresses makes Network return every address of the host, because configured node IPs are checked against them.
 	AllAddresses bool
 
-	pidMax atomic.Int64 // set by Facts
+	pidMax atomic.Int64 // limit of process IDs, which Facts sets
 
 	mu       sync.Mutex // guards the last list of addresses
 	listed   []netip.Addr

@@ -51,7 +51,7 @@ type Source struct {
 	building chan struct{} // closed when the current build of the Node has ended; nil: no build runs
 }
 
-// builtFor is how long Refresh uses a Node that was built without the API before it builds a new one.
+// builtFor is how long Refresh uses a Node that it has built before it builds a new one.
 const builtFor = 10 * time.Second
 
 // New returns a Source; it does no IO.
@@ -96,7 +96,7 @@ func (s *Source) Refresh(ctx context.Context) {
 		known := s.built != nil
 		s.mu.Unlock()
 		if !known {
-			<-building // even if ctx ends, because admission without a Node would refuse pods for good
+			<-building // wait even if ctx ends, because admission without a Node would refuse pods for good
 		}
 		return
 	}
@@ -110,8 +110,9 @@ func (s *Source) Refresh(ctx context.Context) {
 	close(building)
 }
 
-// Node returns the Node that was last built without the API. Standalone nodes use it, and admission does until the node is registered. It
-// is nil until Refresh or Initial has returned. Node does no IO. Callers must not modify the result.
+// Node returns the Node that was last built from settings and measurements alone, not from the object in the API. Standalone nodes
+// use it, and admission does until the node is registered. It is nil until Refresh or Initial has returned. Node does no IO. Callers
+// must not modify the result.
 func (s *Source) Node() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +144,7 @@ func (s *Source) Machine() (nodestatus.Machine, bool) {
 	return *s.machine, true
 }
 
-// facts measures before it takes the lock, because admission takes the same lock.
+// facts returns the newest facts about the node. It measures before it takes the lock, because admission takes the same lock.
 func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	f := nodestatus.Facts{Network: s.cfg.Machine.Network(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
 	if s.cfg.VolumesInUse != nil {
