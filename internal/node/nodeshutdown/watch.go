@@ -16,7 +16,8 @@ import (
 
 // Bus is a connection to logind. Calls may be concurrent. After an error the Watch closes it and opens another one.
 type Bus interface {
-	// Shutdowns receives a hint when a shutdown has begun or was cancelled; Preparing says which. It is closed when the connection ends.
+	// Shutdowns returns a channel that gets a value when a shutdown has begun or was cancelled; Preparing says which. The channel is
+	// closed when the connection ends.
 	Shutdowns() <-chan struct{}
 	// Preparing reports whether a shutdown is under way.
 	Preparing(ctx context.Context) (bool, error)
