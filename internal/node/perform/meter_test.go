@@ -12,7 +12,7 @@ import (
 type counted struct {
 	noMeter
 	sleeps, fallbacks int
-	volumes           []int // negative: mounting them failed
+	volumes           []int // number of image volumes of each call; negative: mounting them failed
 }
 
 func (c *counted) SleepCut()     { c.sleeps++ }

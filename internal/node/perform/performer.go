@@ -129,7 +129,7 @@ type Config struct {
 	IDs      IDs
 	Objects  Objects
 	Recorder Recorder
-	// Meter may be nil: nothing is counted.
+	// Meter counts what the Performer starts; nil: nothing is counted.
 	Meter Meter
 	Facts func() Facts
 	// HTTP sends httpGet hooks.

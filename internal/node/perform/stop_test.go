@@ -21,7 +21,7 @@ import (
 // recorder keeps the events that are recorded.
 type recorder struct {
 	events []string
-	of     *v1.Pod // the pod of the last event
+	of     *v1.Pod // pod of the last recorded event
 }
 
 func (h *recorder) Event(p *v1.Pod, _, _, reason, message string) {
