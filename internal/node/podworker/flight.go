@@ -12,12 +12,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// paced reports whether an action may begin only while the pod has a slot of the Gate. An image pull needs a slot to begin, because
-// usually the image is present and the start follows at once. A pull that is running needs none, because it waits for the network, not
-// for this machine.
+// paced reports whether an action may begin only while the pod has a slot of the Gate, which limits how many pods start at once. An
+// image pull needs a slot to begin, because usually the image is present and the start follows at once. A pull that is running needs
+// none, because it waits for the network, not for this machine.
 func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
 
-// keeps reports whether a pod keeps its slot while the action is in flight.
+// keeps reports whether a pod keeps its slot of the Gate while the action is in flight.
 func keeps(a pod.Action) bool {
 	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
@@ -52,7 +52,7 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 			plan.Why = "waits for other pods to start first"
 		}
 	}
-	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // the turn only begins a pull, which needs no slot while it runs
+	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // this turn only begins a pull, which needs no slot while it runs
 		w.leaveGate()
 	}
 	if w.gated {

@@ -23,7 +23,8 @@ type glance struct {
 	stop     *decide.Stop
 }
 
-// turn takes one turn and reports whether nothing is left of the pod.
+// turn takes one turn of the worker: it reads the input, decides, begins the planned actions and reports the result. It returns true
+// if nothing is left of the pod.
 func (w *Worker) turn(look glance) (gone bool) {
 	began := time.Now()
 	uid := w.ref.UID
@@ -98,7 +99,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	return plan.Phase == decide.PhaseGone
 }
 
-// learn folds the outcomes into the memory, and makes the volumes be set up again if they may show old objects.
+// learn stores the outcomes of actions in the memory, and makes the volumes be set up again if they may show old objects.
 func (w *Worker) learn(look glance, desired *v1.Pod) {
 	learnt := false
 	for _, o := range look.outcomes {

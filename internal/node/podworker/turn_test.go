@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// probing is a node that records whether the probes were last told that the pod ends.
+// probing is a node that records whether its last call to the probes said that the pod ends.
 type probing struct {
 	*still
 	ending bool

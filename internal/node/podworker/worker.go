@@ -20,9 +20,9 @@ import (
 type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
-	// Inspect asks for an inspection that begins after the call; the worker looks again when it is done. It returns the time of
-	// the call: an inspection has a later stamp exactly if it began after the call. It must not call the worker before it
-	// returns.
+	// Inspect asks for an inspection that begins after the call; the worker looks again when that inspection is done. Inspect returns
+	// the time of the call: an inspection has a later stamp exactly if it began after the call. Inspect must not call the worker
+	// before it returns.
 	Inspect(uid types.UID) time.Time
 }
 
@@ -59,8 +59,8 @@ type Host interface {
 	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod. If ok is false,
 	// the node cannot decide yet, and the worker asks again later. The node decides about a deferred resize again when other pods end.
 	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
-	// Probe starts and stops probes so that they match the running containers, and sets results to their present results. It
-	// reads m.
+	// Probe starts and stops probes so that they match the running containers, and sets results to their present results. It only
+	// reads the memory m.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 }
 
@@ -107,7 +107,7 @@ type Turn struct {
 	Node     decide.Node
 	Outcomes []pod.Outcome // the outcomes since the last turn
 	Queued   bool          // the pod waits until other pods have started
-	Looked   bool          // false: the agent has not listed the runtime's pods yet, so only Ref, Memory and Flights are set
+	Looked   bool          // the agent has listed the runtime's pods; false: only Ref, Memory and Flights are set
 	Now      time.Time
 	Export   *replay.Turn // the input and the plan of the turn for an export; nil: nobody asked for them (AskExport), or the turn decided nothing
 }
@@ -244,7 +244,8 @@ func (w *Worker) UnderWay() []UnderWay {
 	return out
 }
 
-// Expects reports whether an action in flight causes the change that a hint announces. The outcome of that action asks for an inspection.
+// Expects reports whether an action in flight causes the change that a hint (a CRI event) announces. The outcome of that action asks
+// for an inspection.
 func (w *Worker) Expects(h pod.Hint) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
