@@ -40,7 +40,7 @@ type Cache interface {
 // Prober runs the probes of a pod's containers.
 type Prober interface {
 	// Sync starts and stops probes so that they match the pod's running containers, and sets results to their present results. It
-	// reads m.
+	// only reads the memory m.
 	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 	Forget(uid types.UID)
 }

@@ -280,7 +280,7 @@ func (l *Loop) Worker(uid types.UID) *podworker.Worker {
 	return nil
 }
 
-// Expects reports whether an action in flight causes the change that a hint of the runtime announces.
+// Expects reports whether an action in flight causes the change that a hint (a CRI event) announces.
 func (l *Loop) Expects(h pod.Hint) bool {
 	w := l.Worker(h.UID)
 	return w != nil && w.Expects(h)
