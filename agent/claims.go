@@ -25,14 +25,25 @@ func (a *Agent) claims() volume.Claims {
 	if a.deps.Client == nil {
 		return nil
 	}
-	return nodeClaims{a.clients.api, func() *v1.Node {
-		if a.own != nil { // the watch gets a change of the Node earlier than the heartbeat does
-			if n := a.own.Last(); n != nil {
-				return n
-			}
+	return nodeClaims{a.clients.api, a.latestNode}
+}
+
+// latestNode returns this node as the API server has it, or nil if the node is not registered yet.
+func (a *Agent) latestNode() *v1.Node {
+	if a.own != nil { // the watch gets a change of the Node earlier than the heartbeat does
+		if n := a.own.Last(); n != nil {
+			return n
 		}
-		return a.nodeObject()
-	}}
+	}
+	return a.nodeObject()
+}
+
+// nodeUID returns the name and the UID of this node; the UID is empty until the node is registered.
+func (a *Agent) nodeUID() (string, types.UID) {
+	if n := a.latestNode(); n != nil {
+		return a.cfg.NodeName, n.UID
+	}
+	return a.cfg.NodeName, ""
 }
 
 // Claim reads a claim.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/event"
 	"github.com/wherry-node/wherry/internal/edge/mirror"
 	"github.com/wherry-node/wherry/internal/edge/objects"
@@ -62,8 +63,8 @@ func (c *clients) mirrorPods(namespace string) mirror.API { return c.api.Pods(na
 
 func (c *clients) events(namespace string) event.API { return c.beats.Events(namespace) }
 
-func (c *clients) objects() objects.API {
-	return objects.API{
+func (c *clients) objects(gates config.Gates) objects.API {
+	api := objects.API{
 		ConfigMaps: func(namespace string) objects.Reader[*v1.ConfigMap, *v1.ConfigMapList] {
 			return c.api.ConfigMaps(namespace)
 		},
@@ -73,4 +74,11 @@ func (c *clients) objects() objects.API {
 		ServiceAccounts: func(namespace string) objects.ServiceAccounts { return c.api.ServiceAccounts(namespace) },
 		Services:        c.api.Services(metav1.NamespaceAll),
 	}
+	if gates.Enabled("ClusterTrustBundleProjection") {
+		api.ClusterTrustBundles = c.api.ClusterTrustBundles()
+	}
+	if gates.Enabled("PodCertificateRequest") {
+		api.CertificateRequests = func(namespace string) objects.CertificateRequests { return c.api.PodCertificateRequests(namespace) }
+	}
+	return api
 }

@@ -81,6 +81,7 @@ type cgroups interface {
 type referrer interface {
 	perform.Objects
 	volume.Objects
+	volume.Credentials
 	Track(p *v1.Pod)
 	Run(ctx context.Context) error
 }
@@ -95,7 +96,7 @@ func (a *Agent) buildPlatform() error {
 	if a.deps.Client != nil {
 		named.Classes = a.clients.api.RuntimeClasses()
 		named.API = objects.New(objects.Config{Follow: a.followObjects(),
-			API: a.clients.objects(), Log: a.log, Notify: refresh,
+			API: a.clients.objects(gates), Log: a.log, Notify: refresh, Node: a.nodeUID,
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
 	}
@@ -118,7 +119,9 @@ func (a *Agent) buildPlatform() error {
 	if a.deps.Machine.shape.Logs {
 		g.logs = a.logDirs("")
 	}
-	g.volumes = volume.NewInMemory("/var/lib/kubelet", g.objects, a.claims(), refresh)
+	g.volumes = volume.NewInMemory(volume.Config{
+		RootDir: "/var/lib/kubelet", Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh,
+	})
 	if kept := a.deps.Machine.kept; kept != nil {
 		g.volumes = keptVolumes{g.volumes, kept}
 	}
@@ -173,7 +176,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 // buildRealVolumes builds the volumes of a real machine, and with an API server the CSI drivers.
 func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(types.UID)) {
 	cfg := volume.Config{
-		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
+		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
 	}
 	if a.deps.Client == nil {
 		g.volumes = volume.New(cfg)

@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -23,7 +24,7 @@ import (
 
 // Client sends requests to one API server as one user.
 type Client struct {
-	core, authentication, authorization, certificates, coordination, node, storage rest.Interface
+	core, authentication, authorization, certificates, certificatesBeta, coordination, node, storage rest.Interface
 }
 
 // New returns a client for the server and user in cfg. It does no IO. All resources share one rate limit:
@@ -66,7 +67,7 @@ func NewMetered(cfg *rest.Config, meter Meter) (*Client, error) {
 		version schema.GroupVersion
 	}{
 		{&c.core, v1.SchemeGroupVersion}, {&c.authentication, authenticationv1.SchemeGroupVersion},
-		{&c.authorization, authorizationv1.SchemeGroupVersion}, {&c.certificates, certificatesv1.SchemeGroupVersion},
+		{&c.authorization, authorizationv1.SchemeGroupVersion}, {&c.certificates, certificatesv1.SchemeGroupVersion}, {&c.certificatesBeta, certificatesv1beta1.SchemeGroupVersion},
 		{&c.coordination, coordinationv1.SchemeGroupVersion}, {&c.node, nodev1.SchemeGroupVersion}, {&c.storage, storagev1.SchemeGroupVersion},
 	} {
 		if *g.client, err = group(own, g.version, h); err != nil {
@@ -144,6 +145,16 @@ func (c *Client) Leases(namespace string) *Resource[*coordinationv1.Lease, *coor
 // CertificateSigningRequests returns the certificate requests of the cluster.
 func (c *Client) CertificateSigningRequests() *Resource[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList] {
 	return resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](c.certificates, "certificatesigningrequests", "")
+}
+
+// ClusterTrustBundles returns the trust anchors of the cluster.
+func (c *Client) ClusterTrustBundles() *Resource[*certificatesv1beta1.ClusterTrustBundle, *certificatesv1beta1.ClusterTrustBundleList] {
+	return resource[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](c.certificatesBeta, "clustertrustbundles", "")
+}
+
+// PodCertificateRequests returns the certificate requests of the pods of a namespace.
+func (c *Client) PodCertificateRequests(namespace string) *Resource[*certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequestList] {
+	return resource[certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList](c.certificatesBeta, "podcertificaterequests", namespace)
 }
 
 // RuntimeClasses returns the RuntimeClasses of the cluster.

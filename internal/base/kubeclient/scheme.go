@@ -6,6 +6,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -41,6 +42,10 @@ func newScheme() *runtime.Scheme {
 		{authorizationv1.SchemeGroupVersion, []runtime.Object{&authorizationv1.SubjectAccessReview{}}},
 		{certificatesv1.SchemeGroupVersion, []runtime.Object{
 			&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{},
+		}},
+		{certificatesv1beta1.SchemeGroupVersion, []runtime.Object{
+			&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{},
+			&certificatesv1beta1.PodCertificateRequest{}, &certificatesv1beta1.PodCertificateRequestList{},
 		}},
 		{coordinationv1.SchemeGroupVersion, []runtime.Object{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}}},
 		{storagev1.SchemeGroupVersion, []runtime.Object{

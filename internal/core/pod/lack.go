@@ -8,19 +8,21 @@ type Lack uint8
 
 // These constants say what the volumes of a pod lack.
 const (
-	LackNone       Lack = iota
-	LackConfigMap       // a ConfigMap does not exist
-	LackSecret          // a Secret does not exist
-	LackKey             // a ConfigMap or Secret does not have a key
-	LackClaim           // a persistent volume claim does not exist
-	LackBinding         // a claim is not bound to a persistent volume
-	LackTurn            // a claim may be used by one pod only, and another pod of the node uses it
-	LackAttachment      // a volume is not attached to the node yet
-	LackAttach          // a volume could not be attached to the node
-	LackDriver          // a CSI driver has not registered on the node
-	LackRight           // the API server does not let the node read an object
-	LackServer          // the API server did not answer
-	LackSupport         // the agent does not have this kind of volume
+	LackNone        Lack = iota
+	LackConfigMap        // a ConfigMap does not exist
+	LackSecret           // a Secret does not exist
+	LackKey              // a ConfigMap or Secret does not have a key
+	LackClaim            // a persistent volume claim does not exist
+	LackBinding          // a claim is not bound to a persistent volume
+	LackTurn             // a claim may be used by one pod only, and another pod of the node uses it
+	LackAttachment       // a volume is not attached to the node yet
+	LackAttach           // a volume could not be attached to the node
+	LackDriver           // a CSI driver has not registered on the node
+	LackRight            // the API server does not let the node read an object
+	LackServer           // the API server did not answer
+	LackSupport          // the agent does not have this kind of volume
+	LackBundle           // no ClusterTrustBundle is selected
+	LackCertificate      // a signer has not issued a certificate for the pod
 )
 
 // Lacking is an error with the lack that causes it.

@@ -52,6 +52,8 @@ const (
 	VolumeNotAttached  Cause = "VolumeNotAttached"  // a volume is not attached to the node yet
 	AttachFails        Cause = "AttachFails"        // a volume cannot be attached to the node
 	DriverMissing      Cause = "DriverMissing"      // the CSI driver of a volume has not registered on the node
+	BundleMissing      Cause = "BundleMissing"      // a volume needs a ClusterTrustBundle that does not exist
+	CertificateAwaited Cause = "CertificateAwaited" // a volume needs a certificate that its signer has not issued
 	ObjectForbidden    Cause = "ObjectForbidden"    // the API server does not let the node read an object of a volume
 	APIServerAway      Cause = "APIServerAway"      // a volume needs an object, and the API server does not answer
 	VolumeUnsupported  Cause = "VolumeUnsupported"  // this agent does not have this kind of volume
@@ -106,7 +108,7 @@ var Causes = [...]Cause{
 	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing, StoppedByUser,
 	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
 	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,
-	ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
+	BundleMissing, CertificateAwaited, ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
 	Pulling, ImageNotFound, ImageDenied, RegistryAway, PullFails, ImageNameInvalid, ImageNeverPulled, ImageUnverified,
 	ConfigInvalid, CommandNotFound, CommandDenied, CreateFails, StartFails, ContainerStarts, PostStartRuns, PostStartFails,
 	OutOfMemory, CrashLoop, EndedRestarts, InitRuns, InitFailed, LivenessRestarts, StartupRestarts, DefinitionRestarts,

@@ -389,19 +389,21 @@ var lacks = [...]struct {
 	cause    Cause
 	line, do string
 }{
-	pod.LackNone:       {SetUpFails, "the volumes of the pod cannot be set up", ""},
-	pod.LackConfigMap:  {ConfigMapMissing, "a volume of the pod needs a ConfigMap that does not exist", "create the ConfigMap, or mark it optional in the pod"},
-	pod.LackSecret:     {SecretMissing, "a volume of the pod needs a Secret that does not exist", "create the Secret, or mark it optional in the pod"},
-	pod.LackKey:        {KeyMissing, "a volume of the pod needs a key that its ConfigMap or Secret does not have", "add the key, or remove the item from the pod"},
-	pod.LackClaim:      {ClaimMissing, "the persistent volume claim of a volume does not exist", "create the claim in the pod's namespace"},
-	pod.LackBinding:    {ClaimNotBound, "the claim of a volume is not bound to a persistent volume yet", "see what its provisioner does: kubectl describe pvc"},
-	pod.LackTurn:       {ClaimInUse, "the claim of a volume may be used by one pod only, and another pod uses it", "end the other pod"},
-	pod.LackAttachment: {VolumeNotAttached, "a volume is not attached to this node yet", "see what the attacher does: kubectl get volumeattachments"},
-	pod.LackAttach:     {AttachFails, "a volume cannot be attached to this node", "see what the attacher says: kubectl describe volumeattachments"},
-	pod.LackDriver:     {DriverMissing, "the CSI driver of a volume has not registered on this node", "see whether the driver's pod runs on this node: kubectl get csinode"},
-	pod.LackRight:      {ObjectForbidden, "the API server does not let this node read an object of a volume", "see whether the pod is bound to this node and names the object"},
-	pod.LackServer:     {APIServerAway, "a volume needs an object of the API server, which does not answer", "see whether this node reaches the API server"},
-	pod.LackSupport:    {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
+	pod.LackNone:        {SetUpFails, "the volumes of the pod cannot be set up", ""},
+	pod.LackConfigMap:   {ConfigMapMissing, "a volume of the pod needs a ConfigMap that does not exist", "create the ConfigMap, or mark it optional in the pod"},
+	pod.LackSecret:      {SecretMissing, "a volume of the pod needs a Secret that does not exist", "create the Secret, or mark it optional in the pod"},
+	pod.LackKey:         {KeyMissing, "a volume of the pod needs a key that its ConfigMap or Secret does not have", "add the key, or remove the item from the pod"},
+	pod.LackClaim:       {ClaimMissing, "the persistent volume claim of a volume does not exist", "create the claim in the pod's namespace"},
+	pod.LackBinding:     {ClaimNotBound, "the claim of a volume is not bound to a persistent volume yet", "see what its provisioner does: kubectl describe pvc"},
+	pod.LackTurn:        {ClaimInUse, "the claim of a volume may be used by one pod only, and another pod uses it", "end the other pod"},
+	pod.LackAttachment:  {VolumeNotAttached, "a volume is not attached to this node yet", "see what the attacher does: kubectl get volumeattachments"},
+	pod.LackAttach:      {AttachFails, "a volume cannot be attached to this node", "see what the attacher says: kubectl describe volumeattachments"},
+	pod.LackDriver:      {DriverMissing, "the CSI driver of a volume has not registered on this node", "see whether the driver's pod runs on this node: kubectl get csinode"},
+	pod.LackBundle:      {BundleMissing, "a volume of the pod needs a ClusterTrustBundle that does not exist", "create the bundle, or mark the source optional in the pod"},
+	pod.LackCertificate: {CertificateAwaited, "a volume of the pod needs a certificate that its signer has not issued", "see what the signer says: kubectl describe podcertificaterequests"},
+	pod.LackRight:       {ObjectForbidden, "the API server does not let this node read an object of a volume", "see whether the pod is bound to this node and names the object"},
+	pod.LackServer:      {APIServerAway, "a volume needs an object of the API server, which does not answer", "see whether this node reaches the API server"},
+	pod.LackSupport:     {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
 }
 
 // setUp fills the answer while volumes, directories or the cgroup are not there.

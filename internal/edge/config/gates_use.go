@@ -2,10 +2,9 @@ package config
 
 // These reasons are shared by several gates.
 const (
-	noDevices     = "devices and resource claims are not handed out"
-	noHealth      = "the health of volumes is not asked for"
-	noProjections = "a pod with such a volume does not start, and an event names it"
-	apiDecides    = "the feature is always there: the API server's gate decides whether a pod may ask for it"
+	noDevices  = "devices and resource claims are not handed out"
+	noHealth   = "the health of volumes is not asked for"
+	apiDecides = "the feature is always there: the API server's gate decides whether a pod may ask for it"
 )
 
 // gateUses has every gate of upstream's kubelet that can be set. The other gates of gateFacts are locked, or belong to other
@@ -56,8 +55,8 @@ var gateUses = map[string]fieldUse{
 	"KubeletPodResourcesListUseActivePods": notHonoured(noDevices, "false"),
 
 	// Volumes.
-	"ClusterTrustBundleProjection": notHonoured(noProjections, "false"),
-	"PodCertificateRequest":        notHonoured(noProjections, "false"),
+	"ClusterTrustBundleProjection": honoured("internal/edge/volume.TestCredentials", "internal/proof/agenttest.TestCredentialProjections"),
+	"PodCertificateRequest":        honoured("internal/edge/volume.TestCredentials", "internal/proof/agenttest.TestCredentialProjections"),
 	"CSIVolumeHealth":              notHonoured(noHealth, "false"),
 	"SELinuxMount":                 notHonoured("volumes are not mounted with SELinux labels", "false"),
 

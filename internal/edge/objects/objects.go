@@ -9,6 +9,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,9 @@ type API struct {
 	ServiceAccounts func(namespace string) ServiceAccounts
 	// Services lists and watches the services of all namespaces. It is not used if NoServices is set.
 	Services Watcher[*v1.ServiceList]
+	// ClusterTrustBundles and CertificateRequests are nil if their projections are off.
+	ClusterTrustBundles Watcher[*certificatesv1beta1.ClusterTrustBundleList]
+	CertificateRequests func(namespace string) CertificateRequests
 }
 
 // Watcher lists and watches objects.
@@ -49,8 +53,9 @@ type Reader[T, L any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 }
 
-// ServiceAccounts requests tokens for the service accounts of one namespace.
+// ServiceAccounts reads the service accounts of one namespace and requests tokens for them.
 type ServiceAccounts interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.ServiceAccount, error)
 	CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error)
 }
 
@@ -69,15 +74,20 @@ type Config struct {
 	// Follow, if set, lists and watches one ConfigMap or Secret, or all Services ("configmaps", "secrets", "services"), instead of API. It
 	// blocks until ctx ends or f is done.
 	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed)
+	// Node returns the name and the UID of this node; the UID is empty until the node is registered. It is called only if
+	// API.CertificateRequests is set. It must not block.
+	Node func() (name string, uid types.UID)
 	// NoServices: do not watch the Services of the cluster. Services then returns an empty, complete list.
 	NoServices bool
 }
 
 // Objects is a view of the API objects that this node's pods refer to.
 type Objects struct {
-	cfg      Config
-	services *serviceStore
-	tokens   *tokens
+	cfg          Config
+	services     *serviceStore
+	tokens       *tokens
+	certificates certificates
+	bundles      bundles
 
 	mu      sync.Mutex
 	running context.Context // context of Run; nil: Run does not run
@@ -123,10 +133,16 @@ func New(cfg Config) *Objects {
 	if cfg.CacheTTL <= 0 {
 		cfg.CacheTTL = time.Minute
 	}
-	return &Objects{
+	o := &Objects{
 		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.API.ServiceAccounts, cfg.Log),
 		pods: map[types.UID][]*object{}, watched: map[key]*object{},
 	}
+	o.certificates = certificates{
+		requests: cfg.API.CertificateRequests, accounts: cfg.API.ServiceAccounts, node: cfg.Node, log: cfg.Log,
+		follow: o.followRequest, notify: cfg.Notify, wake: o.tokens.wake, pods: map[types.UID]map[certKey]*certificate{},
+	}
+	o.tokens.also = o.certificates.dueSince
+	return o
 }
 
 // Run watches until ctx ends, and returns when everything it started has ended. It may run once.
@@ -143,6 +159,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	for _, obj := range o.watched {
 		o.start(obj)
 	}
+	o.startBundles()
 	o.wg.Go(func() { o.tokens.remind(ctx, o.cfg.Notify) })
 	o.mu.Unlock()
 	o.remind(ctx)
@@ -212,9 +229,11 @@ func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclie
 // the same. A pod that has succeeded or failed refers to no objects.
 func (o *Objects) Track(p *v1.Pod) {
 	var wanted []key
-	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+	ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	if !ended {
 		wanted = references(p)
 	}
+	o.certificates.track(p, ended)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[p.UID]
@@ -235,16 +254,19 @@ func (o *Objects) Track(p *v1.Pod) {
 	o.pods[p.UID] = now
 	o.unref(before, now)
 	o.tokens.track(p)
+	o.trackBundles(p, ended)
 }
 
 // Forget drops the references of a pod.
 func (o *Objects) Forget(uid types.UID) {
+	o.certificates.forget(uid)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[uid]
 	delete(o.pods, uid)
 	o.unref(before, nil)
 	o.tokens.forget(uid)
+	o.forgetBundles(uid)
 }
 
 // unref drops the references of one pod that are in before but not in now. The lock is held.

@@ -66,6 +66,8 @@ type tokens struct {
 	pods map[types.UID]*heldToken
 	next time.Time     // when remind checks again; zero: it has not checked yet
 	wake chan struct{} // capacity 1; a value in it makes remind check earlier
+	// also lists the pods for which something else is due, and returns the time of the next look, which is never after next.
+	also func(since, now, next time.Time) (uids []types.UID, at time.Time)
 }
 
 // heldToken is a token with the request that it answers; next is another token of the same pod.
@@ -76,7 +78,10 @@ type heldToken struct {
 }
 
 func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
-	return &tokens{accounts: accounts, log: log, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1)}
+	return &tokens{
+		accounts: accounts, log: log, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1),
+		also: func(_, _, next time.Time) ([]types.UID, time.Time) { return nil, next },
+	}
 }
 
 func (t *tokens) track(p *v1.Pod) {
@@ -135,7 +140,8 @@ func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	defer timer.Stop()
 	for since := time.Now(); ; {
 		uids, now, next := t.dueSince(since)
-		for _, uid := range uids {
+		more, next := t.also(since, now, next)
+		for _, uid := range append(uids, more...) {
 			notify(uid)
 		}
 		since = now
@@ -219,17 +225,29 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 	if k.audience != "" {
 		req.Spec.Audiences = []string{k.audience}
 	}
-	wait := retryMin
-	for try := 1; ; try++ {
+	var fresh token
+	err := insist(ctx, func() error {
 		got, err := t.accounts(p.Namespace).CreateToken(ctx, k.serviceAccount, req, metav1.CreateOptions{})
 		if err == nil {
-			return granted(got, time.Now())
+			fresh, err = granted(got, time.Now())
 		}
-		// net.ErrClosed means that the agent itself closed the connection: to use a new certificate, or to connect
-		// again.
+		return err
+	})
+	if err != nil {
+		return token{}, fmt.Errorf("request token: %w", err)
+	}
+	return fresh, nil
+}
+
+// insist calls ask again after a refusal that may not last: the API server's authorizer or admission does not know the pod or its node
+// yet, or the agent itself closed the connection (net.ErrClosed), to use a new certificate or to connect again.
+func insist(ctx context.Context, ask func() error) error {
+	wait := retryMin
+	for try := 1; ; try++ {
+		err := ask()
 		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
-		if try == patience || !again || !kubeclient.Pause(ctx, wait) {
-			return token{}, fmt.Errorf("request token: %w", err)
+		if err == nil || try == patience || !again || !kubeclient.Pause(ctx, wait) {
+			return err
 		}
 		wait *= 2
 	}
@@ -250,7 +268,7 @@ func podNotFound(err error) bool {
 // token that is valid for a year and ask, by its status, for a renewal within the hour.
 func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
 	if got.Status.Token == "" {
-		return token{}, errors.New("request token: the API server returned an empty token")
+		return token{}, errors.New("the API server returned an empty token")
 	}
 	asked := time.Duration(0)
 	if s := got.Spec.ExpirationSeconds; s != nil {
@@ -266,7 +284,7 @@ func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
 		asked = valid
 	}
 	if valid <= 0 {
-		return token{}, errors.New("request token: the API server granted a token without an expiry")
+		return token{}, errors.New("the API server granted a token without an expiry")
 	}
 	after := min(time.Duration(float64(asked)*renewAt), renewWithin)
 	after -= rand.N(max(time.Duration(float64(after)*renewJitter), 1))

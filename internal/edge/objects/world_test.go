@@ -150,6 +150,14 @@ func (w *world) openWatches() int {
 	return w.open
 }
 
+// notifications returns how often a pod was notified.
+func (w *world) notifications(uid types.UID) int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.notified[uid]
+}
+
 // wantNotified checks which pods were notified since the last call.
 func (w *world) wantNotified(t *testing.T, when string, want map[types.UID]int) {
 	t.Helper()
@@ -216,5 +224,10 @@ func apiOf(c kubernetes.Interface) API {
 		Secrets:         func(namespace string) Reader[*v1.Secret, *v1.SecretList] { return c.CoreV1().Secrets(namespace) },
 		ServiceAccounts: func(namespace string) ServiceAccounts { return c.CoreV1().ServiceAccounts(namespace) },
 		Services:        c.CoreV1().Services(metav1.NamespaceAll),
+
+		ClusterTrustBundles: c.CertificatesV1beta1().ClusterTrustBundles(),
+		CertificateRequests: func(namespace string) CertificateRequests {
+			return c.CertificatesV1beta1().PodCertificateRequests(namespace)
+		},
 	}
 }

@@ -23,9 +23,12 @@ const defaultFileMode = 0o644
 
 // resolver makes the list of a volume's files, with their content, from the volume's source. It reads objects and writes no file.
 type resolver struct {
-	ctx     context.Context
-	objects Objects
-	pod     Pod
+	ctx         context.Context
+	objects     Objects
+	credentials Credentials
+	pod         Pod
+	// present returns the content of a file of the volume, or nil if the volume has no such file; nil: the volume is not on a disk.
+	present func(path string) []byte
 }
 
 var errNoObjects = errors.New("this node has no API server to read it from: run the pod on a node that has joined a cluster, or give it the files by hostPath")
@@ -42,7 +45,7 @@ func (r *resolver) volume(vol *v1.Volume) (map[string]file, error) {
 	case vol.DownwardAPI != nil:
 		return r.downwardAPI(vol.DownwardAPI.Items, mode(vol.DownwardAPI.DefaultMode))
 	case vol.Projected != nil:
-		return r.projected(vol.Projected)
+		return r.projected(vol.Name, vol.Projected)
 	}
 	return nil, fmt.Errorf("volume %q has no files of its own", vol.Name)
 }
@@ -185,13 +188,13 @@ func (r *resolver) downwardAPI(items []v1.DownwardAPIVolumeFile, defaultMode fs.
 
 // projected merges its sources in order: if two give the same path, the later one wins, as in upstream's kubelet. It
 // reads the sources in parallel, because each may wait for the API server.
-func (r *resolver) projected(src *v1.ProjectedVolumeSource) (map[string]file, error) {
+func (r *resolver) projected(volume string, src *v1.ProjectedVolumeSource) (map[string]file, error) {
 	got := make([]map[string]file, len(src.Sources))
 	errs := make([]error, len(src.Sources))
 	var wg sync.WaitGroup
 	for i := range src.Sources {
 		read := func() {
-			got[i], errs[i] = r.projection(&src.Sources[i], mode(src.DefaultMode))
+			got[i], errs[i] = r.projection(sourceAt{volume, i, mode(src.DefaultMode)}, &src.Sources[i])
 			if errs[i] != nil {
 				errs[i] = fmt.Errorf("sources[%d]: %w", i, errs[i])
 			}
@@ -213,7 +216,15 @@ func (r *resolver) projected(src *v1.ProjectedVolumeSource) (map[string]file, er
 	return files, nil
 }
 
-func (r *resolver) projection(s *v1.VolumeProjection, mode fs.FileMode) (map[string]file, error) {
+// sourceAt names one source of a projected volume: the volume, the index of the source, and the mode of files that have none of their own.
+type sourceAt struct {
+	volume string
+	source int
+	mode   fs.FileMode
+}
+
+func (r *resolver) projection(at sourceAt, s *v1.VolumeProjection) (map[string]file, error) {
+	mode := at.mode
 	switch {
 	case s.ConfigMap != nil:
 		return r.configMap(s.ConfigMap.Name, s.ConfigMap.Items, mode, isTrue(s.ConfigMap.Optional))
@@ -224,15 +235,14 @@ func (r *resolver) projection(s *v1.VolumeProjection, mode fs.FileMode) (map[str
 	case s.ServiceAccountToken != nil:
 		return r.token(s.ServiceAccountToken, mode)
 	case s.ClusterTrustBundle != nil:
-		return nil, fmt.Errorf("%w: clusterTrustBundle projection; put the bundle into a ConfigMap instead", ErrUnsupported)
+		return r.trustBundle(s.ClusterTrustBundle, mode)
 	case s.PodCertificate != nil:
-		return nil, fmt.Errorf("%w: podCertificate projection; put the certificate into a Secret instead", ErrUnsupported)
+		return r.podCertificate(at, s.PodCertificate)
 	}
 	return nil, fmt.Errorf("%w: a projection newer than this agent", ErrUnsupported)
 }
 
-// token makes the file of a service account token. If all containers run as one user, or the pod has an fsGroup, only
-// that user or group may read it.
+// token makes the file of a service account token.
 func (r *resolver) token(s *v1.ServiceAccountTokenProjection, mode fs.FileMode) (map[string]file, error) {
 	if r.objects == nil {
 		return nil, fmt.Errorf("serviceAccountToken: %w", errNoObjects)
@@ -242,15 +252,20 @@ func (r *resolver) token(s *v1.ServiceAccountTokenProjection, mode fs.FileMode) 
 	if err != nil {
 		return nil, fmt.Errorf("serviceAccountToken of %s/%s: %w", p.Namespace, p.Spec.ServiceAccountName, err)
 	}
-	f := file{Data: []byte(token), Mode: mode, UID: tokenOwner(p)}
-	if f.UID >= 0 || fsGroup(p) >= 0 {
-		f.Mode = 0o600
-	}
 	files := map[string]file{}
-	if err := put(files, s.Path, f); err != nil {
+	if err := put(files, s.Path, r.private([]byte(token), mode)); err != nil {
 		return nil, fmt.Errorf("serviceAccountToken: %w", err)
 	}
 	return files, nil
+}
+
+// private makes a file that, if all containers run as one user or the pod has an fsGroup, only that user or group may read.
+func (r *resolver) private(data []byte, mode fs.FileMode) file {
+	f := file{Data: data, Mode: mode, UID: tokenOwner(r.pod.Pod)}
+	if f.UID >= 0 || fsGroup(r.pod.Pod) >= 0 {
+		f.Mode = 0o600
+	}
+	return f
 }
 
 func mode(m *int32) fs.FileMode {

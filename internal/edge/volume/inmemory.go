@@ -19,19 +19,27 @@ import (
 // InMemory takes the place of Volumes on a simulated node. It reads all objects that a pod refers to, and fails like Volumes if one
 // is missing, but it uses no disk. It does not check the types of hostPaths, because there is no host.
 type InMemory struct {
-	objects Objects
-	claims  Claims
-	notify  func(types.UID)
-	layout  layout
-	waits   waits
+	objects     Objects
+	credentials Credentials
+	claims      Claims
+	notify      func(types.UID)
+	layout      layout
+	waits       waits
 
 	mu   sync.Mutex
 	pods map[types.UID]map[string]bound // each pod's records of volumes with claims, by volume name; nil: none
 }
 
-// NewInMemory returns an InMemory. RootDir only appears in the paths that Mounts returns. claims and notify are as in Config.
-func NewInMemory(rootDir string, objects Objects, claims Claims, notify func(types.UID)) *InMemory {
-	return &InMemory{objects: objects, claims: claims, notify: notify, layout: layout{root: rootDir}, pods: map[types.UID]map[string]bound{}}
+// NewInMemory returns an InMemory. Of cfg it uses RootDir, which only appears in the paths that Mounts returns, Objects, Credentials,
+// Claims and Notify.
+func NewInMemory(cfg Config) *InMemory {
+	if cfg.Notify == nil {
+		cfg.Notify = func(types.UID) {}
+	}
+	return &InMemory{
+		objects: cfg.Objects, credentials: cfg.Credentials, claims: cfg.Claims, notify: cfg.Notify,
+		layout: layout{root: cfg.RootDir}, pods: map[types.UID]map[string]bound{},
+	}
 }
 
 // SetUp resolves the volumes of a pod; see Volumes.SetUp.
@@ -52,7 +60,7 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 			err = m.setUpClaim(ctx, p.Pod, vol)
 		case k.files():
 			var files map[string]file
-			if files, err = (&resolver{ctx: ctx, objects: m.objects, pod: p}).volume(vol); err == nil {
+			if files, err = (&resolver{ctx: ctx, objects: m.objects, credentials: m.credentials, pod: p}).volume(vol); err == nil {
 				err = checkFiles(files)
 			}
 		}

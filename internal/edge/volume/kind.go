@@ -118,11 +118,11 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 
 // setUpFiles makes a volume of files from the API, or brings it up to date.
 func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind) error {
-	files, err := (&resolver{ctx: ctx, objects: v.cfg.Objects, pod: p}).volume(vol)
+	dir := v.layout.volume(p.Pod.UID, k, vol.Name)
+	files, err := (&resolver{ctx: ctx, objects: v.cfg.Objects, credentials: v.cfg.Credentials, pod: p, present: presentIn(dir)}).volume(vol)
 	if err != nil {
 		return err
 	}
-	dir := v.layout.volume(p.Pod.UID, k, vol.Name)
 	group := fsGroup(p.Pod)
 	if k == kindConfigMap {
 		err = ensureDir(dir)

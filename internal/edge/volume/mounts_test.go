@@ -238,7 +238,7 @@ func TestInMemoryWritesNothing(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	a := &api{configMaps: map[string]*v1.ConfigMap{}}
-	m := volume.NewInMemory(root, a, nil, nil)
+	m := volume.NewInMemory(volume.Config{RootDir: root, Objects: a})
 	p := aPod(vol("v", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}))
 	wantError(t, m.SetUp(t.Context(), volume.Pod{Pod: p}), "v", `configmap "cm" not found`)
 	a.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"k": "v"}}

@@ -228,7 +228,7 @@ func TestFilesVolumes(t *testing.T) {
 		{"projected: every failing source is named", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "no"}}},
 			{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "x"}},
-		}}}, nil, "sources[1]: volume kind is not supported: clusterTrustBundle"},
+		}}}, nil, "sources[1]: clusterTrustBundle: this node has no API server"},
 		{"projected: podCertificate", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{PodCertificate: &v1.PodCertificateProjection{}}}}}, nil, "podCertificate"},
 	}

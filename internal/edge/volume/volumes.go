@@ -68,6 +68,16 @@ type Objects interface {
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
 }
 
+// Credentials gets what pods use to prove who they are and to check who others are. Calls may be concurrent; they wait as those of Objects.
+// If an error says that something is missing, Config.Notify is called for the pod when it appears.
+type Credentials interface {
+	// TrustAnchors returns the certificates that a clusterTrustBundle source selects, in PEM format.
+	TrustAnchors(ctx context.Context, p *v1.Pod, src *v1.ClusterTrustBundleProjection) ([]byte, error)
+	// PodCertificate returns the private key and the certificate chain of the podCertificate source with this index in a volume of the pod.
+	// Both are in PEM format, the key first. have is what the volume contains now.
+	PodCertificate(ctx context.Context, p *v1.Pod, volume string, source int, have []byte) (bundle []byte, err error)
+}
+
 // Config configures Volumes.
 type Config struct {
 	// RootDir is the agent's directory, for example /var/lib/kubelet.
@@ -75,6 +85,8 @@ type Config struct {
 	Host    Host
 	// Objects is nil on a node without an API server: a volume that needs an object of the API then fails with an error that says so.
 	Objects Objects
+	// Credentials is nil on a node without an API server, like Objects.
+	Credentials Credentials
 	// Claims is nil on a node without an API server, like Objects.
 	Claims Claims
 	// ClaimStatus is nil if Claims is nil.

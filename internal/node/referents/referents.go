@@ -119,6 +119,33 @@ func (r *Referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience
 	return r.api.ServiceAccountToken(ctx, p, audience, expirationSeconds)
 }
 
+// TrustAnchors returns the certificates that a clusterTrustBundle source of a pod selects.
+func (r *Referents) TrustAnchors(ctx context.Context, p *v1.Pod, src *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	if err := r.signs(p, "clusterTrustBundle", "put the certificates into a ConfigMap beside the pod's manifest"); err != nil {
+		return nil, err
+	}
+	return r.api.TrustAnchors(ctx, p.UID, src)
+}
+
+// PodCertificate returns the private key and the certificate chain for a podCertificate source of a pod.
+func (r *Referents) PodCertificate(ctx context.Context, p *v1.Pod, volume string, source int, have []byte) ([]byte, error) {
+	if err := r.signs(p, "podCertificate", "put key and certificate into a Secret beside the pod's manifest"); err != nil {
+		return nil, err
+	}
+	return r.api.PodCertificate(ctx, p, volume, source, have)
+}
+
+// signs returns an error if the API server has no trust anchors and certificates for a pod.
+func (r *Referents) signs(p *v1.Pod, source, do string) error {
+	switch {
+	case r.api == nil:
+		return fmt.Errorf("%s: this node has no API server: %s", source, do)
+	case pod.IsStatic(p):
+		return fmt.Errorf("%s: a static pod has no identity in the API server: %s", source, do)
+	}
+	return nil
+}
+
 // Services lists the services of a namespace.
 func (r *Referents) Services(namespace string) (services []*v1.Service, synced bool) {
 	if r.api == nil {

@@ -152,6 +152,15 @@ var whyStories = []whyStory{
 		w.Create(Pod("web", withClaim("one")))
 		time.Sleep(20 * time.Second)
 	}},
+	{name: "the ClusterTrustBundle of a volume does not exist", cause: why.BundleMissing, says: "roots", config: func(c *Config) { c.Agent = credentialGates }, happen: func(w *World) {
+		w.Create(Pod("web", withCredentials))
+		time.Sleep(20 * time.Second)
+	}},
+	{name: "no signer answers the request for a certificate", cause: why.CertificateAwaited, says: "example.com/s", config: func(c *Config) { c.Agent = credentialGates }, happen: func(w *World) {
+		w.createTrustBundle("roots")
+		w.Create(Pod("web", withCredentials))
+		time.Sleep(20 * time.Second)
+	}},
 	{name: "the API server forbids the node to read the ConfigMap of a volume", cause: why.ObjectForbidden, says: "settings", happen: func(w *World) {
 		w.Kube.Inject(simkube.Fault{Resource: "configmaps", Agent: agentName, Effect: simkube.Refuse,
 			Err: apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("no relationship found between node and object"))})

@@ -26,7 +26,7 @@ const (
 	noTopology    = "there are no CPU, memory and topology managers"
 	noImageID     = "an image without an ID is left alone"
 	noFeatures    = "the scheduler and the API server check pods against the features that the node declares; the node does not check again"
-	noCertificate = "podCertificate volumes are not supported"
+	noCertificate = "a certificate that cannot be renewed is logged; once it has expired, the reason is FailedMount"
 )
 
 var reasons = []reason{

@@ -3,6 +3,7 @@ package simkube
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -45,6 +46,8 @@ func kinds() map[string]*kind {
 		{gvk: storagev1.SchemeGroupVersion.WithKind("CSINode"), resource: "csinodes", new: func() runtime.Object { return &storagev1.CSINode{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("CSIDriver"), resource: "csidrivers", new: func() runtime.Object { return &storagev1.CSIDriver{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"), resource: "volumeattachments", status: true, new: func() runtime.Object { return &storagev1.VolumeAttachment{} }},
+		{gvk: certificatesv1beta1.SchemeGroupVersion.WithKind("ClusterTrustBundle"), resource: "clustertrustbundles", new: func() runtime.Object { return &certificatesv1beta1.ClusterTrustBundle{} }},
+		{gvk: certificatesv1beta1.SchemeGroupVersion.WithKind("PodCertificateRequest"), resource: "podcertificaterequests", namespaced: true, status: true, new: func() runtime.Object { return &certificatesv1beta1.PodCertificateRequest{} }},
 		// Reviews get an answer and are not stored.
 		{gvk: authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), resource: "tokenreviews", new: func() runtime.Object { return &authenticationv1.TokenReview{} }},
 		{gvk: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), resource: "subjectaccessreviews", new: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -144,6 +145,10 @@ func fieldsOf(obj runtime.Object) fields.Set {
 		f["status.phase"] = string(o.Status.Phase)
 	case *v1.Secret:
 		f["type"] = string(o.Type)
+	case *certificatesv1beta1.ClusterTrustBundle:
+		f["spec.signerName"] = o.Spec.SignerName
+	case *certificatesv1beta1.PodCertificateRequest:
+		f["spec.nodeName"], f["spec.podName"], f["spec.signerName"] = string(o.Spec.NodeName), o.Spec.PodName, o.Spec.SignerName
 	case *v1.Event:
 		f["involvedObject.kind"], f["involvedObject.name"], f["involvedObject.namespace"] = o.InvolvedObject.Kind, o.InvolvedObject.Name, o.InvolvedObject.Namespace
 		f["involvedObject.uid"], f["involvedObject.fieldPath"] = string(o.InvolvedObject.UID), o.InvolvedObject.FieldPath

@@ -1,0 +1,128 @@
+package agenttest
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent"
+)
+
+// withCredentials gives a pod a trust bundle and a certificate.
+func withCredentials(p *v1.Pod) {
+	bundle := "roots"
+	p.Spec.Volumes = []v1.Volume{{Name: "id", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+		{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: &bundle, Path: "roots.pem"}},
+		{PodCertificate: &v1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ECDSAP256", CredentialBundlePath: "id.pem"}},
+	}}}}}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "id", MountPath: "/id"}}
+}
+
+// certificateRequests lists the requests of pods for certificates, oldest first.
+func (w *World) certificateRequests() []certificatesv1beta1.PodCertificateRequest {
+	w.Helper()
+	list, err := w.Admin.CertificatesV1beta1().PodCertificateRequests(Namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	slices.SortFunc(list.Items, func(a, b certificatesv1beta1.PodCertificateRequest) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return list.Items
+}
+
+// issueCertificate answers a request with a certificate that lives an hour and is due for renewal after half of that.
+func (w *World) issueCertificate(req *certificatesv1beta1.PodCertificateRequest) {
+	w.Helper()
+	csr, err := x509.ParseCertificateRequest(req.Spec.StubPKCS10Request)
+	if err != nil {
+		w.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		w.Fatal(err)
+	}
+	begin, end := metav1.NewTime(time.Now().Add(30*time.Minute)), metav1.NewTime(time.Now().Add(time.Hour))
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now(), NotAfter: end.Time}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, csr.PublicKey, key)
+	if err != nil {
+		w.Fatal(err)
+	}
+	req.Status.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	req.Status.BeginRefreshAt, req.Status.NotAfter = &begin, &end
+	req.Status.Conditions = []metav1.Condition{{Type: certificatesv1beta1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue}}
+	if _, err := w.Admin.CertificatesV1beta1().PodCertificateRequests(Namespace).UpdateStatus(context.Background(), req, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// credentialGates turns the projections of trust bundles and of certificates on.
+func credentialGates(c *agent.Config) {
+	c.Kubelet.FeatureGates = map[string]bool{"ClusterTrustBundleProjection": true, "PodCertificateRequest": true}
+}
+
+func (w *World) createTrustBundle(name string) {
+	w.Helper()
+	if _, err := w.Admin.CertificatesV1beta1().ClusterTrustBundles().Create(context.Background(), &certificatesv1beta1.ClusterTrustBundle{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// A pod waits for the trust bundle and the certificate that it projects, with the reason at each point, and the certificate is renewed in
+// time. At rest nothing is asked.
+func TestCredentialProjections(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Agent: credentialGates}, func(w *World) {
+		w.Create(Pod("web", withCredentials))
+		w.awaitFailedMount("web", `clustertrustbundle "roots" not found`)
+		w.awaitFailedMount("web", `waits for signer "example.com/s" to issue podcertificaterequest "req-`)
+		w.createTrustBundle("roots")
+		req := w.certificateRequests()[0]
+		node, err := w.Admin.CoreV1().Nodes().Get(context.Background(), string(req.Spec.NodeName), metav1.GetOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if req.Spec.NodeUID != node.UID || req.Spec.PodName != "web" {
+			t.Errorf("request %+v", req.Spec)
+		}
+		w.issueCertificate(&req)
+		w.WaitReady("web")
+		time.Sleep(29 * time.Minute)
+		if n := len(w.certificateRequests()); n != 1 {
+			t.Errorf("%d requests before the renewal is due", n)
+		}
+		w.Await("a request for the renewal", 10*time.Minute, func() bool { return len(w.certificateRequests()) == 2 })
+		req = w.certificateRequests()[1]
+		w.issueCertificate(&req)
+		time.Sleep(20 * time.Minute)
+		if n := len(w.certificateRequests()); n != 2 {
+			t.Errorf("%d requests after the renewal", n)
+		}
+	})
+}
+
+// With the gates off, as they are by default, the pod does not start, and the event names the gates.
+func TestCredentialProjectionsNeedTheirGates(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("web", withCredentials))
+		w.awaitFailedMount("web", "set the feature gate ClusterTrustBundleProjection")
+		w.awaitFailedMount("web", "set the feature gate PodCertificateRequest")
+		if n := len(w.certificateRequests()); n != 0 {
+			t.Errorf("%d requests with the gate off", n)
+		}
+	})
+}
