@@ -4,7 +4,7 @@ package main
 import (
 	"github.com/coredns/coredns/coremain"
 
-	// The plugins; their order in a chain is CoreDNS' own.
+	// CoreDNS itself defines the order in which plugins handle a request.
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"

@@ -1,4 +1,5 @@
-// Package critools pins the versions of crictl and critest. critest is a test binary, so this file imports its dependencies.
+// Package critools pins the versions of crictl and critest. critest is built as a test binary (go test -c), so this file imports what
+// critest's tests import.
 package critools
 
 import (

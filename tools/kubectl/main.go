@@ -1,8 +1,8 @@
-// Command kubectl is Kubernetes' own client, built from its module for machines without one.
+// Command kubectl is Kubernetes' own client, built from its Go module for machines that have no kubectl.
 package main
 
 import (
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // as in the released kubectl
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // registers the authentication plugins that the released kubectl has
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"

@@ -1,5 +1,5 @@
-// Command wherry-packages builds the agent and makes the packages from which it is installed: .deb, .rpm, a tarball and an OCI
-// image. It is a module of its own, so that the development environment does not need the libraries that write packages.
+// Command wherry-packages builds the agent and the packages from which users install it: .deb, .rpm, a tarball and an OCI image. It is in a
+// module of its own, so that the development environment does not need the libraries that write packages.
 package main
 
 import (
@@ -67,7 +67,7 @@ func makePackages(ctx context.Context, root, out, version string, arches []strin
 			return err
 		}
 	}
-	if !slices.Contains(arches, runtime.GOARCH) { // the manual is printed by a program that runs on this machine
+	if !slices.Contains(arches, runtime.GOARCH) { // a program that can run on this machine is needed to print the manual
 		if _, err := agentFor(ctx, root, dir, runtime.GOARCH, progress); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func agentFor(ctx context.Context, root, dir, arch string, progress io.Writer) (
 	return os.ReadFile(file)
 }
 
-// sameAgain makes the packages once more, and returns an error if they differ, because then they depend on more than the commit.
+// sameAgain makes the packages once more and returns an error if they differ, because then they depend on something else than the commit.
 func sameAgain(source *packages.Source, all map[string][]byte) error {
 	again, err := source.All()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/dev"
 )
 
-// toEnd is how long a run may take to clean up after the signal to stop.
+// toEnd is how long a test run may take to clean up after it is asked to stop.
 const toEnd = 3 * time.Minute
 
 func conformanceCommand() *cobra.Command {
@@ -53,7 +53,7 @@ func conformanceCommand() *cobra.Command {
 					return err
 				}
 			}
-			if limit > 0 { // the limit does not count the build, whose time depends on the Go cache
+			if limit > 0 { // the build is outside the limit, because its time depends on the Go cache
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
@@ -84,7 +84,7 @@ func conformanceCommand() *cobra.Command {
 	return cmd
 }
 
-// systemctlCommand returns the command that upstream's tests run as systemctl: see dev.Unit.
+// systemctlCommand returns the command that upstream's tests run in place of systemctl (see dev.Unit).
 func systemctlCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
@@ -98,8 +98,8 @@ func systemctlCommand() *cobra.Command {
 	return cmd
 }
 
-// outside runs this program again in new namespaces. When ctx ends, the inner program has toEnd to clean up. Then it is killed,
-// and outside cleans up the rest.
+// outside runs this program again in new network and mount namespaces. When ctx ends, that inner program has the time toEnd to clean up;
+// then it is killed, and outside cleans up the rest.
 func outside(ctx context.Context, o conformance.Options) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -108,7 +108,7 @@ func outside(ctx context.Context, o conformance.Options) error {
 	again := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside")...)
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-	// A terminal's interrupt reaches both programs. SIGTERM and the limit reach only this program.
+	// An interrupt from a terminal reaches both programs. SIGTERM and the time limit reach only this program, which passes them on.
 	again.Cancel, again.WaitDelay = func() error { return again.Process.Signal(syscall.SIGTERM) }, toEnd
 	if err := again.Start(); err != nil {
 		return fmt.Errorf("enter new namespaces: %w", err)

@@ -1,4 +1,4 @@
-// Command wherry-dev is the development environment: it builds, starts, shows and ends it. See `wherry-dev --help`.
+// Command wherry-dev builds, starts, shows and ends the development environment. See `wherry-dev --help`.
 package main
 
 import (
@@ -33,8 +33,8 @@ func command() *cobra.Command {
 	return root
 }
 
-// checkout returns the root of the project's tree: the nearest directory with tools/ and controlplane/, upwards from the
-// working directory or else from this program.
+// checkout returns the root of the project's checkout: the nearest directory that has tools/ and controlplane/, upwards from the working
+// directory or, if there is none, upwards from this program.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

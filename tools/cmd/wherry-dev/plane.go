@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withPlaneCommand runs a command together with a control plane, which ends when the command ends.
+// withPlaneCommand returns a command that starts a control plane, runs another command, and ends the control plane.
 func withPlaneCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "with-plane -- COMMAND [ARG...]", Args: cobra.MinimumNArgs(1),
@@ -43,7 +43,8 @@ func withPlane(ctx context.Context, program string, args []string) (err error) {
 	defer func() { _ = log.Close() }()
 	plane := exec.Command(program, "--data-dir", dir, "--secure-port", "0", "--proxy=false", "--ready-file", ready)
 	plane.Stdout, plane.Stderr = log, log
-	// The plane has its own process group: an interrupt reaches the command first, and the plane after the command has ended.
+	// The control plane is in a process group of its own, so that an interrupt from the terminal reaches only the command; the control plane
+	// ends after the command.
 	plane.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := plane.Start(); err != nil {
 		return fmt.Errorf("start control plane: %w", err)
@@ -78,7 +79,7 @@ func withPlane(ctx context.Context, program string, args []string) (err error) {
 	return nil
 }
 
-// awaitFile waits until a file exists, or until the process that writes it has ended.
+// awaitFile waits until a file exists. It returns an error if the process that writes the file ends before that.
 func awaitFile(ctx context.Context, path string, ended chan error) error {
 	deadline := time.After(4 * time.Minute)
 	for {

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// runtimeCommand starts and ends a separate containerd, which `up` and tests use.
+// runtimeCommand returns the commands that start and end a separate containerd, which `wherry-dev up` and tests use.
 func runtimeCommand() *cobra.Command {
 	c := runtime.Config{SandboxImage: images.Pause}
 	var flavor string

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// vmCommand returns the virtual machine as a node.
+// vmCommand returns the commands that manage a virtual machine as a node.
 func vmCommand() *cobra.Command {
 	var o vmnode.Options
 	parent := &cobra.Command{Use: "vm", Short: "A virtual machine with systemd and cgroup v2 as a node, with Wherry from its packages"}
@@ -89,7 +89,7 @@ func vmCommand() *cobra.Command {
 			return e.KubectlHere(cmd.Context(), args...)
 		},
 	}
-	for _, c := range []*cobra.Command{sh, kubectl} { // the flags after the first argument belong to the command in the guest
+	for _, c := range []*cobra.Command{sh, kubectl} { // flags after the first argument belong to the command that runs in the guest, or to kubectl
 		c.Flags().SetInterspersed(false)
 	}
 	parent.AddCommand(up, prepare, down, sh, kubectl)

@@ -1,14 +1,15 @@
-// Command wherry-mutate shows what the tests of one package would notice. It changes one thing in one place of the package's
-// code (a mutant), runs the package's tests, and lists the mutants with which all tests pass.
+// Command wherry-mutate shows which faults the tests of a package would miss. A mutant is the package's code with one small change in one
+// place. The command runs the tests for each mutant, and lists the mutants with which all tests pass (the survivors).
 //
-// All mutants are compiled into one test binary and selected by a number in the environment. So a mutant costs a run of the
-// tests, but no compilation. The command does not write to the tree: the changed files reach the compiler by go's -overlay.
+// All mutants are compiled into one test binary, and an environment variable with a number selects one. So each mutant costs a run of the
+// tests but no compilation. The command does not change the checkout: the changed files reach the compiler through the flag -overlay of the
+// go command.
 //
 //	wherry-mutate -dir .. -pkg ./internal/core/decide -known internal/core/decide/testdata/mutants.txt
 //
-// The name of a mutant has the file, the function, the change, and its number among equal changes in that function. So names
-// stay valid after edits in other functions. The file of known survivors gives a reason for each ("NAME: reason"). The command
-// ends with status 1 if a survivor is missing in the file, or if a name in the file is not a survivor.
+// The name of a mutant has the file, the function, the change, and a number if a function has several equal changes. So the names stay the
+// same when other functions are edited. The file of -known has a reason for each known survivor ("NAME: reason"). The command ends with
+// status 1 if a survivor is not in this file, or if a mutant in this file is not a survivor.
 //
 // # What is changed
 //

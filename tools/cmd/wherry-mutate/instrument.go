@@ -19,19 +19,19 @@ import (
 	"strings"
 )
 
-// pkg is a package into whose files the mutants are compiled.
+// pkg is the package whose tests are judged, with its mutants.
 type pkg struct {
 	dir     string
 	name    string
 	fset    *token.FileSet
-	files   map[string]*ast.File // by path
+	files   map[string]*ast.File // parsed files by path
 	info    types.Info
 	types   *types.Package
-	mutants []string          // names of the mutants; a mutant's number is its index plus 1
-	changed map[string][]byte // the changed text of each file, by path
+	mutants []string          // name of each mutant; the mutant's number is its index plus 1
+	changed map[string][]byte // text of each file with all mutants, by path
 }
 
-// load parses and type-checks a package, with the go command's export data of its imports.
+// load parses and type-checks the package. The types of imported packages come from the go command's export data.
 func load(ctx context.Context, dir, path string) (*pkg, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,DepOnly,Name", path)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
@@ -78,7 +78,7 @@ func load(ctx context.Context, dir, path string) (*pkg, error) {
 	return p, nil
 }
 
-// instrument adds all mutants to the files.
+// instrument adds all mutants to the text of each file.
 func (p *pkg) instrument() error {
 	for _, path := range sortedKeys(p.files) {
 		f := p.files[path]
@@ -107,7 +107,7 @@ func (p *pkg) instrument() error {
 	return nil
 }
 
-// support is the code that the changed files call. mut(n) reports whether mutant n is active in this run.
+// support is the code of an additional file that the changed files call. mut(n) reports whether the tests run with mutant n.
 const support = `package PACKAGE
 
 import (
@@ -150,7 +150,7 @@ func mutMax[T cmp.Ordered](n int, a, b T) T {
 }
 `
 
-// importsOf maps import paths to their names in a file.
+// importsOf returns the names under which a file imports packages, by import path.
 func importsOf(f *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, i := range f.Imports {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// config has the options of the command line.
+// config has the values of the command's flags.
 type config struct {
 	dir, pkg, known, only string
 	among                 string
@@ -76,7 +76,7 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	pkgDir := filepath.Join(c.dir, c.pkg)
-	for _, stage := range c.stages { // the original must pass, because otherwise every mutant would look noticed
+	for _, stage := range c.stages { // without a mutant all tests must pass; otherwise every mutant would seem to be noticed
 		if noticed, out := c.noticed(ctx, bin, pkgDir, stage, 0); noticed {
 			return fmt.Errorf("the tests %s fail without any change:\n%s", stage, out)
 		}
@@ -88,7 +88,7 @@ func (c *config) run(ctx context.Context) error {
 	return c.verdict(r)
 }
 
-// compile writes the changed files and builds the test binary with them.
+// compile writes the changed files into tmp and builds the test binary with them. It returns the path of the binary.
 func (c *config) compile(ctx context.Context, p *pkg, tmp string) (string, error) {
 	replace := map[string]string{}
 	for path, src := range p.changed {
@@ -115,14 +115,14 @@ func (c *config) compile(ctx context.Context, p *pkg, tmp string) (string, error
 	return bin, nil
 }
 
-// result has the results of the mutants.
+// result tells how many mutants the tests noticed, and which ones survived.
 type result struct {
 	runs      int
-	noticed   []int // number of noticed mutants, by stage
+	noticed   []int // number of mutants that each stage (a set of tests) noticed
 	survivors []string
 }
 
-// runAll runs the tests for each mutant, one after another, and collects the survivors.
+// runAll runs the tests for one mutant after another. The stages run until the tests of one notice the mutant.
 func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (*result, error) {
 	began := time.Now()
 	var among []byte
@@ -161,7 +161,8 @@ func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (*resul
 	return r, nil
 }
 
-// noticed runs the tests with one mutant active, and reports whether they failed, panicked or hung.
+// noticed runs the tests of a stage with one mutant (0: none), and reports whether they noticed it: they failed, panicked or did not end in
+// time. It also returns their output.
 func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int) (bool, []byte) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -174,7 +175,8 @@ func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int
 	return err != nil, out
 }
 
-// verdict compares the survivors with the known ones, each of which has a reason.
+// verdict returns an error unless exactly the known survivors have survived. Names that are not survivors are looked for only if all
+// mutants ran.
 func (c *config) verdict(r *result) error {
 	known, err := readKnown(c.known)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// writer adds the mutants of one file to its text.
+// writer adds all mutants of one file to the text of the file.
 type writer struct {
 	*pkg
 	src     []byte
@@ -19,14 +19,14 @@ type writer struct {
 	file    string
 	fn      string
 	results *types.Tuple
-	last    ast.Stmt // the last statement of the function: a return statement here must stay
+	last    ast.Stmt // last statement of the function; if it is a return statement, it cannot be left out
 	seen    map[string]int
 	imports map[string]string
 	inserts []insert
 }
 
-// insert is a text to insert at an offset, in place of the text up to end. At one offset, closing texts come first, innermost
-// first, and then opening texts, outermost first.
+// insert is a change of the text: it replaces what is between the offsets at and end. order sorts the inserts of one offset: first closing
+// texts, the innermost first, and then opening texts, the outermost first.
 type insert struct {
 	at, end int
 	order   int
@@ -35,7 +35,7 @@ type insert struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// mutant adds a mutant with its name and returns its number.
+// mutant gives a change of the node at a name, and returns the number of the new mutant.
 func (w *writer) mutant(what string, at ast.Node) int {
 	text := strings.Join(strings.Fields(w.text(at)), " ")
 	if len(text) > 60 {
@@ -52,10 +52,10 @@ func (w *writer) mutant(what string, at ast.Node) int {
 func (w *writer) offset(p token.Pos) int { return int(p) - w.base }
 func (w *writer) text(n ast.Node) string { return string(w.src[w.offset(n.Pos()):w.offset(n.End())]) }
 
-// wrap inserts text before and after a node.
+// wrap inserts the texts before and after around a node.
 func (w *writer) wrap(n ast.Node, before, after string) {
 	at, end := w.offset(n.Pos()), w.offset(n.End())
-	seq := len(w.inserts) // if two inserts enclose the same text, the later one is inside
+	seq := len(w.inserts) // of two pairs around the same node, the later one is inside
 	w.inserts = append(w.inserts, insert{at, at, (1<<20-(end-at))<<20 + seq, before}, insert{end, end, -((1<<20 - (end - at)) << 20) - seq, after})
 }
 
@@ -77,14 +77,14 @@ func (w *writer) function(fn *ast.FuncDecl) {
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false // function literals have no mutants of their own, because they are small
+			return false // a function literal gets no mutants, because it is usually small
 		case *ast.GenDecl:
 			return n.Tok != token.CONST
 		case *ast.IfStmt:
 			w.condition(n.Cond, true)
 		case *ast.ForStmt:
 			if n.Cond != nil {
-				w.condition(n.Cond, false) // never always true, because only a timeout would notice an endless loop
+				w.condition(n.Cond, false) // no mutant makes the condition of a loop always true: the loop would never end, and only a timeout would notice that
 			}
 		case *ast.SwitchStmt:
 			if n.Tag == nil {
@@ -173,7 +173,7 @@ func (w *writer) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// numeric reports whether an expression is a number that is computed at run time.
+// numeric reports whether an expression is a number that is not a constant.
 func (w *writer) numeric(e ast.Expr) bool {
 	tv := w.info.Types[e]
 	b, ok := tv.Type.Underlying().(*types.Basic)
@@ -191,7 +191,7 @@ func (w *writer) typeName(t types.Type) string {
 	})
 }
 
-// writable reports whether the file can name a type: it imports every package in the type's name.
+// writable reports whether the code in this file can write the name of a type: the file imports every package that the name mentions.
 func (w *writer) writable(t types.Type) bool {
 	ok := true
 	types.TypeString(t, func(p *types.Package) string {
@@ -215,7 +215,7 @@ func (w *writer) number(n *ast.BasicLit) {
 	}
 	more := "1"
 	if t == "time.Duration" {
-		more = "1000000000" // one second, because one nanosecond more has no noticeable effect
+		more = "1000000000" // one second, because tests do not notice one nanosecond
 	}
 	w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", t, w.mutant("one more", n)), fmt.Sprintf(", %s+%s)", n.Value, more))
 }
@@ -232,7 +232,7 @@ func (w *writer) bound(n *ast.CallExpr, id *ast.Ident) {
 	w.replace(id.Pos(), n.Lparen+1, fmt.Sprintf("%s[%s](%d, ", fn, w.typeOf(n), num))
 }
 
-// fields replaces the values of a literal's fields by zero values.
+// fields adds, for each value in a struct literal, a mutant with the zero value in its place.
 func (w *writer) fields(n *ast.CompositeLit) {
 	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
 	if !ok {
@@ -251,7 +251,7 @@ func (w *writer) fields(n *ast.CompositeLit) {
 	}
 }
 
-// tables changes the entries of package variables, such as a table of rules.
+// tables adds mutants of the entries of a package variable, such as a table of rules.
 func (w *writer) tables(d *ast.GenDecl) {
 	if d.Tok != token.VAR {
 		return
@@ -271,8 +271,8 @@ func (w *writer) tables(d *ast.GenDecl) {
 	}
 }
 
-// row adds mutants of each constant in a struct literal: a constant of an enumeration becomes every other constant of its type,
-// any other value becomes zero.
+// row adds a mutant for each constant in a struct literal. A constant of an enumeration becomes each other constant of its type; any other
+// constant becomes zero.
 func (w *writer) row(n *ast.CompositeLit) {
 	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
 	if !ok {
@@ -302,7 +302,7 @@ func (w *writer) row(n *ast.CompositeLit) {
 	}
 }
 
-// others returns the names of the constants of an enumeration of the package whose value is not v.
+// others returns the names of the constants of the type t, an enumeration of this package, whose value is not v.
 func (w *writer) others(t types.Type, v constant.Value) []string {
 	if named, ok := t.(*types.Named); !ok || named.Obj().Pkg() != w.types {
 		return nil
@@ -317,7 +317,7 @@ func (w *writer) others(t types.Type, v constant.Value) []string {
 	return out
 }
 
-// returned replaces returned values by zero values, and negates booleans.
+// returned adds, for each value of a return statement, a mutant that returns the zero value; a bool is negated instead.
 func (w *writer) returned(n *ast.ReturnStmt) {
 	if len(n.Results) != w.results.Len() {
 		return
@@ -335,7 +335,7 @@ func (w *writer) returned(n *ast.ReturnStmt) {
 	}
 }
 
-// isZero reports whether an expression is the zero value: nil, "", 0, a constant that is zero, T{}.
+// isZero reports whether an expression is obviously a zero value: nil, "", 0, a constant that is zero, or T{}.
 func (w *writer) isZero(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -354,10 +354,10 @@ func (w *writer) isZero(e ast.Expr) bool {
 	case v.Kind() == constant.Int || v.Kind() == constant.Float:
 		return constant.Sign(v) == 0
 	}
-	return false // true and false are not replaced by zero but negated
+	return false // a mutant negates true and false instead
 }
 
-// statements removes statements.
+// statements adds, for each statement that can be left out, a mutant without it.
 func (w *writer) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -377,7 +377,7 @@ func (w *writer) statements(list []ast.Stmt) {
 	}
 }
 
-// apply returns the text of the file with all inserts.
+// apply returns the text of the file with all mutants.
 func (w *writer) apply() []byte {
 	slices.SortStableFunc(w.inserts, func(a, b insert) int {
 		if a.at != b.at {

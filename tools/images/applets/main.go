@@ -1,5 +1,6 @@
-// Command applets implements the parts of curl, nc, nmeter, printenv and sh that Kubernetes' own tests use in their containers
-// and that Debian's busybox lacks. The name of the program selects the applet. It is static, so that an image can contain it.
+// Command applets implements those parts of curl, nc, nmeter, printenv and sh that Kubernetes' tests use in their containers and that
+// Debian's busybox lacks. The name under which the program is called selects the applet. The program is static, so that any image can
+// contain it.
 //
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
 //	nc   [-utvzN] [-w SECONDS] HOST PORT
@@ -45,8 +46,8 @@ func main() {
 	os.Exit(code)
 }
 
-// options splits arguments into flags and the rest. valued has the flags that take a value. Several one-letter flags may be
-// written together.
+// options splits the arguments of an applet into flags and the rest. valued lists the one-letter flags that take a value. Several
+// one-letter flags may be written together.
 func options(args []string, valued string) (flags map[string][]string, rest []string) {
 	flags = map[string][]string{}
 	for i := 0; i < len(args); i++ {
@@ -80,7 +81,7 @@ func options(args []string, valued string) (flags map[string][]string, rest []st
 	return flags, rest
 }
 
-// first returns the value of the first of the named flags that is given.
+// first returns the value of the first flag in names that is given; false if none is.
 func first(flags map[string][]string, names ...string) (string, bool) {
 	for _, name := range names {
 		if values, ok := flags[name]; ok {
@@ -122,9 +123,9 @@ func curl(args []string) (int, error) {
 	transport := &http.Transport{
 		DialContext:       (&net.Dialer{Timeout: seconds(connect, 5*time.Minute)}).DialContext,
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // every test uses -k
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // every test uses the flag -k, which turns off the verification
 	}
-	response, err := transport.RoundTrip(request.WithContext(ctx)) // redirects are not followed without -L
+	response, err := transport.RoundTrip(request.WithContext(ctx)) // RoundTrip follows no redirects, as curl without -L
 	format, report := first(flags, "w", "write-out")
 	if err != nil {
 		if report {
@@ -252,7 +253,7 @@ func nc(args []string) (int, error) {
 			_ = c.CloseWrite()
 		}
 	}()
-	// As in nc, -w also limits how long the applet waits for data.
+	// As in nc, -w limits the connection and also the time without data.
 	buffer := make([]byte, 64<<10)
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(idle))
@@ -264,7 +265,7 @@ func nc(args []string) (int, error) {
 	}
 }
 
-// nmeter prints the time of day with milliseconds, which is all that tests use of it.
+// nmeter prints the time of day with milliseconds, the only function of nmeter that the tests use.
 func nmeter(args []string) (int, error) {
 	_, rest := options(args, "d")
 	if len(rest) != 1 || rest[0] != "%3t" {

@@ -1,5 +1,5 @@
-// Command web is the web server of the examples. It shows which pod serves the request, and it can be made to fail, to try out
-// probes, restarts and limits.
+// Command web is the web server of the examples. It shows which pod serves a request, and requests can make it fail, so that one can try
+// out probes, restarts and limits.
 //
 //	/            host name, path, client, and selected environment
 //	/env         the whole environment
@@ -50,7 +50,7 @@ func main() {
 	slog.Info("ended")
 }
 
-// state is the state that requests change.
+// state is what requests change: the answer of /healthz, and the memory that /alloc keeps.
 type state struct {
 	mu        sync.Mutex
 	unhealthy bool
@@ -125,7 +125,7 @@ func (s *state) alloc(w http.ResponseWriter, r *http.Request) {
 	}
 	block := make([]byte, mib<<20)
 	for i := 0; i < len(block); i += 4096 {
-		block[i] = 1 // written, so that the memory is really used
+		block[i] = 1 // each page is written, so that the kernel really allocates it
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,18 +20,17 @@ import (
 type Target struct {
 	Name   string
 	Module string   // directory of the module, relative to the checkout
-	Args   []string // arguments of go, with {bin} for the output directory
+	Args   []string // arguments of the go command; {bin} stands for the output directory
 	Env    []string
 	// Makes are the files below bin/ that the build writes.
 	Makes []string
 	// Wants are the Debian packages that the build needs.
 	Wants []string
-	// OnDemand targets are built only when named, because they take long and few users need them.
+	// OnDemand targets are built only if they are named, because they take long and few users need them.
 	OnDemand bool
 }
 
-// These are versions for -ldflags: the go.mod files have the versions of these programs, but not in a form that the linker can
-// use.
+// The linker (-ldflags) gets these versions. They have to be equal to those in the go.mod files, where the linker cannot find them.
 const (
 	kubernetesVersion = "v1.36.3"
 	containerdVersion = "v2.4.2"
@@ -89,10 +88,10 @@ func Targets() []Target {
 
 const testImages = "k8s.io/kubernetes/test/images/"
 
-// Run builds the targets with the given names, or all except those on demand if no name is given.
+// Run builds the targets with the given names; without names, all targets that are not OnDemand.
 func Run(ctx context.Context, checkout string, names []string, progress io.Writer) error {
 	bin := filepath.Join(checkout, "bin")
-	for _, dir := range []string{"cni", "conformance"} { // go build needs an existing directory
+	for _, dir := range []string{"cni", "conformance"} { // go build does not create the output directories
 		if err := os.MkdirAll(filepath.Join(bin, dir), 0o755); err != nil {
 			return err
 		}
@@ -128,7 +127,7 @@ func (t Target) make(ctx context.Context, checkout, bin string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(checkout, t.Module)
 	cmd.Env = append(append(os.Environ(), "GOFLAGS=", "GOWORK=off"), t.Env...)
-	cmd.WaitDelay = 10 * time.Second // ends the wait for compilers that outlive a canceled go command
+	cmd.WaitDelay = 10 * time.Second // a compiler may outlive a canceled go command and keep the output open; the wait for it ends after this time
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("in %s: go %s: %w\n%s", t.Module, strings.Join(args, " "), err, bytes.TrimSpace(out))
@@ -136,7 +135,7 @@ func (t Target) make(ctx context.Context, checkout, bin string) error {
 	return nil
 }
 
-// Images writes bin/images.tar with the development images.
+// Images writes the archive bin/images.tar with the development images (images.Set), and returns its path.
 func Images(ctx context.Context, checkout string) (string, error) {
 	bin := filepath.Join(checkout, "bin")
 	pause := filepath.Join(bin, "images", "pause")
@@ -153,8 +152,8 @@ func Images(ctx context.Context, checkout string) (string, error) {
 	return archive, writeArchive(archive, set)
 }
 
-// DNSImage makes bin/coredns.tar, the image of the cluster's DNS server, from the target CoreDNS. An image that is newer than the
-// program is not made again.
+// DNSImage writes bin/coredns.tar, the image of the cluster's DNS server, unless that file is newer than the program bin/images/coredns. It
+// returns the path of the archive.
 func DNSImage(checkout string) (string, error) {
 	program, archive := filepath.Join(checkout, "bin", "images", "coredns"), filepath.Join(checkout, "bin", "coredns.tar")
 	source, err := os.Stat(program)
@@ -171,7 +170,7 @@ func DNSImage(checkout string) (string, error) {
 	return archive, writeArchive(archive, []images.Image{image})
 }
 
-// writeArchive replaces an archive of images.
+// writeArchive writes images into the archive path, which it replaces only when the new archive is complete.
 func writeArchive(path string, set []images.Image) error {
 	file, err := os.Create(path + ".new")
 	if err != nil {

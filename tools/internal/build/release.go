@@ -16,9 +16,9 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// Release writes dist/: the agent of the checked-out commit, its bill of materials and their checksums. It builds twice, in
-// clones in two directories, and fails if the results differ. So anyone who builds the commit with the same Go gets the
-// released program.
+// Release writes into dist/: the agent, built from the checked-out commit, its bill of materials, and checksums. It builds the agent twice,
+// in clones in two directories, and fails if the results differ. So anyone who builds this commit with the same Go version gets the same
+// program.
 func Release(ctx context.Context, checkout string, progress io.Writer) error {
 	out, err := git(ctx, checkout, "status", "--porcelain")
 	if err != nil {
@@ -40,8 +40,8 @@ func Release(ctx context.Context, checkout string, progress io.Writer) error {
 		}
 		fmt.Fprintf(progress, "build %d of 2\n", i+1)
 		target := Targets()[0]
-		target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs=true") // whatever the machine's Go settings say
-		if i > 0 {                                                                  // the second build must not use the compiled packages of the first
+		target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs=true") // independent of the machine's Go settings
+		if i > 0 {                                                                  // the second build must not reuse packages that the first one compiled
 			target.Env = append(slices.Clone(target.Env), "GOCACHE="+filepath.Join(scratch, "cache"))
 		}
 		if err := target.make(ctx, clone, filepath.Join(clone, "bin")); err != nil {
@@ -82,8 +82,8 @@ func writeRelease(dist string, program []byte, progress io.Writer) error {
 	return os.WriteFile(filepath.Join(dist, "SHA256SUMS"), []byte(sums.String()), 0o644)
 }
 
-// Bill returns the bill of materials of a Go program, in CycloneDX: the modules that the Go toolchain recorded in it, and the
-// standard library. It has neither a time nor a serial number, so the same program has the same bill.
+// Bill returns the bill of materials of a Go program in the format CycloneDX: the modules that the Go toolchain recorded in the program,
+// and the standard library. It contains no time and no serial number, so the same program always has the same bill.
 func Bill(program []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {

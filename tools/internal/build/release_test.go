@@ -11,7 +11,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// The same sources in two directories give the same program, which contains no path of the machine.
+// Builds of the same sources in two directories give the same program. It contains no path of the machine.
 func TestTheBuildIsReproducible(t *testing.T) {
 	t.Parallel()
 	wherry := Targets()[0]
@@ -48,7 +48,7 @@ func TestTheBuildIsReproducible(t *testing.T) {
 	}
 }
 
-// The bill of materials names each module of a program with its version, and the Go that built it.
+// The bill of materials names each module of a program with its version, and the Go version that built the program.
 func TestBillNamesEveryModule(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "wherry-dev")

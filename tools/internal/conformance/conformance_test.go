@@ -28,7 +28,7 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each name has a reason on its line.
+	// In open.txt, each name is followed by a tab and a reason.
 	if data, err := os.ReadFile(filepath.Join(lists, "open.txt")); err != nil || len(open) != strings.Count(string(data), "\t") {
 		t.Errorf("open.txt: not every test has its reason after a tab (%v)", err)
 	}
@@ -43,8 +43,8 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	}
 }
 
-// The node suite has no separate list of passing tests: the tests that upstream's kubelet passes must pass, except the open
-// ones.
+// For the node suite no file lists the tests that must pass: those are the tests that upstream's kubelet passes, except the tests in
+// node-open.txt.
 func TestWhatUpstreamPassesOfTheNodeSuitePassesOrIsOpen(t *testing.T) {
 	t.Parallel()
 	o := Options{Suite: SuiteNode, Checkout: "../../.."}

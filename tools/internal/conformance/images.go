@@ -10,10 +10,11 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// These are the names of the tests' images at v1.36.3, as in test/utils/image/manifest.go (`e2e.test --list-images`).
+// e2eImages begins the names of the images that the tests use. The list of images is that of Kubernetes v1.36.3
+// (test/utils/image/manifest.go, `e2e.test --list-images`).
 const e2eImages = "registry.k8s.io/e2e-test-images/"
 
-// Unavailable returns the images that are not built, with the reason. Tests that need them fail with any kubelet here.
+// Unavailable returns the images that Images does not build, with the reasons. Tests that need one of them fail with any kubelet.
 func Unavailable() map[string]string {
 	return map[string]string{
 		e2eImages + "apparmor-loader:1.4":                        "loads AppArmor profiles with Debian's tools, which this kernel has no use for",
@@ -33,7 +34,7 @@ func Unavailable() map[string]string {
 	}
 }
 
-// programs reads the programs for the images from bin/ and bin/conformance/.
+// programs reads the files for the images from the directory bin and its subdirectory conformance.
 type programs struct{ bin string }
 
 func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {
@@ -44,7 +45,7 @@ func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {
 	return images.File{Path: at, Mode: mode, Data: data}, nil
 }
 
-// Images builds the tests' images from the programs in bin. Each image has its own image ID.
+// Images builds the tests' images from the programs in the directory bin. Each image has an image ID of its own.
 func Images(bin string) ([]images.Image, error) {
 	base, err := system(bin)
 	if err != nil {
@@ -62,10 +63,10 @@ func Images(bin string) ([]images.Image, error) {
 	for _, tag := range []string{"2.63.0", "2.55"} {
 		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
 	}
-	// Of Debian's tools in this image, node tests use only hostname, which busybox has.
+	// Of Debian's tools in this image, the node tests use only hostname, and busybox has it.
 	add("glibc-dns-testing:2.0.0", base).Cmd = []string{"sh"}
 	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
-		// Tests read this file of an image that they mount as a volume.
+		// Tests mount these images as volumes and read this file.
 		add(name, append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: []byte("{\"image\": \"kitten.jpg\"}\n")},
 			images.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}), "/agnhost").Cmd = []string{"test-webserver"}
 	}
@@ -96,7 +97,8 @@ func Images(bin string) ([]images.Image, error) {
 	return set, nil
 }
 
-// system returns busybox and the tools that Debian's busybox lacks: see images/applets. bash is for scripts that name it.
+// system returns the files of a small system: busybox, the tools that Debian's busybox lacks (images/applets), and bash for scripts that
+// need it.
 func system(bin string) ([]images.File, error) {
 	files, err := images.BusyboxFiles("/bin/busybox")
 	if err != nil {
@@ -105,9 +107,9 @@ func system(bin string) ([]images.File, error) {
 	var kept []images.File
 	for _, f := range files {
 		switch f.Path {
-		case "bin/sh", "bin/nc", "etc/group": // created below
+		case "bin/sh", "bin/nc", "etc/group": // these files are created below
 		case "etc/passwd":
-			// Only the users of the tests' image exist: a user ID without an entry has group 0.
+			// /etc/passwd has only the users of the original image, because a user ID without an entry has group 0.
 			kept = append(kept, images.File{Path: f.Path, Mode: f.Mode, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
 				images.File{Path: "etc/group", Mode: f.Mode, Data: []byte("root:x:0:\nnobody:x:65534:\n")})
 		default:
@@ -128,8 +130,7 @@ func system(bin string) ([]images.File, error) {
 	return append(kept, images.File{Path: "usr/bin/curl", Mode: os.ModeSymlink | 0o777, Link: "../../bin/applets"}), nil
 }
 
-// agnhostFiles returns the files of agnhost, the multi-purpose program of the tests, and the image that agnhost's built-in
-// registry serves.
+// agnhostFiles returns the files of agnhost, the multi-purpose program of the tests, and the image that agnhost's built-in registry serves.
 func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, error) {
 	p := programs{bin}
 	agnhost, err := p.file("agnhost", "conformance/agnhost", 0o755)
@@ -140,7 +141,7 @@ func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, 
 	if err != nil {
 		return nil, images.Image{}, err
 	}
-	// netexec serves HTTPS with this certificate. It comes from the tests; Build copies it.
+	// agnhost netexec serves HTTPS with this certificate, which Build copies from the tests' module.
 	certificate, err := p.file("localhost.crt", "conformance/localhost.crt", 0o644)
 	if err != nil {
 		return nil, images.Image{}, err
@@ -170,7 +171,7 @@ func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, 
 	return append(files, served...), pause, err
 }
 
-// servedImage lays out an image as agnhost's fake-registry-server expects it.
+// servedImage returns the files of an image in the directory layout of agnhost's command fake-registry-server.
 func servedImage(image images.Image, name, tag string) ([]images.File, error) {
 	blobs, manifest, err := image.Blobs()
 	if err != nil {

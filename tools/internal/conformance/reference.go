@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Reference has the results of a node agent in several runs, newest first. Runs are not merged, so that their wall times stay
-// true. If a test is in more than one run, the newest result counts.
+// Reference has the results of one node agent from several runs of the tests, the newest run first. The runs stay separate, so that the
+// duration of each is known. If several runs have the same test, the newest result counts.
 //
-// In the file, each run begins with lines that begin with #. The first of these lines names the machine, the date and the
-// duration of the run. Then come the tests: status, seconds and name, separated by tabs.
+// In the file, each run begins with lines that start with #. The first of these lines names the machine, the date and the duration of the
+// run. A line for each test follows: status, seconds and name, separated by tabs.
 type Reference []ReferenceRun
 
-// ReferenceRun is one run.
+// ReferenceRun is one run of the tests.
 type ReferenceRun struct {
 	Title   string // without #
 	Remarks []string
@@ -29,7 +29,7 @@ const (
 	wallBegins   = "wall time "
 )
 
-// ReadReference reads a file of runs.
+// ReadReference reads a file of runs (see Reference).
 func ReadReference(path string) (Reference, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func ReadReference(path string) (Reference, error) {
 	return runs, nil
 }
 
-// Results returns the results of all runs together.
+// Results returns the results of all runs in one map. Newer results replace older ones.
 func (r Reference) Results() Results {
 	all := Results{}
 	for _, run := range slices.Backward(r) {
@@ -77,7 +77,7 @@ func (r Reference) Results() Results {
 	return all
 }
 
-// With returns the reference with one more run. It drops an older run if all tests of it ran again.
+// With returns the reference with a new run at the beginning, and without older runs of which the new run has all tests.
 func (r Reference) With(run ReferenceRun) Reference {
 	runs := Reference{run}
 	for _, before := range r {
@@ -91,7 +91,7 @@ func (r Reference) With(run ReferenceRun) Reference {
 	return runs
 }
 
-// Wall returns how long the node agent took for exactly these tests in one run; false: no single run has all of them.
+// Wall returns the duration, in seconds, of a run that had exactly these tests; ok is false if no run had.
 func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	for _, run := range r {
 		_, wall, found := strings.Cut(run.Title, ", "+wallBegins)
@@ -111,7 +111,7 @@ func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	return 0, false
 }
 
-// String returns the content of the file.
+// String returns the content of the file of runs.
 func (r Reference) String() string {
 	var b strings.Builder
 	for i, run := range r {

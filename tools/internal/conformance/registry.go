@@ -11,15 +11,15 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Registry serves images read-only, by the OCI distribution specification, in place of their registries. containerd names the original
-// host in the parameter ns.
+// Registry serves images by the OCI distribution specification, for reading only, in place of the registries in their names. containerd
+// names the original host in the query parameter ns.
 type Registry struct {
-	manifests map[string]string // reference to digest
+	manifests map[string]string // digest of the manifest, by reference
 	blobs     map[string][]byte
-	types     map[string]string // media types of manifests
+	types     map[string]string // media type of each manifest, by digest
 }
 
-// NewRegistry returns a registry that holds the images in memory.
+// NewRegistry returns a registry that serves these images from memory.
 func NewRegistry(set []images.Image) (*Registry, error) {
 	r := &Registry{manifests: map[string]string{}, blobs: map[string][]byte{}, types: map[string]string{}}
 	for _, image := range set {
@@ -71,8 +71,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// WriteHosts makes containerd use the registry at address in place of the registries in the tests. localhost is not among them,
-// because tests serve it themselves.
+// WriteHosts writes containerd's hosts.toml files, with which the registry at address replaces those that the tests use. Images of
+// localhost are not among them, because tests serve those themselves.
 func WriteHosts(dir, address string) error {
 	for _, host := range []string{"registry.k8s.io", "docker.io", "gcr.io", "invalid.registry.k8s.io"} {
 		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {

@@ -13,14 +13,14 @@ import (
 type Result struct {
 	Status  string // passed, failed or skipped
 	Seconds float64
-	Message string // the message of the failure, or of the first failure if the test passed when it was Retried
+	Message string // message of the failure; if the test passed when it was Retried, of the first failure
 	Retried bool
 }
 
-// Results has results by the test's name, without its labels.
+// Results has the results of tests by name. The names lack their labels (in square brackets).
 type Results map[string]Result
 
-// junit has the fields of a JUnit report that are used.
+// junit has those elements of a JUnit report that are needed.
 type junit struct {
 	Suites []struct {
 		Cases []struct {
@@ -33,7 +33,7 @@ type junit struct {
 	} `xml:"testsuite"`
 }
 
-// fault has its message as an attribute or, in reports of Kubernetes' tests, as its text.
+// fault is a failure. Its message is an attribute or, in reports of Kubernetes' tests, the text of the element.
 type fault struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
@@ -43,7 +43,7 @@ func (f *fault) String() string {
 	return strings.TrimSpace(cmp.Or(strings.TrimSpace(f.Message), f.Text))
 }
 
-// ReadJUnit reads the results of the tests that ran, without those that the focus left out.
+// ReadJUnit reads the results of a JUnit report. Tests that the focus left out are not among them.
 func ReadJUnit(path string) (Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func ReadJUnit(path string) (Results, error) {
 			}
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if !isTest && r.Status != "failed" || r.Status == "skipped" && c.Seconds == 0 {
-				continue // an entry of the suite itself, or a test that was left out
+				continue // the entry is about the suite itself, or the focus left the test out
 			}
 			results[name] = r
 		}
@@ -85,7 +85,7 @@ func (r Results) Names() []string {
 	return names
 }
 
-// ReadPasses reads a list of tests, one per line. # begins a comment line, and a tab begins a remark.
+// ReadPasses reads a list of tests, one per line. A line that begins with # is a comment; after a name, a tab begins a remark.
 func ReadPasses(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -101,7 +101,7 @@ func ReadPasses(path string) ([]string, error) {
 	return names, nil
 }
 
-// Broken returns the listed tests that ran and did not pass.
+// Broken returns those tests of the list that ran and did not pass.
 func Broken(listed []string, ran Results) []string {
 	var broken []string
 	for _, name := range listed {

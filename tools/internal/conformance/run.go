@@ -24,21 +24,21 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Options configure a run.
+// Options configure a run of the tests.
 type Options struct {
 	Checkout string
-	Suite    string // SuiteCluster (also if empty) or SuiteNode
-	Node     string // wherry or kubelet
-	Runtime  string // containerd2 (also if empty) or debian
-	Focus    string // a regular expression for ginkgo
+	Suite    string // SuiteCluster or SuiteNode; "" is SuiteCluster
+	Node     string // node agent under test: wherry or kubelet
+	Runtime  string // containerd2 or debian; "" is containerd2
+	Focus    string // regular expression of the tests to run (ginkgo's --focus)
 	Skip     string
-	List     string // path of a file with names of tests, used in place of Focus
+	List     string // path of a file with names of tests to run; it replaces Focus
 	Procs    int
-	Repeat   int  // run the tests this many times, or until one fails; the table shows the last time
-	Keep     bool // leave everything running at the end
-	Retry    bool // run failed tests once more, alone, before they count: for machines that other programs also load (CI)
-	Whole    bool // store a run of Wherry in conformance/wherry.txt too
-	Brief    bool // print Summary in place of the table
+	Repeat   int  // how often the tests run; after a failure they run no more. The table shows the last time
+	Keep     bool // leave the cluster running at the end
+	Retry    bool // run failed tests once more, alone, and count only the second result: for machines with other load, such as CI
+	Whole    bool // store a run of Wherry also in conformance/wherry.txt
+	Brief    bool // print Summary instead of the table
 	Progress io.Writer
 }
 
@@ -48,7 +48,7 @@ func (o Options) dir(elem ...string) string {
 
 func (o Options) bin(name string) string { return filepath.Join(o.Checkout, "bin", name) }
 
-// Build builds the missing parts of a run.
+// Build builds those programs for a run that are missing.
 func Build(ctx context.Context, o Options) error {
 	names := []string{"wherry", "wherry-controlplane", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs",
 		o.suite().program, "conformance programs", "conformance applets"}
@@ -75,7 +75,7 @@ func Build(ctx context.Context, o Options) error {
 	return debian.Program(ctx, "bash-static", "bin/bash-static", o.bin("conformance/bash-static"))
 }
 
-// copyCertificate copies agnhost's HTTPS certificate from the module of the tests.
+// copyCertificate copies the HTTPS certificate of agnhost from the Go module of the tests.
 func (o Options) copyCertificate(ctx context.Context) error {
 	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "k8s.io/kubernetes/test/images/agnhost/porter")
 	list.Dir = filepath.Join(o.Checkout, "conformance")
@@ -95,13 +95,13 @@ func (o Options) copyCertificate(ctx context.Context) error {
 	return nil
 }
 
-// Run starts everything inside the calling process's network and mount namespaces, which must be new. It runs the tests, prints
-// the table and ends everything.
+// Run runs the tests on a new cluster, prints the table of results, and ends everything. The calling process must be in new network and
+// mount namespaces.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := prepareNetwork(ctx); err != nil {
 		return err
 	}
-	// Share the mounts as systemd does: mounts of containers propagate from and to the node.
+	// Mounts propagate between containers and the node (MS_SHARED), as on a machine with systemd.
 	for _, flag := range []uintptr{syscall.MS_PRIVATE, syscall.MS_SHARED} {
 		if err := syscall.Mount("", "/", "", syscall.MS_REC|flag, ""); err != nil {
 			return fmt.Errorf("share the mounts of the new namespace: %w", err)
@@ -124,7 +124,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// End what is left of a killed run.
+	// A run that was killed may have left processes and mounts.
 	if err := env.Down(ctx); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	var last bytes.Buffer // the results come after the messages about the end
+	var last bytes.Buffer // output of the progress after the end of the cluster, so that the results come last
 	progress := o.Progress
 	defer func() { _, _ = last.WriteTo(progress) }()
 	defer func() {
@@ -165,11 +165,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	took := time.Since(began)
 	fmt.Fprintf(o.Progress, "tested for %.0f s\n", took.Seconds())
-	o.Progress = &last // shown after the lines about the end of the cluster
+	o.Progress = &last // shown after the messages about the end of the cluster
 	return o.report(ctx, ran, testErr, took)
 }
 
-// again runs the failed tests once more, one at a time, and returns the remaining error.
+// again runs the failed tests once more, one at a time. It returns an error if a test still fails.
 func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr error) error {
 	failed := ran.failed()
 	fmt.Fprintf(o.Progress, "%d failed; run again, alone: %s\n", len(failed), strings.Join(failed, "; "))
@@ -182,7 +182,7 @@ func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr e
 	return err
 }
 
-// Down ends what is left of a killed run.
+// Down ends what a killed run has left.
 func Down(ctx context.Context, o Options) error {
 	env, err := o.environment("")
 	if err != nil {
@@ -191,8 +191,8 @@ func Down(ctx context.Context, o Options) error {
 	return env.Down(ctx)
 }
 
-// prepareNetwork gives the namespace a loopback interface and an address that pods can reach. Not every kernel has dummy
-// interfaces.
+// prepareNetwork gives the network namespace a loopback interface and an address that pods can reach. The address is on a bridge, because
+// not every kernel has dummy interfaces.
 func prepareNetwork(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"link", "add", "node0", "type", "bridge"},
@@ -226,7 +226,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // Serve ends when Close is called
+		_ = server.Serve(listener) // Serve returns an error when Close is called
 	}()
 	return func() {
 		_ = server.Close()
@@ -235,7 +235,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 }
 
 func (o Options) environment(archive string) (*dev.Env, error) {
-	// Some tests look for a process named kubelet, so wherry runs under that name too.
+	// Some tests look for a process with the name kubelet, so Wherry runs under that name.
 	agent, program := o.dir("bin", "kubelet"), o.bin("wherry")
 	if o.Node == "kubelet" {
 		program = o.bin("conformance/kubelet")
@@ -249,8 +249,8 @@ func (o Options) environment(archive string) (*dev.Env, error) {
 	})
 }
 
-// roomFlags returns flags with which the node does not evict pods or remove images because other programs fill the machine's
-// disk: builds sometimes fill more than the default 85 %. Both node agents accept them.
+// roomFlags returns flags of the node agent that lower the disk thresholds. Builds sometimes fill the machine's disk to more than the
+// default 85 %; the node must not evict pods or remove images because of that. Wherry and upstream's kubelet accept these flags.
 func roomFlags() []string {
 	return []string{
 		"--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,imagefs.inodesFree<1%",
@@ -258,7 +258,8 @@ func roomFlags() []string {
 	}
 }
 
-// ginkgo runs the tests and returns an error if one failed. After a first interrupt it writes its report.
+// ginkgo runs the tests and returns their results, and an error if a test failed. When ctx ends, ginkgo gets an interrupt and still writes
+// its report.
 func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string) (Results, error) {
 	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
 		return nil, err
@@ -273,9 +274,9 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		return nil, err
 	}
 	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + skip}
-	if o.Repeat > 1 { // in another order each time
+	if o.Repeat > 1 { // each time in a new random order
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
-	} else { // the same order for both node agents, because the total time depends on which long test comes last
+	} else { // Both node agents run the tests in the same order, because the total time depends on which long test comes last.
 		args = append(args, "--seed=1")
 	}
 	own, err := o.arguments(ctx, env, report)
@@ -284,8 +285,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	}
 	args = append(append(args, o.testProgram(), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
-	// An interrupt reaches the whole process group, as from a terminal. Each process ends its own tests, and ginkgo writes the
-	// report.
+	// The interrupt goes to the whole process group, as from a terminal: each process ends its own tests, and ginkgo writes the report.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 45 * time.Second
@@ -294,7 +294,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // kill processes that ignored the interrupt, if there are any
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // ends processes that ignored the interrupt
 	}
 	if err != nil {
 		err = fmt.Errorf("run the tests: %w; see %s", err, log.Name())
@@ -306,7 +306,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	return ran, err
 }
 
-// focusOf returns the expression for the tests that a file lists.
+// focusOf returns the regular expression that matches the tests in a file.
 func (o Options) focusOf(path string) (string, error) {
 	names, err := ReadPasses(path)
 	if err != nil {
@@ -318,7 +318,8 @@ func (o Options) focusOf(path string) (string, error) {
 	return o.focusOn(names...), nil
 }
 
-// report prints the table and returns an error if the run is worse than the stored results.
+// report prints the results, stores them in conformance/ if they are those of a whole run, and returns an error if a test that has to pass
+// did not.
 func (o Options) report(ctx context.Context, ran Results, testErr error, took time.Duration) error {
 	upstream := o.runs("upstream.txt")
 	reference, err := ReadReference(upstream)
@@ -355,7 +356,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		}
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole || o.Suite == SuiteNode && !o.Retry { // a run of the node suite is stored, unless its failed tests run again
+	if o.Whole || o.Suite == SuiteNode && !o.Retry { // a run of the node suite is always stored, unless failed tests run again (Retry)
 		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -369,7 +370,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 		testErr = errors.Join(testErr, fmt.Errorf("%d tests of %s did not run", len(missing), o.List))
 	}
 	if o.Brief && testErr != nil {
-		return testErr // the summary names the failed tests
+		return testErr // the summary has named the failed tests already
 	}
 	if broken := Broken(listed, ran); len(broken) > 0 {
 		return fmt.Errorf("%d listed tests do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))
@@ -381,7 +382,7 @@ func (o Options) report(ctx context.Context, ran Results, testErr error, took ti
 	return testErr
 }
 
-// isFailedTests reports whether ginkgo's exit code means that only tests failed.
+// isFailedTests reports whether ginkgo's exit code says that tests failed and nothing else went wrong.
 func isFailedTests(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 1
@@ -389,10 +390,10 @@ func isFailedTests(err error) bool {
 
 const nodeName = "node"
 
-// agentNames are the names of the node agents in tables.
+// agentNames are the names of node agents in the tables.
 var agentNames = map[string]string{"wherry": "Wherry", "kubelet": "kubelet"}
 
-// record adds a run at the beginning of a file of runs.
+// record adds a new run to the runs in before, and writes them to the file path.
 func (o Options) record(path string, before Reference, ran Results, took time.Duration) error {
 	title, err := o.title(len(ran), took)
 	if err != nil {
@@ -401,7 +402,7 @@ func (o Options) record(path string, before Reference, ran Results, took time.Du
 	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Tests: ran}).String()), 0o644)
 }
 
-// title returns the description of a run.
+// title returns the first line of a run in a file of runs: node agent, version, machine, date and duration.
 func (o Options) title(tests int, took time.Duration) (string, error) {
 	begins, program, args := titleWherry, "wherry", []string{"version"}
 	if o.Node == "kubelet" {
@@ -411,7 +412,7 @@ func (o Options) title(tests int, took time.Duration) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("get the version of the node agent: %w", err)
 	}
-	if o.Node == "wherry" { // the commit changes all the time, so the title has the version of Kubernetes
+	if o.Node == "wherry" { // a version of Wherry has its commit, which changes all the time, so the title has the version of Kubernetes instead
 		lines := strings.Split(strings.TrimSpace(string(version)), "\n")
 		version = []byte(lines[len(lines)-1])
 	}

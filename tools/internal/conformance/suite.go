@@ -15,20 +15,20 @@ import (
 
 // These are upstream's test suites that can run here.
 const (
-	SuiteCluster = "e2e"  // k8s.io/kubernetes/test/e2e: a cluster, here of one node
-	SuiteNode    = "node" // k8s.io/kubernetes/test/e2e_node: one node, from the inside
+	SuiteCluster = "e2e"  // k8s.io/kubernetes/test/e2e: tests of a cluster, here with one node
+	SuiteNode    = "node" // k8s.io/kubernetes/test/e2e_node: tests that run on the node itself
 )
 
-// RuntimeDebian is Debian's containerd: it has no container events.
+// RuntimeDebian is the containerd of Debian 12, which sends no container events.
 const RuntimeDebian = "debian"
 
-// suite has the differences between the suites.
+// suite has what differs between the two test suites.
 type suite struct {
-	program string // program below bin/conformance; also the name of the build target
-	title   string // ginkgo's name of the suite, which is a prefix of the names of its tests
-	target  string // the target of make
-	lists   string // the prefix of its files in conformance/
-	// skip matches the tests that are left out unless Focus or List names them.
+	program string // name of the test program below bin/conformance, and of its build target
+	title   string // name of the suite in ginkgo's report; the names of the tests begin with it
+	target  string // make target that runs the suite
+	lists   string // prefix of the suite's files in conformance/
+	// skip is a regular expression of tests that run only if Focus or List names them.
 	skip string
 }
 
@@ -42,11 +42,11 @@ func (o Options) suite() suite {
 	return suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
 }
 
-// FocusDefault selects the tests to run by default.
+// FocusDefault selects the tests that run by default.
 const FocusDefault = `\[NodeConformance\]`
 
-// skips returns the tests to leave out of a run. For the node suite these include the tests with the same names as in the
-// cluster suite: more than half of it.
+// skips returns a regular expression of the tests to leave out. In the node suite these include all tests that the cluster suite has too:
+// more than half of the node suite.
 func (o Options) skips() (string, error) {
 	if o.Suite != SuiteNode || o.Skip != "" || o.List != "" || o.Focus != FocusDefault {
 		return o.Skip, nil
@@ -58,12 +58,12 @@ func (o Options) skips() (string, error) {
 	return o.suite().skip + "|" + o.focusOn(shared.Results().Names()...), nil
 }
 
-// list returns the path of one of the suite's files.
+// list returns the path of one of the suite's files in conformance/.
 func (o Options) list(name string) string {
 	return filepath.Join(o.Checkout, "conformance", o.suite().lists+name)
 }
 
-// runs returns the path of a file of runs. Each runtime has its own file.
+// runs returns the path of one of the suite's files of runs. Each runtime has its own file.
 func (o Options) runs(name string) string {
 	if o.Runtime == RuntimeDebian {
 		name = RuntimeDebian + "-" + name
@@ -71,8 +71,8 @@ func (o Options) runs(name string) string {
 	return o.list(name)
 }
 
-// listed returns the tests that must pass. For the node suite these are the tests that upstream's kubelet passes, except the
-// open ones. For the cluster suite they are in a file, which has more tests than one run.
+// listed returns the tests that must pass. For the cluster suite a file lists them; one run has only a part of them. For the node suite
+// they are the tests that upstream's kubelet passes, except the tests in node-open.txt.
 func (o Options) listed(reference Reference) ([]string, error) {
 	if o.Suite != SuiteNode {
 		return ReadPasses(o.list("passes.txt"))
@@ -112,7 +112,8 @@ func (o Options) arguments(ctx context.Context, env *dev.Env, report string) ([]
 	}, common...), nil
 }
 
-// account creates a service account with all rights, because the node suite needs a token and cannot use a kubeconfig.
+// account creates a service account with all rights, and returns the address of the API server and the account's token. The node suite
+// needs a token, because it cannot use a kubeconfig.
 func (o Options) account(ctx context.Context, env *dev.Env) (host, token string, err error) {
 	const name = "node-tests"
 	kubectl := func(args ...string) (string, error) {
@@ -126,7 +127,7 @@ func (o Options) account(ctx context.Context, env *dev.Env) (host, token string,
 	_, berr := kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", "--serviceaccount=kube-system:"+name)
 	token, terr := kubectl("create", "token", "-n", "kube-system", name, "--duration=8h")
 	host, herr := kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
-	if err := errors.Join(terr, herr); err != nil { // in a second run in one environment the account already exists
+	if err := errors.Join(terr, herr); err != nil { // errors of the creation do not count by themselves, because the account may exist from an earlier call
 		return "", "", errors.Join(serr, berr, err)
 	}
 	return host, token, nil
@@ -134,7 +135,7 @@ func (o Options) account(ctx context.Context, env *dev.Env) (host, token string,
 
 func (o Options) dropIns() string { return o.dir("node", "config.d") }
 
-// nodeFlags returns additional flags of the node agent, beside those of a development node.
+// nodeFlags returns flags for the node agent, in addition to those of the development environment.
 func (o Options) nodeFlags() []string {
 	flags := roomFlags()
 	if o.Suite == SuiteNode {
@@ -143,7 +144,8 @@ func (o Options) nodeFlags() []string {
 	return flags
 }
 
-// nodeConfig returns the node's fields of KubeletConfiguration for the node suite. The tests rewrite the whole file.
+// nodeConfig returns fields of the node's KubeletConfiguration for the node suite; nil for the cluster suite. Tests of the node suite
+// rewrite the configuration file.
 func (o Options) nodeConfig() map[string]string {
 	if o.Suite != SuiteNode {
 		return nil
@@ -158,8 +160,8 @@ func (o Options) podLogs() string {
 	return "/var/log/pods"
 }
 
-// prepareNode configures the node as the node suite expects it, with the paths of a default node. In this mount namespace the
-// paths are directories of the run.
+// prepareNode prepares what the node suite expects: stand-ins for programs, and the default paths of a node. In this mount namespace,
+// directories of the run are mounted at these paths. restore unmounts them.
 func (o Options) prepareNode() (restore func() error, err error) {
 	nothing := func() error { return nil }
 	if o.Suite != SuiteNode {
@@ -174,7 +176,7 @@ func (o Options) prepareNode() (restore func() error, err error) {
 		return nothing, err
 	}
 	const root, logs = "/var/lib/kubelet", "/var/log"
-	// The empty directory is not removed afterwards, because it may be a mount point of another run.
+	// The empty directory stays afterwards, because it may be the mount point of another run.
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nothing, err
 	}
@@ -188,9 +190,8 @@ func (o Options) prepareNode() (restore func() error, err error) {
 	}, nil
 }
 
-// standIns installs stand-ins for sudo and systemctl at the beginning of the search path, because the tests stop and restart the
-// node agent with these programs. It puts the test program beside a link to the node's configuration, because the test program
-// writes the configuration into its own directory.
+// standIns installs scripts that replace sudo and systemctl, with which the tests stop and restart the node agent. It also makes links to
+// the test program and to the node's configuration in one directory, because the test program writes the configuration beside itself.
 func (o Options) standIns() error {
 	self, err := os.Executable()
 	if err != nil {

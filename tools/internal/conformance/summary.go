@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// mostAgain is the largest number of tests that run a second time. More failures cannot be explained by a busy machine.
+// mostAgain is the largest number of failed tests that run a second time. If more tests fail, a busy machine is not the reason.
 const mostAgain = 5
 
-// failed returns the tests that neither passed nor skipped themselves.
+// failed returns the names of the tests that failed.
 func (r Results) failed() []string {
 	return slices.DeleteFunc(r.Names(), func(name string) bool { return r[name].Status != "failed" })
 }
 
-// FailedHereOnly returns the failed tests, without those that also fail with upstream's kubelet.
+// FailedHereOnly returns the names of the tests that failed and do not fail with upstream's kubelet.
 func (r Results) FailedHereOnly(upstream Results) []string {
 	return slices.DeleteFunc(r.failed(), func(name string) bool { return upstream[name].Status == "failed" })
 }
 
-// Again merges the results of a second run, in which failed tests ran alone. A test that passes now counts as passed, and keeps
-// the reason of its first failure.
+// Again takes over the results of a second run, in which failed tests ran alone. A test that passes now counts as passed, with Retried set
+// and the message of its first failure.
 func (r Results) Again(second Results) {
 	for name, now := range second {
 		if before, ok := r[name]; ok && before.Status == "failed" {
@@ -34,13 +34,13 @@ func (r Results) Again(second Results) {
 	}
 }
 
-// Missing returns the names of tests that did not run.
+// Missing returns those of the named tests that did not run.
 func (r Results) Missing(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := r[name]; return ok })
 }
 
-// Summary returns the important results of a run, for a log that shows its end: the sums, the longest tests, and at the end the
-// tests that did not pass, each with its reason. wall is in seconds.
+// Summary returns the important results of a run, for CI pages that show only the end of a log: the totals, the longest tests, and last the
+// tests that did not pass, with the messages. wall is the duration of the run in seconds.
 func Summary(ran Results, missing []string, wall float64) string {
 	var b strings.Builder
 	names := ran.Names()
@@ -78,7 +78,7 @@ const (
 	lineBytes = 300
 )
 
-// indent returns the beginning and the end of a message, indented for a log.
+// indent returns a message, indented for a log. Of a long message it returns only the first and the last lines.
 func indent(message string) string {
 	lines := strings.Split(strings.TrimSpace(message), "\n")
 	if cut := len(lines) - headLines - tailLines; cut > 1 {

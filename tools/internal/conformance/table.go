@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Table compares a run of one node agent with the reference: first the failures, then the sums, then the commands that show
-// each difference with both node agents. target is a target of make. wall is in seconds.
+// Table compares a run of the agent node with the reference: first the failures, then the totals, then the commands that run each test with
+// a different result on both node agents. target is the make target of the suite. wall is the duration of the run in seconds.
 func Table(target, node string, ran Results, reference Reference, wall float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-8s %-8s %8s %8s  %s\n", node, "upstream", "s", "s", "test")
 	names := ran.Names()
 	slices.SortStableFunc(names, func(a, b string) int {
-		return strings.Compare(ran[a].Status, ran[b].Status) // in the order failed, passed, skipped
+		return strings.Compare(ran[a].Status, ran[b].Status) // the statuses sort as failed, passed, skipped
 	})
 	upstream := reference.Results()
 	var sum, both, theirs float64
@@ -45,7 +45,7 @@ func Table(target, node string, ran Results, reference Reference, wall float64) 
 	if w, ok := reference.Wall(ran); ok && w > 0 {
 		fmt.Fprintf(&b, "wall time of the same tests: %s %.0f s, upstream's kubelet %.0f s, ratio %.2f\n", node, wall, w, wall/w)
 	}
-	// Escape for a shell, where ' ends a quoted string, and for make, where $$ means $.
+	// The names are escaped for the shell, where ' ends a quoted string, and for make, where $$ stands for $.
 	if len(differ) > 0 {
 		fmt.Fprintf(&b, "%d differ; to see one on both:\n", len(differ))
 	}
@@ -58,7 +58,7 @@ func Table(target, node string, ran Results, reference Reference, wall float64) 
 	return b.String()
 }
 
-// focusOn returns the expression that matches exactly the named tests.
+// focusOn returns a regular expression that matches exactly the named tests.
 func (o Options) focusOn(names ...string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Needed returns the packages that building and running the environment needs.
+// Needed returns the Debian packages that the development environment needs to build and run.
 func Needed() []string {
 	return []string{
 		"busybox-static", "ca-certificates", "conntrack", "ethtool", "gcc", "iproute2", "iptables", "libc6-dev", "libseccomp-dev",
@@ -21,7 +21,7 @@ func Needed() []string {
 	}
 }
 
-// Missing returns the packages that are not installed. On a machine without dpkg it returns none.
+// Missing returns those of the packages that are not installed. On a machine without dpkg it returns none.
 func Missing(ctx context.Context, packages []string) ([]string, error) {
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
 		return nil, nil
@@ -36,7 +36,8 @@ func Missing(ctx context.Context, packages []string) ([]string, error) {
 	return missing, ctx.Err()
 }
 
-// Install installs the missing packages. Without root it returns an error that names them.
+// Install installs those of the packages that are missing. If it needs root and does not have it, it returns an error that names the
+// packages.
 func Install(ctx context.Context, packages []string, progress io.Writer) error {
 	missing, err := Missing(ctx, packages)
 	if err != nil || len(missing) == 0 {
@@ -52,8 +53,8 @@ func Install(ctx context.Context, packages []string, progress io.Writer) error {
 	return apt(ctx, "", append([]string{"install", "-q", "-y", "--no-install-recommends"}, missing...)...)
 }
 
-// Runtime extracts Debian's containerd and runc below dir and returns the directory of the programs. It keeps programs that are
-// already there.
+// Runtime downloads Debian's containerd and runc, extracts the programs below dir, and returns their directory. If they are already there,
+// it does nothing.
 func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error) {
 	bin := filepath.Join(dir, "bin")
 	if _, err := os.Stat(filepath.Join(bin, "runc")); err == nil {
@@ -80,7 +81,7 @@ func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error
 			return "", fmt.Errorf("extract %s: %w: %s", file, err, bytes.TrimSpace(out))
 		}
 	}
-	// runc comes last, because its presence shows that all programs are there.
+	// runc is moved last: if runc exists, all programs exist.
 	for _, program := range []string{"bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr", "sbin/runc"} {
 		if err := os.Rename(filepath.Join(packages, "usr", program), filepath.Join(bin, filepath.Base(program))); err != nil {
 			return "", fmt.Errorf("extract Debian's containerd: %w", err)
@@ -89,7 +90,7 @@ func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error
 	return bin, os.RemoveAll(packages)
 }
 
-// Program extracts one file of a package to the given path, without installing the package. It keeps an existing file.
+// Program extracts one file of a Debian package to the path to, without installing the package. If that path exists, it does nothing.
 func Program(ctx context.Context, name, file, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil

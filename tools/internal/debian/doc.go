@@ -1,3 +1,3 @@
-// Package debian provides the Debian packages of the development environment. It installs missing packages (as root, with
-// apt-get), and it extracts containerd and runc from their packages without installing them.
+// Package debian provides what the development environment needs from Debian: it installs missing packages (as root, with apt-get), and it
+// extracts containerd and runc from their packages without installing them.
 package debian

@@ -37,8 +37,8 @@ type (
 	}
 )
 
-// await calls look until it returns true, for at most bound. Every few seconds it prints the text what, which names the thing
-// that it waits for.
+// await calls look until done is true, and returns an error after the time bound. Every few seconds it prints what it waits for (what) and
+// the last state.
 func (e *Env) await(ctx context.Context, what string, bound time.Duration, look func(context.Context) (done bool, state string)) error {
 	deadline, report := time.Now().Add(bound), time.Now().Add(5*time.Second)
 	for {
@@ -83,7 +83,8 @@ func (e *Env) awaitNode(ctx context.Context, s *state) error {
 	})
 }
 
-// runExample applies examples/web and waits until its pods run; if containers are real, it sends a request to a pod's IP.
+// runExample applies examples/web and waits until its pods are Ready. If the containers are real, it also sends a request to the IP of a
+// pod.
 func (e *Env) runExample(ctx context.Context, s *state) error {
 	if _, err := e.kubectl(ctx, "apply", "-f", e.Checkout+"/examples/web"); err != nil {
 		return err
@@ -128,8 +129,8 @@ func (e *Env) runExample(ctx context.Context, s *state) error {
 	return e.askExample(ctx, "http://"+service+"/ (the Service)")
 }
 
-// askExample sends requests to a URL until there is an answer, and prints the answer. what is the URL, which may be followed by a
-// remark.
+// askExample sends requests to a URL until it gets an answer, and prints the answer. what begins with the URL; after a space, a remark may
+// follow.
 func (e *Env) askExample(ctx context.Context, what string) error {
 	var body string
 	url, _, _ := strings.Cut(what, " ")
@@ -140,7 +141,7 @@ func (e *Env) askExample(ctx context.Context, what string) error {
 		if err != nil {
 			return false, err.Error()
 		}
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // does not use a proxy of the environment
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // unlike the default transport, it ignores proxy settings in the environment
 		response, err := client.Do(request)
 		if err != nil {
 			return false, err.Error()

@@ -14,23 +14,23 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// dnsAddress is the address of the cluster's DNS server, from the range of Services (10.96.0.0/12). kubeadm uses the same
-// address.
+// dnsAddress is the ClusterIP of the cluster's DNS server, from the range of Services 10.96.0.0/12. kubeadm uses the same address.
 const dnsAddress = "10.96.0.10"
 
 //go:embed dns.yaml
 var dnsText string
 
-// dnsObjects are the objects of the cluster's DNS server.
+// dnsObjects is a template for the Kubernetes objects of the cluster's DNS server.
 var dnsObjects = template.Must(template.New("dns").Parse(dnsText))
 
-// dns reports whether the cluster has a DNS server. Without real containers it has none, because the DNS server is a pod behind a
-// Service.
+// dns reports whether the cluster has a DNS server. With the simulated runtime it has none, because the DNS server is a pod and needs a
+// real container.
 func (e *Env) dns(s *state) bool {
 	return !e.Bare && !e.SkipDNS && s.Runtime != runtimeSimulated
 }
 
-// nodeDNS returns the address of the DNS server for pods. Simulated pods get the same address, although they send no requests.
+// nodeDNS returns the address of the DNS server for the node's clusterDNS; "" without a DNS server. With the simulated runtime the pods get
+// the address too, although nothing answers there.
 func (e *Env) nodeDNS() string {
 	if e.Bare || e.SkipDNS {
 		return ""
@@ -38,7 +38,7 @@ func (e *Env) nodeDNS() string {
 	return dnsAddress
 }
 
-// installDNS creates the objects of the DNS server. Its pod is Pending until there is a node.
+// installDNS creates the Kubernetes objects of the DNS server. Its pod is Pending until the cluster has a node.
 func (e *Env) installDNS(ctx context.Context, s *state) error {
 	if !e.dns(s) {
 		return nil
@@ -57,7 +57,7 @@ func (e *Env) installDNS(ctx context.Context, s *state) error {
 	return err
 }
 
-// awaitDNS waits until the DNS server answers at the address that pods use.
+// awaitDNS waits until the DNS server answers at dnsAddress.
 func (e *Env) awaitDNS(ctx context.Context, s *state) error {
 	if !e.dns(s) || !s.Proxy {
 		return nil
@@ -82,8 +82,8 @@ func (e *Env) awaitDNS(ctx context.Context, s *state) error {
 	return err
 }
 
-// resolvConf returns a resolver file of the machine whose DNS servers pods can reach. The server of systemd-resolved listens only
-// on loopback.
+// resolvConf returns the path of a resolv.conf of the machine with DNS servers that pods can reach. That is not /etc/resolv.conf if it
+// names only systemd-resolved, which listens on loopback.
 func resolvConf() string {
 	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 	if _, err := os.Stat(resolved); err == nil && !hasNameserver(usual) {
@@ -92,7 +92,7 @@ func resolvConf() string {
 	return usual
 }
 
-// hasNameserver reports whether the file names a DNS server that is not on loopback.
+// hasNameserver reports whether a resolv.conf names a DNS server that is not on loopback.
 func hasNameserver(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The objects of the DNS server are correct. The server forwards requests only if the machine has DNS servers that pods can
+// The template gives correct objects of the DNS server. The server forwards requests only if the machine has DNS servers that pods can
 // reach.
 func TestDNSObjects(t *testing.T) {
 	t.Parallel()

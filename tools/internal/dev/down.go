@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// step is one part of Down. All steps are tried, even if an earlier one failed.
+// step is one part of Down. Down carries out all steps, even if an earlier one fails.
 type step struct {
 	what string
 	do   func(ctx context.Context, s *state) error
@@ -34,7 +34,7 @@ func (e *Env) steps() []step {
 	}
 }
 
-// Down ends everything. It uses only the state file of Up and other files on disk, and may be repeated.
+// Down ends everything that Up started. It needs only the state file of Up and other files on disk, and may be repeated.
 func (e *Env) Down(ctx context.Context) (err error) {
 	unlock, err := e.lock()
 	if err != nil {
@@ -59,7 +59,7 @@ func (e *Env) Down(ctx context.Context) (err error) {
 			e.say("%s: done in %.1f s", step.what, took.Seconds())
 		}
 	}
-	if len(errs) == 0 { // after an error the state file stays, so that Down can be repeated
+	if len(errs) == 0 { // after an error the state file stays, because the next Down needs it
 		errs = append(errs, os.RemoveAll(e.path("run")))
 	}
 	if errors.Join(errs...) == nil {
@@ -68,7 +68,8 @@ func (e *Env) Down(ctx context.Context) (err error) {
 	return errors.Join(errs...)
 }
 
-// deleteWorkloads lets the node end its pods within their grace periods. Later steps end the remaining pods by force.
+// deleteWorkloads deletes the pods and waits for the node to end them within their grace periods. Later steps kill the containers that are
+// left.
 func (e *Env) deleteWorkloads(ctx context.Context, _ *state) error {
 	_, node := proc.Find(e.pidFile("node"))
 	_, plane := proc.Find(e.pidFile("controlplane"))
@@ -131,9 +132,9 @@ func (e *Env) endStrays(ctx context.Context, _ *state) error {
 	return errors.Join(errs...)
 }
 
-// removeData removes everything except logs, caches and the state file.
+// removeData removes all files except logs, caches and the state file.
 func (e *Env) removeData(context.Context, *state) error {
-	// A remaining mount could be a directory of the machine, so never remove anything below it.
+	// Files below a mount that is still there may belong to the machine, so nothing is removed then.
 	mounts, err := runtime.MountsBelow(e.path())
 	if err != nil {
 		return err
@@ -152,8 +153,8 @@ func (e *Env) removeData(context.Context, *state) error {
 	return errors.Join(errs...)
 }
 
-// removeLogLinks removes the links for log collectors in dir that lead to files below logs. The agent leaves some if containers
-// end together with the runtime.
+// removeLogLinks removes the links in dir, for log collectors, that lead to container logs below the directory logs. The agent leaves links
+// behind if containers end together with the runtime.
 func removeLogLinks(dir, logs string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -170,5 +171,5 @@ func removeLogLinks(dir, logs string) error {
 }
 
 func keepLog(from, to string) {
-	_ = os.Rename(from, to) // Down does not fail because a log cannot be kept
+	_ = os.Rename(from, to) // a log that cannot be kept is no error of Down
 }

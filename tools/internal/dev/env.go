@@ -22,14 +22,14 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// These are the values of Options.Runtime; it may also be the path of a socket.
+// These are the values of Options.Runtime. It may also be the path of a CRI socket.
 const (
 	runtimeContainerd2 = string(runtime.Containerd2)
 	runtimeDebian      = string(runtime.Debian)
 	runtimeSimulated   = "simulated"
 )
 
-// podSubnet is the first node's part of the cluster's pod addresses.
+// podSubnet is the pod CIDR of the first node, a part of the cluster's range clusterCIDR.
 const (
 	clusterCIDR = "10.244.0.0/16"
 	podSubnet   = "10.244.0.0/24"
@@ -38,44 +38,43 @@ const (
 // Options configure the environment.
 type Options struct {
 	Checkout string
-	// Runtime: containerd2 (default), debian, simulated, or the path of a CRI socket.
+	// Runtime is containerd2, debian, simulated, or the path of a CRI socket; "" is containerd2.
 	Runtime string
-	// NodeName is the name of the node; empty: the machine's name.
+	// NodeName is the name of the node; "": the host name.
 	NodeName string
-	// SkipExample does not run the example.
+	// SkipExample leaves the example out.
 	SkipExample bool
-	// SkipDNS leaves the cluster's DNS out, which takes long to build the first time.
+	// SkipDNS leaves the cluster's DNS server out, which takes long to build the first time.
 	SkipDNS bool
-	// Bare skips building, the summary and the cluster's DNS, for a caller that has built the programs and does the rest itself.
+	// Bare leaves out the builds, the summary and the cluster's DNS server, for a caller that has built the programs itself.
 	Bare bool
-	// Dir holds everything; empty: .wherry in the checkout.
+	// Dir is the directory of all files; "": .wherry in the checkout.
 	Dir string
-	// Agent is the node agent's program and its first arguments; empty: wherry kubelet.
+	// Agent is the program of the node agent and its first arguments; nil: wherry kubelet.
 	Agent []string
 	// NodeFlags are additional flags of the node agent.
 	NodeFlags []string
-	// PodLogs is the node's directory of container logs; empty: below Dir.
+	// PodLogs is the node's directory of container logs; "": one below Dir.
 	PodLogs string
-	// NodeConfig are additional fields of the node's KubeletConfiguration, each with its value in JSON.
+	// NodeConfig has additional fields of the node's KubeletConfiguration: name to value in JSON.
 	NodeConfig map[string]string
-	// Registries is the directory for runtime.Config.Registries. Archives are files with images that the runtime gets in addition
-	// to the development images.
+	// Registries is the directory for runtime.Config.Registries. Archives are files with images that are imported into the runtime, in
+	// addition to the development images.
 	Registries string
 	Archives   []string
 	Progress   io.Writer
 }
 
-// Env is the environment of one checkout.
+// Env is the development environment of one checkout.
 type Env struct {
 	Options
 	began time.Time
-	sayMu sync.Mutex // protects Progress
-	// fallback is set if the user did not choose a runtime. Then the environment uses the simulated runtime if no other runtime
-	// can run.
+	sayMu sync.Mutex // guards Progress
+	// fallback is true if the user did not choose a runtime: then the node uses the simulated runtime if no other one can run.
 	fallback bool
 }
 
-// New checks the options.
+// New checks the options and sets their defaults. It starts nothing.
 func New(o Options) (*Env, error) {
 	fallback := o.Runtime == ""
 	if fallback {
@@ -113,13 +112,13 @@ func (e *Env) pidFile(name string) string { return e.path("run", name+".pid") }
 // Kubeconfig returns the path of the administrator's kubeconfig.
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
-// cgroupParent returns the cgroup that contains all cgroups of this checkout's node.
+// cgroupParent returns the cgroup above all cgroups of this checkout's node.
 func (e *Env) cgroupParent() string {
 	sum := sha256.Sum256([]byte(e.Dir))
 	return "/wherry-" + hex.EncodeToString(sum[:4])
 }
 
-// containerd returns the configuration of the containerd instance, for the runtimes that this package runs.
+// containerd returns the configuration of the environment's own containerd, of the given flavor.
 func (e *Env) containerd(flavor string) runtime.Config {
 	return runtime.Config{
 		Flavor: runtime.Flavor(flavor), Dir: e.path("containerd"), Bin: filepath.Join(e.Checkout, "bin"),
@@ -127,16 +126,16 @@ func (e *Env) containerd(flavor string) runtime.Config {
 	}
 }
 
-// state is what Down needs to know about the last Up.
+// state is what Up stores for Down.
 type state struct {
 	Runtime   string            `json:"runtime"`
 	NodeName  string            `json:"nodeName"`
 	NodeIP    string            `json:"nodeIP"`
 	Proxy     bool              `json:"proxy"`
-	Dummy     string            `json:"dummy,omitempty"`    // interface that Up created because the machine had no address that pods can reach
-	Sysctls   map[string]string `json:"sysctls"`            // values from before Up
-	Tables    []string          `json:"tables"`             // netfilter tables from before Up
-	Imported  []string          `json:"imported,omitempty"` // images that Up imported into a runtime of the machine
+	Dummy     string            `json:"dummy,omitempty"`    // interface that Up created, because the machine had no address that pods can reach; "": none
+	Sysctls   map[string]string `json:"sysctls"`            // kernel settings as they were before Up
+	Tables    []string          `json:"tables"`             // netfilter tables that existed before Up
+	Imported  []string          `json:"imported,omitempty"` // images that Up imported into a runtime that the environment did not start
 	NodePorts [2]int            `json:"nodePorts"`          // ports of the node's API and of its health endpoint
 }
 
@@ -167,7 +166,7 @@ func (e *Env) writeState(s *state) error {
 	return os.Rename(path+".new", path)
 }
 
-// lock makes sure that no two calls of Up or Down run at the same time.
+// lock makes sure that no other Up or Down of this environment runs at the same time. If one does, lock returns an error.
 func (e *Env) lock() (unlock func() error, err error) {
 	if err := os.MkdirAll(e.path("run"), 0o755); err != nil {
 		return nil, err
@@ -191,7 +190,7 @@ func (e *Env) say(format string, args ...any) {
 
 func (e *Env) elapsed() time.Duration { return time.Since(e.began) }
 
-// kubectl runs kubectl as the administrator and returns its output.
+// kubectl runs kubectl with the administrator's kubeconfig and returns its output.
 func (e *Env) kubectl(ctx context.Context, args ...string) (string, error) {
 	program := e.bin("kubectl")
 	if _, err := os.Stat(program); err != nil {
@@ -210,7 +209,7 @@ func (e *Env) kubectl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// freePort returns want if that port is free, or else another free port.
+// freePort returns the port want if it is free, otherwise another free port.
 func freePort(want int) (int, error) {
 	for _, port := range []int{want, 0} {
 		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))

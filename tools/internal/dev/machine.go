@@ -19,8 +19,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// sysctls lists the kernel settings that a node agent or kube-proxy may change. Forwarding is not among them: other instances of
-// a runtime may need it, so package runtime restores it.
+// sysctls lists the kernel settings that a node agent or kube-proxy may change. IP forwarding is not among them, because another containerd
+// may need it; package runtime restores it.
 var sysctls = []string{
 	"net/ipv4/conf/all/route_localnet", "net/ipv6/conf/all/forwarding",
 	"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
@@ -54,7 +54,7 @@ func restoreSysctls(before map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// machineAddress returns an address of this machine that pods can reach; empty if it has only loopback.
+// machineAddress returns an IP address of this machine that pods can reach; "" if the machine has only loopback addresses.
 func machineAddress() string {
 	// No packet is sent: connecting a UDP socket only chooses the route.
 	if conn, err := net.Dial("udp4", "192.88.99.1:9"); err == nil {
@@ -72,7 +72,7 @@ func machineAddress() string {
 	return ""
 }
 
-// These are the interface and the address that a machine gets if it has only loopback, so that pods can reach its node.
+// On a machine with only loopback addresses, Up creates an interface with this name and address, so that pods can reach the node.
 const (
 	dummyName    = "wherry0"
 	dummyAddress = "172.31.255.1"
@@ -103,7 +103,8 @@ func removeDummy(ctx context.Context, name string) error {
 	return nil
 }
 
-// cgroupRoots returns the cgroup hierarchies: one on v2, one per controller on v1, and all of these on a hybrid machine.
+// cgroupRoots returns the directories of the cgroup hierarchies: one on cgroup v2, one per controller on v1, all of these on a hybrid
+// machine.
 func cgroupRoots() []string {
 	const top = "/sys/fs/cgroup"
 	if _, err := os.Stat(top + "/cgroup.controllers"); err == nil {
@@ -112,14 +113,14 @@ func cgroupRoots() []string {
 	dirs, _ := os.ReadDir(top)
 	var roots []string
 	for _, dir := range dirs {
-		if dir.IsDir() { // links lead to the same hierarchies, so they are left out
+		if dir.IsDir() { // links lead to hierarchies that are in the list already
 			roots = append(roots, filepath.Join(top, dir.Name()))
 		}
 	}
 	return roots
 }
 
-// removeCgroups ends all processes in the cgroups at and below parent, and removes these cgroups from every hierarchy.
+// removeCgroups kills all processes in the cgroup parent and below it, and removes these cgroups from every hierarchy.
 func removeCgroups(ctx context.Context, parent string) error {
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -137,14 +138,14 @@ func removeCgroups(ctx context.Context, parent string) error {
 	}
 }
 
-// removeCgroupTree kills the tree's processes, removes its cgroups, and returns those that could not be removed.
+// removeCgroupTree kills all processes in the cgroup top and below it, removes these cgroups, and returns those that could not be removed.
 func removeCgroupTree(top string) (left []string) {
 	var dirs []string
 	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			dirs = append(dirs, path)
 		}
-		return nil // the cgroup has just disappeared, which is no error
+		return nil // a cgroup that has just disappeared is no error
 	})
 	slices.Reverse(dirs)
 	for _, dir := range dirs {
@@ -163,14 +164,14 @@ func removeCgroupTree(top string) (left []string) {
 	return left
 }
 
-// makeCgroups makes the parent cgroup in every hierarchy, below which the node's cgroups are.
+// makeCgroups creates the cgroup parent in every hierarchy. The node creates its cgroups below it.
 func makeCgroups(parent string) error {
 	for _, root := range cgroupRoots() {
 		dir := root + parent
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make cgroup: %w", err)
 		}
-		// A new cpuset (v1) is empty, and cannot contain a process until it is set.
+		// A new cpuset (cgroup v1) has no CPUs and no memory nodes, and no process can join it until it has some.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			above, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil || !strings.HasSuffix(root, "cpuset") {
@@ -184,7 +185,7 @@ func makeCgroups(parent string) error {
 	return nil
 }
 
-// unmountBelow detaches the mounts below dir, innermost first.
+// unmountBelow unmounts everything that is mounted below dir, innermost first.
 func unmountBelow(dir string) error {
 	mounts, err := runtime.MountsBelow(dir)
 	if err != nil {
@@ -199,8 +200,8 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeProxyTables removes the tables of kube-proxy, for a control plane that was killed. A control plane that ends in order
-// removes them itself.
+// removeProxyTables removes the netfilter tables that kube-proxy created since Up, in case the control plane was killed. Otherwise the
+// control plane removes them itself.
 func removeProxyTables(ctx context.Context, before []string) error {
 	tables, err := runtime.Tables(ctx)
 	if err != nil {
@@ -217,7 +218,7 @@ func removeProxyTables(ctx context.Context, before []string) error {
 	return runtime.RemoveVoidTables(ctx, before)
 }
 
-// strays returns the processes of this checkout that have no pid file any more.
+// strays returns processes of this checkout that run although their pid file is gone.
 func (e *Env) strays() ([]proc.Process, error) {
 	return proc.Matching(func(args []string) bool {
 		return args[0] == e.Agent[0] && slices.Contains(args, "--config="+e.path("node", "config.yaml")) ||

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// nodeConfig is the node's KubeletConfiguration: upstream's defaults, with every path below .wherry.
+// nodeConfig is a template for the node's KubeletConfiguration: upstream's defaults, with every path below .wherry.
 var nodeConfig = template.Must(template.New("kubelet").Parse(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: "{{.Endpoint}}"
@@ -102,7 +102,7 @@ func (e *Env) startNode(s *state) error {
 	return nil
 }
 
-// endpoint returns the node's CRI endpoint.
+// endpoint returns the node's containerRuntimeEndpoint.
 func (e *Env) endpoint(s *state) string {
 	switch s.Runtime {
 	case runtimeSimulated:

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// summary prints the information that a new user needs when the environment is up.
+// summary prints what a new user needs to know when the environment is up.
 func (e *Env) summary(ctx context.Context, s *state) error {
 	for _, args := range [][]string{{"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}} {
 		out, err := e.kubectl(ctx, args...)
@@ -41,7 +41,7 @@ make status shows what runs, make down ends all of it.
 	return nil
 }
 
-// Status prints which parts run, and the node and its pods.
+// Status prints which parts of the environment run, and the node and its pods.
 func (e *Env) Status(ctx context.Context) error {
 	s, up, err := e.readState()
 	if err != nil {
@@ -83,7 +83,7 @@ func (e *Env) Status(ctx context.Context) error {
 	return nil
 }
 
-// memory returns a process's resident memory, for people.
+// memory returns the resident memory of a process as text; "gone" if the process does not exist.
 func memory(pid any) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%v/status", pid))
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// unitName is the node agent's unit name in the stand-in for systemctl. Upstream's tests look for "kubelet-" and one word.
+// unitName is the name of the node agent's systemd unit, as Unit pretends. Upstream's tests look for a name of the form kubelet-WORD.
 const unitName = "kubelet-node.service"
 
-// toStop is how long the node agent may take to end before it is killed.
+// toStop is how long the node agent may take to stop before it is killed.
 const toStop = 30 * time.Second
 
 func unitFile(dir string) string { return filepath.Join(dir, "run", "node.json") }
 
-// writeUnit stores how the node agent is started, for Unit.
+// writeUnit stores how the node agent was started, so that Unit can start it again.
 func writeUnit(dir string, spec proc.Spec) error {
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
@@ -32,9 +32,8 @@ func writeUnit(dir string, spec proc.Spec) error {
 	return os.WriteFile(unitFile(dir), data, 0o644)
 }
 
-// Unit is a stand-in for systemctl, for tests that stop or restart the node agent of the environment in dir. args are the
-// arguments of systemctl. An unknown command and another unit are errors. It returns when the agent has ended, or when its
-// process runs.
+// Unit replaces systemctl for tests that stop or restart the node agent of the environment in dir. args are the arguments of systemctl; an
+// unknown command or another unit is an error. Unit returns when the agent has stopped, or when its new process runs.
 func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 	data, err := os.ReadFile(unitFile(dir))
 	if err != nil {
@@ -55,7 +54,7 @@ func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 		return fmt.Errorf("systemctl %s: the stand-in knows only the unit %s", strings.Join(args, " "), unitName)
 	}
 	switch verb {
-	case "reset-failed": // nothing to do, because the stand-in does not count starts
+	case "reset-failed": // nothing to reset, because Unit does not count starts
 		return nil
 	case "kill", "stop":
 		return proc.Stop(ctx, spec.PIDFile, toStop)
@@ -72,7 +71,7 @@ func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
 	return fmt.Errorf("systemctl %s: the stand-in does not know this command", verb)
 }
 
-// listUnit prints the unit as systemctl does, if the pattern and the state match.
+// listUnit prints the unit as `systemctl list-units` does, if the pattern and the state in args match.
 func listUnit(spec proc.Spec, args []string, out io.Writer) error {
 	_, runs := proc.Find(spec.PIDFile)
 	if !runs && slices.Contains(args, "--state=running") {

@@ -9,8 +9,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// Unit supports the calls of upstream's node suite: it finds the unit, kills the agent, shows that the agent is gone, and
-// restarts it.
+// Unit supports the systemctl calls of upstream's node suite: find the unit, kill the agent, show that it is gone, and restart it.
 func TestUnitStopsAndRestartsTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// Up builds the missing programs and starts the environment. It returns when the node is Ready and the example runs.
+// Up builds missing programs and starts the environment. It returns when the node is Ready and the example runs.
 func (e *Env) Up(ctx context.Context) (err error) {
 	unlock, err := e.lock()
 	if err != nil {
@@ -71,7 +71,8 @@ func (e *Env) Up(ctx context.Context) (err error) {
 	return e.summary(ctx, s)
 }
 
-// plan chooses the runtime and stores what Down has to restore, before anything is changed.
+// plan chooses the runtime, and stores what Down has to restore before anything is changed. If an environment already runs, plan returns
+// its state.
 func (e *Env) plan(ctx context.Context) (*state, error) {
 	s, running, err := e.readState()
 	if err != nil {
@@ -115,7 +116,7 @@ func (e *Env) plan(ctx context.Context) (*state, error) {
 	return s, nil
 }
 
-// simulate falls back to the simulated runtime, and prints why.
+// simulate chooses the simulated runtime in place of another one, and prints why.
 func (e *Env) simulate(s *state, why string) {
 	e.say("NO REAL CONTAINERS: the node runs over the simulated runtime, because: %s", why)
 	s.Runtime = runtimeSimulated
@@ -194,7 +195,7 @@ func (e *Env) startControlPlane(ctx context.Context, s *state) error {
 	}
 }
 
-// planePort returns the usual port 6443, or 0 if port 6443 is taken, so that the plane chooses one.
+// planePort returns the usual port of an API server, 6443; 0 if that port is in use, so that the control plane chooses another one.
 func (e *Env) planePort() int {
 	if port, err := freePort(6443); err == nil && port == 6443 {
 		return port
@@ -230,7 +231,7 @@ func (e *Env) startRuntime(ctx context.Context, s *state) error {
 	return e.useMachineRuntime(ctx, s)
 }
 
-// useMachineRuntime imports the images into a containerd that runs on the machine. Down removes them again.
+// useMachineRuntime imports the images into a container runtime that the environment did not start. Down removes those that it added.
 func (e *Env) useMachineRuntime(ctx context.Context, s *state) error {
 	endpoint := "unix://" + s.Runtime
 	before, err := output(ctx, e.bin("crictl"), "--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "images", "-o", "json")
@@ -255,7 +256,7 @@ func (e *Env) useMachineRuntime(ctx context.Context, s *state) error {
 	return e.writeState(s)
 }
 
-// archives returns the images that every runtime gets.
+// archives returns the archives of images that every runtime gets.
 func (e *Env) archives(s *state) []string {
 	out := []string{e.bin("images.tar")}
 	if e.dns(s) {

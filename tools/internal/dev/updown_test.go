@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// TestUpThenDownLeavesNothing checks that after make up and make down the machine is as it was before. It uses the checkout
-// itself and compares the whole machine, so nothing else may be started or ended at the same time.
+// TestUpThenDownLeavesNothing checks that the machine is the same before `make up` and after `make down`. It uses this checkout and
+// compares the whole machine, so nothing else may start or end on the machine at the same time.
 func TestUpThenDownLeavesNothing(t *testing.T) {
 	if os.Getenv("WHERRY_UPDOWN") == "" {
 		t.Skip("set WHERRY_UPDOWN=1 on a machine where nothing else starts or ends containers (make test does)")
@@ -48,7 +48,7 @@ func TestUpThenDownLeavesNothing(t *testing.T) {
 			if test.crash {
 				crash(t, e)
 			}
-			// Down is called twice, because it may be repeated.
+			// Down is called twice, to check that it may be repeated.
 			for range 2 {
 				if err := e.Down(t.Context()); err != nil {
 					t.Errorf("down: %v", err)
@@ -58,7 +58,7 @@ func TestUpThenDownLeavesNothing(t *testing.T) {
 				t.Errorf("up: %v", upErr)
 			}
 			diff := machine.Diff(before, take(t, checkout))
-			for range 60 { // the kernel removes the interfaces of a namespace a little later
+			for range 60 { // the kernel removes the interfaces of a network namespace a little later
 				if len(diff) == 0 {
 					break
 				}
@@ -84,7 +84,7 @@ func take(t *testing.T, checkout string) machine.Snapshot {
 	return s
 }
 
-// crash kills node, runtime and control plane at once.
+// crash kills the node agent, the runtime and the control plane at once.
 func crash(t *testing.T, e *Env) {
 	t.Helper()
 	for _, file := range []string{e.pidFile("node"), e.path("containerd", "containerd.pid"), e.pidFile("controlplane")} {

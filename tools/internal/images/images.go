@@ -17,20 +17,20 @@ import (
 	"time"
 )
 
-// File is an entry of an image's only layer. Mode has the type bits of package os for directories and links.
+// File is an entry in the only layer of an image. For directories and links, Mode contains the type bits of os.FileMode.
 type File struct {
-	Path string // without leading slash
+	Path string // path without leading slash
 	Mode os.FileMode
 	UID  int
 	GID  int
 	Data []byte
-	Link string // target, for symbolic links
+	Link string // target of a symbolic link
 }
 
 // Image is one image under one reference.
 type Image struct {
 	Reference string
-	// Architecture is the architecture of the image's programs, with Go's name; empty: this machine's.
+	// Architecture is the architecture of the image's programs, as Go names it; "": that of this machine.
 	Architecture string
 	Files        []File
 	Entrypoint   []string
@@ -93,7 +93,7 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// WriteArchive writes the images as one OCI layout for `ctr images import`.
+// WriteArchive writes images as one OCI layout in a tar archive, for `ctr images import`.
 func WriteArchive(w io.Writer, images []Image) error {
 	blobs := map[string][]byte{}
 	put := func(mediaType string, data []byte) descriptor {
@@ -137,7 +137,7 @@ func (i *Image) arch() string {
 	return i.Architecture
 }
 
-// Blobs returns the image's blobs by digest, and the digest of its manifest.
+// Blobs returns the blobs of the image by digest, and the digest of its manifest.
 func (i Image) Blobs() (blobs map[string][]byte, manifest string, err error) {
 	blobs = map[string][]byte{}
 	d, err := i.put(func(mediaType string, data []byte) descriptor {
@@ -148,14 +148,14 @@ func (i Image) Blobs() (blobs map[string][]byte, manifest string, err error) {
 	return blobs, d.Digest, err
 }
 
-// put stores the image's blobs and returns the descriptor of its manifest.
+// put calls the function put for each blob of the image, and returns the descriptor of the manifest.
 func (i Image) put(put func(mediaType string, data []byte) descriptor) (descriptor, error) {
 	var layer bytes.Buffer
 	if err := writeTar(&layer, withParents(i.Files)); err != nil {
 		return descriptor{}, err
 	}
 	layerDescriptor := put(layerType, layer.Bytes())
-	labels := map[string]string{"wherry.reference": i.Reference} // so that every reference has its own image ID
+	labels := map[string]string{"wherry.reference": i.Reference} // gives every reference an image ID of its own
 	for k, v := range i.Labels {
 		labels[k] = v
 	}
@@ -188,7 +188,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 	return put(manifestType, data), nil
 }
 
-// withParents adds the parent directories of files.
+// withParents adds the parent directories of all files that are not among the files yet.
 func withParents(files []File) []File {
 	have := map[string]bool{}
 	for _, f := range files {

@@ -80,7 +80,7 @@ func TestEveryReferenceHasAnImageOfItsOwn(t *testing.T) {
 	}
 }
 
-// blob returns the blob of a descriptor, and checks its digest and size.
+// blob returns the blob of a descriptor from the entries of an archive, and checks its digest and size.
 func blob(t *testing.T, entries map[string][]byte, d descriptor) []byte {
 	t.Helper()
 	data, ok := entries["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// These are the references of the development images. None is ever pulled.
+// These are references of the development images. The images are imported; none is ever pulled.
 const (
 	Pause = "registry.k8s.io/pause:3.10"
 	Web   = "registry.k8s.io/wherry/web:1"
-	// CoreDNS is the cluster's DNS server. It is not in the set: see DNS.
+	// CoreDNS is the image of the cluster's DNS server. Set does not return it; DNS does.
 	CoreDNS = "registry.k8s.io/wherry/coredns:1"
 )
 
-// Names returns the references of the set.
+// Names returns the references of the images that Set makes.
 func Names() []string {
 	return []string{
 		Pause, "docker.io/library/busybox:latest", "docker.io/library/busybox:1.35", "docker.io/library/busybox:1.36",
@@ -26,14 +26,14 @@ func Names() []string {
 	}
 }
 
-// SearchPath is the variable PATH of every image that has a shell.
+// SearchPath is the environment variable PATH of every image that has a shell.
 const SearchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Programs are the paths of the programs in the development images.
+// Programs are the paths of the programs that the development images contain. All programs are static.
 type Programs struct {
-	Busybox string // a static busybox
-	Web     string // images/web, static
-	Pause   string // images/pause/pause.c, static
+	Busybox string // busybox
+	Web     string // the program of tools/images/web
+	Pause   string // the program of tools/images/pause/pause.c
 }
 
 // Set reads the programs and returns the development images:
@@ -85,7 +85,7 @@ func busyboxImage(reference string, files []File) Image {
 	return Image{Reference: reference, Files: files, Cmd: []string{"sh"}, Env: []string{SearchPath}}
 }
 
-// BusyboxFiles returns the files of a small system with a static busybox and links to it.
+// BusyboxFiles returns the files of a small system: the static busybox program, and links to it for its commands.
 func BusyboxFiles(program string) ([]File, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -114,7 +114,7 @@ func BusyboxFiles(program string) ([]File, error) {
 	return files, nil
 }
 
-// DNS returns the image of the cluster's DNS server, made from its static program.
+// DNS returns the image of the cluster's DNS server. program is the path of the static CoreDNS program.
 func DNS(program string) (Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// mostAgain is the largest number of failed tests that are run again.
+// mostAgain is the largest number of failed tests that run again.
 const mostAgain = 3
 
-// toEnd is how long a test program may take to clean up after the signal to stop.
+// toEnd is how long the test program may take to clean up after SIGTERM.
 const toEnd = 2 * time.Minute
 
-// failedTests is the exit code of a Go test program if only tests failed. A panic gives 2.
+// failedTests is the exit code of a Go test program whose tests failed. After a panic the exit code is 2.
 const failedTests = 1
 
 var failedLine = regexp.MustCompile(`(?m)^--- FAIL: (Test\S*) \(`)
 
-// Run runs the test program in dir with the arguments, and repeats a few failed tests alone. It returns an error unless each
-// test passed in the end. The program's output goes to out. When ctx ends, the program gets SIGTERM.
+// Run runs the test program in the directory dir, and runs up to mostAgain failed tests once more, alone. It returns an error unless each
+// test passed in its last run. The program's output goes to out. When ctx ends, the program gets SIGTERM.
 func Run(ctx context.Context, program, dir string, args []string, out io.Writer) error {
 	failed, err := once(ctx, program, dir, args, out)
 	if err == nil || len(failed) == 0 || len(failed) > mostAgain || ctx.Err() != nil {
@@ -41,7 +41,7 @@ func Run(ctx context.Context, program, dir string, args []string, out io.Writer)
 	return nil
 }
 
-// once runs the program. It returns the names of the failed tests only if nothing else was wrong.
+// once runs the test program once. failed has the names of the failed tests, but only if nothing else went wrong.
 func once(ctx context.Context, program, dir string, args []string, out io.Writer) (failed []string, err error) {
 	var printed bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// program is a test program as a shell script. Its first run creates a file, by which the second run recognises itself.
+// program is a shell script that acts as a test program. Its first run creates a file; {second} is what it does in a run that finds the
+// file.
 const program = `#!/bin/sh
 echo "ran $*" >> ran
 if [ -e again ]; then {second}; fi

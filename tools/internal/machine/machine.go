@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Snapshot maps a kind to its items.
+// Snapshot has the items that were found on the machine, by kind (process, mount, ...).
 type Snapshot map[string][]string
 
 // kinds returns the kinds of items, each with the function that lists them.
@@ -30,7 +30,7 @@ func kinds(checkout string) map[string]func(ctx context.Context) ([]string, erro
 	}
 }
 
-// Take takes a snapshot. It has only the processes that belong to the checkout.
+// Take takes a snapshot of the machine. Of all processes it has only those that belong to the checkout.
 func Take(ctx context.Context, checkout string) (Snapshot, error) {
 	s := Snapshot{}
 	for kind, list := range kinds(checkout) {
@@ -44,7 +44,7 @@ func Take(ctx context.Context, checkout string) (Snapshot, error) {
 	return s, nil
 }
 
-// Diff returns the differences: "+" is only in after, "-" only in before.
+// Diff returns the differences between two snapshots as lines: "+" for an item only in after, "-" for one only in before.
 func Diff(before, after Snapshot) []string {
 	var diff []string
 	for kind := range kinds("") {
@@ -63,8 +63,8 @@ func Diff(before, after Snapshot) []string {
 	return diff
 }
 
-// processes returns the processes whose directory or arguments are in the checkout's state, and those in a cgroup of a node. It
-// leaves out zombies, which their parents must reap.
+// processes returns the processes whose working directory or arguments lie in the checkout's .wherry directory, and those in a cgroup of a
+// node. Zombies are left out, because their parents have to reap them.
 func processes(checkout string) ([]string, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -77,7 +77,7 @@ func processes(checkout string) ([]string, error) {
 			continue
 		}
 		args, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || len(args) == 0 { // the process is gone, a kernel thread or a zombie
+		if err != nil || len(args) == 0 { // gone, a kernel thread, or a zombie
 			continue
 		}
 		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
@@ -122,7 +122,7 @@ func interfaces() ([]string, error) {
 	return list, nil
 }
 
-// namespaces returns the namespaces of processes. Mounted namespaces are in mounts.
+// namespaces returns the network namespaces that processes are in. Namespaces that are mounted are in the list of mounts.
 func namespaces() ([]string, error) {
 	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
@@ -156,7 +156,7 @@ func netfilter(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Each line gets the name of its table, because different tables may have equal lines.
+	// Each line of a rule begins with its table, because different tables may have equal rules.
 	var lines []string
 	table := ""
 	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
@@ -189,8 +189,7 @@ func sysctls() ([]string, error) {
 	return values, nil
 }
 
-// changesByItself reports whether a sysctl changes without being set: counters, random numbers, and sysctls of single
-// interfaces.
+// changesByItself reports whether a sysctl can change although nobody sets it: counters, random numbers, and sysctls of single interfaces.
 func changesByItself(path string) bool {
 	for _, part := range []string{"/random/", "/ns_last_pid", "nf_conntrack_count", "/neigh/", "/kernel/pty/nr", "/fs/", "/kernel/perf_", "/kernel/keys/"} {
 		if strings.Contains(path, part) {
@@ -203,7 +202,7 @@ func changesByItself(path string) bool {
 	return false
 }
 
-// files returns the files of runtimes and node agents at fixed paths.
+// files returns the files of runtimes and node agents at fixed paths of the machine.
 func files() ([]string, error) {
 	var found []string
 	for _, pattern := range []string{

@@ -1,5 +1,5 @@
 // Package proc starts processes that outlive the caller and finds them again.
 //
-// Contract: a pid file has the form "pid starttime". A process counts as ours only while both match /proc, so a process that
-// got the same pid later is never signalled.
+// Contract: a pid file has the form "PID STARTTIME". A process counts as the one in the file only if both match /proc, so that another
+// process that later gets the same PID is never signalled.
 package proc

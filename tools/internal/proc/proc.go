@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// Process is the process of a pid file.
+// Process identifies a process that this package started, by PID and start time.
 type Process struct {
 	PID       int
-	StartTime uint64 // clock ticks since boot, /proc/PID/stat field 22
+	StartTime uint64 // clock ticks since boot, field 22 of /proc/PID/stat
 }
 
 // Spec describes a process to start.
 type Spec struct {
 	PIDFile string
-	Log     string // standard output and error, appended
+	Log     string // file to which standard output and standard error are appended
 	Path    string
 	Args    []string
-	Env     []string // appended to the environment
+	Env     []string // variables in addition to the environment of the caller
 	Dir     string
 }
 
-// Start starts the process in a session of its own and writes its pid file. It fails if the process already runs.
+// Start starts a process in a session of its own and writes its pid file. It returns an error if the process of that pid file already runs.
 func Start(s Spec) (Process, error) {
 	if p, ok := Find(s.PIDFile); ok {
 		return p, fmt.Errorf("start %s: it runs already as process %d (%s)", filepath.Base(s.Path), p.PID, s.PIDFile)
@@ -52,18 +52,18 @@ func Start(s Spec) (Process, error) {
 	if err := cmd.Start(); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", s.Path, err)
 	}
-	go func() { _ = cmd.Wait() }() // reaps the process if it ends before the caller
+	go func() { _ = cmd.Wait() }() // reaps the process if it ends while the caller still runs
 	p, err := lookup(cmd.Process.Pid)
 	if err != nil {
 		return Process{}, fmt.Errorf("start %s: it ended at once; see %s", filepath.Base(s.Path), s.Log)
 	}
 	if err := os.WriteFile(s.PIDFile, fmt.Appendf(nil, "%d %d\n", p.PID, p.StartTime), 0o644); err != nil {
-		return Process{}, errors.Join(err, p.Kill(context.Background())) // without the file nobody could find the process
+		return Process{}, errors.Join(err, p.Kill(context.Background())) // without a pid file nobody could find the process again
 	}
 	return p, nil
 }
 
-// Find returns the process of a pid file if it still runs.
+// Find returns the process of a pid file; ok is false if it does not run any more.
 func Find(pidFile string) (Process, bool) {
 	data, err := os.ReadFile(pidFile)
 	if err != nil {
@@ -76,14 +76,14 @@ func Find(pidFile string) (Process, bool) {
 	return p, p.Alive()
 }
 
-// Alive reports whether the process still runs. A zombie does not.
+// Alive reports whether the process still runs. A zombie counts as ended.
 func (p Process) Alive() bool {
 	now, err := lookup(p.PID)
 	return err == nil && now == p
 }
 
-// Stop ends the process of a pid file by SIGTERM, and after grace by SIGKILL, and removes the pid file. It is no error if no
-// process runs.
+// Stop sends SIGTERM to the process of a pid file and, if it still runs after grace, SIGKILL. Then it removes the pid file. It is no error
+// if the process does not run.
 func Stop(ctx context.Context, pidFile string, grace time.Duration) error {
 	p, ok := Find(pidFile)
 	if !ok {
@@ -116,7 +116,7 @@ func (p Process) end(ctx context.Context, signal syscall.Signal, bound time.Dura
 	return nil
 }
 
-// Matching returns the processes whose command line satisfies the predicate.
+// Matching returns the processes for whose arguments match returns true.
 func Matching(match func(args []string) bool) ([]Process, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -139,7 +139,7 @@ func Matching(match func(args []string) bool) ([]Process, error) {
 	return found, nil
 }
 
-// Kill ends a process at once and waits until it is gone.
+// Kill sends SIGKILL to the process and waits until it has ended.
 func (p Process) Kill(ctx context.Context) error {
 	if !p.Alive() {
 		return nil
@@ -152,7 +152,7 @@ func lookup(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	// The command's name is in parentheses and may contain any character.
+	// The name of the program is in parentheses and may contain any character, even parentheses.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return Process{}, os.ErrProcessDone

@@ -10,29 +10,30 @@ import (
 	"text/template"
 )
 
-// Flavor selects the version of containerd.
+// Flavor is the version of containerd.
 type Flavor string
 
-// The flavors: the pinned 2.x, and Debian 12's 1.6.
+// Containerd2 is the containerd 2.x that this project builds. Debian is the containerd 1.6 of Debian 12.
 const (
 	Containerd2 Flavor = "containerd2"
 	Debian      Flavor = "debian"
 )
 
-// Config configures one instance.
+// Config configures one containerd instance.
 type Config struct {
 	Flavor Flavor
-	// Dir contains all files: config.toml, root, state, containerd.sock, cni, logs.
+	// Dir is the directory of all files of the instance: config.toml, root, state, containerd.sock, cni, logs.
 	Dir string
-	// Bin is the directory of the pinned programs, DebianBin that of the programs from Debian's packages.
+	// Bin is the directory of the programs that this project builds, and DebianBin that of the programs from Debian's packages.
 	Bin, DebianBin string
-	// PodSubnet is the range of pod addresses of this instance. Instances must not share it.
+	// PodSubnet is the range of pod IP addresses (a CIDR). Every instance needs a range of its own.
 	PodSubnet string
 	// SandboxImage is the image of pod sandboxes.
 	SandboxImage string
-	// NoNetwork omits the CNI configuration. A test adds it later with WriteNetwork.
+	// NoNetwork leaves the CNI configuration out. A test writes it later with WriteNetwork.
 	NoNetwork bool
-	// Registries is a directory of registry configurations, HOST/hosts.toml; "": the registries in image names are used.
+	// Registries is the directory of containerd's registry configurations, HOST/hosts.toml; "": there are none, so containerd uses the
+	// registries in the names of images.
 	Registries string
 }
 
@@ -67,9 +68,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// These configurations turn off everything that would write outside the directory: /opt/containerd, NRI's socket, and
-// snapshotters that look for devices. To give a container a lower OOM score than that of containerd needs CAP_SYS_RESOURCE, which
-// a build machine may lack; RestrictOOM is set then.
+// The configurations turn off everything that would write outside Config.Dir: /opt/containerd, the NRI socket, and snapshotters that look
+// for devices. RestrictOOM is for machines without CAP_SYS_RESOURCE, where a container cannot get a lower OOM score than containerd.
 var configs = map[Flavor]*template.Template{
 	Containerd2: template.Must(template.New("containerd2").Parse(`version = 3
 root = "{{.Root}}"
@@ -155,7 +155,7 @@ func (c Config) writeConfig() error {
 		"Root": c.path("root"), "State": c.path("state"), "Socket": c.Socket(), "SandboxImage": c.SandboxImage,
 		"RestrictOOM": !mayLowerOOMScore(), "CNIBin": filepath.Join(c.Bin, "cni"), "CNIConf": c.path("cni/net.d"),
 		"Runc": runc, "RuncRoot": c.path("runc"), "Registries": c.Registries,
-		// The second handler is equal to the first. It allows RuntimeClasses to be tried out.
+		// The handler "alternative" is equal to "runc". With it users can try out RuntimeClasses.
 		"Handlers": []string{"runc", "alternative"},
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These are the tables of the CNI plugins. All instances share them, and each rule names its network.
+// These are the netfilter tables of the CNI plugins. All instances share them; each rule names its network.
 const (
 	masqueradeTable = "inet cni_plugins_masquerade"
 	hostPortTable4  = "ip cni_hostport"
@@ -25,9 +25,9 @@ const (
 
 const forwarding = "/proc/sys/net/ipv4/ip_forward"
 
-// MountsBelow returns the mount points below dir, innermost and latest first.
+// MountsBelow returns the mount points below dir, in an order in which they can be unmounted.
 func MountsBelow(dir string) ([]string, error) {
-	dir, err := filepath.EvalSymlinks(dir) // the kernel lists paths without symbolic links
+	dir, err := filepath.EvalSymlinks(dir) // /proc/self/mountinfo has paths without symbolic links
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -48,18 +48,18 @@ func MountsBelow(dir string) ([]string, error) {
 			}
 		}
 	}
-	slices.Reverse(mounts) // a later line is mounted on or below an earlier one
+	slices.Reverse(mounts) // a mount in a later line may be on or below one in an earlier line
 	return mounts, nil
 }
 
 var (
 	ruleHandle  = regexp.MustCompile(`# handle (\d+)$`)
 	ruleComment = regexp.MustCompile(`comment "([^"]*)"`)
-	// perPod matches the comment of a rule for one pod: that of masquerading, or the sandbox ID of a host port's rule.
+	// perPod matches the comment of a rule that belongs to one pod: that of a masquerade rule, or the sandbox ID in a rule for a host port
 	perPod = regexp.MustCompile(`net: |^[0-9a-f]{64}$`)
 )
 
-// attached returns the sandboxes that still have an address, because no CNI DEL has removed it.
+// attached returns the IDs of the sandboxes that still have an IP address, because no CNI DEL has released it.
 func (c Config) attached() []string {
 	files, _ := filepath.Glob(filepath.Join(c.path("cni/ipam"), c.network(), "*.*"))
 	var ids []string
@@ -71,8 +71,8 @@ func (c Config) attached() []string {
 	return ids
 }
 
-// removeRules removes the rules of this instance's network that no CNI DEL has removed. If no rule of any network is left, it
-// also removes the plugins' tables.
+// removeRules removes the netfilter rules of this instance's network that no CNI DEL has removed. If no rule of any network is left, it
+// also removes the tables of the CNI plugins.
 func (c Config) removeRules(ctx context.Context) error {
 	tables, err := Tables(ctx)
 	if err != nil {
@@ -129,17 +129,17 @@ func nft(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// before is the state of the machine when the instance started.
+// before is the state of the machine before the instance started.
 type before struct {
-	// Forwarding is the sysctl for forwarding packets, which the network plugins enable.
+	// Forwarding is the sysctl net.ipv4.ip_forward, which the CNI plugins set to 1.
 	Forwarding string `json:"forwarding"`
-	// Tables are the netfilter tables.
+	// Tables are the netfilter tables that existed.
 	Tables []string `json:"tables"`
 }
 
 func (c Config) recordMachine(ctx context.Context) error {
 	if _, err := os.Stat(c.path("machine.before")); err == nil {
-		return nil // the file is from a run that was not ended, so it has the older state
+		return nil // the file of an earlier start that was not stopped has the older state
 	}
 	value, err := os.ReadFile(forwarding)
 	if err != nil {
@@ -156,7 +156,8 @@ func (c Config) recordMachine(ctx context.Context) error {
 	return os.WriteFile(c.path("machine.before"), data, 0o644)
 }
 
-// restoreMachine restores the machine unless another instance still uses the settings: then the plugins' tables still exist.
+// restoreMachine restores the state from before the start. IP forwarding stays on if another instance needs it, which is so as long as the
+// tables of the CNI plugins exist.
 func (c Config) restoreMachine(ctx context.Context) error {
 	data, err := os.ReadFile(c.path("machine.before"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -173,7 +174,7 @@ func (c Config) restoreMachine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The masquerade plugin also uses iptables to clean up, which creates empty tables.
+	// The CNI plugin for masquerading also calls iptables to clean up, which creates empty tables.
 	errs := []error{RemoveVoidTables(ctx, was.Tables)}
 	if was.Forwarding == "0" && !slices.Contains(tables, masqueradeTable) {
 		errs = append(errs, os.WriteFile(forwarding, []byte("0"), 0o644))
@@ -184,7 +185,7 @@ func (c Config) restoreMachine(ctx context.Context) error {
 	return os.Remove(c.path("machine.before"))
 }
 
-// RemoveVoidTables removes empty tables of iptables that did not exist before.
+// RemoveVoidTables removes the tables of iptables that are empty and are not in before.
 func RemoveVoidTables(ctx context.Context, before []string) error {
 	tables, err := Tables(ctx)
 	if err != nil {
@@ -201,7 +202,7 @@ func RemoveVoidTables(ctx context.Context, before []string) error {
 	return errors.Join(errs...)
 }
 
-// removeVoidTable removes a table if it has no chains, because such a table has no effect.
+// removeVoidTable removes a table that has no chains, because such a table has no effect. Other tables stay.
 func removeVoidTable(ctx context.Context, table []string) error {
 	listing, err := nft(ctx, append([]string{"list", "table"}, table...)...)
 	if err != nil || strings.Contains(listing, "chain ") {
@@ -211,7 +212,7 @@ func removeVoidTable(ctx context.Context, table []string) error {
 	return err
 }
 
-// Tables returns netfilter's tables as "family name". Without nft it returns none.
+// Tables returns the netfilter tables, each as "FAMILY NAME". Without the program nft it returns none.
 func Tables(ctx context.Context) ([]string, error) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// Start starts the instance and returns when it serves CRI. It keeps an instance that already runs.
+// Start starts the instance and waits until it serves CRI. If the instance already runs, Start keeps it.
 func Start(ctx context.Context, c Config) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -31,14 +31,14 @@ func Start(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		// If the instance that launch found has ended in the meantime, start a new one.
+		// If the instance ran before and has ended in the meantime, the loop starts a new one.
 		if err = c.awaitCRI(ctx); err == nil || started || Running(c) {
 			return err
 		}
 	}
 }
 
-// launch starts containerd if it does not run.
+// launch starts containerd unless it already runs. started is false if it did.
 func (c Config) launch(ctx context.Context) (started bool, err error) {
 	if Running(c) {
 		return false, nil
@@ -74,13 +74,13 @@ func (c Config) awaitCRI(ctx context.Context) error {
 	}
 }
 
-// Running reports whether the instance's containerd runs.
+// Running reports whether the containerd of the instance runs.
 func Running(c Config) bool {
 	_, ok := proc.Find(c.pidFile())
 	return ok
 }
 
-// Import imports an archive of images, which are all visible over CRI, and pins the sandbox image.
+// Import imports an archive of images and makes them visible over CRI. It pins the sandbox image, so that it is never removed.
 func Import(ctx context.Context, c Config, archive string) error {
 	if err := c.run(ctx, nil, "ctr", "--address", c.Socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "overlayfs", archive); err != nil {
 		return fmt.Errorf("import images of %s: %w", archive, err)
@@ -88,13 +88,13 @@ func Import(ctx context.Context, c Config, archive string) error {
 	return c.run(ctx, nil, "ctr", "--address", c.Socket(), "-n", "k8s.io", "images", "label", c.SandboxImage, "io.cri-containerd.pinned=pinned")
 }
 
-// Stop ends the instance and everything that it started. It may be repeated, and uses only the files on disk. Pods get no grace
-// period: a node agent that wants one must stop its pods before.
+// Stop ends the instance and everything that it started. It needs only the files on disk, and may be repeated. Containers are killed
+// without a grace period; a node agent that wants one stops its pods before.
 func Stop(ctx context.Context, c Config) error {
 	var errs []error
 	if Running(c) {
 		bounded, cancel := context.WithTimeout(ctx, 45*time.Second)
-		// After an error the steps below end the rest by force.
+		// An error does not matter, because the steps below kill what is left.
 		_ = c.crictl(bounded, nil, "rmp", "--all", "--force")
 		cancel()
 	}
@@ -106,12 +106,12 @@ func Stop(ctx context.Context, c Config) error {
 	return errors.Join(errs...)
 }
 
-// Purge calls Stop and removes the directory.
+// Purge calls Stop and removes the instance's directory.
 func Purge(ctx context.Context, c Config) error {
 	if err := Stop(ctx, c); err != nil {
 		return err
 	}
-	// A remaining mount could be a directory of the machine, so never remove anything below it.
+	// Files below a mount that is still there may belong to the machine, so nothing is removed then.
 	mounts, err := MountsBelow(c.Dir)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func Purge(ctx context.Context, c Config) error {
 	return os.RemoveAll(c.Dir)
 }
 
-// endTasks ends containers and shims that have outlived containerd.
+// endTasks kills the containers and shims that have outlived containerd.
 func (c Config) endTasks(ctx context.Context) error {
 	shims, err := proc.Matching(func(args []string) bool {
 		return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && strings.Contains(strings.Join(args, " "), " -address "+c.Socket())
@@ -148,7 +148,7 @@ func (c Config) endTasks(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeShimSocket removes the socket of a killed shim. Its path is in the bundle.
+// removeShimSocket removes the socket of a killed shim. A file in the shim's bundle directory has the socket's path.
 func removeShimSocket(bundle string) {
 	for _, name := range []string{"address", "bootstrap.json"} {
 		data, err := os.ReadFile(filepath.Join(bundle, name))
@@ -166,7 +166,7 @@ func removeShimSocket(bundle string) {
 	}
 }
 
-// unmount detaches all mounts below the directory, innermost first. Network namespaces end with their mounts.
+// unmount unmounts everything below the instance's directory, innermost first. A network namespace disappears with its mount.
 func (c Config) unmount(ctx context.Context) error {
 	mounts, err := MountsBelow(c.Dir)
 	if err != nil {
@@ -185,7 +185,7 @@ func (c Config) unmount(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// removeTraces removes files of containerd and CNI at fixed paths, if they are empty or ours.
+// removeTraces removes files that containerd and CNI leave at fixed paths of the machine, if they belong to this instance or are empty.
 func (c Config) removeTraces() {
 	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, file := range results {
@@ -193,7 +193,7 @@ func (c Config) removeTraces() {
 			_ = os.Remove(file)
 		}
 	}
-	// Remove fails for directories that are not empty.
+	// os.Remove does not remove directories that have files.
 	for _, dir := range []string{"/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/run/containerd/s", "/run/containerd/io.containerd.sandbox.controller.v1.shim", "/run/containerd", "/run/cni/dhcp"} {
 		_ = os.Remove(dir)
 	}
@@ -203,7 +203,7 @@ func (c Config) removeTraces() {
 	}
 }
 
-// network returns the name of the CNI network, one per directory.
+// network returns the name of the instance's CNI network, which depends on its directory.
 func (c Config) network() string {
 	sum := sha256.Sum256([]byte(c.Dir))
 	return "wherry-" + hex.EncodeToString(sum[:4])
@@ -214,7 +214,7 @@ func (c Config) crictl(ctx context.Context, out *bytes.Buffer, args ...string) e
 	return c.run(ctx, out, "crictl", append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "--timeout", "30s"}, args...)...)
 }
 
-// run runs one of the instance's programs. crictl is always the pinned version, even beside Debian's containerd.
+// run runs one of the instance's programs. crictl is always the one that this project builds, also with Debian's containerd.
 func (c Config) run(ctx context.Context, out *bytes.Buffer, program string, args ...string) error {
 	path := filepath.Join(c.programs(), program)
 	if program == "crictl" {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Agent talks to the qemu-guest-agent in a guest. Its methods may be called concurrently; there is one request at a time. After a
-// request without an answer, the next request connects again, so a reset of the guest does no harm.
+// Agent talks to the qemu-guest-agent in a guest. Its methods may be called concurrently; requests are sent one at a time. After a request
+// without an answer, the next request opens a new connection, so that a reset of the guest does no harm.
 type Agent struct {
 	socket string
 
@@ -22,13 +22,13 @@ type Agent struct {
 	sync int64
 }
 
-// answerBound is how long the guest agent may take to answer one request, because no request waits for anything in the guest.
+// answerBound is how long the guest agent may take for one answer. It is short, because no request makes the guest agent wait.
 const answerBound = 30 * time.Second
 
-// NewAgent returns the agent behind a socket. It does not connect.
+// NewAgent returns an Agent that uses the socket of QEMU's virtual serial port. It does not connect.
 func NewAgent(socket string) *Agent { return &Agent{socket: socket} }
 
-// call sends one request over a synchronised connection.
+// call sends one request to the guest agent and decodes the answer into out. It connects first if there is no connection.
 func (a *Agent) call(ctx context.Context, execute string, arguments, out any) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,8 +44,8 @@ func (a *Agent) call(ctx context.Context, execute string, arguments, out any) er
 	return err
 }
 
-// connect opens a connection and synchronises it. Answers to requests of an earlier connection may still arrive, so connect sends a new
-// number and skips all answers until the agent returns that number.
+// connect opens a connection if there is none, and synchronises it: answers to requests of an earlier connection may still arrive, so
+// connect sends a new number and skips all data until the guest agent returns that number.
 func (a *Agent) connect(ctx context.Context) error {
 	if a.ch != nil {
 		return nil
@@ -64,7 +64,7 @@ func (a *Agent) connect(ctx context.Context) error {
 
 func (c *channel) inStep(ctx context.Context, id int64) error {
 	defer c.until(ctx)()
-	// The byte 0xff resets the agent's parser, because an earlier connection may have left an incomplete request.
+	// The byte 0xff resets the guest agent's parser, in case an earlier connection has left an incomplete request.
 	if _, err := fmt.Fprintf(c.conn, "\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id); err != nil {
 		return c.failure(ctx, "guest-sync-delimited", err)
 	}
@@ -91,14 +91,14 @@ func (a *Agent) drop() {
 	}
 }
 
-// Close closes the connection. The next request opens another.
+// Close closes the connection. The next request opens a new one.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop()
 }
 
-// Ping waits for a sign of life, at most for bound.
+// Ping waits until the guest agent answers, and returns an error after the time bound.
 func (a *Agent) Ping(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := Patient(ctx, bound, "ask the guest for a sign of life")
 	defer cancel()
@@ -107,7 +107,7 @@ func (a *Agent) Ping(ctx context.Context, bound time.Duration) error {
 
 // Result is how a command ended.
 type Result struct {
-	Code           int // -1: the command was ended by a signal
+	Code           int // exit code; -1: a signal ended the command
 	Stdout, Stderr string
 }
 
@@ -115,14 +115,14 @@ type execStatus struct {
 	Exited   bool   `json:"exited"`
 	Code     *int   `json:"exitcode"`
 	Signal   int    `json:"signal"`
-	Out      []byte `json:"out-data"` // base64 in JSON
+	Out      []byte `json:"out-data"` // standard output; base64 in JSON
 	Err      []byte `json:"err-data"`
 	OutShort bool   `json:"out-truncated"`
 	ErrShort bool   `json:"err-truncated"`
 }
 
-// Run runs a program in the guest as root, and waits until it ends, at most for bound. An exit code other than 0 is not an error
-// here, but truncated output is.
+// Run runs a program in the guest as root and waits until it ends. It returns an error after the time bound, or if the output was
+// truncated. An exit code other than 0 is no error.
 func (a *Agent) Run(ctx context.Context, bound time.Duration, args ...string) (Result, error) {
 	what := strings.Join(args, " ")
 	ctx, cancel := Patient(ctx, bound, "run in the guest: "+what)
@@ -164,7 +164,8 @@ func (s *execStatus) result(what string) (Result, error) {
 	return r, nil
 }
 
-// Shell runs a script with sh -e, and returns its output. If the exit code is not 0, the error contains the output.
+// Shell runs a script in the guest with sh -e and returns its output. If the exit code is not 0, Shell returns an error that contains the
+// output.
 func (a *Agent) Shell(ctx context.Context, bound time.Duration, script string) (string, error) {
 	r, err := a.Run(ctx, bound, "/bin/sh", "-ec", script)
 	if err == nil && r.Code != 0 {
@@ -176,7 +177,7 @@ func (a *Agent) Shell(ctx context.Context, bound time.Duration, script string) (
 // chunk is how many bytes of a file one request transfers.
 const chunk = 256 << 10
 
-// CopyIn writes a file in the guest. It writes a temporary file first, so that the file is complete or does not exist.
+// CopyIn writes a file in the guest. It writes a temporary file and renames it, so that the file is never incomplete.
 func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data []byte) (err error) {
 	beside := path + ".copying"
 	var handle int64
@@ -200,7 +201,7 @@ func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data 
 	return err
 }
 
-// CopyOut reads a file of the guest, which may have no more than most bytes.
+// CopyOut reads a file of the guest. A file with more than most bytes is an error.
 func (a *Agent) CopyOut(ctx context.Context, path string, most int) (data []byte, err error) {
 	var handle int64
 	if err := a.call(ctx, "guest-file-open", map[string]any{"path": path, "mode": "r"}, &handle); err != nil {

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// fakeGuest is a guest agent behind a socket: files in memory, and programs that are functions.
+// fakeGuest is a guest agent that serves a socket. Its files are in memory, and its programs are Go functions.
 type fakeGuest struct {
 	t      *testing.T
 	socket string
-	// before is sent at the start of each connection: data that was left from an earlier connection.
+	// before is sent at the start of each connection, as if it were left from an earlier connection.
 	before string
-	// deaf reports whether a request never gets an answer.
+	// deaf reports whether a request gets no answer; nil: every request gets one.
 	deaf func(execute string) bool
 
 	mu    sync.Mutex
@@ -44,7 +44,7 @@ func newFakeGuest(t *testing.T) *fakeGuest {
 			if err != nil {
 				return
 			}
-			g.serve(conn) // one connection at a time, as in QEMU
+			g.serve(conn) // one connection at a time, as QEMU does
 		}
 	}()
 	return g
@@ -137,7 +137,7 @@ func TestRunWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// Data that is left from an earlier connection does not count as an answer.
+// Data that is left from an earlier connection does not count as an answer to a request.
 func TestAnswersOfAnEarlierConnectionAreSkipped(t *testing.T) {
 	t.Parallel()
 	g := newFakeGuest(t)

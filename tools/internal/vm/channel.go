@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// mostAnswer is the largest size of one answer of the guest, in bytes. It is limited because the guest may be hostile.
+// mostAnswer is the largest size of an answer, in bytes. There is a limit because the guest may be hostile.
 const mostAnswer = 32 << 20
 
-// channel is a connection on which requests and answers are JSON, one per line: to the guest agent, or to QEMU itself (QMP). The
-// caller makes sure that there is only one request at a time.
+// channel is a connection on which requests and answers are lines of JSON: to the guest agent, or to QEMU itself (QMP). The caller sends
+// only one request at a time.
 type channel struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// dial connects to the socket of a virtual port or of QMP.
+// dial connects to the Unix socket of a virtual serial port or of QMP.
 func dial(ctx context.Context, path string) (*channel, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -30,21 +30,21 @@ func dial(ctx context.Context, path string) (*channel, error) {
 	return &channel{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-// request is a request in both protocols.
+// request is a request to the guest agent or to QMP, which use the same format.
 type request struct {
 	Execute   string `json:"execute"`
 	Arguments any    `json:"arguments,omitempty"`
 }
 
-// answer is a message of the other side in both protocols. Event is only in QMP, for messages that are not answers.
+// answer is a message from the guest agent or from QMP. Event is set in messages of QMP that are not answers.
 type answer struct {
 	Return json.RawMessage `json:"return"`
 	Error  *refusal        `json:"error"`
 	Event  string          `json:"event"`
-	QMP    json.RawMessage `json:"QMP"` // the greeting of QMP
+	QMP    json.RawMessage `json:"QMP"` // QMP's greeting
 }
 
-// refusal is the error if the other side answers that it cannot execute a request. The channel can still be used afterwards.
+// refusal is the error of a request that the guest agent or QMP refused to execute. The channel can still be used.
 type refusal struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
@@ -52,8 +52,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Desc }
 
-// call sends a request, and decodes the answer's value into out if that is not nil. After an error that is not a refusal the
-// channel cannot be used any more.
+// call sends a request and decodes the value of the answer into out, unless out is nil. After any error that is not a refusal the channel
+// cannot be used any more.
 func (c *channel) call(ctx context.Context, execute string, arguments, out any) error {
 	defer c.until(ctx)()
 	line, err := json.Marshal(request{execute, arguments})
@@ -90,21 +90,21 @@ func (c *channel) failure(ctx context.Context, execute string, err error) error 
 	return fmt.Errorf("%s: no answer: %w", execute, err)
 }
 
-// read reads one message.
+// read reads one message from the channel.
 func (c *channel) read() (answer, error) {
 	var a answer
 	line, err := readLine(c.in, mostAnswer)
 	if err != nil {
 		return a, err
 	}
-	// The guest agent begins an answer to guest-sync-delimited with this byte, which is in no JSON.
+	// The guest agent begins its answer to guest-sync-delimited with the byte 0xff, which JSON never contains.
 	if err := json.Unmarshal(bytes.TrimLeft(line, "\xff"), &a); err != nil {
 		return a, fmt.Errorf("read an answer: %w", err)
 	}
 	return a, nil
 }
 
-// until makes IO on the channel fail when ctx ends. After a call of the returned function, the end of ctx has no effect.
+// until makes reads and writes on the channel fail when ctx ends, until the returned function is called.
 func (c *channel) until(ctx context.Context) func() {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 	return func() { stop() }
@@ -112,7 +112,7 @@ func (c *channel) until(ctx context.Context) func() {
 
 func (c *channel) close() error { return c.conn.Close() }
 
-// readLine reads a line, which may have no more than most bytes.
+// readLine reads a line. A line of more than most bytes is an error.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {

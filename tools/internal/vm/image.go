@@ -19,34 +19,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tools returns the Debian packages that building an image and running a machine need.
+// Tools returns the Debian packages that are needed on the host to build an image and run a machine.
 func Tools() []string { return []string{"e2fsprogs", "iproute2", "mmdebstrap", "qemu-system-x86"} }
 
-// Image is a guest's system: kernel and initial file system for the emulator, and the disk.
+// Image is the guest's system as files of the host: the kernel and the initial file system, which QEMU loads, and the disk.
 type Image struct{ Kernel, Initrd, Disk string }
 
-// Recipe is what an image is made of. Two equal recipes make the same image, except for the versions of Debian's packages on that
-// day.
+// Recipe is what an image is made of. Equal recipes make equal images, except for the versions of Debian's packages, which change with
+// time.
 type Recipe struct {
 	Suite, Mirror string
 	Packages      []string
-	// Files are added to the system, over existing ones. Their paths have no leading slash.
+	// Files are added to the system and replace existing ones. Their paths have no leading slash.
 	Files fs.FS
 	// Links are additional symbolic links: path to target.
 	Links map[string]string
-	// DiskMiB is the size of the guest's disk; unused space takes no space on this machine.
+	// DiskMiB is the size of the guest's disk in MiB. Unused space takes no space on the host.
 	DiskMiB int
 }
 
 //go:embed all:guest
 var guest embed.FS
 
-// Debian is Debian 12 with systemd, cgroup v2, a guest agent, and the other programs that a Kubernetes node needs beside runtime
-// and agent.
+// Debian is a Recipe for Debian 12 with systemd, cgroup v2, the guest agent, and what a Kubernetes node needs besides the container runtime
+// and the node agent.
 func Debian() Recipe {
 	files, err := fs.Sub(guest, "guest")
 	if err != nil {
-		panic(err) // cannot fail, because the directory is compiled in
+		panic(err) // cannot fail, because the directory guest is compiled in
 	}
 	return Recipe{
 		Suite: "bookworm", Mirror: "http://deb.debian.org/debian", DiskMiB: 6 << 10, Files: files,
@@ -63,13 +63,13 @@ func Debian() Recipe {
 	}
 }
 
-// recipeVersion is a part of every key. Increase it if Build makes another image from the same recipe.
+// recipeVersion is a part of every Key. It has to be increased when Build makes another image from the same recipe.
 const recipeVersion = "1"
 
-// Key names the image of the recipe in a cache.
+// Key returns the name of the recipe's image in the cache. It depends on everything in the recipe.
 func (r *Recipe) Key() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%s\n%s\n%q\n%q\n%d\n", recipeVersion, r.Suite, r.Mirror, r.Packages, r.Links, r.DiskMiB) // fmt prints maps in the order of their keys
+	fmt.Fprintf(h, "%s\n%s\n%s\n%q\n%q\n%d\n", recipeVersion, r.Suite, r.Mirror, r.Packages, r.Links, r.DiskMiB) // fmt sorts the keys of maps
 	err := r.each(func(path string, mode fs.FileMode, data []byte) error {
 		fmt.Fprintf(h, "%q %o %d\n%s", path, mode, len(data), data)
 		return nil
@@ -77,7 +77,7 @@ func (r *Recipe) Key() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], err
 }
 
-// each calls the function do with every file.
+// each calls the function do for every file of the recipe.
 func (r *Recipe) each(do func(path string, mode fs.FileMode, data []byte) error) error {
 	return fs.WalkDir(r.Files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -95,8 +95,8 @@ func imageIn(dir string) Image {
 	return Image{Kernel: filepath.Join(dir, "vmlinuz"), Initrd: filepath.Join(dir, "initrd"), Disk: filepath.Join(dir, "disk.img")}
 }
 
-// Build returns the image of the recipe from the cache directory, or builds it there, which needs root. Concurrent callers wait
-// for each other.
+// Build returns the recipe's image from the cache directory. If the image is not there, Build makes it, which needs root. Concurrent calls
+// for the same image wait for each other.
 func Build(ctx context.Context, cache string, r Recipe, progress io.Writer) (Image, error) {
 	key, err := r.Key()
 	if err != nil {
@@ -123,7 +123,7 @@ func Build(ctx context.Context, cache string, r Recipe, progress io.Writer) (Ima
 	return imageIn(dir), nil
 }
 
-// build makes the image in a temporary directory and renames that to dir, so that dir is always complete.
+// build makes the image in a temporary directory, and renames that directory to dir when the image is complete.
 func (r *Recipe) build(ctx context.Context, dir string) (err error) {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "building-")
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *Recipe) build(ctx context.Context, dir string) (err error) {
 		"--variant=minbase", "--mode=root", "--format=directory", "--quiet", "--skip=cleanup/apt/lists",
 		"--aptopt=Acquire::Languages \"none\"", "--aptopt=APT::Install-Recommends \"false\"",
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		// These exclusions apply only to the image's own packages. Packages that are installed in the guest later are complete.
+		// The exclusions apply only to packages of the image. Packages that are installed in the guest later are complete.
 		`--customize-hook=rm -f "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap" "$1/etc/apt/apt.conf.d/99mmdebstrap"`,
 		"--include=" + strings.Join(r.Packages, ","), r.Suite, root, r.Mirror,
 	}
@@ -179,12 +179,12 @@ func (r *Recipe) overlay(root string) error {
 	return err
 }
 
-// FileSystem makes a file with an ext4 file system that has the files of a directory.
+// FileSystem makes a file of the size mib (in MiB) with an ext4 file system, which contains the files of the directory dir.
 func FileSystem(ctx context.Context, file, dir, label string, mib int) error {
 	return run(ctx, "mke2fs", "-q", "-t", "ext4", "-L", label, "-d", dir, "-E", "lazy_itable_init=1,lazy_journal_init=1", file, fmt.Sprintf("%dM", mib))
 }
 
-// lock waits until it has the lock of a file.
+// lock waits until it has locked the file path. unlock releases the lock.
 func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -196,7 +196,7 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// run runs a program. Only an error contains the program's output.
+// run runs a program. If the program fails, the error contains its output.
 func run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = 10 * time.Second

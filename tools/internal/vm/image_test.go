@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// The name of an image in the cache changes exactly if the recipe changes the image.
+// The Key of a recipe changes if, and only if, something in the recipe changes.
 func TestKeyFollowsTheRecipe(t *testing.T) {
 	t.Parallel()
 	make := func() Recipe {
@@ -52,7 +52,7 @@ func TestKeyFollowsTheRecipe(t *testing.T) {
 	}
 }
 
-// The recipe contains what this package needs in the guest.
+// The Debian recipe has everything in the guest that this package needs.
 func TestDebianHasWhatTheDriverNeeds(t *testing.T) {
 	t.Parallel()
 	r := Debian()

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// probeBound is how long a kernel under KVM may take to print its first line. If KVM works, it takes a few tenths of a second.
+// probeBound is how long a Linux kernel under KVM may take to print its first line. If KVM works, a kernel needs a few tenths of a second.
 const probeBound = 5 * time.Second
 
-// Accelerator returns kvm if guests run under it here, else tcg. It is not enough that /dev/kvm can be opened: in some virtual
-// machines it can, but a guest hangs after its firmware, which also prints text. So Accelerator starts a kernel and waits for its
-// first line.
+// Accelerator returns KVM if guests can run under KVM on this machine, otherwise TCG. It starts the kernel file under KVM and waits for its
+// first line, because in some virtual machines /dev/kvm can be opened but a guest hangs after its firmware has printed text.
 func Accelerator(ctx context.Context, kernel string) string {
 	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
@@ -30,8 +29,8 @@ func Accelerator(ctx context.Context, kernel string) string {
 // kernelLine is the beginning of the first line that every Linux kernel prints.
 const kernelLine = "Linux version "
 
-// prints reports whether a program writes the text to its standard output within bound and within the first 64 KiB. The program
-// is killed in any case.
+// prints reports whether a program writes the text to its standard output within the time bound and within the first 64 KiB. The program is
+// killed in any case.
 func prints(ctx context.Context, text string, bound time.Duration, name string, args ...string) bool {
 	ctx, cancel := Patient(ctx, bound, "wait for a sign of life")
 	defer cancel()

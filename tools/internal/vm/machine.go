@@ -11,17 +11,17 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// bootBound is how long a guest may take from power-on to the first sign of life of its agent: 15 to 40 s under emulation on a
-// quiet machine.
+// bootBound is how long a guest may take from power-on until its guest agent answers. Under emulation on a quiet machine a guest takes 15
+// to 40 s.
 const bootBound = 6 * time.Minute
 
-// Machine is one virtual machine. The methods of its Agent may be called concurrently; its own methods may not.
+// Machine is one virtual machine. Methods of its Agent may be called concurrently, other methods may not.
 type Machine struct {
 	*Agent
 	config Config
 }
 
-// New returns the machine of the configuration, which may run already. It does no IO.
+// New returns the machine with this configuration, which may already run. It does no IO.
 func New(c Config) (*Machine, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -31,17 +31,16 @@ func New(c Config) (*Machine, error) {
 
 func (m *Machine) pidFile() string { return m.config.path("qemu.pid") }
 
-// Console returns the socket of the guest's serial console, with a login of root.
+// Console returns the path of the socket of the guest's serial console, where root is logged in.
 func (m *Machine) Console() string { return m.config.path("console.sock") }
 
-// Running reports whether the emulator runs.
+// Running reports whether the machine's QEMU process runs.
 func (m *Machine) Running() bool {
 	_, ok := proc.Find(m.pidFile())
 	return ok
 }
 
-// Boot copies the image's disk unless the machine already has a disk, starts the emulator, and waits for the guest's first sign
-// of life.
+// Boot copies the image's disk, unless the machine already has a disk, starts QEMU, and waits until the guest agent answers.
 func (m *Machine) Boot(ctx context.Context) error {
 	c := &m.config
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
@@ -62,7 +61,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return m.awaitLife(ctx, "")
 }
 
-// awaitLife waits until the guest's agent answers with another boot ID than before.
+// awaitLife waits until the guest agent answers and the guest has another boot ID than before.
 func (m *Machine) awaitLife(ctx context.Context, before string) error {
 	var ended bool
 	err := Await(ctx, "the guest's first sign of life", bootBound, 500*time.Millisecond, func(ctx context.Context) (bool, string) {
@@ -88,14 +87,13 @@ func (m *Machine) awaitLife(ctx context.Context, before string) error {
 	return nil
 }
 
-// BootID returns an ID that is different in each boot of the guest.
+// BootID returns an ID that the guest's kernel chooses anew at each boot.
 func (m *Machine) BootID(ctx context.Context) (string, error) {
 	data, err := m.CopyOut(ctx, "/proc/sys/kernel/random/boot_id", 100)
 	return strings.TrimSpace(string(data)), err
 }
 
-// PowerCut ends the emulator at once. Data that the guest had not synchronised to its disk is lost. Boot starts the guest again
-// from its disk.
+// PowerCut kills QEMU. Data that the guest has not synchronised to its disk is lost. Boot starts the guest again from its disk.
 func (m *Machine) PowerCut(ctx context.Context) error {
 	m.Close()
 	p, ok := proc.Find(m.pidFile())
@@ -108,7 +106,7 @@ func (m *Machine) PowerCut(ctx context.Context) error {
 	return os.Remove(m.pidFile())
 }
 
-// Reboot lets the guest reboot as systemd does it, and waits for the next sign of life.
+// Reboot makes the guest's systemd reboot, and waits until the guest agent answers again.
 func (m *Machine) Reboot(ctx context.Context) error {
 	before, err := m.BootID(ctx)
 	if err != nil {
@@ -120,7 +118,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.awaitLife(ctx, before)
 }
 
-// askReboot sends the request to reboot to the guest agent, which does not answer if the request succeeds.
+// askReboot asks the guest agent to reboot. If it does, it sends no answer.
 func (m *Machine) askReboot(ctx context.Context) error {
 	ctx, cancel := Patient(ctx, 5*time.Second, "ask the guest to reboot")
 	defer cancel()
@@ -131,7 +129,7 @@ func (m *Machine) askReboot(ctx context.Context) error {
 	return nil
 }
 
-// AttachDisk plugs a disk image in while the guest runs. The guest sees it as /dev/disk/by-id/virtio-NAME.
+// AttachDisk attaches a disk image to the running guest, which sees it as /dev/disk/by-id/virtio-NAME.
 func (m *Machine) AttachDisk(ctx context.Context, name, file string) error {
 	if err := m.qmp(ctx, "blockdev-add", map[string]any{
 		"driver": "raw", "node-name": name, "file": map[string]any{"driver": "file", "filename": file},
@@ -144,7 +142,7 @@ func (m *Machine) AttachDisk(ctx context.Context, name, file string) error {
 	return nil
 }
 
-// qmp sends one command to the emulator.
+// qmp sends one command to QEMU over QMP.
 func (m *Machine) qmp(ctx context.Context, execute string, arguments any) error {
 	ctx, cancel := Patient(ctx, answerBound, "ask the emulator to "+execute)
 	defer cancel()

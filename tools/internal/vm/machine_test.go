@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// emulator is a fake of QEMU's QMP socket: it sends a greeting first, and events between the answers.
+// emulator serves a fake QMP socket: it sends a greeting first, and events between the answers. It refuses the command refuse. asked
+// returns the commands that it got.
 func emulator(t *testing.T, path string, refuse string) (asked func() []string) {
 	t.Helper()
 	listener, err := net.Listen("unix", path)
@@ -90,7 +91,7 @@ func TestARefusalOfTheEmulatorIsReported(t *testing.T) {
 	}
 }
 
-// If the emulator ends at once, Boot fails at once, and the error has the emulator's output.
+// If QEMU ends at once, Boot returns at once, and its error contains QEMU's output.
 func TestAnEmulatorThatEndsIsNotWaitedFor(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\necho no memory left >&2\nsleep 0.2\n"), 0o755); err != nil {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// tick is how often Patient reads the clock. The time between two reads counts as at most two ticks.
+// tick is how often Patient reads the clock. If more than two ticks pass between two reads, only two ticks count.
 const tick = 500 * time.Millisecond
 
-// Patient returns a context that ends when the process has run for bound. Time in which the process stood still (frozen, or without a
-// processor on a busy machine) hardly counts, because the emulator also stood still. context.Cause returns an error that contains the
-// text what.
+// Patient returns a context that ends when this process has run for the time bound. Time in which the process did not run (frozen, or
+// without a CPU on a busy machine) hardly counts, because QEMU did not run either. context.Cause returns an error that contains the text
+// what.
 func Patient(ctx context.Context, bound time.Duration, what string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -33,7 +33,8 @@ func Patient(ctx context.Context, bound time.Duration, what string) (context.Con
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// Await repeats look until it returns done, at most for bound. The error contains the text what, and the last state that look returned.
+// Await calls look, with the pause every between two calls, until done is true. After the time bound it returns an error with the text what
+// and the last state that look returned.
 func Await(ctx context.Context, what string, bound, every time.Duration, look func(context.Context) (done bool, state string)) error {
 	ctx, cancel := Patient(ctx, bound, "wait for "+what)
 	defer cancel()

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// program is the emulator.
+// program is the name of the QEMU program.
 const program = "qemu-system-x86_64"
 
-// Config describes a machine. Everything that it writes is in Dir.
+// Config describes a virtual machine. The machine writes only into Dir.
 type Config struct {
 	Dir string
-	// Image is the guest's system. The machine uses a copy of its disk.
+	// Image is the guest's system. The machine uses a copy of the image's disk.
 	Image Image
-	// HostName is the guest's host name.
+	// HostName is the host name of the guest.
 	HostName string
-	// ReadOnly are disk images that the guest sees as additional read-only disks, /dev/vdb and so on.
+	// ReadOnly are disk images that the guest sees as additional read-only disks: /dev/vdb and so on.
 	ReadOnly []string
-	// Namespace is a network namespace (of `ip netns`) with the tap device Tap; if both are empty, there is no network.
+	// Namespace is a network namespace (of `ip netns`) with a tap device, whose name is Tap. If both are "", the guest has no network.
 	Namespace, Tap string
-	// CPUs and MemoryMiB are divided among NUMANodes.
+	// CPUs and MemoryMiB are divided evenly among NUMANodes NUMA nodes.
 	CPUs, NUMANodes, MemoryMiB int
-	// Accel is kvm or tcg (emulation).
+	// Accel is KVM or TCG.
 	Accel string
 }
 
-// These are the accelerators.
+// These are the accelerators of QEMU. TCG is emulation.
 const (
 	KVM = "kvm"
 	TCG = "tcg"
@@ -52,10 +52,10 @@ func (c *Config) validate() error {
 
 func (c *Config) path(name string) string { return filepath.Join(c.Dir, name) }
 
-// MAC is the address of the guest's network device.
+// MAC is the MAC address of the guest's network device.
 const MAC = "52:54:00:77:00:02"
 
-// commandLine returns the program and its arguments that run the machine.
+// commandLine returns the path of the program that runs the machine, and its arguments.
 func (c *Config) commandLine() (path string, args []string) {
 	args = []string{
 		"-machine", "pc", "-accel", c.accelerator(), "-cpu", c.cpu(), "-nodefaults", "-no-user-config", "-display", "none",
@@ -69,8 +69,8 @@ func (c *Config) commandLine() (path string, args []string) {
 		"-device", "virtio-rng-pci",
 	}
 	args = append(args, c.numa()...)
-	// Writes that the guest has synchronised are in this machine's page cache, so they survive the end of the emulator, as they
-	// would survive a power cut.
+	// When the guest synchronises a write, the data is in the host's page cache. It survives a kill of QEMU, as it would survive a power cut
+	// on a real disk.
 	args = append(args, disk("root", c.path("disk.img"), false)...)
 	for i, file := range c.ReadOnly {
 		args = append(args, disk(fmt.Sprintf("ro%d", i), file, true)...)
@@ -81,7 +81,7 @@ func (c *Config) commandLine() (path string, args []string) {
 	if c.Namespace == "" {
 		return program, args
 	}
-	// nsenter replaces itself by the emulator. `ip netns exec` would hide the cgroup mounts from it.
+	// nsenter replaces itself by QEMU. `ip netns exec` is not used, because it would hide the cgroup mounts from QEMU.
 	return "nsenter", append([]string{"--net=/run/netns/" + c.Namespace, "--", program}, args...)
 }
 
@@ -99,8 +99,8 @@ func (c *Config) cpu() string {
 	return "max"
 }
 
-// kernelArguments returns the arguments of the guest's kernel. They disable the timer check at its start, which fails under
-// emulation on a busy machine and stops the kernel.
+// kernelArguments returns the arguments of the guest's kernel. Under emulation they turn off the check of the timer, which fails on a busy
+// machine and stops the boot.
 func (c *Config) kernelArguments() string {
 	args := "root=/dev/vda rw console=ttyS0,115200 quiet loglevel=4 panic=5 systemd.show_status=false systemd.hostname=" + c.HostName
 	if c.Accel == TCG {

@@ -15,7 +15,7 @@ func sample() Config {
 	}
 }
 
-// has reports whether args have the option with exactly the value.
+// has reports whether args contain the option, followed by exactly this value.
 func has(args []string, option, value string) bool {
 	for i := range len(args) - 1 {
 		if args[i] == option && args[i+1] == value {

@@ -23,14 +23,14 @@ func (e *Env) Down(ctx context.Context) error {
 		e.removeNetwork(ctx),
 	)
 	if err != nil {
-		return err // the directory stays, because it shows what is left to do
+		return err // the directory stays, because the next Down needs its files
 	}
 	logs := filepath.Join(filepath.Dir(e.Dir), "logs")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return err
 	}
 	for from, to := range map[string]string{"guest/console.log": "vm-console.log", "guest/qemu.log": "vm-qemu.log", "controlplane.log": "vm-controlplane.log"} {
-		_ = os.Rename(e.path(from), filepath.Join(logs, to)) // Down does not fail because a log cannot be kept
+		_ = os.Rename(e.path(from), filepath.Join(logs, to)) // a log that cannot be kept is no error of Down
 	}
 	if err := errors.Join(os.RemoveAll(e.Dir), os.Remove(e.Dir+".lock")); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (e *Env) Down(ctx context.Context) error {
 	return nil
 }
 
-// removeNetwork removes the namespace, and with it the tap device.
+// removeNetwork removes the network namespace, and with it the tap device.
 func (e *Env) removeNetwork(ctx context.Context) error {
 	if _, err := os.Stat("/run/netns/" + e.namespace()); err != nil {
 		return nil

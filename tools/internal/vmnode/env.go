@@ -18,39 +18,40 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// These are the addresses of the link between the control plane and the guest. The image also contains the guest's address.
+// These are the IP addresses of the control plane and of the guest on the tap device tap. The address of the guest is also a part of the
+// image.
 const (
 	planeAddress = "10.77.0.1"
 	guestAddress = "10.77.0.2"
 	tap          = "tap0"
 )
 
-// NodeName is the name of the guest and of the node.
+// NodeName is the name of the Node, and the guest's host name.
 const NodeName = "wherry-vm"
 
 // Options configure the environment.
 type Options struct {
 	Checkout string
-	// Dir contains all files; empty: .wherry/vm in the checkout.
+	// Dir is the directory of all files; "": .wherry/vm in the checkout.
 	Dir string
-	// Cache holds images; empty: wherry/vm in the user's cache directory.
+	// Cache is the directory of images; "": wherry/vm in the user's cache directory.
 	Cache string
-	// Accel is kvm or tcg; empty: kvm if guests run under it here.
+	// Accel is vm.KVM or vm.TCG; "": KVM if guests can run under it on this machine.
 	Accel string
-	// NoBuild uses the programs in bin/ as they are. The packages are built in any case.
+	// NoBuild uses the programs in bin/ without building them. The packages are built in any case.
 	NoBuild  bool
 	Progress io.Writer
 }
 
-// Env is the environment of one checkout. Only Kubectl may be called concurrently.
+// Env is the virtual machine of one checkout, with its control plane. Only the method Kubectl may be called concurrently.
 type Env struct {
 	Options
-	// Machine is the guest, once Up has found or booted it.
+	// Machine is the guest; nil until Up has found or booted it.
 	Machine *vm.Machine
 	began   time.Time
 }
 
-// New completes the options.
+// New checks the options and sets their defaults. It starts nothing.
 func New(o Options) (*Env, error) {
 	if o.Dir == "" {
 		o.Dir = filepath.Join(o.Checkout, ".wherry", "vm")
@@ -71,16 +72,16 @@ func (e *Env) path(elem ...string) string {
 
 func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", name) }
 
-// Kubeconfig returns the path of the administrator's kubeconfig. Its server can be reached only in the namespace.
+// Kubeconfig returns the path of the administrator's kubeconfig. Its server can be reached only from the network namespace.
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
-// namespace returns the name of the network namespace, one per directory.
+// namespace returns the name of the network namespace. It depends on the directory of the environment.
 func (e *Env) namespace() string {
 	sum := sha256.Sum256([]byte(e.Dir))
 	return "wherry-vm-" + hex.EncodeToString(sum[:4])
 }
 
-// inside returns a command line that runs in the network namespace and otherwise in this process's namespaces.
+// inside returns a command line that runs the command args in the network namespace.
 func (e *Env) inside(args ...string) []string {
 	return append([]string{"nsenter", "--net=/run/netns/" + e.namespace(), "--"}, args...)
 }
@@ -89,10 +90,11 @@ func (e *Env) say(format string, args ...any) {
 	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", time.Since(e.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Agent returns the guest's agent, even if another process booted the guest.
+// Agent returns the guest agent of the guest, even if another process booted the guest.
 func (e *Env) Agent() *vm.Agent { return vm.NewAgent(e.path("guest", "agent.sock")) }
 
-// lock prevents concurrent calls of Up and Down. The lock's file is beside the directory, because Down removes the directory.
+// lock makes sure that no other Up or Down of this environment runs at the same time. If one does, lock returns an error. The lock file is
+// beside the directory, because Down removes the directory.
 func (e *Env) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o755); err != nil {
 		return nil, err
@@ -107,12 +109,12 @@ func (e *Env) lock() (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// Kubectl runs kubectl as the administrator and returns its output.
+// Kubectl runs kubectl with the administrator's kubeconfig and returns its output.
 func (e *Env) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return e.KubectlApply(ctx, "", args...)
 }
 
-// KubectlHere runs kubectl as the administrator, with the standard input and output of this program.
+// KubectlHere runs kubectl with the administrator's kubeconfig. It uses the standard input and output of this program.
 func (e *Env) KubectlHere(ctx context.Context, args ...string) error {
 	cmd := e.kubectl(ctx, args)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -126,7 +128,7 @@ func (e *Env) kubectl(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// KubectlApply is Kubectl with standard input.
+// KubectlApply runs kubectl as Kubectl does, with input as its standard input.
 func (e *Env) KubectlApply(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := e.kubectl(ctx, args)
 	var stderr strings.Builder
@@ -138,7 +140,7 @@ func (e *Env) KubectlApply(ctx context.Context, input string, args ...string) (s
 	return string(out), nil
 }
 
-// output runs a program and returns what it printed.
+// output runs a program and returns its standard output. If the program fails, the error contains its standard error.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr strings.Builder

@@ -27,7 +27,7 @@ func TestTwoDirectoriesHaveTwoNamespaces(t *testing.T) {
 	}
 }
 
-// Down uses only the files on disk. It works without any files, and with the files that are left after a crash.
+// Down needs only the files on disk: it works without any files, and with the files that a crash leaves.
 func TestDownOfWhatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// nodeConfig is the configuration that kubeadm writes for a node, without comments. All other fields have Kubernetes' defaults.
+// nodeConfig is the KubeletConfiguration that kubeadm writes for a node. Fields that are not in it have their defaults.
 const nodeConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -32,13 +32,13 @@ rotateCertificates: true
 staticPodPath: /etc/kubernetes/manifests
 `
 
-// Configure writes the node's configuration, with additional fields in YAML. The agent reads it when it starts.
+// Configure writes the node's KubeletConfiguration; extra are additional fields in YAML. The agent reads the file when it starts.
 func (e *Env) Configure(ctx context.Context, extra string) error {
 	return e.Machine.CopyIn(ctx, "/var/lib/kubelet/config.yaml", 0o644, []byte(nodeConfig+extra))
 }
 
-// Install makes the guest a node as an administrator would: it installs the packages, writes the files for joining, and starts
-// the unit.
+// Install makes the guest a node as an administrator would: it installs the packages, writes the files for joining the cluster, and starts
+// kubelet.service.
 func (e *Env) Install(ctx context.Context) error {
 	m := e.Machine
 	for _, step := range []struct{ what, script string }{
@@ -68,8 +68,7 @@ func (e *Env) Install(ctx context.Context) error {
 			return err
 		}
 	}
-	// The installed files are synchronised to the disk, so that they survive a power cut, as on a machine that was installed a
-	// day ago.
+	// sync writes the installed files to the disk, so that they survive a power cut, as on a machine that was installed some time ago.
 	if _, err := m.Shell(ctx, 5*time.Minute, "systemctl enable -q kubelet; systemctl start kubelet; sync"); err != nil {
 		return fmt.Errorf("start the agent: %w\n%s", err, e.Journal(ctx, 20))
 	}
@@ -77,7 +76,7 @@ func (e *Env) Install(ctx context.Context) error {
 	return os.WriteFile(e.installed(), nil, 0o644)
 }
 
-// Journal returns the end of the agent's log.
+// Journal returns the last lines of the agent's log.
 func (e *Env) Journal(ctx context.Context, lines int) string {
 	out, err := e.Machine.Shell(ctx, time.Minute, fmt.Sprintf("journalctl -u kubelet -n %d --no-pager -o cat", lines))
 	if err != nil {
@@ -86,7 +85,7 @@ func (e *Env) Journal(ctx context.Context, lines int) string {
 	return out
 }
 
-// Ready returns whether the node's Ready condition is true, and a description of the condition for people.
+// Ready reports whether the node's Ready condition is True. state describes the condition.
 func (e *Env) Ready(ctx context.Context) (ready bool, state string) {
 	out, err := e.Kubectl(ctx, "get", "node", NodeName, "-o", "json", "--request-timeout=10s")
 	if err != nil {
@@ -108,10 +107,10 @@ func (e *Env) Ready(ctx context.Context) (ready bool, state string) {
 	return false, "the node has no Ready condition yet"
 }
 
-// readyBound is how long a node may take from the agent's start until it is Ready: 5 s on a quiet machine.
+// readyBound is how long a node may take from the start of the agent until it is Ready. On a quiet machine a node takes 5 s.
 const readyBound = 4 * time.Minute
 
-// AwaitReady waits until the node is Ready.
+// AwaitReady waits until the node is Ready. After readyBound it returns an error with the last lines of the agent's log.
 func (e *Env) AwaitReady(ctx context.Context) error {
 	if err := vm.Await(ctx, "the node", readyBound, time.Second, e.Ready); err != nil {
 		return errors.Join(err, fmt.Errorf("last lines of the agent's log:\n%s", e.Journal(ctx, 20)))

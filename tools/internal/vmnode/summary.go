@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Summary prints the information that a new user needs when the guest is a node.
+// Summary prints what a new user needs to know when the guest is a node.
 func (e *Env) Summary(ctx context.Context) error {
 	nodes, err := e.Kubectl(ctx, "get", "nodes", "-o", "wide")
 	if err != nil {

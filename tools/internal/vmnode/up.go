@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vm"
 )
 
-// Up builds the missing parts, boots the guest, installs the packages in it, and waits until the node is Ready.
+// Up builds what is missing, boots the guest, installs the packages in it, and waits until the node is Ready.
 func (e *Env) Up(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("bring up the virtual machine: building its image, its network namespace and its tap device need root")
@@ -51,7 +51,7 @@ func (e *Env) Up(ctx context.Context) error {
 	return e.AwaitReady(ctx)
 }
 
-// Prepare builds the image and the programs, including those in further, so that Up with NoBuild finds them.
+// Prepare builds the image and the programs, and also the build targets in further, so that a later Up with NoBuild has everything.
 func (e *Env) Prepare(ctx context.Context, further ...string) error {
 	_, err := e.prepare(ctx, further...)
 	return err
@@ -74,8 +74,7 @@ func (e *Env) prepare(ctx context.Context, further ...string) (vm.Image, error) 
 	return vm.Build(ctx, e.Cache, vm.Debian(), e.Progress)
 }
 
-// MakePackages makes the Debian packages of the checkout in dir, with the given version or, if that is empty, with the version of
-// the commit.
+// MakePackages builds the Debian packages of the checkout into dir. version is their version; "": the version of the commit.
 func (e *Env) MakePackages(ctx context.Context, dir, version string) error {
 	args := []string{"--checkout", e.Checkout, "--arch", "amd64", "--out", dir}
 	if version != "" {
@@ -85,7 +84,8 @@ func (e *Env) MakePackages(ctx context.Context, dir, version string) error {
 	return err
 }
 
-// payload makes a disk with everything that the guest runs and installs: programs, container images, packages.
+// payload makes a disk image with everything that the guest installs: programs, container images, packages. It returns the path of the
+// image, and keeps an existing one.
 func (e *Env) payload(ctx context.Context) (file string, err error) {
 	file = e.path("payload.img")
 	if _, err := os.Stat(file); err == nil {
@@ -134,7 +134,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// makeNetwork makes the namespace with its tap device.
+// makeNetwork creates the network namespace with its tap device, unless it exists.
 func (e *Env) makeNetwork(ctx context.Context) error {
 	name := e.namespace()
 	if _, err := os.Stat("/run/netns/" + name); err == nil {
@@ -145,10 +145,10 @@ func (e *Env) makeNetwork(ctx context.Context) error {
 	}
 	for _, line := range []string{
 		"link set lo up", "tuntap add dev " + tap + " mode tap", "addr add " + planeAddress + "/24 dev " + tap, "link set " + tap + " up",
-		"route add 10.244.0.0/24 via " + guestAddress, // the route to pods, for programs that connect to them from this machine
+		"route add 10.244.0.0/24 via " + guestAddress, // route to the pods, for programs on this machine that connect to them
 	} {
 		if _, err := output(ctx, "ip", append([]string{"-n", name}, strings.Fields(line)...)...); err != nil {
-			return errors.Join(err, e.removeNetwork(context.WithoutCancel(ctx))) // the next Up would take it as complete
+			return errors.Join(err, e.removeNetwork(context.WithoutCancel(ctx))) // the next Up would take an incomplete namespace as complete
 		}
 	}
 	return nil
@@ -186,7 +186,7 @@ func (e *Env) awaitPlane(ctx context.Context) error {
 	return err
 }
 
-// boot finds the running guest, or boots it. fresh reports that nothing is installed in it yet.
+// boot boots the guest unless it runs. fresh is true if nothing is installed in the guest yet.
 func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) {
 	payload, err := e.payload(ctx)
 	if err != nil {
@@ -217,5 +217,5 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 	return fresh, nil
 }
 
-// installed returns the path of a file that exists when the guest's disk has a joined node.
+// installed returns the path of a file that exists once the guest has joined the cluster as a node.
 func (e *Env) installed() string { return e.path("installed") }

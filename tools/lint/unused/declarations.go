@@ -7,8 +7,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// declarations records the declarations of a package: the fields of its structs, and the names of an internal package that others can
-// use.
+// declarations records what has to be used: the fields of the package's structs and, in an internal package, its exported names.
 func (s *search) declarations(p *packages.Package) {
 	internal := strings.Contains(p.PkgPath+"/", "/internal/")
 	for _, o := range p.TypesInfo.Defs {
@@ -27,7 +26,7 @@ func (s *search) declarations(p *packages.Package) {
 	}
 	for _, tv := range p.TypesInfo.Types {
 		st, ok := tv.Type.(*types.Struct)
-		if !ok || !tv.IsType() { // only a struct type itself, not an alias
+		if !ok || !tv.IsType() { // the struct type itself, not a value or a named type
 			continue
 		}
 		for i := range st.NumFields() {

@@ -1,13 +1,13 @@
-// Command unused lists declarations that no program of this repository uses and that two other tools do not find: staticcheck
-// sees one package at a time, and deadcode sees functions only. It lists fields that are written and never read, and exported
-// constants, variables, types, functions and methods that only tests use.
+// Command unused lists declarations that no program of this repository uses. It finds what two other tools miss, because staticcheck sees
+// one package at a time and deadcode sees only functions: fields that are written but never read, and exported constants, variables, types,
+// functions and methods that only tests use.
 //
 //	unused [-support PACKAGES] [-known FILE] [DIR...]
 //
-// It loads the module in each DIR, without tests, and checks the first one. The file lists exceptions with their reasons, one
-// on each line: "PATH: finding: reason". A field counts as read if its struct is used as a whole: compared, converted to
-// another type, or passed to a function that accepts any value (encoders, printers, comparers). Fields with a tag and embedded
-// fields are not checked, and neither are methods that an interface requires by name.
+// The command loads the modules in all DIRs, without tests, and checks the first one; the other modules count as users. Packages of
+// -support are not checked. The file of -known lists exceptions with their reasons, one per line: "PATH: finding: reason". A field counts
+// as read if its struct is used as a whole: compared, converted to another type, or passed to a function that accepts any value (such as an
+// encoder or a printer). Fields with a tag, embedded fields, and methods with the name of an interface's method are not checked.
 package main
 
 import (
@@ -48,7 +48,8 @@ func main() {
 	}
 }
 
-// run returns the unused declarations in the module of the first directory.
+// run returns the unused declarations of the module in the first directory. Uses in all directories count. Declarations in the packages
+// support are not checked.
 func run(dirs, support []string) ([]finding, error) {
 	s := newSearch()
 	for i, dir := range dirs {
@@ -88,7 +89,7 @@ func supports(support []string, path string) bool {
 	})
 }
 
-// without removes the findings that a file lists.
+// without removes the findings that the file lists as exceptions. It returns an error if a line has no reason.
 func without(found []finding, file string) ([]finding, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -106,34 +107,34 @@ func without(found []finding, file string) ([]finding, error) {
 	return slices.DeleteFunc(found, func(f finding) bool { return known[f.file+": "+f.what] }), nil
 }
 
-// finding is an unused field or name.
+// finding is a declaration that nothing uses.
 type finding struct {
 	file string
 	line int
 	what string
 }
 
-// String returns the finding in the format that editors recognise.
+// String formats the finding as FILE:LINE: TEXT, which editors recognise.
 func (f finding) String() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.what) }
 
-// place identifies an object by its position and name, because its package may be loaded several times.
+// place identifies a declared object by position and name. Pointers to types.Object do not, because a package may be loaded several times.
 type place struct {
 	file string
 	line int
 	name string
 }
 
-// search has the state of the search.
+// search collects declarations and uses.
 type search struct {
-	declared map[place]string // the declarations to check, with their descriptions
-	methods  map[place]bool   // which of these declarations are methods
+	declared map[place]string // what to report about each declaration if it is not used
+	methods  map[place]bool   // declarations that are methods
 	used     map[place]bool
-	asked    map[string]bool // names of the methods that interfaces require
+	asked    map[string]bool // names of methods that some interface requires
 	checked  map[*types.Package]bool
 }
 
 func newSearch() *search {
-	// The functions of package errors require these methods by interfaces in their bodies.
+	// Functions of package errors require these methods through interfaces in their bodies, which are not loaded.
 	asked := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "As": true}
 	return &search{declared: map[place]string{}, methods: map[place]bool{}, used: map[place]bool{}, asked: asked, checked: map[*types.Package]bool{}}
 }
@@ -143,7 +144,7 @@ func placeOf(fset *token.FileSet, o types.Object) place {
 	return place{at.Filename, at.Line, o.Name()}
 }
 
-// report returns the declarations that are not used.
+// report returns the declarations that are not used, sorted by position. Their files are relative to dir.
 func (s *search) report(dir string) []finding {
 	root, err := filepath.Abs(dir)
 	if err != nil {

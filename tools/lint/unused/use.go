@@ -8,7 +8,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// use records what a package uses.
+// use records the declarations that a package uses.
 func (s *search) use(p *packages.Package) {
 	s.interfaces(p.Types)
 	u := &user{search: s, p: p, written: map[*ast.Ident]bool{}, whole: map[types.Type]bool{}}
@@ -21,14 +21,14 @@ func (s *search) use(p *packages.Package) {
 			s.used[placeOf(p.Fset, origin(o))] = true
 		}
 	}
-	for _, sel := range p.TypesInfo.Selections { // a promoted method belongs to the embedded type
+	for _, sel := range p.TypesInfo.Selections { // a call of a promoted method uses the method of the embedded type
 		if f, ok := sel.Obj().(*types.Func); ok {
 			s.used[placeOf(p.Fset, origin(f))] = true
 		}
 	}
 }
 
-// interfaces records the names of the methods that the interfaces of a package and its dependencies require.
+// interfaces records the names of the methods of all interfaces in a package and in the packages that it imports.
 func (s *search) interfaces(p *types.Package) {
 	if s.checked[p] {
 		return
@@ -50,7 +50,7 @@ func (s *search) asks(i *types.Interface) {
 	}
 }
 
-// origin returns the generic declaration of an instance.
+// origin returns the generic declaration of a field or function; o itself if it is not an instance of one.
 func origin(o types.Object) types.Object {
 	switch o := o.(type) {
 	case *types.Var:
@@ -61,22 +61,22 @@ func origin(o types.Object) types.Object {
 	return o
 }
 
-// user examines one package.
+// user records the uses in one package.
 type user struct {
 	*search
 	p       *packages.Package
-	written map[*ast.Ident]bool // names that are assigned to
-	whole   map[types.Type]bool // types whose fields all count as read
+	written map[*ast.Ident]bool // identifiers that are only assigned to
+	whole   map[types.Type]bool // types whose fields are all recorded as read
 }
 
-// own reports whether an identifier is the name of the function that contains it, which does not count as a use.
+// own reports whether an identifier is inside the function that it names: a recursive call is no use.
 func (u *user) own(id *ast.Ident, o types.Object) bool {
 	f, ok := o.(*types.Func)
 	return ok && f.Pkg() == u.p.Types && f.Scope() != nil && f.Scope().Contains(id.Pos())
 }
 
-// writes records the fields that an assignment sets: x.f = y, S{f: y}. x.f++ and x.f += y count as writes only. Taking
-// the address (&x.f) counts as a read.
+// writes records the identifiers of fields that a statement only sets: x.f = y, x.f++, x.f += y, S{f: y}. Taking the address (&x.f) is not
+// among them and counts as a read.
 func (u *user) writes(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -106,7 +106,7 @@ func (u *user) write(e ast.Expr) {
 	}
 }
 
-// wholes records the types whose values are used as a whole, and the methods that interfaces in this package require.
+// wholes records the types whose values are used as a whole, and the methods of interface types.
 func (u *user) wholes(n ast.Node) bool {
 	info := u.p.TypesInfo
 	switch n := n.(type) {
@@ -122,7 +122,7 @@ func (u *user) wholes(n ast.Node) bool {
 		u.all(info.TypeOf(n.Key), false)
 	case *ast.CallExpr:
 		u.call(n)
-	case *ast.CompositeLit: // positional values set the fields in the order of the declaration
+	case *ast.CompositeLit: // an element of a list or map may be converted to an interface type
 		for _, e := range n.Elts {
 			if kv, ok := e.(*ast.KeyValueExpr); ok {
 				e = kv.Value
@@ -150,7 +150,7 @@ func elemOf(t types.Type) types.Type {
 
 func (u *user) call(n *ast.CallExpr) {
 	info := u.p.TypesInfo
-	if tv := info.Types[n.Fun]; tv.IsType() { // a conversion
+	if tv := info.Types[n.Fun]; tv.IsType() { // the call is a conversion
 		for _, a := range n.Args {
 			if _, ok := info.TypeOf(a).Underlying().(*types.Struct); ok {
 				u.all(info.TypeOf(a), false)
@@ -164,7 +164,7 @@ func (u *user) call(n *ast.CallExpr) {
 	if !ok {
 		return
 	}
-	for _, t := range instance(info, n.Fun) { // a type argument may be compared or encoded
+	for _, t := range instance(info, n.Fun) { // a generic function may compare or encode a value of its type argument
 		u.all(t, false)
 	}
 	for i, a := range n.Args {
@@ -179,7 +179,7 @@ func (u *user) call(n *ast.CallExpr) {
 	}
 }
 
-// instance returns the type arguments of a generic function of another module, whose code is not examined here.
+// instance returns the type arguments of a call of a generic function; none for other functions.
 func instance(info *types.Info, fun ast.Expr) (out []types.Type) {
 	var id *ast.Ident
 	switch f := ast.Unparen(fun).(type) {
@@ -197,7 +197,7 @@ func instance(info *types.Info, fun ast.Expr) (out []types.Type) {
 	return out
 }
 
-// into records that a value is assigned to a type that accepts any value, so its fields may be read there.
+// into records that the value e is assigned to a variable of the type to. If that is an empty interface, all fields of e count as read.
 func (u *user) into(e ast.Expr, to types.Type) {
 	if to == nil {
 		return
@@ -207,7 +207,7 @@ func (u *user) into(e ast.Expr, to types.Type) {
 	}
 }
 
-// all records that all fields of a type, and of the types that they contain, are read. through: follow pointers too.
+// all records all fields of a type as read, and those of structs within it. If through is true, it also follows pointers, slices and maps.
 func (u *user) all(t types.Type, through bool) {
 	if t == nil || u.whole[t] {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// shared has the only guest of a run.
+// shared has the environment with the guest that all tests use, and the error of its start.
 var shared struct {
 	sync.Mutex
 	env *vmnode.Env
@@ -32,13 +32,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// node is the guest, with methods for a test.
+// node is the environment with the guest, and has the helpers of the tests.
 type node struct {
 	*testing.T
 	*vmnode.Env
 }
 
-// newNode returns the guest with a node that is Ready and has no pods, and boots it if no earlier test has done so.
+// newNode returns the guest as a Ready node without pods. It boots the guest if no earlier test has done so.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	if os.Getenv("WHERRY_VM") == "" {
@@ -77,12 +77,12 @@ func up(t *testing.T) (*vmnode.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The environment is stored before Up has succeeded, so that TestMain also ends an environment whose Up has failed.
+	// The environment is stored before Up succeeds, so that TestMain also ends an environment whose Up failed.
 	shared.env = e
 	return e, e.Up(t.Context())
 }
 
-// sh runs a script in the guest; an exit code other than 0 fails the test.
+// sh runs a script in the guest and returns its output. An exit code other than 0 fails the test.
 func (n *node) sh(script string) string {
 	n.Helper()
 	out, err := n.Machine.Shell(n.Context(), 3*time.Minute, script)
@@ -92,7 +92,7 @@ func (n *node) sh(script string) string {
 	return strings.TrimSpace(out)
 }
 
-// file reads a file of the guest, such as one of a cgroup.
+// file returns the content of a file of the guest, such as a cgroup file.
 func (n *node) file(path string) string {
 	n.Helper()
 	data, err := n.Machine.CopyOut(n.Context(), path, 1<<20)
@@ -111,7 +111,7 @@ func (n *node) kubectl(args ...string) string {
 	return out
 }
 
-// await repeats look until it is done, at most for a bound that is long enough for emulation.
+// await calls look until it returns true, and fails the test after the time bound.
 func (n *node) await(what string, bound time.Duration, look func() (bool, string)) {
 	n.Helper()
 	err := vm.Await(n.Context(), what, bound, time.Second, func(context.Context) (bool, string) { return look() })

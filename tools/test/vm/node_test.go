@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// The unit has started and reports its state to systemd, and the Node describes the machine.
+// kubelet.service has started and reports its state to systemd, and the Node object describes the machine.
 func TestJoined(t *testing.T) {
 	n := newNode(t)
 	status := n.sh("systemctl status kubelet --no-pager -n 0")
@@ -37,7 +37,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// Pods of each QoS class are in the right slices of systemd, with the limits in the files of cgroup v2.
+// The cgroups of pods are in the systemd slice of their QoS class, and the cgroup v2 files have the right limits.
 func TestSlicesAndLimits(t *testing.T) {
 	n := newNode(t)
 	n.create("guaranteed", idle+`, resources: {limits: {cpu: 200m, memory: 64Mi}}`, "")
@@ -72,7 +72,7 @@ func TestSlicesAndLimits(t *testing.T) {
 				}
 			}
 		}
-		// systemd knows the limits of the slice too, so that a daemon-reload does not reset them.
+		// systemd has the limits in its own unit of the slice, so that a daemon-reload does not reset them.
 		unit := slice[strings.LastIndexByte(slice, '/')+1:]
 		if got := n.sh("systemctl show -p ActiveState -p LoadState " + unit); got != "LoadState=loaded\nActiveState=active" {
 			t.Errorf("%s: systemd says of %s: %q", c.name, unit, got)
@@ -87,7 +87,7 @@ func TestSlicesAndLimits(t *testing.T) {
 	}
 }
 
-// weights checks that a larger CPU request gives more weight, for pods and for classes.
+// weights checks that a larger CPU request gives a larger cpu.weight, to a pod and to a QoS class.
 func (n *node) weights(pods map[string]*pod) {
 	weight := func(path string) (w int) {
 		_, _ = fmt.Sscan(n.file("/sys/fs/cgroup/kubepods.slice/"+path+"/cpu.weight"), &w)
@@ -102,7 +102,7 @@ func (n *node) weights(pods map[string]*pod) {
 	}
 }
 
-// nodeAllocatable checks that the cgroup of all pods has the node's memory as its limit.
+// nodeAllocatable checks that memory.max of kubepods.slice is the memory of the node.
 func (n *node) nodeAllocatable() {
 	var bytes, capacity int64
 	_, _ = fmt.Sscan(n.file("/sys/fs/cgroup/kubepods.slice/memory.max"), &bytes)
@@ -113,13 +113,13 @@ func (n *node) nodeAllocatable() {
 	}
 }
 
-// limits returns all limits below kubepods.slice.
+// limits returns the content of all limit files below kubepods.slice.
 func (n *node) limits() string {
 	return n.sh(`cd /sys/fs/cgroup/kubepods.slice && find . -name cpu.max -o -name cpu.weight -o -name memory.max -o -name memory.min -o -name memory.high -o -name pids.max |
   sort | while read -r f; do echo "$f $(cat $f)"; done`)
 }
 
-// podPidsLimit of the configuration is pids.max of each pod's slice.
+// The field podPidsLimit of the configuration becomes pids.max of each pod's slice.
 func TestPidsLimit(t *testing.T) {
 	n := newNode(t)
 	n.reconfigure("podPidsLimit: 321\n")
@@ -132,7 +132,7 @@ func TestPidsLimit(t *testing.T) {
 	}
 }
 
-// reconfigure restarts the agent with additional fields in its configuration.
+// reconfigure writes the agent's configuration with the additional fields extra (YAML), and restarts the agent.
 func (n *node) reconfigure(extra string) {
 	n.Helper()
 	if err := n.Configure(n.Context(), extra); err != nil {
@@ -141,7 +141,7 @@ func (n *node) reconfigure(extra string) {
 	n.sh("systemctl restart kubelet")
 }
 
-// If the kernel kills a container because of its memory limit, the status says OOMKilled and exit code 137.
+// If the kernel kills a container because of its memory limit, the container's status has the reason OOMKilled and exit code 137.
 func TestKilledForMemory(t *testing.T) {
 	n := newNode(t)
 	n.create("greedy", `command: [sh, -c, "echo up; sleep 3; exec tail /dev/zero"], resources: {limits: {memory: 24Mi}}`, "  restartPolicy: OnFailure")
@@ -163,7 +163,7 @@ func TestKilledForMemory(t *testing.T) {
 	})
 }
 
-// systemd restarts an agent whose loops are stuck. The containers are not affected.
+// systemd's watchdog restarts an agent that hangs. The containers keep running.
 func TestWatchdog(t *testing.T) {
 	n := newNode(t)
 	n.create("bystander", idle, "")

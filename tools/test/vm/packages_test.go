@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// newer makes packages of a later version and copies them into the guest. It returns the names of the files in the guest.
+// newer builds packages with a later version and copies them into the guest. It returns their file names in the guest.
 func (n *node) newer(version string) string {
 	n.Helper()
 	dir := n.TempDir()
@@ -35,7 +35,7 @@ func (n *node) newer(version string) string {
 	return strings.Join(names, " ")
 }
 
-// apt runs apt-get in the guest, with a long bound because it is slow under emulation.
+// apt runs apt-get in the guest and returns its output. Its time limit is long, because apt-get is slow under emulation.
 func (n *node) apt(args string) string {
 	n.Helper()
 	out, err := n.Machine.Shell(n.Context(), 6*time.Minute, "DEBIAN_FRONTEND=noninteractive apt-get -q -y "+args+" 2>&1")
@@ -45,7 +45,7 @@ func (n *node) apt(args string) string {
 	return out
 }
 
-// An upgrade replaces the old agent by the new one, and does not change containers and configuration.
+// An upgrade of the packages replaces the running agent, and changes neither containers nor configuration.
 func TestUpgrade(t *testing.T) {
 	n := newNode(t)
 	n.create("one", idle, "")
@@ -77,8 +77,8 @@ func TestUpgrade(t *testing.T) {
 	n.sh("sed -i 's/^KUBELET_EXTRA_ARGS=.*/KUBELET_EXTRA_ARGS=/' /etc/default/kubelet; systemctl restart kubelet")
 }
 
-// Removing the packages leaves containers and state. A purge while pods are on the node leaves the state and prints this; a purge
-// of a drained node leaves nothing. At the end the node is installed again.
+// Removing the packages leaves containers and state. A purge while the node has pods leaves the state and says so; a purge of a drained
+// node leaves nothing. The test installs the packages again at the end.
 func TestRemoveAndPurge(t *testing.T) {
 	n := newNode(t)
 	n.create("stays", idle, "")
@@ -96,7 +96,7 @@ func TestRemoveAndPurge(t *testing.T) {
 	}
 	n.sh("test -e /etc/kubernetes/kubelet.conf; test -d /var/lib/kubelet/pods")
 
-	// The agent that is installed again continues with the pod. Then the node is drained.
+	// After a new installation the agent continues with the existing pod. Then the node is drained.
 	n.apt("install --no-install-recommends /opt/payload/packages/wherry_*.deb /opt/payload/packages/wherry-kubelet_*.deb")
 	n.sh("systemctl enable -q kubelet; systemctl start kubelet")
 	if err := n.AwaitReady(t.Context()); err != nil {

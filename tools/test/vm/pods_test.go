@@ -45,7 +45,7 @@ func (p *pod) String() string {
 	return s
 }
 
-// number returns the number in the text of a file or a field.
+// number returns the number at the beginning of text, the content of a file or a field.
 func (n *node) number(text string) int {
 	n.Helper()
 	var v int
@@ -69,8 +69,8 @@ func (n *node) pods() map[string]*pod {
 	return pods
 }
 
-// create creates a pod with busybox on the node. container and spec are additional fields of the pod's container and of its spec,
-// in YAML's flow style.
+// create creates a pod with a busybox container on the node. container and spec are additional fields of the container and of the pod's
+// spec: container in YAML's flow style, spec in lines.
 func (n *node) create(name, container, spec string) {
 	n.Helper()
 	n.createIn("default", name, container, spec)
@@ -98,10 +98,10 @@ spec:
 	}
 }
 
-// idle has the command of a container that waits and ends on SIGTERM.
+// idle is the command of a container that waits and exits on SIGTERM.
 const idle = `command: [sh, -c, "trap 'exit 0' TERM; echo up; while :; do sleep 1; done"]`
 
-// podBound is how long a few pods may take to start or to end under emulation on a busy machine.
+// podBound is how long a few pods may take to start or to end, under emulation on a busy machine.
 const podBound = 4 * time.Minute
 
 // awaitReady waits until the pods are Ready, and returns them.
@@ -121,7 +121,7 @@ func (n *node) awaitReady(names ...string) map[string]*pod {
 	return pods
 }
 
-// noPods deletes all pods and waits until they are gone.
+// noPods deletes all pods of the default namespace and waits until they are gone.
 func (n *node) noPods() {
 	n.Helper()
 	n.kubectl("delete", "pods", "--all", "--wait=false")
@@ -131,8 +131,8 @@ func (n *node) noPods() {
 	})
 }
 
-// containers returns the running containers and sandboxes, by ID, with their process and its start time. All of these change if a
-// container is restarted.
+// containers returns a line for each running container and sandbox: its ID, the PID and the start time of its process. A restart of the
+// container changes all three.
 func (n *node) containers() string {
 	n.Helper()
 	return n.sh(`ctr -n k8s.io tasks ls | awk '$3 == "RUNNING" {print $1, $2}' | sort | while read -r id pid; do echo $id $pid $(cut -d' ' -f22 /proc/$pid/stat); done`)

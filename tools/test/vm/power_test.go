@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// some creates pods of several kinds that run until they are deleted, and returns their names.
+// some creates three pods with different fields that run until they are deleted, and returns their names.
 func (n *node) some() []string {
 	n.Helper()
 	n.create("plain", idle, "")
@@ -21,10 +21,11 @@ func (n *node) some() []string {
 	return names
 }
 
-// comeBack waits until the node and its pods are back after a loss of power, and checks that each pod runs only once.
+// comeBack waits until the node and its pods run again after a reboot, and checks that each pod runs only once. restartsBefore has the
+// restart counts from before the reboot.
 func (n *node) comeBack(names []string, restartsBefore map[string]int) {
 	n.Helper()
-	// After the boot the API shows the old statuses until the agent writes new ones, so the test checks the runtime first.
+	// After the boot the API has the old statuses until the agent writes new ones, so the test looks at the runtime first.
 	n.await("the pods to be back", podBound, func() (bool, string) {
 		running := n.sh(`crictl ps -q | wc -l`)
 		return running == "3", running + " containers run"
@@ -70,7 +71,7 @@ func (n *node) restarts() map[string]int {
 	return counts
 }
 
-// After a power cut the node comes back by itself: each pod runs once, counts one restart, and ends without remains.
+// After a power cut the node comes back by itself. Each pod runs once, counts one restart and, when it is deleted, leaves nothing behind.
 func TestPowerCut(t *testing.T) {
 	n := newNode(t)
 	names := n.some()
@@ -87,7 +88,7 @@ func TestPowerCut(t *testing.T) {
 	n.gone()
 }
 
-// After a power cut during the start of pods, no pod runs twice, and all of them start.
+// After a power cut while pods start, all pods start, and none runs twice.
 func TestPowerCutWhilePodsStart(t *testing.T) {
 	n := newNode(t)
 	names := []string{"early", "middle", "late"}
@@ -111,7 +112,7 @@ func TestPowerCutWhilePodsStart(t *testing.T) {
 	n.gone()
 }
 
-// After an orderly reboot, too, the node comes back by itself, and each pod runs once.
+// After an orderly reboot the node also comes back by itself, and each pod runs once.
 func TestReboot(t *testing.T) {
 	n := newNode(t)
 	names := n.some()
@@ -123,7 +124,7 @@ func TestReboot(t *testing.T) {
 	n.gone()
 }
 
-// gone deletes the pods, and checks that nothing of them is left on the machine.
+// gone deletes all pods and checks that they leave nothing behind on the machine.
 func (n *node) gone() {
 	n.Helper()
 	n.noPods()

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// A reboot of the machine waits for pods. Pods of low priority end first, each within its period. The API has their last status
-// before the machine is down. After the reboot nothing of them runs, and the node accepts pods again.
+// A reboot of the machine waits for pods (graceful node shutdown). Regular pods end before critical ones, each within the period of its
+// group. The API gets their last status before the machine is down. After the reboot these pods do not run again, and the node accepts new
+// pods.
 func TestShutdownWaitsForPods(t *testing.T) {
 	n := newNode(t)
 	n.reconfigure("shutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 15s\n")
@@ -18,7 +19,7 @@ func TestShutdownWaitsForPods(t *testing.T) {
 	if got := n.sh("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec"); got != "t 40000000" {
 		t.Errorf("logind delays a shutdown by %s", got)
 	}
-	// Each pod writes the time of its end, in seconds, to the disk.
+	// When a pod ends, it writes the time, in seconds, to the disk.
 	last := `command: [sh, -c, "trap 'sleep 1; date +%s > /out/$(hostname); sync; exit 0' TERM; while :; do sleep 0.2; done"], volumeMounts: [{name: out, mountPath: /out}]`
 	const volume = "  volumes: [{name: out, hostPath: {path: /root/ends, type: DirectoryOrCreate}}]\n  terminationGracePeriodSeconds: 20\n"
 	n.sh("rm -rf /root/ends")

@@ -8,13 +8,13 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// With LimitedSwap a burstable container gets a share of the machine's swap in proportion to its memory request. Other containers
-// get none.
+// With LimitedSwap a Burstable container gets a share of the machine's swap that is proportional to its memory request. Other containers
+// get no swap.
 func TestLimitedSwap(t *testing.T) {
 	n := newNode(t)
 	const swap = 256 << 20
 	n.sh("fallocate -l 256M /swapfile; chmod 600 /swapfile; mkswap -q /swapfile; swapon /swapfile")
-	defer func() { // swap is turned off before the agent starts, because otherwise it refuses to start
+	defer func() { // the agent starts again after swap is turned off, because it would refuse to start with swap
 		n.sh("swapoff /swapfile; rm /swapfile")
 		n.reconfigure("")
 	}()
@@ -39,7 +39,7 @@ func TestLimitedSwap(t *testing.T) {
 		if name == "burstable" {
 			want = int(share)
 		}
-		// The tolerance is two pages: the machine's swap is a page smaller than its file, and limits are in whole pages.
+		// Two pages of tolerance: the swap space is a page smaller than its file, and a limit is a multiple of the page size.
 		if got > want || got < want-8192 {
 			t.Errorf("%s: memory.swap.max is %d, want %d", name, got, want)
 		}

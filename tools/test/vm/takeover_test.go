@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// A node changes from Wherry to upstream's kubelet and back while pods run. No container is changed, and no restart is counted.
+// While pods run, the node changes from Wherry to upstream's kubelet and back. Neither agent restarts a container.
 func TestHandOverToKubeletAndBack(t *testing.T) {
 	n := newNode(t)
 	kubelet := filepath.Join(n.Checkout, "bin", "conformance", "kubelet")
@@ -50,7 +50,7 @@ func TestHandOverToKubeletAndBack(t *testing.T) {
 	n.gone()
 }
 
-// attachUpstream attaches a disk with upstream's kubelet to the running guest.
+// attachUpstream attaches a disk with upstream's kubelet (the file program) to the running guest.
 func (n *node) attachUpstream(program string) {
 	n.Helper()
 	dir, image := n.TempDir(), filepath.Join(n.Dir, "upstream.img")
@@ -72,7 +72,7 @@ func (n *node) attachUpstream(program string) {
 	n.sh("mkdir -p /opt/upstream; udevadm settle; mount -o ro /dev/disk/by-id/virtio-upstream /opt/upstream")
 }
 
-// awaitVersion waits until the Node shows the version of the wanted agent.
+// awaitVersion waits until the Node object shows the version of Wherry or, if wherry is false, of upstream's kubelet.
 func (n *node) awaitVersion(wherry bool) {
 	n.Helper()
 	n.await("the other agent", podBound, func() (bool, string) {

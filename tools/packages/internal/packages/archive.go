@@ -13,7 +13,7 @@ import (
 // loads the image from a file.
 const Repository = "localhost/wherry"
 
-// tarball returns the files of both packages below one directory, for a machine without a package manager.
+// tarball returns a tar archive with the files of both packages below one directory, for machines without a package manager.
 func (s *Source) tarball(arch string) (name string, data []byte, err error) {
 	own, err := s.own(arch)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Source) tarball(arch string) (name string, data []byte, err error) {
 	return base + ".tar.gz", compressed(b.Bytes()), nil
 }
 
-// image returns an OCI layout with the image of the program, for `ctr images import` and `podman load`.
+// image returns a tar archive with an OCI image that contains the agent, for `ctr images import` and `podman load`.
 func (s *Source) image(arch string) (name string, data []byte, err error) {
 	program, ok := s.Programs[arch]
 	if !ok {

@@ -11,24 +11,24 @@ import (
 	"strings"
 )
 
-// file is one file of a package.
+// file is a file in a package.
 type file struct {
 	path   string // path without leading slash
 	data   []byte
 	mode   os.FileMode
-	link   string // the target, for a symbolic link
-	config bool   // a configuration file, which the administrator may change
-	only   string // deb or rpm, for a file of only one kind of package; "": both
+	link   string // target, if the file is a symbolic link
+	config bool   // the file is configuration, which the administrator may change
+	only   string // kind of package that has the file: deb or rpm; "": both
 }
 
-// These are the units that are installed from deploy/systemd.
+// These are the units from deploy/systemd: ownUnit is in the package wherry, takingUnit in wherry-kubelet.
 const (
 	unitDir    = "usr/lib/systemd/system/"
 	ownUnit    = "wherry-kubelet.service"
 	takingUnit = "kubelet.service"
 )
 
-// own returns the files of the package wherry: all files except those that replace the machine's kubelet.
+// own returns the files of the package wherry: everything except what replaces the machine's kubelet.
 func (s *Source) own(arch string) ([]file, error) {
 	program, ok := s.Programs[arch]
 	if !ok {
@@ -63,7 +63,7 @@ func (s *Source) own(arch string) ([]file, error) {
 	return files, nil
 }
 
-// taking returns the files of the package wherry-kubelet, which make the program the machine's kubelet.
+// taking returns the files of the package wherry-kubelet, with which the agent replaces the machine's kubelet.
 func (s *Source) taking() ([]file, error) {
 	files := []file{
 		{path: "usr/bin/kubelet", link: "wherry"},
@@ -74,8 +74,7 @@ func (s *Source) taking() ([]file, error) {
 		config   bool
 	}{
 		{"systemd/" + takingUnit, unitDir + takingUnit, false},
-		// The name sorts before kubeadm's own 10-kubeadm.conf, so that kubeadm's file takes precedence if its package is
-		// installed.
+		// The name sorts before 10-kubeadm.conf of the package kubeadm, so that kubeadm's file takes precedence if it is installed.
 		{"systemd/kubelet.service.d/10-kubeadm.conf", unitDir + takingUnit + ".d/05-arguments.conf", false},
 		{"systemd/kubelet.service.d/20-hardening.conf", unitDir + takingUnit + ".d/20-hardening.conf", false},
 		{"default/kubelet", "etc/default/kubelet", true},
@@ -93,22 +92,22 @@ func (s *Source) deployed(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(s.Deploy, filepath.FromSlash(name)))
 }
 
-// script returns a package's script for its unit; name is postinst, prerm or postrm.
+// script returns the script postinst, prerm or postrm (name) of a package that has this unit.
 func (s *Source) script(name, unit string) ([]byte, error) {
 	data, err := s.deployed("packages/" + name + ".sh")
 	return bytes.ReplaceAll(data, []byte("@UNIT@"), []byte(unit)), err
 }
 
-// compressed returns the data as gzip, without name and time.
+// compressed returns data in gzip format. The header has no name and no time, so that equal data gives equal bytes.
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // no error, because the level is valid
-	_, _ = w.Write(data)                                  // no error, because it writes into memory
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // returns no error, because the level is valid
+	_, _ = w.Write(data)                                  // returns no error, because it writes into memory
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// perm returns the file's mode. A file without a mode is readable for all.
+// perm returns the permissions of the file; 0644 if mode is 0.
 func (f *file) perm() os.FileMode {
 	if f.mode == 0 {
 		return 0o644
@@ -116,10 +115,10 @@ func (f *file) perm() os.FileMode {
 	return f.mode
 }
 
-// of returns the files for a kind of package.
+// of returns those files that a kind of package (deb or rpm) has.
 func of(files []file, kind string) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.only != "" && f.only != kind })
 }
 
-// fileVersion returns the version in names of files and images, in which a tilde is not allowed.
+// fileVersion returns the version for names of files and images, which may not contain a tilde.
 func (s *Source) fileVersion() string { return strings.ReplaceAll(s.Version, "~", "-") }

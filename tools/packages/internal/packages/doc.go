@@ -1,9 +1,8 @@
-// Package packages makes the files from which the agent is installed: .deb and .rpm packages, a tarball and an OCI image, for
-// each architecture.
+// Package packages makes the files from which users install the agent: .deb and .rpm packages, a tarball and an OCI image, for each
+// architecture.
 //
-// Two packages are made. The package wherry has the program, its manual, its completion and wherry-kubelet.service, which can exist
-// beside kubelet.service. The package wherry-kubelet replaces the package kubelet and has kubelet.service. Both have scripts that
-// leave containers alone.
+// There are two packages. wherry has the program, its manual, its shell completion and wherry-kubelet.service, which can be installed
+// beside kubelet.service. wherry-kubelet replaces the package kubelet and has kubelet.service. The scripts of both leave containers alone.
 //
-// Contract: what is written depends on Source alone, not on the time, the machine, the directory or the order of files.
+// Contract: the files depend only on Source, not on the time, the machine, the directory or the order of input files.
 package packages

@@ -13,11 +13,11 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// pack is one package of a distribution, whatever the distribution.
+// pack describes a package, from which both a .deb and an .rpm are made.
 type pack struct {
 	name, summary, about, unit string
 	files                      []file
-	// These are relations to other packages, by kind (deb, rpm), because each kind has its own notation.
+	// These are relations to other packages. The key is deb or rpm, because each has its own notation.
 	needs, provides, conflicts, recommends map[string][]string
 }
 
@@ -55,14 +55,14 @@ func (s *Source) packs(arch string) ([]pack, error) {
 	}, nil
 }
 
-// packagers returns the kinds of packages, with the names of their files.
+// packagers returns what writes packages of each kind. The keys, deb and rpm, are also the suffixes of the files.
 func packagers() map[string]nfpm.Packager {
 	return map[string]nfpm.Packager{"deb": deb.Default, "rpm": rpm.DefaultRPM}
 }
 
-// write returns the package as a file of a kind, by name.
+// write returns the package as a file of a kind (deb or rpm) for an architecture: the file's name and its content.
 func (p *pack) write(s *Source, kind, arch string) (name string, data []byte, err error) {
-	dir, err := os.MkdirTemp("", "wherry-pack-") // a directory, because nfpm reads files by path
+	dir, err := os.MkdirTemp("", "wherry-pack-") // nfpm reads the files of a package from paths, so they are written into a directory
 	if err != nil {
 		return "", nil, err
 	}
@@ -89,7 +89,7 @@ func (p *pack) info(s *Source, kind, arch, dir string) (*nfpm.Info, error) {
 		Section: "admin", Priority: "optional", Maintainer: maintainer, Homepage: homepage, License: "Apache-2.0", Vendor: "Wherry",
 		Description: p.summary + "\n" + p.about, DisableGlobbing: true,
 	}
-	// The build host is set, because otherwise the package would contain the name of this machine.
+	// Without BuildHost the package would contain the name of this machine.
 	info.RPM.BuildHost, info.RPM.Summary, info.RPM.Group = "localhost", p.summary, "System Environment/Daemons"
 	info.Depends, info.Provides, info.Conflicts, info.Recommends = p.needs[kind], p.provides[kind], p.conflicts[kind], p.recommends[kind]
 	if kind == "deb" {

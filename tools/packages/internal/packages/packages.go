@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// All returns all files for all architectures of the source, by name.
+// All returns all files for all architectures of the source: name to content.
 func (s *Source) All() (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, arch := range slices.Sorted(maps.Keys(s.Programs)) {
@@ -39,7 +39,7 @@ func (s *Source) All() (map[string][]byte, error) {
 	return all, nil
 }
 
-// Write writes the files into a directory with their checksums, and prints their names. Files of other versions stay.
+// Write writes the files and a file with their checksums into a directory, and prints their names. Other files in the directory stay.
 func Write(dir string, all map[string][]byte, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// sample returns a small source with the real units and scripts.
+// sample returns a small Source with the project's real units and scripts.
 func sample() *Source {
 	return &Source{
 		Version: "0.1.0~git20010203040506.abcdef12", Kubernetes: "1.36.3", Time: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC),
@@ -39,7 +39,7 @@ func all(t *testing.T, s *Source) map[string][]byte {
 	return files
 }
 
-// pick returns the one file whose name has all the parts.
+// pick returns the name and content of the only file whose name contains all the parts.
 func pick(t *testing.T, files map[string][]byte, parts ...string) (string, []byte) {
 	t.Helper()
 	var found []string
@@ -54,11 +54,11 @@ func pick(t *testing.T, files map[string][]byte, parts ...string) (string, []byt
 	return found[0], files[found[0]]
 }
 
-// The packages do not depend on place and time: another directory, another SOURCE_DATE_EPOCH and another host name change
-// nothing.
+// The packages do not depend on the place and the time of the build: another directory, another SOURCE_DATE_EPOCH and another host name
+// change nothing.
 func TestTwoBuildsAreEqual(t *testing.T) {
 	first := all(t, sample())
-	if len(first) != 12 { // two packages of two kinds, a tarball and an image, for two architectures
+	if len(first) != 12 { // for each of two architectures: two packages as .deb and .rpm, a tarball and an image
 		t.Errorf("made %q", slices.Sorted(maps.Keys(first)))
 	}
 	t.Setenv("TMPDIR", t.TempDir())
@@ -76,7 +76,7 @@ func TestTwoBuildsAreEqual(t *testing.T) {
 			t.Errorf("%s names the machine that made it", name)
 		}
 	}
-	// The packages contain the time of the commit and no other time, so the packages of another commit differ.
+	// The only time in the packages is that of the commit, so packages of a later commit differ.
 	later := sample()
 	later.Time = later.Time.Add(time.Hour)
 	for name, data := range all(t, later) {
@@ -86,7 +86,7 @@ func TestTwoBuildsAreEqual(t *testing.T) {
 	}
 }
 
-// command runs a program of the machine, and skips the test if the machine does not have it.
+// command runs a program of this machine, and skips the test if the program is missing.
 func command(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {

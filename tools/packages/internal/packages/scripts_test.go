@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// machine is a directory in which a package's scripts run as if it were a machine with systemd.
+// machine is a directory in which a package's scripts run as if it were the root of a machine with systemd.
 type machine struct {
 	t    *testing.T
 	root string
@@ -40,15 +40,15 @@ func (m *machine) has(path string) bool {
 	return err == nil
 }
 
-// run runs a script with its paths below root, and returns its calls of systemctl except daemon-reload. enabled is systemd's
-// answer to the question whether the unit is enabled.
+// run runs a package's script with its paths below root. It returns the script's calls of systemctl, except daemon-reload. enabled is what
+// `systemctl is-enabled` answers.
 func (m *machine) run(script string, enabled bool, args ...string) (calls []string) {
 	m.t.Helper()
 	text, err := sample().script(script, takingUnit)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	// Every absolute path is replaced by one below root, so that a run cannot change this machine.
+	// Every absolute path in the script is replaced by one below root, so that the test cannot change this machine.
 	paths := regexp.MustCompile(`(^|[\s"'=])/(run|proc|etc|usr|var|sys)/`)
 	moved := paths.ReplaceAllString(string(text), "${1}"+m.root+"/${2}/")
 	for _, path := range regexp.MustCompile(`/(run|proc|etc|usr|var|sys)/`).FindAllStringIndex(moved, -1) {
@@ -77,8 +77,8 @@ func (m *machine) run(script string, enabled bool, args ...string) (calls []stri
 	return calls
 }
 
-// An upgrade restarts the agent only if it was running. A first installation starts it only if it replaces an enabled kubelet.
-// Only a removal stops it.
+// An upgrade restarts the agent only if it was running. A first installation starts the agent only if it replaces an enabled kubelet. Only
+// the removal of the package stops the agent.
 func TestWhatTheScriptsAskOfSystemd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestWhatTheScriptsAskOfSystemd(t *testing.T) {
 	}
 }
 
-// A purge removes the node's state, but not that of pods that still exist, nor that of another kubelet.
+// A purge removes the node's state, unless pods still exist or another kubelet is installed.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	const link = "etc/systemd/system/multi-user.target.wants/kubelet.service"

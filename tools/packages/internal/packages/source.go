@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// Source has the input from which packages are made.
+// Source is the input from which packages are made.
 type Source struct {
-	// Version is the version of the packages. Kubernetes is the version of Kubernetes that the agent follows, without v.
+	// Version is the version of the packages. Kubernetes is the Kubernetes version that the agent follows, without a leading v.
 	Version, Kubernetes string
-	// Time is the time of the commit, which is the modification time of every file.
+	// Time is the time of the commit. It is the modification time of every file in the packages.
 	Time time.Time
-	// Programs are the agents, by architecture in Go.
+	// Programs has the agent's program for each architecture, as Go names it.
 	Programs map[string][]byte
-	// Manual are the pages by file name; Completion the scripts by shell.
+	// Manual has the manual pages by file name, and Completion the completion scripts by shell.
 	Manual, Completion map[string][]byte
-	// Deploy is the directory with units and scripts; License and Changelog are texts.
+	// Deploy is the directory with systemd units and package scripts. License and Changelog are texts.
 	Deploy             string
 	License, Changelog []byte
 }
 
 var versionLine = regexp.MustCompile(`(?m)^wherry (\S+) .*\nKubernetes v(\S+)$`)
 
-// Describe fills a Source: it gets version, manual and completion by running a program for this machine, and the rest from the
-// checkout from which it was built.
+// Describe returns a Source without Programs. It runs program, an agent for this machine, to get the versions, the manual and the
+// completion. The rest comes from the checkout.
 func Describe(ctx context.Context, checkout, program string) (*Source, error) {
 	out, err := output(ctx, checkout, program, "version")
 	if err != nil {
@@ -61,11 +61,11 @@ func Describe(ctx context.Context, checkout, program string) (*Source, error) {
 	return s, err
 }
 
-// Changed is the suffix of the version if the checkout has changes that are not committed.
+// Changed ends the version if the checkout has changes that are not committed.
 const Changed = ".changed"
 
-// version returns the release's version if the commit has its tag, or else a version that sorts before the release and after
-// older commits. It also returns the time of the commit.
+// version returns the version of the packages and the time of the commit. If the commit has the tag of the release, the version is that of
+// the release; otherwise it sorts before that release and after the versions of older commits.
 func version(ctx context.Context, checkout, release string) (string, time.Time, error) {
 	out, err := output(ctx, checkout, "git", "log", "-1", "--format=%ct %h", "--abbrev=8")
 	if err != nil {
@@ -81,7 +81,7 @@ func version(ctx context.Context, checkout, release string) (string, time.Time, 
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // finds changes as the go command does
+	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // as the go command decides about vcs.modified
 	if err != nil {
 		return "", time.Time{}, err
 	}
