@@ -71,7 +71,7 @@ func taint(n *v1.Node) {
 	n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}, {Key: "gone", Effect: v1.TaintEffectNoExecute}}
 }
 
-// answer returns a result in one line.
+// answer prints a result in one line.
 func answer(r Result) string {
 	if r.OK {
 		return "ok"
