@@ -162,7 +162,7 @@ func TestServiceEnv(t *testing.T) {
 	if got := ServiceEnv([]*v1.Service{six}, "shop", true)["SIX_PORT"]; got != "udp://[fd00::1]:53" {
 		t.Errorf("an IPv6 service: got %s", got)
 	}
-	// Two services may define the same variable. Its value does not depend on the order in which a map is read.
+	// Two services may define the same variable. Its value must not depend on the order in which Go iterates over a map.
 	both := []*v1.Service{}
 	for _, name := range []string{"a", "a-port-1-tcp"} {
 		both = append(both, &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
