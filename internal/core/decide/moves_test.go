@@ -67,13 +67,13 @@ func (g give) String() string {
 	return strings.Join(out, ", ")
 }
 
-// mover collects what may happen next.
+// mover collects the states that may follow one state of the search.
 type mover struct {
 	node
 	out []node
 }
 
-// environment returns all that the world may do next.
+// environment returns all states that may follow n, one for each event that the environment may cause next.
 func (n node) environment() []node {
 	m := &mover{node: n}
 	if n.down {

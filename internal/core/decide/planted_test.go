@@ -20,7 +20,7 @@ type planted struct {
 	plant func(*brain)
 }
 
-// plan returns a planted bug that changes what Decide says.
+// plan returns a planted bug that changes the plan that Decide returns.
 func plan(change func(in *decide.Input, p *decide.Plan)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {
@@ -32,7 +32,7 @@ func plan(change func(in *decide.Input, p *decide.Plan)) func(*brain) {
 	}
 }
 
-// seeing returns a planted bug that changes what Decide sees.
+// seeing returns a planted bug that changes the input of Decide.
 func seeing(change func(in *decide.Input)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {
@@ -43,7 +43,7 @@ func seeing(change func(in *decide.Input)) func(*brain) {
 	}
 }
 
-// forgetting returns a planted bug that drops a part of the memory.
+// forgetting returns a planted bug that drops a part of Input.Memory before each call of Decide.
 func forgetting(change func(m *decide.Memory)) func(*brain) {
 	return func(b *brain) {
 		b.decide = func(in *decide.Input) decide.Plan {

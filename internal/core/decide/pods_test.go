@@ -24,7 +24,7 @@ type scope struct {
 
 func (sc *scope) size() int { return len(sc.inits) + len(sc.mains) }
 
-// first returns the world before the pod's first turn.
+// first returns a world with the scope's pod, before the first turn.
 func (sc *scope) first(b brain) *world {
 	w := newWorld()
 	w.strict, w.brain = true, b
@@ -49,7 +49,7 @@ func (sc *scope) first(b brain) *world {
 	return w
 }
 
-// with returns a copy of a container, changed.
+// with returns a copy of a container to which the changes were made.
 func with(c v1.Container, changes ...func(*v1.Container)) v1.Container {
 	c = *c.DeepCopy()
 	for _, change := range changes {
@@ -75,13 +75,13 @@ func postStart(c *v1.Container) {
 func startup(c *v1.Container)   { c.StartupProbe = &v1.Probe{} }
 func readiness(c *v1.Container) { c.ReadinessProbe = &v1.Probe{} }
 
-// liveness is a probe with a grace period of its own.
+// liveness gives a container a liveness probe that has a termination grace period of its own.
 func liveness(c *v1.Container) {
 	grace := int64(7)
 	c.LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: &grace}
 }
 
-// rule returns a container's own restart policy with one rule.
+// rule gives a container a restart policy of its own, with one restart rule.
 func rule(policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction, code int32) func(*v1.Container) {
 	return func(c *v1.Container) {
 		c.RestartPolicy = &policy
@@ -95,7 +95,7 @@ func ownPolicy(policy v1.ContainerRestartPolicy) func(*v1.Container) {
 	return func(c *v1.Container) { c.RestartPolicy = &policy }
 }
 
-// sizes gives a container as many CPUs as GiB of memory.
+// sizes gives a container n CPUs and n GiB of memory.
 func sizes(n string) func(*v1.Container) {
 	return func(c *v1.Container) {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(n), v1.ResourceMemory: resource.MustParse(n + "Gi")}

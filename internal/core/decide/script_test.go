@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 	script.Run(t, "testdata/decide/*.txt", *update, tell)
 }
 
-// tell begins a story.
+// tell begins a story, and returns the function that carries out each command of its script.
 func tell(t *testing.T, x *script.Text) func([]string) {
 	s := &story{world: newWorld(), Text: x}
 	s.noInspect = false
@@ -65,7 +65,7 @@ func replays(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	scripted(t, turn, in, plan)
 }
 
-// steps checks that a turn that somebody steps through is decided in the same way, and that exactly one step begins each action.
+// steps checks that a turn gives the same plan when somebody steps through it, and that exactly one step begins each action.
 func steps(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	t.Helper()
 	stepped, list := decide.Steps(in)

@@ -302,7 +302,7 @@ func (n *node) friendly(plan *decide.Plan) bool {
 	return moved
 }
 
-// completes reports whether a container is an init container that is not a sidecar.
+// completes reports whether a container is an init container that has to complete: one that is not a sidecar.
 func (w *world) completes(name string) bool {
 	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !pod.IsSidecar(&c) })
 }

@@ -80,7 +80,7 @@ func writePlan(b *strings.Builder, plan *decide.Plan) {
 	fmt.Fprintln(b)
 }
 
-// now is when a single decision is made: an hour after everything began.
+// now is the time of a moment's decision: an hour after everything began.
 var now = epoch.Add(time.Hour)
 
 // moment is the input of one decision, with methods to change it.
@@ -142,7 +142,7 @@ func (m *moment) sick(name string) {
 	m.Probed.Set(decide.Probed{Name: name, ID: name + "-0", Failed: decide.FailedProbe{Cause: pod.CauseLiveness}})
 }
 
-// c returns the newest attempt of a container in the runtime, cm what is remembered of it.
+// c returns the newest attempt of a container that the runtime shows, and cm what the agent remembers of the container.
 func (m *moment) c(name string) *pod.Container           { return m.Observed.Newest(name) }
 func (m *moment) cm(name string) *decide.ContainerMemory { return m.Memory.Ensure(name) }
 

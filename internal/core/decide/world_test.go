@@ -182,7 +182,7 @@ func (w *world) inspect() {
 	}
 }
 
-// look inspects the runtime, unless the script asks for inspections itself.
+// look inspects the runtime, unless the script has said "hold": then only its command "inspect" does.
 func (w *world) look() {
 	w.dirty = true
 	if !w.noInspect {
