@@ -28,7 +28,7 @@ func (f *feed) n(below int) int {
 	return int(b) % below
 }
 
-// odd returns amounts that are likely to break sums.
+// odd returns an amount that is likely to make a sum overflow or become negative.
 func (f *feed) odd() int64 {
 	return []int64{0, 1, 50, 99, 100, 1 << 20, 1 << 40, 1<<62 + 1, 1<<63 - 1, -1, -1 << 63}[f.n(11)]
 }

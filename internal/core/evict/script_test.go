@@ -26,7 +26,7 @@ func TestScripts(t *testing.T) {
 	script.Run(t, "testdata/evict/*.txt", *update, func(_ *testing.T, x *script.Text) func([]string) { return newNode(x).command })
 }
 
-// node is a simulated node. look carries out each round of the agent at once.
+// node is a simulated node. Its method look performs a whole round of the agent.
 type node struct {
 	*script.Text
 	config  pressure.ParseInput
@@ -236,7 +236,7 @@ func gone(pods []evict.Pod, victim types.UID) bool {
 	return victim != "" && !slices.ContainsFunc(pods, func(p evict.Pod) bool { return p.Pod.UID == victim })
 }
 
-// reclaim removes what a "removing" command has listed.
+// reclaim carries out a planned reclaim: it frees what the script's command "removing" has announced.
 func (s *node) reclaim() {
 	s.tried = new(s.next).After(s.tried)
 	for signal, bytes := range s.frees {
