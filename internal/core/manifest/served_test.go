@@ -50,7 +50,7 @@ func TestDecodeWhatKubectlPrints(t *testing.T) {
 		t.Errorf("notes (-want +got):\n%s", d)
 	}
 
-	// If kubectl prints the same pod later, the decoded pod is equal: fields that the cluster keeps changing do not count.
+	// If kubectl prints the same pod again later, Decode returns the same pod: fields that the cluster keeps changing do not count.
 	later := strings.NewReplacer(`"48213"`, `"50000"`, "restartCount: 0", "restartCount: 3", "nodeName: worker-3", "nodeName: worker-4").Replace(string(text))
 	if again := Decode("stdin", []byte(later)); len(again.Pods) != 1 || again.Pods[0].Annotations[pod.AnnotationHash] != p.Annotations[pod.AnnotationHash] {
 		t.Errorf("printed again it is another pod: %v", again.Err())
