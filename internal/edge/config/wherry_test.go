@@ -105,7 +105,7 @@ func TestWherryDoc(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the files that are made from tables")
 
-// wherryPaths returns the fields of the type.
+// wherryPaths returns the JSON paths of all fields of Wherry.
 func wherryPaths() []string {
 	var paths []string
 	var walk func(t reflect.Type, prefix string)
