@@ -63,7 +63,8 @@ func socketPath(endpoint string) (string, error) {
 type Config struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// Timeout bounds every call except the long ones; 0: DefaultTimeout.
+	// Timeout bounds each call; 0: DefaultTimeout. RunSandbox may take twice as long; StopContainer and ExecSync may also take the
+	// grace period or the timeout that they are given. ExecSync without a timeout is not bounded.
 	Timeout time.Duration
 	// ReadTermination reads a container's termination message from the node, given the container's CRI status; nil: the client
 	// uses the runtime's own message.
