@@ -92,7 +92,7 @@ func (s *site) restart() {
 	s.images = New(s.cfg)
 }
 
-// secret creates or replaces the secret at (namespace/name).
+// secret creates or replaces the secret that at names, in the form namespace/name.
 func (s *site) secret(uid, at, user, password string) {
 	namespace, name, _ := strings.Cut(at, "/")
 	s.secrets[at] = &v1.Secret{
