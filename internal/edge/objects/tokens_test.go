@@ -188,7 +188,8 @@ func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 				}
 			}
 		}
-		// The other token is due at this time. Nobody requests it again, and its notification must not replace the one for this token.
+		// At this time the 24-hour token for vault is due, too. Nobody requests it again. Its notification must not replace the ones
+		// for the 10-minute token.
 		due := time.Now().Add(20 * time.Hour)
 		for before := notified(); time.Now().Before(due); before++ {
 			time.Sleep(time.Until(w.tokens.pods["1"].of(tokenKey{"builder", "", 600}).renew))
