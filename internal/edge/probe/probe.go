@@ -92,7 +92,7 @@ type Config struct {
 	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a
 	// minute per container, without locks, concurrently. Default: no call.
 	Late func(Lateness)
-	// Behind is called when many probes of this node begin late, at most once in behindAgain. It is called like Late.
+	// Behind is called when many probes of this node begin late, at most once in behindAgain, without locks. Default: no call.
 	Behind func(Behind)
 	// Work decides when a command may run. Probes over connections do not use it. Default: every command runs at once.
 	Work *work.Scheduler
@@ -251,7 +251,7 @@ func (p *Probes) Set(ref pod.Ref, targets []Target) {
 	}
 }
 
-// Result returns the state of a container; false: the container is not in the pod's set.
+// Result returns the state of a container; false: Set has not named the container.
 func (p *Probes) Result(uid types.UID, containerID string) (State, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -80,7 +80,7 @@ type report struct {
 	behind  *Behind
 }
 
-// takes applies a result to the probe of one runner. It is called with the lock held.
+// takes applies the result of a run to the probe of one runner, and returns what the result changes. It is called with the lock held.
 func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now time.Time) report {
 	counted, before := !b.began.Before(r.regular), r.c.state
 	n := report{r: r, was: before, failed: outcome == Failure}
@@ -158,7 +158,7 @@ func (p *Probes) next(r *runner, counted bool, now time.Time) {
 	}
 }
 
-// take updates the state of the container with one result. It is called with the lock held.
+// take updates the state of the container with one result; counted is false for a quick probe. It is called with the lock held.
 func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 	if o == Unknown {
 		return // there is no new information
