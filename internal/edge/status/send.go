@@ -118,7 +118,7 @@ func uidConflict(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
 }
 
-// finish records the answer of a turn and schedules the next turn. It calls the callbacks without the lock.
+// finish records the answer of a request and schedules the pod's next request. It calls the callbacks of Config without the lock.
 func (w *Writer) finish(e *entry, j job, a answer) {
 	now := time.Now()
 	var synced time.Duration = -1

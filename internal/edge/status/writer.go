@@ -245,7 +245,7 @@ func (w *Writer) Owes(uid types.UID) bool {
 	return e != nil && !e.ended && e.failures < 3 && (e.inFlight || e.dirty())
 }
 
-// observe makes p the base if it is newer, and reports whether it is.
+// observe makes p the newest known object of the pod (base) if p is newer, and reports whether p is newer.
 func (e *entry) observe(p *v1.Pod) bool {
 	if e.base != nil && p.ResourceVersion == e.base.ResourceVersion {
 		e.share(p)
