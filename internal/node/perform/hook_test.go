@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// bearer is a runtime with one container, which has annotations.
+// bearer is a runtime whose only container has the given annotations. It records the command of the last ExecSync.
 type bearer struct {
 	runtimeapi.RuntimeServiceClient
 	annotations map[string]string
