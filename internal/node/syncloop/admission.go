@@ -126,7 +126,7 @@ func (l *Loop) holdsChanged() {
 	}
 }
 
-// callHolds calls Config.Holds. It is the function that the errand in the field holding runs.
+// callHolds calls Config.Holds. The errand in the field holding runs it in a goroutine of its own.
 func (l *Loop) callHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
 // admitted returns the pods that hold resources of the node, except one: pods that this agent admitted, and pods whose status has a start
@@ -136,8 +136,8 @@ func (l *Loop) admitted(except types.UID) []*v1.Pod {
 	return pods
 }
 
-// holders returns the pods that admitted returns. unread reports that the checkpoint of one of them, which has its allocation, has not
-// been read yet.
+// holders returns the same pods as admitted. unread is true if the checkpoint of one of them, which has its allocated resources, has
+// not been read yet.
 func (l *Loop) holders(except types.UID) (pods []*v1.Pod, unread bool) {
 	pods = l.cfg.Pods.List()
 	l.mu.Lock()

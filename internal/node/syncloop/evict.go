@@ -15,7 +15,7 @@ import (
 // Holder is a pod that holds resources of the node.
 type Holder struct {
 	Pod *v1.Pod // the pod, with the resources that are allocated to it
-	// EndsBy is when the grace period of a pod that ends is over; zero: it does not end.
+	// EndsBy is when the grace period of a pod that ends is over; zero: the pod does not end.
 	EndsBy time.Time
 }
 

@@ -15,7 +15,8 @@ const (
 	lastLivesMost = 64
 )
 
-// lastLives keeps the state that one life of a pod leaves for the next. The zero value is usable. Callers hold their own lock.
+// lastLives keeps the state that one life of a static pod leaves for the next one: a life ends when nothing of the pod is left. The
+// zero value is usable. Callers hold their own lock.
 type lastLives[T any] struct{ of map[types.UID]lastLife[T] }
 
 type lastLife[T any] struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// Loop holds the workers. Create it with New, then Run it.
+// Loop holds the workers of a node, one per pod. Create it with New, then Run it.
 type Loop struct {
 	cfg    Config
 	gate   *podworker.Gate
@@ -240,8 +240,8 @@ func (l *Loop) lookAll(cause string) {
 	}
 }
 
-// sweep creates workers for pods that are neither wanted nor in the runtime but left something on the node. It reads
-// directories, which may hang, so it runs as an errand.
+// sweep creates workers for pods that are neither wanted nor in the runtime but left something on the node. It reads directories,
+// which may hang, so the errand in the field sweeping runs it in a goroutine of its own.
 func (l *Loop) sweep() {
 	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
 		return

@@ -37,8 +37,8 @@ const (
 	maxMessages = 100 << 20
 )
 
-// watchStorage evicts pods that exceed their storage limits, until ctx ends. The node has one timer for it. A pod without a
-// limit is checked only for the files that the agent made for it.
+// watchStorage evicts pods that exceed their storage limits, until ctx ends. One timer serves all pods. A pod without a limit is
+// checked only for the files that the agent made for it.
 func (l *Loop) watchStorage(ctx context.Context) {
 	t := time.NewTicker(storageEvery)
 	defer t.Stop()
