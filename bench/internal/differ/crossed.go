@@ -39,6 +39,7 @@ const (
 	isFailure // a probe reaches its failure threshold, so the agent has to stop the container
 	isSuccess // the startup probe of a sidecar succeeds
 	isEnd     // the pod ends by itself
+	isKill    // the grace period of a container ends that would soon have ended by itself
 )
 
 const (
@@ -128,6 +129,8 @@ func (d *differ) meets(a, b beat) bool {
 	}
 	kind, other := d.c.kind(a.container), d.c.kind(b.container)
 	switch {
+	case a.is == isKill, b.is == isKill: // all that matters is whether the container has ended before, see killed
+		return false
 	case a.container == "" && (a.is == isEnd || b.is == isEnd):
 		return ended(a.act) || ended(b.act)
 	case a.container == "":
@@ -265,6 +268,9 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	if p.Exits {
 		hi := min(began+p.Runs+d.looks(t), d.sawEnd(t, name, attempt, began+p.Runs))
 		add("exit", beat{is: isExit, lo: p.Runs, hi: hi - began})
+		if over, killed := d.killed(t, name, attempt, in); over > 0 {
+			all = append(all, beat{name: fmt.Sprintf("end of the grace period of %s#%d", name, attempt), container: name, attempt: attempt, is: isKill, maybe: true, acted: killed, last: last, lo: over, hi: over})
+		}
 	}
 	for _, probe := range []string{"startup", "liveness"} {
 		at, maybe := d.c.kills(name, probe, p)
@@ -287,6 +293,39 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 		}
 	}
 	return all
+}
+
+// killed returns when the grace period of an instance ends, and whether the runtime then kills the instance, if the instance ends by
+// itself within a second and a half of that time. Otherwise the time is 0.
+func (d *differ) killed(t *Trace, name string, attempt uint32, in *instance) (time.Duration, bool) {
+	p := d.c.play(name, attempt%lifeAttempts)
+	if in.stopped.IsZero() || p.Term != TermIgnored {
+		return 0, false
+	}
+	for i, call := range in.calls {
+		var grace int
+		if n, _ := fmt.Sscanf(call, "stop(%d)", &grace); n == 0 {
+			continue
+		}
+		over, ends := in.at[i].Add(time.Duration(grace)*time.Second), in.began.Add(p.Runs)
+		if over.Sub(ends).Abs() < listed {
+			return over.Sub(t.Created), over.Before(ends.Add(-atOnce)) || !over.After(ends.Add(atOnce)) && t.endsWith(name, attempt, 137)
+		}
+	}
+	return 0, false
+}
+
+// endsWith reports whether the API showed that an instance ended with an exit code.
+func (t *Trace) endsWith(name string, attempt uint32, code int32) bool {
+	return slices.ContainsFunc(t.Statuses, func(s Seen) bool {
+		st := statusOf(s.Pod, name)
+		if st == nil {
+			return false
+		}
+		now, before := st.State.Terminated, st.LastTerminationState.Terminated
+		return now != nil && uint32(st.RestartCount) == attempt%lifeAttempts && now.ExitCode == code ||
+			before != nil && uint32(st.RestartCount) == attempt%lifeAttempts+1 && before.ExitCode == code
+	})
 }
 
 // sawEnd returns the earliest evidence that the agent of the trace knew the end of an instance, which came at the time ended: it started

@@ -159,3 +159,21 @@ func (d *differ) anotherEndsItself(name string) bool {
 		return other != name && d.everEndsItself(other)
 	})
 }
+
+// outlivesAnExtra reports whether a container is a sidecar, and only one side has a last instance of a container that ends before
+// sidecars do. Then the time of the sidecar's end, and what is left of its grace period, depend on the timing.
+func (d *differ) outlivesAnExtra(name string) bool {
+	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.containers(), func(other string) bool {
+		if d.c.kind(other) == "sidecar" || d.sameNumber(other) {
+			return false
+		}
+		upstream, wherry := d.upstream.instances(other), d.wherry.instances(other)
+		for attempt := range both(upstream, wherry) {
+			u, w := upstream[attempt], wherry[attempt]
+			if u == nil && !d.atTheEnd(d.wherry, w, other, attempt) || w == nil && !d.atTheEnd(d.upstream, u, other, attempt) {
+				return false
+			}
+		}
+		return true
+	})
+}

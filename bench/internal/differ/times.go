@@ -30,7 +30,7 @@ func (l *delay) class() string {
 	switch {
 	case again && l.d.comesBack() && min(l.upstream, l.wherry) > l.d.written():
 		what += ", of a static pod whose manifest comes back"
-	case again && l.definitionChanged():
+	case again && l.upstream > l.wherry && l.definitionChanged():
 		what += " after " + l.d.end(l.name, l.attempt-1) + ", whose definition is changed"
 	case again && l.d.c.Kind == Restart:
 		what += " after " + l.d.end(l.name, l.attempt-1) + ", after a restart of the agents"
@@ -172,6 +172,9 @@ func (d *differ) times() *delay {
 			continue
 		case !l.start && (d.anotherEndsItself(name) || d.endsItself(name, l.attempt, d.upstream.instances(name)[l.attempt]) || d.endsItself(name, l.attempt, d.wherry.instances(name)[l.attempt])):
 			d.excuse(excuseOwnEnd, 1)
+			continue
+		case !l.start && d.outlivesAnExtra(name):
+			d.excuse(excuseExtra, 1)
 			continue
 		}
 		if first == nil || min(u, w) < min(first.upstream, first.wherry) {

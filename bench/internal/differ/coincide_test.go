@@ -1,0 +1,76 @@
+package differ
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// A container ignores TERM and exits by itself about when its grace period ends. Then a difference in its exit code is no difference
+// of the agents, unless both sides show the same code or the exit comes well after the kill.
+func TestAnExitBesideTheEndOfAGracePeriod(t *testing.T) {
+	for _, try := range []struct {
+		what    string
+		runs    time.Duration
+		w       int32
+		crossed bool
+	}{
+		{"the exit codes differ", 11 * time.Second, 42, true},
+		{"the exit codes are equal", 11 * time.Second, 137, false},
+		{"the exit would come long after the kill", 16 * time.Second, 42, false},
+	} {
+		c := oneContainer()
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Code: 42, Runs: try.runs, Term: TermIgnored}}}
+		u, w := newLife(), newLife() // the container starts in second 1
+		for l, code := range map[*life]int32{&u: 137, &w: try.w} {
+			l.call(10, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2})
+			l.status(12.1, v1.PodRunning, "", v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}})
+		}
+		if v := CompareAll(c, u.Trace, w.Trace); (v.Crossing != nil) != try.crossed {
+			t.Errorf("%s: crossing %+v, want one: %t", try.what, v.Crossing, try.crossed)
+		}
+	}
+}
+
+// Shortly before the pod's end only one side starts a main container again. That container then holds up the end of the sidecar, so
+// when the sidecar is stopped, and with which timeout, is no difference. If both sides run the container, it is one.
+func TestASidecarThatOutlivesAnExtraInstance(t *testing.T) {
+	for both, classes := range map[bool][]string{false: nil, true: {"calls of sidecar: only upstream has [\"stop(8)\"], only Wherry has [\"stop(2)\"]"}} {
+		c := oneContainer()
+		c.Spec.InitContainers = []v1.Container{{Name: "side-0", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways)}}
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 30 * time.Second}}}
+		u, w := newLife(), newLife()
+		for _, l := range []*life{&u, &w} {
+			l.call(1, Call{Verb: "CreateContainer", Container: "side-0"})
+			l.call(1, Call{Verb: "StartContainer", Container: "side-0"})
+			if both || l == &w {
+				l.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+				l.call(36, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+				l.call(40, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+			}
+		}
+		u.call(40, Call{Verb: "StopContainer", Container: "side-0", Timeout: 8})
+		w.call(41.5, Call{Verb: "StopContainer", Container: "side-0", Timeout: 2})
+		want(t, Compare(c, u.Trace, w.Trace), classes...)
+	}
+}
+
+// Upstream's kubelet does not delay the restart after a stop. A resize of the container before that makes no other difference of it.
+func TestAResizeBeforeAStopIsNoOtherDifference(t *testing.T) {
+	c := oneContainer()
+	c.Acts = []Act{{At: 8 * time.Second, Do: Resize, Container: "main-0"}}
+	u, w := newLife(), newLife()
+	for _, l := range []*life{&u, &w} {
+		l.call(12, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		l.call(12, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+		l.call(12, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		l.call(22, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+	}
+	for l, again := range map[*life]float64{&u: 22.1, &w: 31} {
+		l.call(again, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 2})
+		l.call(again, Call{Verb: "StartContainer", Container: "main-0", Attempt: 2})
+	}
+	want(t, Compare(c, u.Trace, w.Trace), "time of StartContainer of main#2 after a stop: Wherry is later")
+}
