@@ -1,13 +1,16 @@
 package decide
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// mains decides about all main containers at once. While the postStart hook of a container runs, the containers after it in the spec
-// do not start. A container that waits for its back-off delays no other.
+// mains drives all main containers in the same turn. While a container starts and its postStart hook runs, the containers after it in
+// the spec do not start. That is so only for the container's first instance in a sandbox: neither its restarts nor its back-off delay
+// the other containers, or a hook that fails each time could keep them from starting.
 func (t *turn) mains() {
 	hold := false
 	for i := range t.in.Pod.Spec.Containers {
@@ -23,10 +26,17 @@ func (t *turn) mains() {
 			}
 		}
 		s := t.drive(c, inst, why, hold)
-		if s == stepBusy && c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		if s == stepBusy && c.Lifecycle != nil && c.Lifecycle.PostStart != nil && !t.endedBefore(c.Name) {
 			hold = true
 		}
 	}
+}
+
+// endedBefore reports whether an instance of the container has ended in the pod's sandbox.
+func (t *turn) endedBefore(name string) bool {
+	return slices.ContainsFunc(t.in.Observed.Containers, func(c pod.Container) bool {
+		return c.Name == name && t.inSandbox(&c) && c.State != pod.StateCreated && !t.alive(&c)
+	})
 }
 
 // ephemeral starts each ephemeral container once ("they will never be automatically restarted").
