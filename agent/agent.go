@@ -35,6 +35,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 	"github.com/wherry-node/wherry/internal/edge/push"
+	"github.com/wherry-node/wherry/internal/edge/recorder"
 	"github.com/wherry-node/wherry/internal/edge/server"
 	"github.com/wherry-node/wherry/internal/edge/source"
 	"github.com/wherry-node/wherry/internal/edge/stats"
@@ -64,6 +65,7 @@ type Agent struct {
 	work        *work.Scheduler
 	pullRecords *pullrecord.Store   // nil: pulls are not recorded
 	pulls       *pullrecord.Settler // nil if pullRecords is nil
+	recorder    *recorder.Recorder  // nil: turns that went wrong are not recorded
 	plugins     *credplugin.Plugins // nil: no credential provider plugins are configured
 	runtime     *nodefacts.Runtime
 	node        *nodefacts.Source
@@ -274,7 +276,7 @@ func (a *Agent) buildLoop() error {
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Resizes: a.metrics, Objects: a.platform.objects, Policy: a.policy.Load, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.platform.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
-		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, Log: a.log,
+		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartSlots: least, MostStarts: most, WentWrong: a.wentWrong(), Log: a.log,
 	})
 	return nil
 }
@@ -344,6 +346,9 @@ func (a *Agent) parts() []part {
 	}
 	if a.push != nil {
 		parts = append(parts, part{"push", a.push.Run})
+	}
+	if a.recorder != nil {
+		parts = append(parts, part{"recorder", a.recorder.Run})
 	}
 	if a.shutdown != nil {
 		parts = append(parts, part{"shutdown", a.shutdown.Run})

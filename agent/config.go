@@ -92,6 +92,8 @@ type Config struct {
 	Server ServerLimits
 	// KeepImages are images that are never removed: full names without tag or digest, or prefixes that end with "/*".
 	KeepImages []string
+	// RecordBytes bounds the bytes, below RootDir, of the recorded turns of pods that went wrong; 0: nothing is recorded.
+	RecordBytes int64
 	// PushAPI allows clients with the right to "nodes/proxy" to push pods over the HTTPS API too.
 	PushAPI bool
 	// Port is the port of the HTTPS server in the Node object, if the caller opens the listeners; 0: Kubelet.Port.

@@ -45,7 +45,7 @@ func (a *Agent) explain(view *podView) http.Handler {
 		ns, name := r.PathValue("namespace"), r.PathValue("pod")
 		p, ok := view.Pod(ns, name)
 		if !ok {
-			http.Error(w, "pod "+ns+"/"+name+" is not on this node", http.StatusNotFound)
+			http.Error(w, a.notHere(r.Context(), view, ns, name), http.StatusNotFound)
 			return
 		}
 		records, dropped, ok := a.timelineOf(p.UID)
@@ -54,6 +54,9 @@ func (a *Agent) explain(view *podView) http.Handler {
 			return
 		}
 		out := a.answers(r.Context(), []*v1.Pod{p})[0]
+		if out.Answer.Ended != "" {
+			out.Answer.Output(a.lastOutput(r.Context(), p.UID, out.Answer.Ended))
+		}
 		out.Dropped, out.Records = dropped, records
 		writeJSON(w, out)
 	})
@@ -69,7 +72,7 @@ func (a *Agent) exportTurn(view *podView) http.Handler {
 			worker = a.loop.Worker(p.UID)
 		}
 		if worker == nil {
-			http.Error(w, "pod "+ns+"/"+name+" is not on this node", http.StatusNotFound)
+			http.Error(w, a.notHere(r.Context(), view, ns, name), http.StatusNotFound)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
@@ -143,7 +146,7 @@ func (a *Agent) answers(ctx context.Context, pods []*v1.Pod) []explanation {
 func turnOf(t *podworker.Turn) *why.Turn {
 	return &why.Turn{
 		Observed: t.Observed, Memory: t.Memory.Clone(), Node: t.Node, Phase: t.Plan.Phase, WakeAt: t.Plan.WakeAt,
-		Queued: t.Queued, Looked: t.Looked,
+		Queued: t.Queued, Place: t.Place, Waiting: t.Waiting, Looked: t.Looked,
 	}
 }
 
@@ -163,6 +166,9 @@ func (a *Agent) answer(p *v1.Pod, t *why.Turn) explanation {
 		in.Failing = append(in.Failing, why.FailingProbe{
 			Container: f.Container, Kind: strings.ToLower(f.Kind.String()), Times: f.Times, Threshold: f.Threshold, Output: f.Output,
 		})
+	}
+	if oomKilled(&p.Status) {
+		in.MemoryPeak, _ = a.stats.MemoryPeak(p.UID)
 	}
 	switch trouble := a.pleg.Trouble(p.UID); {
 	case trouble.Hangs > 0:

@@ -263,7 +263,7 @@ func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
 		if len(names) == 0 {
 			return nil, fmt.Errorf("pod %q is not on this node, which has no pods", arg)
 		}
-		return nil, fmt.Errorf("pod %q is not on this node; it has %s", arg, shortList(nearest(names, name)))
+		return nil, fmt.Errorf("pod %q is not on this node; it has %s", arg, shortList(why.Nearest(names, name)))
 	case 1:
 		return found[0], nil
 	}

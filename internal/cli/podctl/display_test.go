@@ -224,7 +224,7 @@ func TestEventsAndExplanation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const explained = `(2 older records are not kept)
+	const explained = `(2 older records, from before 2026-03-01 12:00:00, are not kept)
 TIME          KIND      WHAT         TOOK  WHY
 12:00:00.000  decision  active             the pod has no sandbox (source)
 12:00:01.000  ended     run-sandbox  2ms   no network

@@ -1,6 +1,7 @@
 package podctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/core/replay"
@@ -25,7 +29,11 @@ type Explain struct {
 	Watch bool
 	// Export prints the present turn of the pod for wherry replay, instead of an answer.
 	Export bool
-	Format string // json or yaml; "": text
+	// Recorded prints the turns of the pod that an agent recorded because something went wrong. It reads the disk and needs no agent.
+	// Root is the root directory of the agent; "": the usual ones.
+	Recorded bool
+	Root     string
+	Format   string // json or yaml; "": text
 }
 
 // watchEvery is how often Watch asks the agent.
@@ -34,6 +42,12 @@ const watchEvery = time.Second
 // Run prints the answer for a pod; "": for all pods that are not well; "node": for the node. (pod/node is a pod of that name.)
 func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
 	switch {
+	case r.Recorded && (r.Watch || r.All || r.Export):
+		return errors.New("--recorded excludes --watch, --all and --export")
+	case r.Recorded:
+		return r.recorded(s, pod)
+	case r.Root != "":
+		return errors.New("--root-dir needs --recorded")
 	case (pod == "" || pod == "node") && (r.Watch || r.Export):
 		return errors.New("--watch and --export need a pod")
 	case r.Export && (r.Watch || r.All || r.Format != ""):
@@ -45,7 +59,7 @@ func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
 	}
 	c, p, err := r.pod(ctx, pod)
 	if err != nil {
-		return err
+		return r.elsewhere(ctx, c, pod, err)
 	}
 	if r.Export {
 		body, err := c.turn(ctx, p)
@@ -77,6 +91,25 @@ func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
 		case <-time.After(watchEvery):
 		}
 	}
+}
+
+// elsewhere returns what the agent says about a pod that is not on its node, for example on which node the pod is. It returns err if the
+// agent says nothing.
+func (r *Explain) elsewhere(ctx context.Context, c *client, arg string, err error) error {
+	if c == nil {
+		return err
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: cmp.Or(r.Namespace, v1.NamespaceDefault), Name: arg}}
+	if namespace, name, ok := strings.Cut(arg, "/"); ok {
+		p.Namespace, p.Name = namespace, name
+	}
+	if len(validation.IsDNS1123Subdomain(p.Name)) > 0 || len(validation.IsDNS1123Label(p.Namespace)) > 0 {
+		return err
+	}
+	if _, answer := c.explain(ctx, p); isNotFound(answer) {
+		return answer
+	}
+	return err
 }
 
 func (r *Explain) print(w io.Writer, e explanation) error {
@@ -195,7 +228,11 @@ func sinceText(at, now time.Time) string {
 // writeRecord prints every decision of the node about a pod.
 func writeRecord(w io.Writer, e explanation) error {
 	if e.Dropped > 0 {
-		fmt.Fprintf(w, "(%d older records are not kept)\n", e.Dropped)
+		before := ""
+		if len(e.Records) > 0 {
+			before = ", from before " + e.Records[0].At.Format("2006-01-02 15:04:05") + ","
+		}
+		fmt.Fprintf(w, "(%d older records%s are not kept)\n", e.Dropped, before)
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "TIME\tKIND\tWHAT\tTOOK\tWHY")

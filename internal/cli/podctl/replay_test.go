@@ -2,12 +2,19 @@ package podctl
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/replay"
+	"github.com/wherry-node/wherry/internal/edge/recorder"
 )
 
 // The decision of an exported turn is the same when it is decided again. A file with another decision is an error until
@@ -67,5 +74,45 @@ func TestReplay(t *testing.T) {
 	}
 	if err := (&Replay{}).Run(Streams{Out: &out}, file); err == nil || !strings.Contains(err.Error(), "not a turn that was exported") {
 		t.Errorf("a manifest: %v", err)
+	}
+}
+
+// The recorded turns are read from the disk, without an agent.
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	policy := decide.DefaultPolicy()
+	in := decide.Input{Observed: &pod.Observed{}, Memory: &decide.Memory{}, Policy: &policy, Now: time.Unix(1000, 0)}
+	turn := replay.Of(pod.Ref{Namespace: "shop", Name: "web", UID: "u1"}, &in)
+	plan := decide.Decide(&in)
+	turn.Decided(&plan)
+	turn.Wrong = "container app ended with \x1b[2J exit code 3"
+	r := recorder.New(recorder.Config{Dir: filepath.Join(root, recorder.DirName), MaxBytes: 1 << 20, Log: slog.New(slog.DiscardHandler)})
+	r.Record(turn)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		explain   Explain
+		pod, want string
+	}{
+		{Explain{Root: root}, "shop/web", "ended with"},
+		{Explain{Root: root}, "", "shop/web"},
+		{Explain{Root: root, Target: Target{Namespace: "shop"}, Format: "json"}, "web", `"namespace": "shop"`},
+		{Explain{Root: root}, "web", "Nothing that went wrong with pod default/web is recorded"},
+		{Explain{Root: filepath.Join(root, "none")}, "", "Nothing that went wrong with any pod is recorded"},
+	} {
+		c.explain.Recorded = true
+		var out bytes.Buffer
+		if err := c.explain.Run(t.Context(), Streams{Out: &out}, c.pod); err != nil || !strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("%q: %v, want %q:\n%s", c.pod, err, c.want, out.String())
+		}
+	}
+	for _, wrong := range []Explain{{Recorded: true, Watch: true}, {Root: root}} {
+		if err := wrong.Run(t.Context(), Streams{Out: &bytes.Buffer{}}, "web"); err == nil {
+			t.Errorf("%+v is no error", wrong)
+		}
 	}
 }

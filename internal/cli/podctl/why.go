@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -40,7 +41,13 @@ func (r *Why) Run(ctx context.Context, s Streams, name string) error {
 		namespace, name = ns, n
 	}
 	p, err := c.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return unknownPod(ctx, c, namespace, name)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not read pod %s/%s: %w\nWhoever administers the cluster can allow it:\n"+
+			"  kubectl create rolebinding read-pods -n %s --clusterrole=view --user=YOU", namespace, name, err, namespace)
+	case err != nil:
 		return fmt.Errorf("get pod %s/%s: %w", namespace, name, err)
 	}
 	e := explanation{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
@@ -52,6 +59,27 @@ func (r *Why) Run(ctx context.Context, s Streams, name string) error {
 	print := Explain{All: r.All && p.Spec.NodeName != "", Format: r.Format}
 	return print.print(s.Out, e)
 }
+
+// unknownPod is the error for a pod that the cluster does not have: it names pods of the namespace with similar names, if the user may list
+// them.
+func unknownPod(ctx context.Context, c *kubeclient.Client, namespace, name string) error {
+	text := fmt.Sprintf("there is no pod %s/%s", namespace, name)
+	list, err := c.Pods(namespace).List(ctx, metav1.ListOptions{Limit: mostListed})
+	if err != nil {
+		return errors.New(text)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, namespace+"/"+list.Items[i].Name)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%s: namespace %q has no pods", text, namespace)
+	}
+	return fmt.Errorf("%s; the namespace has %s", text, shortList(why.Nearest(names, name)))
+}
+
+// mostListed bounds the pods among which unknownPod looks for similar names.
+const mostListed = 500
 
 // unscheduled answers for a pod that has no node yet.
 func unscheduled(p *v1.Pod) why.Answer {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,17 @@ func TestWhyInACluster(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/namespaces/ns/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
 		p := v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: r.PathValue("name")}}
+		switch p.Name {
+		case "wbe", "secret":
+			code, reason := http.StatusNotFound, metav1.StatusReasonNotFound
+			if p.Name == "secret" {
+				code, reason = http.StatusForbidden, metav1.StatusReasonForbidden
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: reason, Code: int32(code), Message: "no"})
+			return
+		}
 		if p.Name == "unscheduled" {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/3 nodes are available"}}
 		} else {
@@ -30,6 +43,12 @@ func TestWhyInACluster(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(p)
+	})
+	mux.HandleFunc("GET /api/v1/namespaces/ns/pods", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "database"}}, {ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}},
+		}})
 	})
 	answers := map[string]struct {
 		code int
@@ -60,6 +79,8 @@ func TestWhyInACluster(t *testing.T) {
 		{"other", "", "does not run Wherry"},
 		{"away", "", "cannot be reached"},
 		{"gone", "", "not on this node"},
+		{"wbe", "", "there is no pod ns/wbe; the namespace has ns/web, ns/database"},
+		{"secret", "", "kubectl create rolebinding read-pods -n ns --clusterrole=view"},
 		{"broken", "", "read the answer of node broken-node"},
 	} {
 		var out bytes.Buffer
@@ -116,5 +137,36 @@ func TestWriteNode(t *testing.T) {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())
 		}
+	}
+}
+
+// The answer for a container that has failed without a termination message has the last lines of its log. The answer for a pod that the
+// node does not have names similar pods.
+func TestExplainShowsTheLastOutput(t *testing.T) {
+	t.Parallel()
+	at := Target{Socket: startNode(t)}
+	file := filepath.Join(t.TempDir(), "pod.yaml")
+	const manifest = `
+apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: registry.example/job:1, command: [sh, -c, "echo one; echo two; echo three; echo cannot read /etc/app.conf; exit 3"]}]
+`
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := Run{Files: []string{file}, Detach: true, Wait: true, Timeout: time.Minute, Grace: -1, Quiet: true}
+	run.Agent.Socket = at.Socket
+	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // the pod fails
+	var out bytes.Buffer
+	if err := (&Explain{Target: at}).Run(t.Context(), Streams{Out: &out}, "job"); err != nil ||
+		!strings.Contains(out.String(), "last output  cannot read /etc/app.conf\n") || strings.Contains(out.String(), "one") || strings.Count(out.String(), "\n") > 12 {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	err := (&Explain{Target: at}).Run(t.Context(), Streams{Out: &out}, "jbo")
+	if err == nil || !strings.Contains(err.Error(), "pod default/jbo is not on this node; the pods of this node with the most similar names: default/job") {
+		t.Errorf("an unknown pod: %v", err)
 	}
 }

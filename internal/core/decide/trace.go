@@ -138,7 +138,11 @@ func (t *turn) saw(rule, container string) string {
 	case ruleAdmission:
 		f.add("admitted: %t; sandboxes: %d", m.Admitted, len(in.Observed.Sandboxes))
 	case ruleDeadline:
-		f.add("the deadline is at %s", t.at(t.deadline()))
+		if at := t.deadline(); at.IsZero() {
+			f.add("the pod has none")
+		} else {
+			f.add("the deadline is at %s", t.at(at))
+		}
 	case ruleSetUp, ruleTearDown:
 		f.add("set up: %t; torn down: %t; the node's pod network is ready: %t", m.SetUp, m.TornDown, in.Node.NetworkReady)
 		t.sawRetry(&f, pod.OpSetUp, pod.OpTearDown)

@@ -32,7 +32,9 @@ type Turn struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid"`
-	Input     input  `json:"input"`
+	// Wrong is what went wrong in a turn that was recorded because of it. Empty: somebody exported the turn.
+	Wrong string `json:"wrong,omitempty"`
+	Input input  `json:"input"`
 	// Plan is what the turn decided, as Lines writes it.
 	Plan []string `json:"plan"`
 }

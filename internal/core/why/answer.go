@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -26,6 +28,32 @@ type Answer struct {
 	Facts []string `json:"facts,omitempty"`
 	// Do is what a person can do.
 	Do []string `json:"do,omitempty"`
+
+	// Ended is the ID of the container instance that has ended and whose last output is missing in Facts, because the container left no
+	// termination message; empty: nothing is missing. Output adds it.
+	Ended string `json:"-"`
+}
+
+// maxOutput bounds the lines of a container's last output.
+const maxOutput = 3
+
+// Output adds the last lines that a container wrote before it ended; at most the last three are shown.
+func (a *Answer) Output(lines []string) {
+	var facts []string
+	for _, l := range lines[max(0, len(lines)-maxOutput):] {
+		if l = pod.TextMax(oneLine(l), maxFact/2); l != "" {
+			facts = append(facts, "last output: "+l)
+		}
+	}
+	a.Facts = append(facts, a.Facts...)
+}
+
+// lastWords adds the termination message of a container that has ended, or notes that its last output is wanted.
+func (a *Answer) lastWords(end *v1.ContainerStateTerminated) {
+	if end.Message == "" {
+		_, a.Ended, _ = strings.Cut(end.ContainerID, "://")
+	}
+	a.fact("last words", end.Message)
 }
 
 // maxFact bounds the bytes of one fact that comes from a container, a runtime or a driver.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -46,7 +47,7 @@ func initContainer(in *Input, a *Answer, c *v1.Container) bool {
 		}
 		a.Container, a.Since = c.Name, end.FinishedAt.Time
 		a.set(InitFailed, "init container %q %s", c.Name, endText(end))
-		a.fact("last words", end.Message)
+		a.lastWords(end)
 		a.do("%s", logsCommand(in, c.Name, false))
 		return true
 	}
@@ -162,7 +163,7 @@ func ended(in *Input, a *Answer, s *v1.ContainerStatus, end *v1.ContainerStateTe
 	default:
 		a.set(Failed, "container %q %s, and is not started again", s.Name, endText(end))
 	}
-	a.fact("last words", end.Message)
+	a.lastWords(end)
 	a.do("%s", logsCommand(in, s.Name, false))
 	return true
 }
@@ -253,12 +254,17 @@ func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
 			a.then(cm.CrashUntil, "the container starts again")
 		}
 	}
-	a.fact("last words", end.Message)
+	a.lastWords(end)
 	if a.Cause == OutOfMemory {
 		if c := pod.SpecOf(in.Pod, s.Name); c != nil {
 			if limit, ok := c.Resources.Limits[v1.ResourceMemory]; ok {
 				a.fact("memory limit", limit.String())
+			} else {
+				a.fact("memory limit", "the container has none, so the limit is that of the pod or the memory of the node")
 			}
+		}
+		if in.MemoryPeak > 0 {
+			a.fact("memory peak", fmt.Sprintf("all containers of the pod together used up to %s", resource.NewQuantity(int64(in.MemoryPeak), resource.BinarySI)))
 		}
 		a.do("raise resources.limits.memory of the container, or make it use less")
 	}

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type Input struct {
 	// Hangs is how long the runtime has not answered the present inspection; InspectionError is the error of the last one.
 	Hangs           time.Duration
 	InspectionError string
+	// MemoryPeak is the most memory, in bytes, that all containers of the pod have used together; 0: unknown.
+	MemoryPeak uint64
 	// Standalone: the node has no API server, so the advice names commands that ask the node itself.
 	Standalone bool
 	Now        time.Time
@@ -37,6 +40,8 @@ type Turn struct {
 	Phase    decide.Phase
 	WakeAt   time.Time // when the worker looks again by itself; zero: never
 	Queued   bool      // the pod waits until other pods have started
+	Place    int       // if Queued: the pod's place among the pods that wait; 1: it is the next
+	Waiting  int       // if Queued: how many pods wait
 	Flights  []Flight  // actions in flight, oldest first
 	Looked   bool      // the agent has inspected the pod, or listed the runtime's pods, since it began
 }
@@ -262,8 +267,25 @@ func stopsContainers(in *Input, a *Answer, why string) {
 		return
 	}
 	a.set(GraceRuns, "container %q was asked to end and may take its grace period of %s; %s", a.Container, m.StopGrace, why)
+	if f := in.flight(pod.OpStopContainer); f != nil && in.Now.Sub(f.Began) > ignores {
+		a.set(GraceRuns, "container %q has not ended %s after signal %s, and may take its grace period of %s; %s",
+			a.Container, round(in.Now.Sub(f.Began)), in.signal(f.Action.ID), m.StopGrace, why)
+	}
 	a.then(killAt, "the grace period ends, and the container is killed")
 	a.do("a program that ignores SIGTERM always takes the whole grace period: handle the signal, or set a shorter terminationGracePeriodSeconds")
+}
+
+// ignores is after how long a container that still runs probably ignores its stop signal.
+const ignores = 5 * time.Second
+
+// signal returns the stop signal of a container.
+func (in *Input) signal(id string) string {
+	for i := range in.Turn.Observed.Containers {
+		if c := &in.Turn.Observed.Containers[i]; c.ID == id && c.StopSignal != "" {
+			return c.StopSignal
+		}
+	}
+	return "SIGTERM"
 }
 
 // stopSlack is how long after the end of the grace period a container may take to die before it counts as overdue: the least
@@ -335,7 +357,7 @@ func finished(in *Input, a *Answer) bool {
 				what, cause = "init container", InitFailed
 			}
 			a.set(endCause(end, cause), "%s %q %s, and is not started again", what, s.Name, endText(end))
-			a.fact("last words", end.Message)
+			a.lastWords(end)
 			a.do("%s", logsCommand(in, s.Name, false))
 			break
 		}
@@ -371,6 +393,9 @@ func waitsForNode(in *Input, a *Answer) bool {
 		a.then(time.Time{}, "the pod starts when the earlier one is gone")
 	case t.Queued:
 		a.set(Queued, "the pod waits until other pods of this node have started")
+		if t.Place > 0 {
+			a.fact("queue", fmt.Sprintf("the pod is number %d of %d pods that wait to start", t.Place, t.Waiting))
+		}
 		a.then(time.Time{}, "it starts when one of them has started")
 	case !t.Node.NetworkReady && !in.Pod.Spec.HostNetwork:
 		a.set(NetworkNotReady, "the node has no pod network")

@@ -175,6 +175,14 @@ var cases = []struct {
 		flies(pod.Action{Op: pod.OpStopSandbox, ID: "s1"}), SandboxStops, "sandbox", 0},
 	{"a sandbox that cannot stop", healthy().deleted().and(func(s *situation) { s.turn.Observed.Containers[0].State = pod.StateExited }).
 		retries(pod.OpStopSandbox, "", "netns busy"), SandboxStops, "netns busy", 8 * time.Second},
+	{"a mount that is busy, and a sandbox that has stopped", healthy().deleted().and(func(s *situation) {
+		s.turn.Observed.Containers[0].State, s.turn.Observed.Sandboxes[0].Ready = pod.StateExited, false
+		s.turn.Memory.Retry = append(s.turn.Memory.Retry, decide.Retry{Op: pod.OpStopSandbox, ID: "s1"}) // the stop has succeeded
+	}).retries(pod.OpTearDown, "FailedUnmount", "device busy"), TearDownFails, "device busy", 8 * time.Second},
+	{"a container that ignores its signal", healthy().deleted().and(func(s *situation) {
+		s.turn.Observed.Containers[0].StopSignal = "SIGQUIT"
+		s.turn.Flights = []Flight{{Action: pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "c1"}, Began: now.Add(-8 * time.Second)}}
+	}), GraceRuns, "has not ended 8s after signal SIGQUIT", 20 * time.Second},
 	{"a mount that is busy", healthy().deleted().empty().retries(pod.OpTearDown, "FailedUnmount", "device busy"), TearDownFails, "device busy", 8 * time.Second},
 	{"volumes that are unmounted", healthy().deleted().empty().flies(pod.Action{Op: pod.OpTearDown}), TearDownRuns, "unmounted", 0},
 	{"a finalizer", healthy().deleted().empty().and(func(s *situation) { s.pod.Finalizers = []string{"example.com/x"} }), FinalizersRemain, "example.com/x", 0},
@@ -194,6 +202,7 @@ var cases = []struct {
 
 	{"an earlier pod of the name", fresh().and(func(s *situation) { s.turn.Node.Predecessor = true }), PredecessorRemains, "earlier pod", 0},
 	{"the gate", fresh().and(func(s *situation) { s.turn.Queued = true }), Queued, "other pods", 0},
+	{"the place at the gate", fresh().and(func(s *situation) { s.turn.Queued, s.turn.Place, s.turn.Waiting = true, 3, 17 }), Queued, "number 3 of 17", 0},
 	{"no CNI", fresh().and(func(s *situation) {
 		s.turn.Node.NetworkReady, s.turn.Node.NetworkMessage = false, "cni plugin not initialized"
 	}), NetworkNotReady, "cni plugin not initialized", 0},
@@ -252,6 +261,7 @@ var cases = []struct {
 	{"memory", healthy().crashes(137, "OOMKilled", "").and(func(s *situation) {
 		s.pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}
 	}), OutOfMemory, "64Mi", 15 * time.Second},
+	{"memory, with its peak", healthy().crashes(137, "OOMKilled", "").and(func(s *situation) { s.in.MemoryPeak = 70 << 20 }), OutOfMemory, "used up to 70Mi", 15 * time.Second},
 	{"a crash loop", healthy().crashes(3, "Error", "panic: no config"), CrashLoop, "panic: no config", 15 * time.Second},
 	{"a crash loop by a signal", healthy().crashes(139, "Error", ""), CrashLoop, "signal 11", 15 * time.Second},
 	{"a restart at once", healthy().and(func(s *situation) { s.app.State = s.ended(1, "Error", "") }), EndedRestarts, "starts again", 0},
@@ -305,6 +315,12 @@ var cases = []struct {
 		s.pod.Status.Phase, s.pod.Spec.RestartPolicy = v1.PodFailed, v1.RestartPolicyNever
 		s.app.State = s.ended(4, "Error", "bad input")
 	}), Failed, "bad input", 0},
+	{"a Job whose init container failed", healthy().and(func(s *situation) {
+		s.pod.Status.Phase, s.pod.Spec.RestartPolicy = v1.PodFailed, v1.RestartPolicyNever
+		s.pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+		s.pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: s.ended(2, "Error", "no database")}}
+		s.waits("PodInitializing", "")
+	}), InitFailed, "no database", 0},
 	{"one container of two that failed for good", healthy().and(func(s *situation) {
 		s.pod.Spec.RestartPolicy = v1.RestartPolicyNever
 		s.app.State = s.ended(4, "Error", "bad input")
@@ -421,5 +437,25 @@ func TestAdviceOfAStandaloneNode(t *testing.T) {
 		if !strings.Contains(advice, c.want) || strings.Contains(advice, "kubectl") {
 			t.Errorf("%q, want %q and no kubectl", advice, c.want)
 		}
+	}
+}
+
+// The last lines of a container's log come first among the facts if it left no termination message. Their number and length are bounded.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	s := healthy().crashes(3, "Error", "")
+	s.app.LastTerminationState.Terminated.ContainerID = "containerd://c0"
+	a := Explain(&s.in)
+	if a.Ended != "c0" {
+		t.Fatalf("the output of %q is wanted, want that of c0", a.Ended)
+	}
+	a.Output([]string{"one", "two", "", "three " + strings.Repeat("x", 1000), "four\x1b[2J"})
+	if len(a.Facts) != 2 || !strings.HasPrefix(a.Facts[0], "last output: three xxx") || len(a.Facts[0]) > maxFact || strings.Contains(a.Facts[1], "\x1b") {
+		t.Errorf("%q", a.Facts)
+	}
+	said := healthy().crashes(3, "Error", "no config")
+	said.app.LastTerminationState.Terminated.ContainerID = "containerd://c0"
+	if a := Explain(&said.in); a.Ended != "" || a.Facts[0] != "last words: no config" {
+		t.Errorf("a container that left a message: the output of %q is wanted, %q", a.Ended, a.Facts)
 	}
 }

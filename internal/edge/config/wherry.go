@@ -22,11 +22,17 @@ const (
 
 // Wherry has the settings that Kubernetes has no field for. wherryFields documents each of them.
 type Wherry struct {
-	APIVersion    string           `json:"apiVersion"`
-	Kind          string           `json:"kind"`
-	Server        WherryServer     `json:"server"`
-	ControlSocket WherrySocketFile `json:"controlSocket"`
-	Images        WherryImages     `json:"images"`
+	APIVersion     string           `json:"apiVersion"`
+	Kind           string           `json:"kind"`
+	Server         WherryServer     `json:"server"`
+	ControlSocket  WherrySocketFile `json:"controlSocket"`
+	Images         WherryImages     `json:"images"`
+	FlightRecorder WherryRecorder   `json:"flightRecorder"`
+}
+
+// WherryRecorder are the settings of the recorded turns of pods that went wrong.
+type WherryRecorder struct {
+	MaxBytes int64 `json:"maxBytes"`
 }
 
 // WherryImages are the settings of images.
@@ -83,12 +89,16 @@ var wherryFields = []wherryField{
 	{"images.neverRemove", "none",
 		"Images that the node never removes, even if they are unused for long or the disk is full: full names without tag or digest " +
 			"(`docker.io/library/busybox`), or all images of a registry or a path (`registry.example.com/base/*`). Images that the runtime has pinned are never removed either."},
+	{"flightRecorder.maxBytes", "8388608",
+		"How many bytes of disk, below --root-dir, the recorded turns of pods that went wrong may take; `wherry explain POD --recorded` reads them. " +
+			"0: the node records nothing. Otherwise from 65536 to 1073741824. The node keeps at most 8 turns of one pod and 1000 turns in all; the oldest go first."},
 }
 
 func defaultWherry() Wherry {
 	return Wherry{
 		APIVersion: WherryAPIVersion, Kind: WherryKind,
-		Server: WherryServer{StreamingByGet: StreamingRequireCreate, ReviewQPS: 20, ReviewBurst: 40, MaxWaitingReviews: 64, MaxUnknownConnections: 256},
+		Server:         WherryServer{StreamingByGet: StreamingRequireCreate, ReviewQPS: 20, ReviewBurst: 40, MaxWaitingReviews: 64, MaxUnknownConnections: 256},
+		FlightRecorder: WherryRecorder{MaxBytes: 8 << 20},
 	}
 }
 
@@ -160,6 +170,9 @@ func (w *Wherry) check() (errs []error) {
 		if n.value < 1 || n.value > 100_000 {
 			errs = append(errs, fmt.Errorf("%s: %d must be from 1 to 100000", n.path, n.value))
 		}
+	}
+	if n := w.FlightRecorder.MaxBytes; n != 0 && (n < 64<<10 || n > 1<<30) {
+		errs = append(errs, fmt.Errorf("flightRecorder.maxBytes: %d must be 0 or from 65536 to 1073741824", n))
 	}
 	if _, err := pullaccess.ParseAllowlist(w.Images.NeverRemove); err != nil {
 		errs = append(errs, fmt.Errorf("images.neverRemove: %w", err))

@@ -81,6 +81,25 @@ func (s *Stats) PodUses(ctx context.Context) (map[types.UID]PodUse, error) {
 	return out, err
 }
 
+// MemoryPeak returns the most memory, in bytes, that the containers of a pod have used together since the pod's control group was made;
+// false: it is not known. It reads the files of one pod.
+func (s *Stats) MemoryPeak(uid types.UID) (bytes uint64, ok bool) {
+	if s.cfg.PodsGroup == "" {
+		return 0, false
+	}
+	t := openTree(s.cfg.HostRoot)
+	found, err := t.find(s.cfg.PodsGroup)
+	if err != nil || found.pods[uid] == "" {
+		return 0, false
+	}
+	var m memoryUsage
+	(&reader{tree: t, group: found.pods[uid]}).memoryExtremes(&m)
+	if m.peak == nil {
+		return 0, false
+	}
+	return *m.peak, true
+}
+
 // used returns the memory in use without page cache, or the working set if the page cache is not known. Memory-backed volumes are
 // included.
 func (m *memoryUsage) used() uint64 {

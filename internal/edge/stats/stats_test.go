@@ -301,6 +301,12 @@ func TestPodUses(t *testing.T) {
 	s := newStats(t, func(c *Config) {
 		c.HostRoot, c.PodsGroup, c.Runtime, c.Pods = hostV2(t), "/kubepods.slice", stub, pods
 	})
+	if peak, ok := s.MemoryPeak(webUID); !ok || peak != 9999999 {
+		t.Errorf("memory peak %d, %v", peak, ok)
+	}
+	if peak, ok := s.MemoryPeak("unknown"); ok {
+		t.Errorf("memory peak %d of an unknown pod", peak)
+	}
 	uses, err := s.PodUses(t.Context())
 	if err != nil || len(stub.asked) != 0 {
 		t.Errorf("%v; the runtime was asked for %q", err, stub.asked)

@@ -64,6 +64,18 @@ func (g *Gate) Enter(uid types.UID, restarts bool) bool {
 	return false
 }
 
+// Place returns the place of a pod in its queue, 1 for the next one, and the length of the queue; 0 if the pod does not wait.
+func (g *Gate) Place(uid types.UID) (place, length int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, line := range [][]types.UID{g.starts, g.restarts} {
+		if i := slices.Index(line, uid); i >= 0 {
+			return i + 1, len(line)
+		}
+	}
+	return 0, 0
+}
+
 // waiting returns the number of pods in both queues. It is called with the lock held.
 func (g *Gate) waiting() int { return len(g.starts) + len(g.restarts) }
 

@@ -103,3 +103,18 @@ func TestARestartStartsOnlyContainersThatHaveRun(t *testing.T) {
 		}
 	}
 }
+
+// The gate says at which place a pod waits in its queue.
+func TestPlaceAtTheGate(t *testing.T) {
+	t.Parallel()
+	g := NewGate(1, 1, func(types.UID) {})
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		g.Enter(uid, false)
+	}
+	g.Enter("again", true)
+	for uid, want := range map[types.UID][2]int{"a": {0, 0}, "b": {1, 2}, "c": {2, 2}, "again": {1, 1}, "unknown": {0, 0}} {
+		if place, length := g.Place(uid); place != want[0] || length != want[1] {
+			t.Errorf("%s is number %d of %d, want %v", uid, place, length, want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
@@ -47,6 +48,29 @@ func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
 		why := string(a.Why)
 		w.ring.Add(timeline.Record{At: now, Kind: timeline.KindBegan, What: a.Key().String(), Why: why})
 	}
+}
+
+// export copies the input and the plan of a turn for somebody who asked for them, and passes on a turn in which something went wrong. It
+// returns nil if nobody asked. Most turns are not copied.
+func (w *Worker) export(in *decide.Input, plan *decide.Plan, look *glance) *replay.Turn {
+	wrong := ""
+	if w.cfg.WentWrong != nil {
+		wrong = replay.Wrong(in, plan, look.outcomes)
+	}
+	if !look.export && wrong == "" {
+		return nil
+	}
+	t := replay.Of(w.ref, in)
+	t.Decided(plan)
+	if wrong != "" {
+		recorded := *t
+		recorded.Wrong = wrong
+		w.cfg.WentWrong(&recorded)
+	}
+	if !look.export {
+		return nil
+	}
+	return t
 }
 
 func (w *Worker) recordOutcome(o pod.Outcome) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
-	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
 // glance is the part of a turn's input that other goroutines write. run takes it under the lock.
@@ -68,14 +67,8 @@ func (w *Worker) turn(look glance) (gone bool) {
 	if accepted == nil {
 		in.LastGrace = w.cfg.Desired.LastGrace(uid)
 	}
-	var export *replay.Turn
-	if look.export {
-		export = replay.Of(w.ref, &in)
-	}
 	plan := decide.Decide(&in)
-	if export != nil {
-		export.Decided(&plan)
-	}
+	export := w.export(&in, &plan, &look)
 	begins := plan.Ending && w.memory.StopBegan.IsZero()
 	if decide.Remember(w.memory, &plan) {
 		w.checkpoint()
@@ -121,6 +114,9 @@ func (w *Worker) learn(look glance, desired *v1.Pod) {
 
 // answer passes the turn to each function that waits for the result of a turn.
 func (w *Worker) answer(look *glance, t *Turn) {
+	if t.Queued && len(look.asks) > 0 {
+		t.Place, t.Waiting = w.cfg.Gate.Place(w.ref.UID)
+	}
 	for _, see := range look.asks {
 		see(t)
 	}

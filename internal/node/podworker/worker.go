@@ -91,7 +91,10 @@ type Config struct {
 	Sizes func(p *v1.Pod) []pod.NamedSize
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
-	Log  *slog.Logger
+	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block, and keeps the turn.
+	// Nil: nobody wants these turns.
+	WentWrong func(t *replay.Turn)
+	Log       *slog.Logger
 }
 
 // Turn is the input and the result of one turn.
@@ -107,6 +110,8 @@ type Turn struct {
 	Node     decide.Node
 	Outcomes []pod.Outcome // the outcomes since the last turn
 	Queued   bool          // the pod waits until other pods have started
+	Place    int           // if Queued and somebody asked: the pod's place in the queue of the Gate; 1: it is the next
+	Waiting  int           // if Queued and somebody asked: the length of the queue
 	Looked   bool          // the agent has listed the runtime's pods; false: only Ref, Memory and Flights are set
 	Now      time.Time
 	Export   *replay.Turn // the input and the plan of the turn for an export; nil: nobody asked for them (AskExport), or the turn decided nothing

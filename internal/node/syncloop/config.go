@@ -11,6 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
@@ -153,6 +154,8 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
+	// WentWrong is podworker.Config.WentWrong.
+	WentWrong func(*replay.Turn)
 	// StartSlots is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number adapts
 	// to how many starts the machine can do at once. If MostStarts is below StartSlots, the number is always StartSlots.
 	StartSlots, MostStarts int

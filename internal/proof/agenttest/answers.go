@@ -52,10 +52,7 @@ type explainedPod struct {
 // Explain asks the running agent about all its pods.
 func (w *World) Explain() (out []explainedPod) {
 	w.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return w.control.DialContext(ctx)
-	}}}
-	resp, err := client.Get("http://agent/explain")
+	resp, err := w.askControl("/explain")
 	if err != nil {
 		return nil // the agent ends
 	}
@@ -64,6 +61,14 @@ func (w *World) Explain() (out []explainedPod) {
 		w.Errorf("explain: %s: %v", resp.Status, err)
 	}
 	return out
+}
+
+// askControl asks the running agent over its control socket.
+func (w *World) askControl(path string) (*http.Response, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return w.control.DialContext(ctx)
+	}}}
+	return client.Get("http://agent" + path)
 }
 
 // newControl returns the control socket of the next agent.

@@ -72,7 +72,7 @@ var whyCases = []whyCase{
 	{name: "the readiness probe fails more often than its failureThreshold", annotations: "wherry.dev/sim-ready-after: 5m", container: "readinessProbe: {exec: {command: ['true']}, periodSeconds: 5}", wait: 30 * time.Second, cause: why.ReadinessFails, says: "readiness probe, "},
 	{name: "the liveness probe fails, and the container takes 20 s to end", annotations: "wherry.dev/sim-fail-after: 5s, wherry.dev/sim-stop-after: 20s", container: "livenessProbe: {exec: {command: ['true']}, periodSeconds: 1, failureThreshold: 2}", wait: 12 * time.Second, cause: why.LivenessRestarts},
 	{name: "nobody sets the condition of the pod's readiness gate", spec: "readinessGates: [{conditionType: example.com/lb}]", wait: 10 * time.Second, cause: why.GateMissing, says: "example.com/lb"},
-	{name: "a stopped container ignores SIGTERM", annotations: "wherry.dev/sim-stop-after: never", wait: 10 * time.Second, end: true, cause: why.GraceRuns, says: "30s"},
+	{name: "a stopped container ignores SIGTERM", annotations: "wherry.dev/sim-stop-after: never", wait: 10 * time.Second, end: true, later: 5 * time.Second, cause: why.GraceRuns, says: "8s after signal SIGTERM, and may take its grace period of 30s"},
 	{name: "the preStop hook takes 90 s", container: "lifecycle: {preStop: {exec: {command: [sleep, '90']}}}", faults: slow("ExecSync"), wait: 10 * time.Second, end: true, cause: why.PreStopRuns},
 	{name: "StopPodSandbox takes 90 s", faults: slow("StopPodSandbox"), wait: 10 * time.Second, end: true, cause: why.SandboxStops},
 	{name: "PodSandboxStatus of the pod hangs", faults: []simcri.Fault{{Method: "PodSandboxStatus", Pod: "web", Effect: simcri.Hang}}, wait: 60 * time.Second, cause: why.RuntimeHangs},

@@ -3,6 +3,8 @@ package agenttest
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -121,13 +123,15 @@ var whyStories = []whyStory{
 		w.Create(old.DeepCopy())
 		time.Sleep(15 * time.Second)
 	}},
-	{name: "the node starts one pod at a time, and another one takes 90 s", cause: why.Queued, says: "other pods", config: func(c *Config) {
+	{name: "the node starts one pod at a time, and another one takes 90 s", cause: why.Queued, says: "number 1 of 2 pods", config: func(c *Config) {
 		c.Agent = func(c *agent.Config) { c.StartSlots = 1 }
 	}, happen: func(w *World) {
 		w.Runtime.Inject(simcri.Fault{Method: "RunPodSandbox", Pod: "first", Effect: simcri.Slow, Delay: 90 * time.Second})
 		w.Create(Pod("first"))
 		time.Sleep(2 * time.Second)
 		w.Create(Pod("web"))
+		time.Sleep(time.Second)
+		w.Create(Pod("last"))
 		time.Sleep(5 * time.Second)
 	}},
 	{name: "the runtime reports that its network is not ready", cause: why.NetworkNotReady, says: "cni plugin not initialized", happen: func(w *World) {
@@ -221,6 +225,7 @@ func (d slowVolumes) Volumes(types.UID) error {
 func slowDirectories(name string, cause why.Cause, happen func(w *World, slow *atomic.Bool)) whyStory {
 	slow := &atomic.Bool{}
 	return whyStory{name: name, cause: cause, config: func(c *Config) {
+		slow.Store(false)
 		c.Deps = func(d *agent.Deps) {
 			d.Machine = agent.SimulatedMachine(agent.Shape{PollManifests: true, Disk: slowVolumes{&checkpoint.InMemory{}, slow}})
 		}
@@ -267,4 +272,32 @@ func (s *whyStory) check(w *World) {
 	if a := &list[i].Answer; a.Cause != s.cause || !strings.Contains(textOf(a), s.says) {
 		w.Errorf("%s, want %s with %q:\n%s", a.Cause, s.cause, s.says, textOf(a))
 	}
+}
+
+// Asked about a pod that is not on its node, the agent says on which node the pod is, or which pods have similar names.
+func TestWhyOfAPodThatIsNotHere(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("web"))
+		w.Create(Pod("elsewhere", func(p *v1.Pod) { p.Spec.NodeName = "node-2" }))
+		w.Create(Pod("nowhere", func(p *v1.Pod) { p.Spec.NodeName = "" }))
+		w.WaitReady("web")
+		for name, want := range map[string]string{
+			"elsewhere": "it is on node node-2: wherry why -n default elsewhere asks that node",
+			"nowhere":   "no node has been chosen for it",
+			"wbe":       "the most similar names: default/web",
+		} {
+			for _, path := range []string{"", "/turn"} {
+				resp, err := w.askControl("/explain/default/" + name + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusNotFound || !strings.Contains(string(text), want) {
+					t.Errorf("%s%s: %d %s, want %q", name, path, resp.StatusCode, text, want)
+				}
+			}
+		}
+	})
 }

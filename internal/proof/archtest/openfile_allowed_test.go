@@ -49,6 +49,8 @@ var openAllowed = map[opening]string{
 	{"internal/node/imagegc/history.go:history.read", "os.ReadFile"}:                 ownFile,
 	{"internal/edge/oom/watch.go:openKmsg", "os.OpenFile"}:                           kernelText,
 	{"internal/edge/checkpoint/checkpoint.go:Dir.Load", "os.ReadFile"}:               ownFile,
+	{"internal/edge/recorder/recorder.go:list", "os.ReadDir"}:                        ownFile,
+	{"internal/edge/recorder/recorder.go:Read", "os.ReadFile"}:                       ownFile,
 	{"internal/edge/config/readfiles.go:readBounded", "os.Open"}:                     adminFile,
 	{"internal/edge/config/readfiles.go:entriesOf", "os.Open"}:                       adminFile,
 	{"internal/edge/config/host.go:ReadHostFacts", "os.ReadFile"}:                    kernelText,

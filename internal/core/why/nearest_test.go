@@ -1,4 +1,4 @@
-package podctl
+package why
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ func TestNearest(t *testing.T) {
 		{"", "b/db a/web a/worker-1"},
 		{strings.Repeat("x", 1000), "a/web a/worker-1 b/db"},
 	} {
-		if got := strings.Join(nearest([]string{"a/web", "a/worker-1", "b/db"}, c.wanted), " "); got != c.want {
+		if got := strings.Join(Nearest([]string{"a/web", "a/worker-1", "b/db"}, c.wanted), " "); got != c.want {
 			t.Errorf("%.10q: %s, want %s", c.wanted, got, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package podctl
+package why
 
 import (
 	"cmp"
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name; the namespace does not count. If the
+// Nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name; the namespace does not count. If the
 // user has mistyped a name, the right name comes first.
-func nearest(names []string, wanted string) []string {
+func Nearest(names []string, wanted string) []string {
 	type candidate struct {
 		name  string
 		apart int

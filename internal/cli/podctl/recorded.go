@@ -1,0 +1,98 @@
+package podctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/cli/plain"
+	"github.com/wherry-node/wherry/internal/edge/recorder"
+)
+
+// defaultRoots are the root directories of agents that are looked into if the user names none: of a service, and of wherry run.
+var defaultRoots = [...]string{"/var/lib/kubelet", "/var/lib/wherry"}
+
+// recordedTurn is a recorded turn as scripts read it. Its JSON form is stable: fields are added, never renamed.
+type recordedTurn struct {
+	At        time.Time `json:"at"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	UID       string    `json:"uid,omitempty"`
+	Wrong     string    `json:"wrong,omitempty"`
+	Decided   string    `json:"decided,omitempty"` // the last line of the plan
+	File      string    `json:"file"`
+	Error     string    `json:"error,omitempty"` // why the file cannot be read
+}
+
+// recorded prints the recorded turns of a pod, or of all pods if pod is empty. It reads the disk and needs no agent.
+func (r *Explain) recorded(s Streams, pod string) error {
+	namespace, name := r.Namespace, pod
+	if ns, n, ok := strings.Cut(pod, "/"); ok {
+		namespace, name = ns, n
+	}
+	if namespace == "" {
+		namespace = "default"
+	}
+	roots := defaultRoots[:]
+	if r.Root != "" {
+		roots = []string{r.Root}
+	}
+	list := []recordedTurn{}
+	for _, root := range roots {
+		found, err := recorder.Read(root, namespace, name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, f := range found {
+			list = append(list, recordedOf(&f))
+		}
+	}
+	if r.Format != "" {
+		return printObject(s.Out, list, r.Format)
+	}
+	if len(list) == 0 {
+		of := "any pod"
+		if pod != "" {
+			of = "pod " + namespace + "/" + name
+		}
+		_, err := fmt.Fprintf(s.Out, "Nothing that went wrong with %s is recorded below %s. (--root-dir names another root directory of an agent.)\n",
+			plain.Text(of), strings.Join(roots, " or "))
+		return err
+	}
+	return writeRecorded(s.Out, list)
+}
+
+func recordedOf(f *recorder.Recorded) recordedTurn {
+	out := recordedTurn{At: f.At, File: f.Path}
+	if f.Err != nil {
+		out.Error = f.Err.Error()
+		return out
+	}
+	t := f.Turn
+	out.Namespace, out.Name, out.UID, out.Wrong = t.Namespace, t.Name, t.UID, t.Wrong
+	if n := len(t.Plan); n > 0 {
+		out.Decided = strings.TrimPrefix(t.Plan[n-1], "= ")
+	}
+	return out
+}
+
+func writeRecorded(w io.Writer, list []recordedTurn) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "TIME\tPOD\tWENT WRONG\tDECIDED\tFILE")
+	for _, l := range list {
+		if l.Error != "" {
+			l.Wrong, l.Decided = "(the file cannot be read)", l.Error
+		}
+		fmt.Fprintf(t, "%s\t%s/%s\t%s\t%s\t%s\n", l.At.Local().Format("2006-01-02 15:04:05"), plain.Text(l.Namespace), plain.Text(l.Name),
+			plain.Text(l.Wrong), plain.Text(l.Decided), plain.Text(l.File))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "wherry replay FILE --step says what each rule of the node saw and decided.")
+	return err
+}
