@@ -140,6 +140,7 @@ var left = []struct{ prefix, why string }{
 	{"[].resources.claims", "see resourceClaims"},
 	{"resources.claims", "see resourceClaims"},
 	{"[].volumeDevices", "Wherry does not support block volumes"},
+	{"volumes[].nfs", "the comparison has no NFS server"},
 	{"volumes[].projected.sources[].clusterTrustBundle", "its feature gate is off by default"},
 	{"volumes[].projected.sources[].podCertificate", "its feature gate is off by default"},
 	{"[].readinessProbe.terminationGracePeriodSeconds", "the API server accepts no value"},

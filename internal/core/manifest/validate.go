@@ -202,6 +202,13 @@ func (v *validator) volume(vol *v1.Volume, at *field.Path) {
 		if q := vol.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
 			v.bad(at.Child("emptyDir", "sizeLimit"), q.String(), "must not be negative")
 		}
+	case vol.NFS != nil:
+		if vol.NFS.Server == "" {
+			v.add(field.Required(at.Child("nfs", "server"), "name the server"))
+		}
+		if !strings.HasPrefix(vol.NFS.Path, "/") {
+			v.bad(at.Child("nfs", "path"), vol.NFS.Path, "must be an absolute path on the server")
+		}
 	case vol.Image != nil:
 		if vol.Image.Reference == "" {
 			v.add(field.Required(at.Child("image", "reference"), "name an image"))

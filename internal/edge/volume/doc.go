@@ -10,6 +10,7 @@
 //
 //	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; ..data leads to files from the API
 //	<root>/pods/<uid>/volumes/kubernetes.io~local-volume/<persistent volume>   a local volume, bind-mounted
+//	<root>/pods/<uid>/volumes/kubernetes.io~nfs/<name>       an NFS volume, mounted for this pod
 //	<root>/pods/<uid>/volumes/kubernetes.io~csi/<persistent volume>/mount      a CSI volume; beside it vol_data.json
 //	<root>/plugins/kubernetes.io/csi/<driver>/<hash>/globalmount     a staged CSI volume; beside it vol_data.json and the file staged
 //	<root>/pods/<uid>/claims/<volume>                        the record of a volume with a claim: its persistent volume

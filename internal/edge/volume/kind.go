@@ -23,6 +23,7 @@ const (
 	kindHostPath    kind = "host-path" // has no directory
 	kindImage       kind = "image"     // the agent makes no directory, because the runtime mounts the image
 	kindLocal       kind = "local-volume"
+	kindNFS         kind = "nfs"
 	kindCSI         kind = "csi" // the mount point is a directory in the volume's directory
 	// kindClaim is a volume with a PersistentVolumeClaim. The record that the agent writes of such a volume (see bound) has the
 	// kind of the persistent volume instead: kindCSI, kindLocal or kindHostPath.
@@ -36,7 +37,7 @@ func (k kind) files() bool {
 	switch k {
 	case kindConfigMap, kindSecret, kindDownwardAPI, kindProjected:
 		return true
-	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindCSI, kindClaim:
+	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindNFS, kindCSI, kindClaim:
 		return false
 	}
 	return false
@@ -67,9 +68,11 @@ func kindOf(vol *v1.Volume) (kind, error) {
 		return kindClaim, nil
 	case s.CSI != nil:
 		return kindCSI, nil
+	case s.NFS != nil:
+		return kindNFS, nil
 	}
 	return "", fmt.Errorf("%w: %s (what this node agent supports is in the table of its README; "+
-		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, csi or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
+		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
 }
 
 // sourceName returns the name of the volume's source field, for the error about an unsupported kind.
@@ -78,7 +81,7 @@ func sourceName(s *v1.VolumeSource) string {
 		name string
 		set  bool
 	}{
-		{"nfs", s.NFS != nil}, {"iscsi", s.ISCSI != nil}, {"fc", s.FC != nil}, {"rbd", s.RBD != nil},
+		{"iscsi", s.ISCSI != nil}, {"fc", s.FC != nil}, {"rbd", s.RBD != nil},
 		{"cephfs", s.CephFS != nil}, {"glusterfs", s.Glusterfs != nil}, {"cinder", s.Cinder != nil},
 		{"gitRepo", s.GitRepo != nil}, {"flexVolume", s.FlexVolume != nil}, {"flocker", s.Flocker != nil},
 		{"awsElasticBlockStore", s.AWSElasticBlockStore != nil}, {"gcePersistentDisk", s.GCEPersistentDisk != nil},
@@ -110,6 +113,8 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return v.setUpClaim(ctx, p, vol)
 	case k == kindCSI:
 		return v.setUpInline(ctx, p, vol)
+	case k == kindNFS:
+		return v.setUpNFS(ctx, vol.NFS, v.layout.volume(p.Pod.UID, k, vol.Name), nil)
 	case k.files():
 		return v.setUpFiles(ctx, p, vol, k)
 	}

@@ -284,11 +284,11 @@ func TestOneFailingVolumeDoesNotKeepTheOthers(t *testing.T) {
 	p := aPod(
 		vol("bad", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "no"}}),
 		vol("good", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
-		vol("worse", v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}),
+		vol("worse", v1.VolumeSource{RBD: &v1.RBDVolumeSource{}}),
 	)
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	wantError(t, err, "bad", `secret "no" not found`)
-	if !strings.Contains(err.Error(), "nfs") || !errors.Is(err, volume.ErrUnsupported) {
+	if !strings.Contains(err.Error(), "rbd") || !errors.Is(err, volume.ErrUnsupported) {
 		t.Errorf("the second failure is missing: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(f.root, "pods/uid-1/volumes/kubernetes.io~empty-dir/good")); err != nil {

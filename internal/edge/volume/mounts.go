@@ -103,7 +103,7 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 		Readonly:          vm.ReadOnly || k.files() || b.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SelinuxRelabel:    b.Kind != kindHostPath && k != kindImage, // files of the host and of images keep their SELinux labels
+		SelinuxRelabel:    b.Kind != kindHostPath && b.Kind != kindNFS && k != kindImage, // files of the host, of servers and of images keep their SELinux labels
 	}
 	if k == kindImage {
 		return m, imageMount(m, in, vol, sub)

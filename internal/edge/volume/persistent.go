@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,11 +102,14 @@ func boundOf(f found, vol *v1.Volume) (*bound, error) {
 		b.Kind, b.Path = kindLocal, src.Local.Path
 	case src.HostPath != nil:
 		b.Kind, b.Path = kindHostPath, src.HostPath.Path
+	case src.NFS != nil:
+		b.Kind, b.ReadOnly = kindNFS, b.ReadOnly || src.NFS.ReadOnly
+		return b, nil
 	case src.CSI != nil:
 		b.Kind, b.Driver, b.Handle, b.Block = kindCSI, src.CSI.Driver, src.CSI.VolumeHandle, claims.Block(f.pv)
 		return b, nil
 	default:
-		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds csi, local or hostPath, or another node)",
+		return b, fmt.Errorf("%w: persistentvolume %q is of the kind %s (use one of the kinds csi, nfs, local or hostPath, or another node)",
 			ErrUnsupported, f.pv.Name, persistentKind(src))
 	}
 	if b.Path == "" || hasBackstep(b.Path) {
@@ -127,7 +131,7 @@ func hasBackstep(path string) bool {
 // persistentKind returns the name of the field of a persistent volume's source.
 func persistentKind(s *v1.PersistentVolumeSource) string {
 	return sourceName(&v1.VolumeSource{
-		NFS: s.NFS, FC: s.FC, Cinder: nil, Glusterfs: nil, Flocker: s.Flocker, AWSElasticBlockStore: s.AWSElasticBlockStore,
+		FC: s.FC, Cinder: nil, Glusterfs: nil, Flocker: s.Flocker, AWSElasticBlockStore: s.AWSElasticBlockStore,
 		GCEPersistentDisk: s.GCEPersistentDisk, AzureDisk: s.AzureDisk, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte,
 		PhotonPersistentDisk: s.PhotonPersistentDisk, PortworxVolume: s.PortworxVolume,
 	})
@@ -201,6 +205,7 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	if err != nil {
 		return fmt.Errorf("wait for other work on volume %q: %w", b.PersistentVolume, err)
 	}
+	unlock = sync.OnceFunc(unlock)
 	defer unlock()
 	var others []types.UID
 	if !b.Inline {
@@ -219,6 +224,10 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	switch b.Kind {
 	case kindCSI:
 		err = v.mountCSI(ctx, p, in, driver, b)
+	case kindNFS:
+		unlock() // a server that does not answer must not delay the pods that use the same volume one after the other
+		err = v.setUpNFS(ctx, &v1.NFSVolumeSource{Server: in.PV.Spec.NFS.Server, Path: in.PV.Spec.NFS.Path, ReadOnly: b.ReadOnly},
+			b.dir(v.layout, p.UID), in.PV.Spec.MountOptions)
 	case kindHostPath:
 		err = checkHostPath(&v1.HostPathVolumeSource{Path: b.Path, Type: in.PV.Spec.HostPath.Type})
 	default:

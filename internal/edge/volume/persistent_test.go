@@ -186,7 +186,7 @@ func TestSetUpGoesOnAfterACrash(t *testing.T) {
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(77))}
 	setUp(t, f, p)
 	at, record := dir(t, f, p, "v"), filepath.Join(f.root, "pods/uid-1/claims/v")
-	for _, text := range []string{"", "{", `{"persistentVolume":"../../x","kind":"local-volume","done":true}`, `{"persistentVolume":"pv-c","kind":"nfs","done":true}`} {
+	for _, text := range []string{"", "{", `{"persistentVolume":"../../x","kind":"local-volume","done":true}`, `{"persistentVolume":"pv-c","kind":"rbd","done":true}`} {
 		if err := os.WriteFile(record, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	f.claims.bind("up", local("/var/../etc"))
 	f.claims.bind("nopath", local(""))
 	f.claims.bind("csi", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disks.example.com"}})
-	f.claims.bind("nfs", v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}})
+	f.claims.bind("quobyte", v1.PersistentVolumeSource{Quobyte: &v1.QuobyteVolumeSource{}})
 	f.claims.bind("gone", local(file))
 	delete(f.claims.pvs, "pv-gone")
 	f.claims.bind("evil", local(file))
@@ -328,7 +328,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	for name, want := range map[string]string{
 		"none": `persistentvolumeclaim "none" not found: create it in namespace "ns"`,
 		"file": "is not a directory: block devices are not supported yet", "away": "does not exist on this node",
-		"up": "must not be empty or contain '..'", "nopath": "must not be empty", "csi": "volumeHandle has 0 bytes", "nfs": "of the kind nfs",
+		"up": "must not be empty or contain '..'", "nopath": "must not be empty", "csi": "volumeHandle has 0 bytes", "quobyte": "of the kind quobyte",
 		"gone": `persistentvolume "pv-gone" of persistentvolumeclaim "gone" not found`, "evil": "cannot be a directory name",
 	} {
 		p := aPod(claim("v", name, false))

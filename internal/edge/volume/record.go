@@ -99,7 +99,7 @@ func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) 
 		err = checkName("persistentVolume", b.PersistentVolume)
 	}
 	switch {
-	case err != nil || b.Kind == kindHostPath || b.Kind == kindLocal:
+	case err != nil || b.Kind == kindHostPath || b.Kind == kindLocal || b.Kind == kindNFS:
 	case b.Kind == kindCSI:
 		err = errors.Join(checkName("driver", b.Driver), checkHandle(b.Handle))
 	default:

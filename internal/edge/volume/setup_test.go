@@ -275,11 +275,11 @@ func TestMessagesAreForPeople(t *testing.T) {
 		vol("v", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "no"}}},
 			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.nothing"}}}}}}}}),
-		vol("w", v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "x"}}))
+		vol("w", v1.VolumeSource{RBD: &v1.RBDVolumeSource{RBDImage: "x"}}))
 	want := `volume "v": sources[0]: configmap "no" not found: create it in namespace "ns", or mark it optional; the volume is made as soon as it exists; ` +
 		`sources[1]: downwardAPI item "x": field label not supported: metadata.nothing; ` +
-		`volume "w": volume kind is not supported: nfs (what this node agent supports is in the table of its README; ` +
-		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, csi or persistentVolumeClaim, or another node)`
+		`volume "w": volume kind is not supported: rbd (what this node agent supports is in the table of its README; ` +
+		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi or persistentVolumeClaim, or another node)`
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	if err == nil {
 		t.Fatal("no error")
@@ -296,7 +296,7 @@ func TestUnsupportedKindsAreNamed(t *testing.T) {
 	t.Parallel()
 	for want, src := range map[string]v1.VolumeSource{
 		"fc":    {FC: &v1.FCVolumeSource{}},
-		"nfs":   {NFS: &v1.NFSVolumeSource{}},
+		"rbd":   {RBD: &v1.RBDVolumeSource{}},
 		"iscsi": {ISCSI: &v1.ISCSIVolumeSource{}},
 	} {
 		f := newFixture(t)

@@ -51,7 +51,7 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	if err := v.unmountOthers(ctx, ref.UID); err != nil {
 		return failedTearDown(ref, err)
 	}
-	if err := v.takeDownCSI(ctx, ref.UID); err != nil {
+	if err := errors.Join(v.takeDownNFS(ctx, ref.UID), v.takeDownCSI(ctx, ref.UID)); err != nil {
 		return failedTearDown(ref, err)
 	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
@@ -75,8 +75,8 @@ func failedTearDown(ref pod.Ref, err error) error {
 	}
 }
 
-// unmountOthers unmounts the volumes that no CSI driver has mounted. They are unmounted before the volumes of drivers, so that a
-// driver that hangs or fails keeps only its own volumes mounted.
+// unmountOthers unmounts the volumes that neither a CSI driver nor a network server has. They are unmounted before the others, so that a
+// driver or a server that hangs or fails keeps only its own volumes mounted.
 func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 	entries, err := os.ReadDir(v.layout.volumes(uid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("list volumes: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() == kindCSI.dir() {
+		if e.Name() == kindCSI.dir() || e.Name() == kindNFS.dir() {
 			continue
 		}
 		if err := v.unmountBelow(ctx, filepath.Join(v.layout.volumes(uid), e.Name())); err != nil {

@@ -55,6 +55,7 @@ type Host interface {
 	Paths
 	Meter
 	Binder
+	Tools
 	Devices
 }
 
@@ -112,8 +113,9 @@ type Volumes struct {
 	walks    walks
 	measures measures
 	swaps    sync.Once // logs the warning about swap space once, and calls MaySwap once
-	ofVolume keyed     // a lock for each persistent volume, which several pods may use
-	ofHosts  keyed     // a lock for the hosts file of each pod, which the containers of the pod share
+	hangs    hangs
+	ofVolume keyed // a lock for each persistent volume, which several pods may use
+	ofHosts  keyed // a lock for the hosts file of each pod, which the containers of the pod share
 	waits    waits
 	// nodeChanged wakes the set-ups that wait for the attachment of a volume.
 	nodeChanged broadcast

@@ -57,7 +57,7 @@ var whyCases = []whyCase{
 	{name: "the image is not on the node, and imagePullPolicy is Never", container: "imagePullPolicy: Never", wait: 20 * time.Second, cause: why.ImageNeverPulled},
 	{name: "envFrom names a ConfigMap that does not exist", container: "envFrom: [{configMapRef: {name: nowhere}}]", wait: 20 * time.Second, cause: why.ConfigInvalid, says: "nowhere"},
 	{name: "a volume names a ConfigMap that does not exist", spec: "volumes: [{name: v, configMap: {name: nowhere}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.ConfigMapMissing, says: "nowhere"},
-	{name: "the pod has an NFS volume", spec: "volumes: [{name: v, nfs: {server: s, path: /}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.VolumeUnsupported, says: "nfs"},
+	{name: "the pod has a volume of Ceph RBD", spec: "volumes: [{name: v, rbd: {monitors: [m], image: i}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.VolumeUnsupported, says: "rbd"},
 	{name: "RunPodSandbox takes 90 s", faults: slow("RunPodSandbox"), wait: 20 * time.Second, cause: why.SandboxStarts},
 	{name: "the runtime refuses RunPodSandbox", faults: refuses("RunPodSandbox", "no IP addresses left"), wait: 20 * time.Second, cause: why.SandboxFails, says: "no IP addresses left"},
 	{name: "the runtime refuses CreateContainer", faults: refuses("CreateContainer", "snapshot is broken"), wait: 20 * time.Second, cause: why.CreateFails, says: "snapshot is broken"},
