@@ -89,7 +89,7 @@ func (g *grouping) entry(name string, kind uint8) error {
 		err := g.enter(name)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-			return nil // files on another mount are not part of the volume
+			return nil // the directory is done, is gone, or is on another mount and so not part of the volume
 		case !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return err
 		}

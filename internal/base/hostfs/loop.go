@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopTries is how often AttachLoop takes a free loop device, if other programs are faster.
+// loopTries is how many times AttachLoop tries to take a free loop device, because another program may take the device first.
 const loopTries = 8
 
 // AttachLoop attaches a loop device to a block device or file, unless one is attached to this path already. While it is attached, the
@@ -93,7 +93,7 @@ func (Host) DetachLoop(path string) error {
 
 // loopsOf returns the names of the loop devices that are attached to a path.
 func loopsOf(path string) (names []string, err error) {
-	real, err := filepath.EvalSymlinks(filepath.Dir(path)) // the kernel has resolved paths
+	real, err := filepath.EvalSymlinks(filepath.Dir(path)) // the kernel shows the file of a loop device with its resolved path
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -69,7 +69,7 @@ func (h Host) stepInto(root, path string, parent *os.File, mode fs.FileMode) (*o
 	}
 	fd, openErr := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if openErr != nil {
-		return nil, openErr // the error is EEXIST, or ENOENT for a dangling link
+		return nil, openErr // usually a dangling link: Mkdirat found the name (EEXIST), but OpenBeneath found nothing (ENOENT)
 	}
 	f = os.NewFile(uintptr(fd), path)
 	if err == nil {
