@@ -80,7 +80,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// The requests are those of client-go's own client.
+// Client sends the same requests as client-go's own client.
 func TestSameRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
