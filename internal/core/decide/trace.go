@@ -109,7 +109,7 @@ func (tr *trace) add(t *turn, rule, container string) {
 	tr.steps, tr.last, tr.wait = append(tr.steps, s), *p, t.waiting
 }
 
-// at writes a time relative to the turn.
+// at writes a time relative to the time of the decision.
 func (t *turn) at(when time.Time) string {
 	if when.IsZero() {
 		return "no time"
@@ -121,7 +121,7 @@ func (t *turn) at(when time.Time) string {
 	return "+" + d.String()
 }
 
-// facts joins what a rule saw; empty texts are left out.
+// facts is the list of what a rule saw. String joins it.
 type facts []string
 
 func (f *facts) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
@@ -245,7 +245,7 @@ func (t *turn) sawAll(f *facts) {
 	}
 }
 
-// sawRetry adds the back-off of verbs of the pod.
+// sawRetry adds the back-off of failed actions of these kinds.
 func (t *turn) sawRetry(f *facts, ops ...pod.Op) {
 	for i := range t.in.Memory.Retry {
 		r := &t.in.Memory.Retry[i]
