@@ -13,7 +13,7 @@ import (
 // Signal is the name of a measured value, as in KubeletConfiguration's evictionHard.
 type Signal string
 
-// The signals of Linux nodes.
+// These are the signals of Linux nodes.
 const (
 	MemoryAvailable            Signal          = "memory.available"
 	NodefsAvailable            Signal          = "nodefs.available"
