@@ -37,7 +37,7 @@ func (t Types) walk(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	bad := func(format string, args ...any) {
 		*out = append(*out, Problem{Path: PathText(at), Detail: fmt.Sprintf(format, args...)})
 	}
-	if v == nil || len(*out) >= maxProblems { // null is the zero value
+	if v == nil || len(*out) >= maxProblems { // null stands for the zero value, which every type allows
 		return
 	}
 	if typ.Kind() == reflect.Pointer {
