@@ -119,7 +119,7 @@ func (o *Objects) TrustAnchors(ctx context.Context, uid types.UID, src *v1.Clust
 	return anchors(all, src)
 }
 
-// gateOff says that a projection needs a feature gate.
+// gateOff returns the error for a projection whose feature gate is off.
 func gateOff(projection, gate string) error {
 	return &pod.Lacking{What: pod.LackSupport, Err: fmt.Errorf("%s projections are off on this node: set the feature gate %s of the node agent, and of the API server", projection, gate)}
 }
@@ -180,9 +180,9 @@ type bundleList struct {
 	cancel context.CancelFunc // nil: the watch has not begun; guarded by Objects.mu
 
 	mu       sync.Mutex
-	answered chan struct{} // closed with the first answer
+	answered chan struct{} // closed when the first answer has come
 	byName   map[string]bundle
-	err      error // why there is no answer yet
+	err      error // why there is no answer yet; nil: nothing has failed
 	failures int   // number of failures in a row
 	missed   bool  // a caller gave up waiting, so pods must be notified of the first answer
 }
@@ -275,7 +275,7 @@ func (l *bundleList) set(now map[string]bundle) {
 			note(b)
 		}
 	}
-	if before == nil && !all { // no pod has seen an earlier state
+	if before == nil && !all { // these are the first bundles, so no pod has seen others before
 		return
 	}
 	for _, uid := range l.owner.trusting(func(s *v1.ClusterTrustBundleProjection) bool {

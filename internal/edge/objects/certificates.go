@@ -45,7 +45,7 @@ type certificates struct {
 	log      *slog.Logger
 	follow   func(*certRequest) // begins the watch of a request; it must not block
 	notify   func(types.UID)
-	wake     chan<- struct{} // makes the reminder look again
+	wake     chan<- struct{} // makes Objects.remind look again
 
 	mu sync.Mutex
 	// pods has the certificates of each tracked pod that projects one.
@@ -176,7 +176,7 @@ func (c *certificates) state(p *v1.Pod, k certKey, have []byte) (held *credentia
 	return nil, false, cert.waits()
 }
 
-// waits says which request the pod waits for.
+// waits returns the error that says for which request the pod waits.
 func (cert *certificate) waits() error {
 	text := fmt.Sprintf("waits for signer %q to issue podcertificaterequest %q", cert.signer, cert.pending.name)
 	if err := cert.pending.lastError(); err != nil {

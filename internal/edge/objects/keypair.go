@@ -21,7 +21,7 @@ import (
 // These are the types of PEM blocks.
 const (
 	typeCertificate = "CERTIFICATE"
-	typePrivateKey  = "PRIVATE KEY" // PKCS#8
+	typePrivateKey  = "PRIVATE KEY" // a private key in the form PKCS#8
 )
 
 // maxChain is the longest certificate chain in bytes that a pod gets. The API server stores no object that is larger than this.

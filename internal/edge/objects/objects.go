@@ -66,7 +66,7 @@ type Config struct {
 	// Notify is called, from any goroutine, after an object that the pod refers to has changed, and when a token of the pod is due for
 	// renewal. It must not block.
 	Notify func(uid types.UID)
-	// Strategy defaults to Watch.
+	// Strategy says how changes of objects are found; default: StrategyWatch.
 	Strategy Strategy
 	// CacheTTL is how old a stored answer may be with StrategyCache (default: 1 minute). With StrategyCache and StrategyGet it is also
 	// how often Notify is called for every pod.

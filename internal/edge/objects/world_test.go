@@ -24,7 +24,7 @@ type world struct {
 	client *fake.Clientset
 
 	mu       sync.Mutex
-	requests map[string]int   // "verb resource"
+	requests map[string]int   // number of requests, by "verb resource"
 	open     int              // number of open watches
 	fail     map[string]error // errors of requests, by "verb resource"
 	watches  []*countedWatch
