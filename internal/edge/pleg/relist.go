@@ -93,7 +93,7 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 			}
 			continue
 		}
-		if e.obs.Empty() && e.obs.Ref.Name == "" { // the listing's name serves until the pod is inspected
+		if e.obs.Empty() && e.obs.Ref.Name == "" { // until the pod is inspected, its name comes from the listing
 			e.obs = &pod.Observed{Ref: pods[i].Ref, Began: e.obs.Began}
 		}
 		g.mark(uid, time.Time{})
