@@ -24,7 +24,7 @@ type Query struct {
 	File     string
 
 	Since, Until time.Time // bounds of the messages' times; zero: no bound
-	Tail         *int      // lines; nil: all
+	Tail         *int      // number of newest lines that are wanted; nil: all
 	Boot         *int      // boot whose messages are wanted; 0: this boot, -1: the boot before; nil: every boot
 	Pattern      string    // a regular expression of journalctl; "": every message
 }
