@@ -44,8 +44,8 @@ func (l layout) deviceData(b *bound) string { return filepath.Join(l.device(b), 
 func (l layout) deviceStaging(b *bound) string {
 	return filepath.Join(l.devices(), "staging", b.PersistentVolume)
 }
-func (l layout) devicesOf(uid types.UID) string {
-	return filepath.Join(l.pod(uid), devicesDir, kindCSI.dir())
+func (l layout) devicesOf(uid types.UID, k kind) string {
+	return filepath.Join(l.pod(uid), devicesDir, k.dir())
 }
 
 func (l layout) devicePublished(uid types.UID, b *bound) string {
@@ -58,7 +58,7 @@ func (l layout) deviceHeld(uid types.UID, b *bound) string {
 
 // deviceLink returns the path of a block volume that the runtime gets.
 func (l layout) deviceLink(uid types.UID, b *bound) string {
-	return filepath.Join(l.devicesOf(uid), b.PersistentVolume)
+	return filepath.Join(l.devicesOf(uid, b.Kind), b.PersistentVolume)
 }
 
 // mapCSI makes a block volume of a driver available to a pod. The caller holds the volume's lock and has written the record.
@@ -83,7 +83,7 @@ func (v *Volumes) mapCSI(ctx context.Context, in *csispec.Input, d Driver, b *bo
 	if err := os.MkdirAll(filepath.Dir(in.TargetPath), 0o750); err != nil {
 		return fmt.Errorf("make directory of devices: %w", err)
 	}
-	if err := v.linkDevice(uid, b); err != nil { // first, because the link shows that the driver has to be asked to unpublish the device
+	if err := v.linkDevice(uid, b, in.TargetPath); err != nil { // first, because the link shows that the driver has to be asked to unpublish the device
 		return err
 	}
 	if err := d.Publish(ctx, csispec.Publish(in)); err != nil {
@@ -96,7 +96,7 @@ func (v *Volumes) mapCSI(ctx context.Context, in *csispec.Input, d Driver, b *bo
 	if !is {
 		return fmt.Errorf("CSI driver %s said that it published the volume, but its target_path is no block device", b.Driver)
 	}
-	if err := v.holdDevice(uid, b); err != nil {
+	if err := v.holdDevice(v.layout.deviceHeld(uid, b), in.TargetPath); err != nil {
 		return err
 	}
 	return v.expandMounting(ctx, in, d, b, in.TargetPath)
@@ -147,8 +147,8 @@ func (v *Volumes) deviceIsUsed(b *bound) (bool, error) {
 }
 
 // linkDevice makes the link to a device that the runtime gets.
-func (v *Volumes) linkDevice(uid types.UID, b *bound) error {
-	link, target := v.layout.deviceLink(uid, b), v.layout.devicePublished(uid, b)
+func (v *Volumes) linkDevice(uid types.UID, b *bound, target string) error {
+	link := v.layout.deviceLink(uid, b)
 	err := os.MkdirAll(filepath.Dir(link), 0o750)
 	if have, readErr := os.Readlink(link); err == nil && readErr == nil && have == target {
 		return nil
@@ -167,9 +167,8 @@ func (v *Volumes) linkDevice(uid types.UID, b *bound) error {
 	return nil
 }
 
-// holdDevice binds the device to a path that belongs to the agent, and attaches a loop device to it.
-func (v *Volumes) holdDevice(uid types.UID, b *bound) error {
-	held, target := v.layout.deviceHeld(uid, b), v.layout.devicePublished(uid, b)
+// holdDevice binds the device at the path target to held, a path that belongs to the agent, and attaches a loop device to it.
+func (v *Volumes) holdDevice(held, target string) error {
 	mounted, err := v.cfg.Host.Mounted(held)
 	if err != nil {
 		return err

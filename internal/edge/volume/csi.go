@@ -380,7 +380,7 @@ func (v *Volumes) csiOf(uid types.UID) ([]*bound, error) {
 func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) error {
 	all := filepath.Join(v.layout.volumes(uid), kindCSI.dir())
 	if block {
-		all = v.layout.devicesOf(uid)
+		all = v.layout.devicesOf(uid, kindCSI)
 	}
 	entries, err := os.ReadDir(all)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -99,7 +99,7 @@ func boundOf(f found, vol *v1.Volume) (*bound, error) {
 	b := &bound{PersistentVolume: f.pv.Name, Claim: f.claim.Name, Exclusive: claims.Exclusive(f.claim), ReadOnly: claims.ReadOnly(vol)}
 	switch src := &f.pv.Spec.PersistentVolumeSource; {
 	case src.Local != nil:
-		b.Kind, b.Path = kindLocal, src.Local.Path
+		b.Kind, b.Path, b.Block = kindLocal, src.Local.Path, claims.Block(f.pv)
 	case src.HostPath != nil:
 		b.Kind, b.Path = kindHostPath, src.HostPath.Path
 	case src.NFS != nil:
@@ -230,7 +230,11 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 			b.dir(v.layout, p.UID), in.PV.Spec.MountOptions)
 	case kindHostPath:
 		err = checkHostPath(&v1.HostPathVolumeSource{Path: b.Path, Type: in.PV.Spec.HostPath.Type})
-	default:
+	case kindLocal:
+		if b.Block {
+			err = v.mapLocal(p.UID, b)
+			break
+		}
 		err = v.mountLocal(ctx, p, in.PV, b, len(others) == 0)
 	}
 	if err != nil {
@@ -244,7 +248,7 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	return nil
 }
 
-// mountLocal makes a bind mount of the directory of a local volume. An existing mount, of an interrupted try or of another agent,
+// mountLocal makes a bind mount of the directory of a local volume, or of the file system of a local block device. An existing mount, of an interrupted try or of another agent,
 // stays. If first is true, no other pod of the node uses the volume, and mountLocal gives the volume to the pod's fsGroup.
 func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b *bound, first bool) error {
 	dir := b.dir(v.layout, p.UID)
@@ -255,12 +259,25 @@ func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	if err != nil {
 		return err
 	}
+	device, err := v.cfg.Host.IsBlockDevice(b.Path)
+	if err != nil {
+		return err
+	}
 	if !mounted {
-		if err := v.bindLocal(b.Path, dir); err != nil {
+		path := b.Path
+		if device {
+			if path, err = v.mountLocalDevice(ctx, pv, b); err != nil {
+				return err
+			}
+		}
+		if err := v.bindLocal(path, dir); err != nil {
 			return err
 		}
 	}
 	options := pv.Spec.MountOptions
+	if device { // its file system was mounted with the options
+		options = nil
+	}
 	if b.ReadOnly {
 		options = append(options[:len(options):len(options)], "ro")
 	}
@@ -284,7 +301,7 @@ func (v *Volumes) bindLocal(path, dir string) error {
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("local path %q does not exist on this node: make the directory, or mount the disk there", path)
 	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("local path %q is not a directory: block devices are not supported yet; make a file system on it, mount it, and name that directory", path)
+		return fmt.Errorf("local path %q is neither a directory nor a block device", path)
 	case err != nil:
 		return err
 	}
@@ -313,6 +330,8 @@ func (v *Volumes) stillThere(uid types.UID, b *bound) (bool, error) {
 	switch {
 	case b.Kind == kindHostPath:
 		return true, nil
+	case b.Block && b.Kind == kindLocal:
+		return v.cfg.Host.Mounted(v.layout.localDevice(uid, b.PersistentVolume))
 	case b.Block:
 		return v.cfg.Host.IsBlockDevice(b.dir(v.layout, uid))
 	}

@@ -327,7 +327,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	f.claims.claims["evil"].Spec.VolumeName = "../../../etc"
 	for name, want := range map[string]string{
 		"none": `persistentvolumeclaim "none" not found: create it in namespace "ns"`,
-		"file": "is not a directory: block devices are not supported yet", "away": "does not exist on this node",
+		"file": "is neither a directory nor a block device", "away": "does not exist on this node",
 		"up": "must not be empty or contain '..'", "nopath": "must not be empty", "csi": "volumeHandle has 0 bytes", "quobyte": "of the kind quobyte",
 		"gone": `persistentvolume "pv-gone" of persistentvolumeclaim "gone" not found`, "evil": "cannot be a directory name",
 	} {

@@ -141,6 +141,9 @@ func (v *Volumes) measureNow(uid types.UID, name string) (u Usage, ok bool, err 
 	}
 	switch b.Kind {
 	case kindLocal, kindNFS:
+		if b.Block {
+			return u, false, nil
+		}
 		u.CapacityBytes, u.AvailableBytes, u.Inodes, u.InodesFree, err = v.cfg.Host.DiskSpace(b.dir(v.layout, uid))
 		u.UsedBytes, u.InodesUsed, u.Time = u.CapacityBytes-u.AvailableBytes, u.Inodes-u.InodesFree, time.Now()
 		return u, err == nil, err

@@ -147,7 +147,7 @@ func (v *Volumes) adopt(uid types.UID, b *bound) error {
 	return v.writeRecord(uid, "~"+csispec.StagingDir(b.Handle), b) // the name begins with ~, so no volume of a pod has the same name
 }
 
-// removeRecord removes the record of a CSI volume of a pod, if it has one.
+// removeRecord removes the record of a volume of a pod, if it has one.
 func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 	entries, err := os.ReadDir(v.layout.claims(uid))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +158,7 @@ func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 		if err != nil && !errors.Is(err, errNotSetUp) {
 			return err
 		}
-		if err != nil || have.Kind != kindCSI || have.PersistentVolume != b.PersistentVolume {
+		if err != nil || have.Kind != b.Kind || have.PersistentVolume != b.PersistentVolume {
 			continue
 		}
 		if err := os.Remove(filepath.Join(v.layout.claims(uid), e.Name())); err != nil {
@@ -200,6 +200,10 @@ func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindLocal {
 		dir, err := entryOf(filepath.Join(v.layout.volumes(uid), kindLocal.dir()), b.PersistentVolume)
 		if err != nil || dir != nil {
+			return dir != nil, err
+		}
+		link := v.layout.deviceLink(uid, b)
+		if dir, err = entryOf(filepath.Dir(link), filepath.Base(link)); err != nil || dir != nil {
 			return dir != nil, err
 		}
 	}

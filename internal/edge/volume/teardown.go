@@ -51,6 +51,9 @@ func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error
 	if err := v.unmountOthers(ctx, ref.UID); err != nil {
 		return failedTearDown(ref, err)
 	}
+	if err := v.releaseLocal(ctx, ref.UID); err != nil {
+		return failedTearDown(ref, err)
+	}
 	if err := errors.Join(v.takeDownNFS(ctx, ref.UID), v.takeDownCSI(ctx, ref.UID)); err != nil {
 		return failedTearDown(ref, err)
 	}

@@ -1,0 +1,131 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A local volume that is a block device has these paths. Upstream's kubelet has the same.
+//
+//	<root>/plugins/kubernetes.io/local-volume/mounts/<persistent volume>                 its file system, which the pods' directories show
+//	<root>/plugins/kubernetes.io~local-volume/volumeDevices/<persistent volume>/<uid>    volumeMode Block: bind mount of the device for one pod
+//	<root>/pods/<uid>/volumeDevices/kubernetes.io~local-volume/<persistent volume>       link to the device, for the runtime
+func (l layout) localMount(name string) string {
+	return filepath.Join(l.root, pluginsDir, "kubernetes.io/local-volume/mounts", name)
+}
+
+func (l layout) localDevices(name string) string {
+	return filepath.Join(l.root, pluginsDir, kindLocal.dir(), devicesDir, name)
+}
+
+func (l layout) localDevice(uid types.UID, name string) string {
+	return filepath.Join(l.localDevices(name), string(uid))
+}
+
+// mountLocalDevice mounts the file system of a local block device, formatted if necessary, unless it is mounted. It returns the directory.
+func (v *Volumes) mountLocalDevice(ctx context.Context, pv *v1.PersistentVolume, b *bound) (string, error) {
+	dir := v.layout.localMount(b.PersistentVolume)
+	mounted, err := v.cfg.Host.Mounted(dir)
+	if err != nil || mounted {
+		return dir, err
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", fmt.Errorf("make directory of local volume: %w", err)
+	}
+	d := &disk{device: b.Path, dir: dir, options: pv.Spec.MountOptions, readOnly: b.ReadOnly}
+	if t := pv.Spec.Local.FSType; t != nil {
+		d.fsType = *t
+	}
+	return dir, v.mountDisk(ctx, d)
+}
+
+// mapLocal makes a local block device available to a pod. The caller holds the volume's lock and has written the record.
+func (v *Volumes) mapLocal(uid types.UID, b *bound) error {
+	is, err := v.cfg.Host.IsBlockDevice(b.Path)
+	if err != nil {
+		return err
+	}
+	if !is {
+		return fmt.Errorf("local path %q is no block device, and the persistent volume has volumeMode Block: name a device of this node", b.Path)
+	}
+	real, err := filepath.EvalSymlinks(b.Path) // an administrator names a device by a link in /dev/disk
+	if err != nil {
+		return fmt.Errorf("find local device: %w", err)
+	}
+	if err := v.linkDevice(uid, b, real); err != nil {
+		return err
+	}
+	return v.holdDevice(v.layout.localDevice(uid, b.PersistentVolume), real)
+}
+
+// releaseLocal takes the local block devices of a pod away, and unmounts their file systems if no other pod uses them. The pod's own mounts
+// are gone already.
+func (v *Volumes) releaseLocal(ctx context.Context, uid types.UID) error {
+	names := map[string]bool{}
+	for _, dir := range []string{filepath.Join(v.layout.volumes(uid), kindLocal.dir()), v.layout.devicesOf(uid, kindLocal)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("list local volumes: %w", err)
+		}
+		for _, e := range entries {
+			names[e.Name()] = true
+		}
+	}
+	for name := range names {
+		if err := v.releaseLocalOne(ctx, uid, &bound{Kind: kindLocal, PersistentVolume: name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *Volumes) releaseLocalOne(ctx context.Context, uid types.UID, b *bound) error {
+	unlock, err := v.ofVolume.lock(ctx, b.key())
+	if err != nil {
+		return fmt.Errorf("wait for other work on the volume: %w", err)
+	}
+	defer unlock()
+	held := v.layout.localDevice(uid, b.PersistentVolume)
+	if err := v.cfg.Host.DetachLoop(held); err != nil {
+		return err
+	}
+	if err := v.removeFile(held); err != nil {
+		return err
+	}
+	if err := os.Remove(v.layout.deviceLink(uid, b)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove link to device: %w", err)
+	}
+	others, err := v.othersWith(b, uid)
+	if err != nil {
+		return err
+	}
+	if len(others) == 0 {
+		if err := v.unmountLocalDevice(ctx, b); err != nil {
+			return err
+		}
+	}
+	// Last, and with the lock held, so that of two pods that end at the same time the second one finds that it is the last user.
+	if err := os.Remove(v.layout.volume(uid, kindLocal, b.PersistentVolume)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove volume directory: %w", err)
+	}
+	return v.removeRecord(uid, b)
+}
+
+// unmountLocalDevice unmounts the file system of a local block device, and removes the directories that its pods share.
+func (v *Volumes) unmountLocalDevice(ctx context.Context, b *bound) error {
+	if err := os.Remove(v.layout.localDevices(b.PersistentVolume)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove directory of device: %w", err)
+	}
+	dir := v.layout.localMount(b.PersistentVolume)
+	if there, err := entryOf(filepath.Dir(dir), filepath.Base(dir)); err != nil || there == nil {
+		return err
+	}
+	return v.removeMount(ctx, dir, dir)
+}
