@@ -61,6 +61,7 @@ func TestCatalogue(t *testing.T) {
 		use.PodReady(5*time.Second, 0, true, true)
 		use.PodSeen(2)
 		use.PodSeen(0)
+		use.Orphans(3, 1)
 		use.Preempted("cpu")
 		use.Preempted("example.com/gpu")
 		use.ImageVolumes(2, false)

@@ -58,6 +58,7 @@ func TestPlainMetricsAllocateNothing(t *testing.T) {
 	m, _ := used(t)
 	for name, record := range map[string]func(){
 		"PodSeen":      func() { m.PodSeen(3) },
+		"Orphans":      func() { m.Orphans(2, 1) },
 		"Inspected":    func() { m.Inspected(time.Millisecond) },
 		"Subscribed":   func() { m.Subscribed(true) },
 		"EventArrived": func() { m.EventArrived(time.Millisecond) },

@@ -12,6 +12,7 @@ type lives struct {
 	firstNetwork                              prometheus.Gauge
 	containersPerPod                          prometheus.Histogram
 	orphans                                   prometheus.Counter
+	orphanDirs, orphanDirsRemain              prometheus.Gauge
 	preemptions                               *prometheus.CounterVec
 	imageVolumes, imageVolumesOK, imageVolErr prometheus.Counter
 	sleepsCut, hookFallbacks                  prometheus.Counter
@@ -28,6 +29,8 @@ func newLives() lives {
 		firstNetwork:     gauge("kubelet_first_network_pod_start_sli_duration_seconds", "kubelet_pod_start_sli_duration_seconds of the first pod with a network of its own"),
 		containersPerPod: histogram("kubelet_containers_per_pod_count", "Containers in the spec of a pod, without init containers, when the node first sees it", prometheus.ExponentialBuckets(1, 2, 5)),
 		orphans:          counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that no source has, such as after a forced deletion while no agent ran"),
+		orphanDirs:       gauge("kubelet_orphan_pod_cleaned_volumes", "Pods that no source and no runtime has and that left something on the node, in the last search"),
+		orphanDirsRemain: gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Those of kubelet_orphan_pod_cleaned_volumes that were found at least a minute before, so that their removal fails or takes long"),
 		preemptions:      counters("kubelet_preemptions", "Pods that the node ended to make room for a critical pod, by the resource that was short", "preemption_signal"),
 		imageVolumes:     counter("kubelet_image_volume_requested_total", "Image volumes of the containers that the agent created or tried to create"),
 		imageVolumesOK:   counter("kubelet_image_volume_mounted_succeed_total", "Mounts of image volumes in containers that were created"),
@@ -44,7 +47,7 @@ func newLives() lives {
 
 func (l *lives) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		l.startSLI, l.startTotal, l.firstNetwork, l.containersPerPod, l.orphans, l.preemptions, l.imageVolumes, l.imageVolumesOK, l.imageVolErr,
+		l.startSLI, l.startTotal, l.firstNetwork, l.containersPerPod, l.orphans, l.orphanDirs, l.orphanDirsRemain, l.preemptions, l.imageVolumes, l.imageVolumesOK, l.imageVolErr,
 		l.sleepsCut, l.hookFallbacks, l.podRelist, l.eventsOK, l.eventsFailed, l.eventLatency, l.cgroups,
 	}
 }
@@ -100,6 +103,15 @@ func (m *Metrics) PodSeen(containers int) {
 		m.lives.orphans.Inc()
 	default:
 		m.lives.containersPerPod.Observe(float64(containers))
+	}
+}
+
+// Orphans records the result of a search for what pods that are gone left on the node: how many such pods there are, and how many of them
+// were found at least a minute before.
+func (m *Metrics) Orphans(all, remain int) {
+	if m != nil {
+		m.lives.orphanDirs.Set(float64(all))
+		m.lives.orphanDirsRemain.Set(float64(remain))
 	}
 }
 

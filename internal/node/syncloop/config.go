@@ -65,6 +65,9 @@ type Meter interface {
 	// PodSeen is called once for each pod, with the number of the containers in its spec; 0: only the runtime has the pod, no
 	// source has it.
 	PodSeen(containers int)
+	// Orphans is called after each search for what pods that are gone left on the node: how many such pods there are, and how many of them
+	// were found at least a housekeeping period ago, so that their removal fails or takes long.
+	Orphans(all, remain int)
 	// Preempted is called for each pod that is ended to make room, with the scarce resource.
 	Preempted(resource string)
 }
@@ -96,6 +99,7 @@ func (noMeter) Rejected(string)             {}
 func (noMeter) Evicted(string)              {}
 func (noMeter) Restarted(bool)              {}
 func (noMeter) PodSeen(int)                 {}
+func (noMeter) Orphans(int, int)            {}
 func (noMeter) Preempted(string)            {}
 
 // noResizeMeter counts nothing.

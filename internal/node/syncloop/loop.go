@@ -41,8 +41,9 @@ type Loop struct {
 
 	pulse pulse.Pulse
 
-	sweeping *errand // calls sweep
-	holding  *errand // calls callHolds
+	sweeping *errand                 // calls sweep
+	orphans  map[types.UID]time.Time // the orphans whose workers have not ended, with when they were found; only sweep uses it
+	holding  *errand                 // calls callHolds
 }
 
 // member is a worker with the state that the loop keeps about it.
@@ -238,25 +239,6 @@ func (l *Loop) lookAll(cause string) {
 	}
 	if l.cfg.Pods.Ready() && synced {
 		l.sweeping.ask()
-	}
-}
-
-// sweep creates workers for pods that are neither wanted nor in the runtime but left something on the node. It reads directories,
-// which may hang, so the errand in the field sweeping runs it in a goroutine of its own.
-func (l *Loop) sweep() {
-	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
-		return
-	}
-	left, err := l.cfg.Leftovers(func(uid types.UID) bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.workers[uid] != nil
-	})
-	if err != nil {
-		l.cfg.Log.Error("leftovers of pods not listed", "err", err)
-	}
-	for _, uid := range left {
-		l.look(pod.Ref{UID: uid}, "left something on the node", true, false)
 	}
 }
 

@@ -38,7 +38,10 @@ type bare struct {
 	left    func(func(types.UID) bool) ([]types.UID, error)
 	fresh   func(context.Context)
 	grows   func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
-	forgets func(types.UID) // called when the state about a pod is dropped
+	meter   Meter                   // nil: nothing counts
+	fails   func(job pod.Job) error // nil: every action succeeds
+	log     *slog.Logger            // nil: nothing is logged
+	forgets func(types.UID)         // called when the state about a pod is dropped
 }
 
 func (b *bare) Get(uid types.UID) (*pod.Observed, time.Time) {
@@ -65,6 +68,9 @@ func (b *bare) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	b.note(&b.done, job.Action.Op.String()+" "+job.Ref.Name)
 	if job.Action.Op == pod.OpPullImage {
 		<-ctx.Done()
+	}
+	if b.fails != nil {
+		return pod.Outcome{Err: b.fails(job)}
 	}
 	return pod.Outcome{Err: ctx.Err()}
 }
@@ -110,11 +116,14 @@ func runLoop(t *testing.T, b *bare, f func(l *Loop, set *podset.Set)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		policy := decide.DefaultPolicy()
+		if b.log == nil {
+			b.log = slog.New(slog.DiscardHandler)
+		}
 		var l *Loop
 		set := podset.New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
 		l = New(Config{
 			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: func() *decide.Policy { return &policy },
-			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartSlots: 10, Log: slog.New(slog.DiscardHandler),
+			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartSlots: 10, Log: b.log, Meter: b.meter,
 			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeSince: b.since,
 			Holds: b.onHolds, Leftovers: b.left, Refresh: b.fresh, Resize: b.grows, PodFiles: b.files, Storage: b.disk,
 		})

@@ -58,6 +58,8 @@ func TestEveryMetricMoves(t *testing.T) {
 		"kubelet_credential_provider_config_info":                    "the node has no plugins; internal/edge/credplugin",
 		"kubelet_credential_provider_plugin_errors_total":            "the node has no plugins; internal/edge/credplugin",
 		"kubelet_cgroup_manager_duration_seconds":                    "a simulated machine has no cgroups; internal/edge/cgroup",
+		"kubelet_orphan_pod_cleaned_volumes":                         "nothing is left of a pod that no source has; syncloop orphans_test.go",
+		"kubelet_orphan_pod_cleaned_volumes_errors":                  "nothing is left of a pod that no source has; syncloop orphans_test.go",
 		"kubelet_orphaned_runtime_pods_total":                        "no pod is deleted while no agent runs; podmetrics_test.go",
 		"kubelet_preemptions":                                        "no critical pod needs room; podmetrics_test.go",
 		"kubelet_container_requested_resizes_total":                  "no pod is resized; podmetrics_test.go",
