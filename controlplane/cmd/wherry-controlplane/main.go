@@ -1,4 +1,4 @@
-// Command wherry-controlplane is a whole Kubernetes control plane for development in one binary: see package plane.
+// Command wherry-controlplane is a Kubernetes control plane for development in one binary (package plane).
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	// This comes before cobra, because a component parses its own flags.
+	// This check comes before cobra parses the arguments, because a component parses its own flags.
 	if len(os.Args) > 2 && os.Args[1] == "component" {
 		if plane.Orphaned() {
 			fmt.Fprintln(os.Stderr, "the control plane that started this component is gone")
@@ -97,7 +97,7 @@ func run(cmd *cobra.Command, cfg plane.Config, readyFile string) error {
 	cfg.Executable = executable
 	cfg.Progress = cmd.ErrOrStderr()
 	if readyFile != "" {
-		_ = os.Remove(readyFile) // left by an earlier run that was killed
+		_ = os.Remove(readyFile) // a run that was killed may have left the file
 		defer func() { _ = os.Remove(readyFile) }()
 		cfg.Ready = func(e plane.Endpoint) error {
 			data, err := json.Marshal(map[string]any{

@@ -27,14 +27,15 @@ const (
 	Proxy             = "kube-proxy"
 )
 
-// Run runs the component with this name and its own command-line arguments until a signal ends it. It returns the exit code.
+// Run runs the component with this name until a signal ends it, and returns the exit code. args are the component's own command-line
+// arguments.
 func Run(name string, args []string) int {
 	command, err := command(name)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	// The commands read os.Args when they print or normalise flags.
+	// The components' commands also read os.Args, when they print or normalise flags.
 	os.Args = append([]string{name}, args...)
 	command.SetArgs(args)
 	return cli.Run(command)
@@ -56,7 +57,7 @@ func command(name string) (*cobra.Command, error) {
 	return nil, fmt.Errorf("run component %q: not one of %s, %s, %s, %s, %s", name, Etcd, APIServer, ControllerManager, Scheduler, Proxy)
 }
 
-// etcdOptions are the flags of the embedded etcd. It has only the flags that a single member on one machine needs.
+// etcdOptions are the flags of the embedded etcd: only those that a single etcd member on one machine needs.
 type etcdOptions struct {
 	dataDir              string
 	clientPort, peerPort int

@@ -18,17 +18,17 @@ import (
 	"time"
 )
 
-// Store is a directory of keys and certificates. The zero value is not usable: Dir and Now are required.
+// Store is a directory of keys and certificates. Every field must be set.
 type Store struct {
 	Dir string
 	Now func() time.Time
-	// AuthorityLife and LeafLife are the lifetimes of new authorities and leaves.
+	// AuthorityLife is the lifetime of a new CA certificate, and LeafLife that of a certificate that a CA signs.
 	AuthorityLife, LeafLife time.Duration
-	// Margin is how long a certificate must still be valid; otherwise it is replaced.
+	// Margin is how long a certificate has to stay valid; otherwise Ensure and Authority replace it.
 	Margin time.Duration
 }
 
-// Leaf describes a certificate. Its files are Name.crt and Name.key.
+// Leaf describes a certificate that is not a CA. Its files are Name.crt and Name.key.
 type Leaf struct {
 	Name         string
 	CommonName   string
@@ -39,20 +39,20 @@ type Leaf struct {
 	Client       bool
 }
 
-// Pair has the paths of a certificate and its key.
+// Pair has the paths of the files of a certificate and its private key.
 type Pair struct{ Cert, Key string }
 
-// Authority signs leaves. Its files are Name.crt and Name.key.
+// Authority is a CA, which signs leaves. Its files are NAME.crt and NAME.key.
 type Authority struct {
 	Pair
-	// Made means that this call of Store.Authority created the authority, so certificates that it signed before are invalid.
+	// Made is true if this call of Store.Authority created the CA. Certificates that an earlier CA signed are then invalid.
 	Made  bool
 	store *Store
 	cert  *x509.Certificate
 	key   crypto.Signer
 }
 
-// Authority returns the authority with this name. It creates an authority if no valid authority has this name.
+// Authority returns the CA with this name. If the files have no valid CA, it creates a new one.
 func (s *Store) Authority(name string) (*Authority, error) {
 	pair := s.pair(name)
 	cert, key, err := load(pair)
@@ -81,7 +81,7 @@ func (s *Store) Authority(name string) (*Authority, error) {
 	return &Authority{Pair: pair, Made: true, store: s, cert: cert, key: key}, nil
 }
 
-// Ensure returns the leaf's files. It creates them if the existing ones are not valid.
+// Ensure returns the paths of the leaf's certificate and key. It creates a new certificate if the files have no valid one.
 func (a *Authority) Ensure(leaf Leaf) (Pair, error) {
 	pair := a.store.pair(leaf.Name)
 	if cert, _, err := load(pair); err == nil && a.store.fresh(cert) && a.signed(cert) && leaf.matches(cert) {
@@ -113,7 +113,8 @@ func (a *Authority) Ensure(leaf Leaf) (Pair, error) {
 	return pair, nil
 }
 
-// KeyPair returns Name.key and its public key Name.pub. Service account tokens are signed with it.
+// KeyPair returns the paths of a private key, NAME.key, and its public key, NAME.pub, which sign and verify service account tokens. It
+// creates the keys if they are missing.
 func (s *Store) KeyPair(name string) (private, public string, err error) {
 	private, public = filepath.Join(s.Dir, name+".key"), filepath.Join(s.Dir, name+".pub")
 	key, err := loadKey(private)
@@ -146,7 +147,8 @@ func (s *Store) sign(pair Pair, template, parent *x509.Certificate, key, signer 
 	if err != nil {
 		return nil, err
 	}
-	// Write the key first: load detects a certificate with an older key, and the certificate is created again.
+	// The key is written before the certificate. If a crash comes between, load notices that the two do not match, and both are created
+	// again.
 	if err := writeKey(pair.Key, key); err != nil {
 		return nil, err
 	}
@@ -189,7 +191,7 @@ func (l Leaf) matches(cert *x509.Certificate) bool {
 	return true
 }
 
-// load reads a certificate and its key, and checks that they belong together.
+// load reads a certificate and its private key, and returns an error if they do not match.
 func load(pair Pair) (*x509.Certificate, crypto.Signer, error) {
 	data, err := os.ReadFile(pair.Cert)
 	if err != nil {
@@ -250,7 +252,7 @@ func writeKey(path string, key crypto.Signer) error {
 	return WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// WriteFile replaces path by rename, so that no reader and no crash sees a partial file.
+// WriteFile writes a new file and renames it to path, so that neither a reader nor a crash sees a partial file.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/pki"
 )
 
-// credentials has the paths of all files that identify the plane and its components.
+// credentials has the CAs, and the paths of the certificates and keys, of the control plane and its components.
 type credentials struct {
 	ca, frontProxyCA, etcdCA                           *pki.Authority
 	apiserver, kubeletClient, frontProxyClient         pki.Pair
@@ -56,7 +56,7 @@ type wantedLeaf struct {
 	leaf pki.Leaf
 }
 
-// leaves returns the certificates of a plane, with the names and groups that Kubernetes' built-in roles expect.
+// leaves returns the certificates that the control plane needs, with the names and groups that Kubernetes' built-in roles expect.
 func (c *Config) leaves(cr *credentials) []wantedLeaf {
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
@@ -82,7 +82,7 @@ func (c *Config) leaves(cr *credentials) []wantedLeaf {
 	}
 }
 
-// args returns a component's command-line arguments: ours, then the user's, which take precedence.
+// args returns the command-line arguments of a component: those of this package, then those of Config.ExtraArgs, which take precedence.
 func (c *Config) args(name string, cr *credentials) []string {
 	var own map[string]string
 	switch name {
@@ -147,7 +147,7 @@ func (c *Config) apiserverArgs(cr *credentials) map[string]string {
 		"tls-private-key-file":               cr.apiserver.Key,
 	}
 	if net.ParseIP(c.AdvertiseAddress).IsLoopback() {
-		args["endpoint-reconciler-type"] = "none" // Kubernetes refuses loopback endpoints
+		args["endpoint-reconciler-type"] = "none" // the API server refuses to publish a loopback address as an endpoint
 	}
 	return args
 }

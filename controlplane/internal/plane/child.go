@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// starter starts processes from one operating-system thread that lives as long as the plane. The kernel sends the parent-death
-// signal when the *thread* that forked ends, not when the process ends.
+// starter starts processes from one operating-system thread that lives as long as the control plane. That is necessary because the kernel
+// sends the parent-death signal when the thread that forked ends, not when the process ends.
 type starter struct {
 	work chan func()
 	done chan struct{}
@@ -26,7 +26,7 @@ type starter struct {
 func newStarter() *starter {
 	s := &starter{work: make(chan func()), done: make(chan struct{})}
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		runtime.LockOSThread() // not unlocked again: the thread ends together with this goroutine
 		defer close(s.done)
 		for f := range s.work {
 			f()
@@ -46,7 +46,7 @@ func (s *starter) close() {
 	<-s.done
 }
 
-// child is the process of one component. If it ends before stop, it is started again.
+// child is the process of one component. If the process ends before stop is called, child starts it again.
 type child struct {
 	name    string
 	args    []string
@@ -56,9 +56,9 @@ type child struct {
 	pidfile string
 
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when the process has ended and is not started again
-	failed chan<- error  // gets the first unexpected end while fragile() is true
-	// fragile reports whether an unexpected end is fatal, because the plane is not ready yet.
+	ended  chan struct{} // closed when the process has ended and will not be started again
+	failed chan<- error  // gets the error of the first unexpected end for which fragile returns true
+	// fragile reports whether an unexpected end of the process is fatal: the control plane is not ready yet.
 	fragile func() bool
 }
 
@@ -71,7 +71,7 @@ func (c *child) launch(ctx context.Context) {
 	}()
 }
 
-// stop ends the process: SIGTERM, and SIGKILL after the grace period. It returns when the process is gone.
+// stop sends SIGTERM to the process and, after Config.StopGrace, SIGKILL. It returns when the process has ended.
 func (c *child) stop() {
 	if c.cancel == nil {
 		return
@@ -91,7 +91,7 @@ func (c *child) supervise(ctx context.Context) {
 		if c.fragile() {
 			select {
 			case c.failed <- fmt.Errorf("run %s: %w\n%s", c.name, err, c.tail()):
-			default: // another component failed first
+			default: // another component has failed before
 			}
 			return
 		}
@@ -108,7 +108,7 @@ func (c *child) supervise(ctx context.Context) {
 	}
 }
 
-// run starts the process and waits for its end.
+// run starts the process and waits until it ends.
 func (c *child) run(ctx context.Context) error {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c *child) run(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = c.cfg.DataDir
 	cmd.Env = append(os.Environ(), ParentVariable+"="+strconv.Itoa(os.Getpid()))
-	// The child has its own process group. A terminal's interrupt reaches only the plane, which then ends the components in
-	// order.
+	// The process is in a process group of its own, so that an interrupt from the terminal reaches only the parent, which then ends the
+	// components in their order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := c.starter.start(cmd); err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -148,7 +148,7 @@ func (c *child) run(ctx context.Context) error {
 	}
 }
 
-// tail returns the end of the component's log, which shows the user why it did not start.
+// tail returns the last lines of the component's log, which tell the user why the component did not start.
 func (c *child) tail() string {
 	file, err := os.Open(c.log)
 	if err != nil {
@@ -167,11 +167,11 @@ func (c *child) tail() string {
 	return "last lines of " + c.log + ":\n  " + strings.Join(lines, "\n  ")
 }
 
-// ParentVariable passes the plane's pid to its components. A component whose parent is another process when it starts was
-// orphaned before the parent-death signal was set.
+// ParentVariable is the environment variable that tells a component the process ID of its parent. If the component has another parent when
+// it starts, the parent ended before the kernel could send the parent-death signal.
 const ParentVariable = "WHERRY_CONTROLPLANE_PID"
 
-// Orphaned reports whether the plane that started the calling component is gone.
+// Orphaned reports whether the process that started the calling component has ended.
 func Orphaned() bool {
 	value := os.Getenv(ParentVariable)
 	return value != "" && value != strconv.Itoa(os.Getppid())

@@ -14,49 +14,51 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/component"
 )
 
-// Config configures Run. Default sets the empty fields.
+// Config configures Run.
 type Config struct {
-	// DataDir contains all files that the plane writes.
+	// DataDir is the directory of all files that the control plane writes.
 	DataDir string
-	// BindAddress is the address on which kube-apiserver listens. AdvertiseAddress is its address for other machines. "": the
-	// address of the default route, or else the first global address, or else 127.0.0.1 and no endpoint of the kubernetes
-	// Service.
+	// BindAddress is the address on which kube-apiserver listens. AdvertiseAddress is the address at which other machines reach it. If
+	// AdvertiseAddress is "", it is the address of the default route, or else the first global address, or else 127.0.0.1; in the last case
+	// the Service kubernetes has no endpoint.
 	BindAddress, AdvertiseAddress string
-	// SecurePort is the port of kube-apiserver. EtcdPort and EtcdPeerPort are on loopback. 0: the port of the last run, or else a
+	// SecurePort is the port of kube-apiserver. EtcdPort and EtcdPeerPort are ports on loopback. 0 means the port of the last run, or else a
 	// free port.
 	SecurePort, EtcdPort, EtcdPeerPort int
-	// ServiceCIDR and ClusterCIDR are the ranges of services and pods. AllocateNodeCIDRs gives each node a part of ClusterCIDR.
+	// ServiceCIDR and ClusterCIDR are the address ranges of Services and pods. If AllocateNodeCIDRs is true, each node gets a part of
+	// ClusterCIDR for its pods.
 	ServiceCIDR, ClusterCIDR string
 	AllocateNodeCIDRs        bool
-	// AutoApprove installs the bindings with which the controller manager approves the CSRs of joining and rotating nodes.
-	// Without AutoApprove the CSRs wait for `kubectl certificate approve`.
+	// AutoApprove makes the controller manager approve the CSRs of nodes that join or rotate certificates. Otherwise the CSRs wait for
+	// `kubectl certificate approve`.
 	AutoApprove bool
-	// BootstrapToken is the token "id.secret" with which nodes join; "": the token of the last run, or else a random token.
+	// BootstrapToken is the token with which nodes join, of the form "ID.SECRET". "" means the token of the last run, or else a random
+	// token.
 	BootstrapToken string
-	// SigningDuration is the lifetime of certificates that the controller manager signs. NodeMonitorGracePeriod is how long a
-	// node may be silent. 0: Kubernetes' default.
+	// SigningDuration is the lifetime of the certificates that the controller manager signs. NodeMonitorGracePeriod is how long a node may
+	// be silent before it counts as unreachable. 0 means Kubernetes' default.
 	SigningDuration, NodeMonitorGracePeriod time.Duration
-	// Proxy runs kube-proxy (nftables) on this machine for the node NodeName.
+	// Proxy runs kube-proxy in its nftables mode on this machine, for the node with the name NodeName.
 	Proxy    bool
 	NodeName string
-	// Fsync makes etcd wait for the disk.
+	// Fsync makes etcd wait until its data is on the disk. Without Fsync etcd is faster, and a power cut may lose data.
 	Fsync bool
-	// ExtraArgs are added to the components' own arguments. The map has, for each component's name, arguments of the form "k=v".
+	// ExtraArgs are additional arguments of components, of the form "k=v", by the component's name. They take precedence.
 	ExtraArgs map[string][]string
-	// ExtraNames are additional names and addresses in the API server's certificate.
+	// ExtraNames are additional host names and IP addresses in the API server's certificate.
 	ExtraNames []string
 
-	AdminKubeconfig, BootstrapKubeconfig, CAFile string // paths; "": in DataDir
-	Executable                                   string // this program, which is run as `Executable component NAME ARGS...`
+	AdminKubeconfig, BootstrapKubeconfig, CAFile string // paths of files to write; "": a file in DataDir
+	Executable                                   string // path of this program, which is run as `Executable component NAME ARGS...`
 	StopGrace                                    time.Duration
 	Now                                          func() time.Time
-	// Progress gets one line per step.
+	// Progress gets one line for each step of the start.
 	Progress io.Writer
-	// Ready is called once, when the plane is ready.
+	// Ready is called once, when the control plane is ready. If it returns an error, Run ends.
 	Ready func(Endpoint) error
 }
 
-// Endpoint has the addresses and credentials of a ready plane.
+// Endpoint has the address and the files with which clients use a ready control plane, and how long its start took.
 type Endpoint struct {
 	Server                                       string        `json:"server"`
 	AdminKubeconfig, BootstrapKubeconfig, CAFile string        `json:"-"`
@@ -127,14 +129,14 @@ func orDefault(value *string, def string) {
 	}
 }
 
-// serviceIP returns the first address of the service range, at which pods reach the API server.
+// serviceIP returns the first address of ServiceCIDR. At this address pods reach the API server.
 func (c *Config) serviceIP() net.IP {
 	return net.IP(netip.MustParsePrefix(c.ServiceCIDR).Masked().Addr().Next().AsSlice())
 }
 
-// machineAddress returns the address at which pods and other machines reach this machine.
+// machineAddress returns the IP address at which pods and other machines reach this machine.
 func machineAddress() string {
-	// No packet is sent: connecting a UDP socket only chooses the route.
+	// Connecting a UDP socket sends no packet; it only makes the kernel choose a route.
 	if conn, err := net.Dial("udp4", "192.88.99.1:9"); err == nil {
 		defer func() { _ = conn.Close() }()
 		if addr, ok := conn.LocalAddr().(*net.UDPAddr); ok && !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/pki"
 )
 
-// server returns the URL at which programs on this machine reach the API server.
+// server returns the URL of the API server for programs on this machine.
 func (c *Config) server() string {
 	host := c.AdvertiseAddress
 	if bind := net.ParseIP(c.BindAddress); bind.IsUnspecified() || bind.IsLoopback() {
@@ -25,7 +25,8 @@ func (c *Config) server() string {
 	return "https://" + net.JoinHostPort(host, fmt.Sprint(c.SecurePort))
 }
 
-// nodeServer returns the URL for nodes and anonymous readers of cluster-info. It works in other network namespaces too.
+// nodeServer returns the URL of the API server for nodes and for readers of the ConfigMap cluster-info. The URL also works in other network
+// namespaces, unless BindAddress is a loopback address.
 func (c *Config) nodeServer() string {
 	if net.ParseIP(c.BindAddress).IsLoopback() {
 		return c.server()
@@ -84,7 +85,7 @@ func writeKubeconfig(path, server string, ca []byte, user *clientcmdapi.AuthInfo
 	return pki.WriteFile(path, data, 0o600)
 }
 
-// remembered are the values that a plane chose itself and must keep for its data.
+// remembered has the values that the first run chose and that later runs with the same data directory keep.
 type remembered struct {
 	SecurePort     int    `json:"securePort"`
 	EtcdPort       int    `json:"etcdPort"`
@@ -92,12 +93,12 @@ type remembered struct {
 	BootstrapToken string `json:"bootstrapToken"`
 }
 
-// recall sets ports and token from the last run, chooses the missing ones, and stores them.
+// recall sets the ports and the bootstrap token to those of the last run, chooses those that are missing, and stores all of them.
 func (c *Config) recall() error {
 	path := c.path("plane.json")
 	var last remembered
 	if data, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(data, &last) // if half written, the values are chosen again
+		_ = json.Unmarshal(data, &last) // after a half-written file the values are chosen anew
 	}
 	var err error
 	if c.BootstrapToken == "" {
@@ -126,8 +127,8 @@ func (c *Config) recall() error {
 	return pki.WriteFile(path, data, 0o600)
 }
 
-// choosePort returns a port that is free now. If want is set, it fails if that port is taken. If last, the port of the last run,
-// is taken, it chooses another port.
+// choosePort returns a port that is free now. If want is not 0, only this port will do. Otherwise it prefers last, the port of the last
+// run, and may choose another one. Ports in taken are not free.
 func choosePort(want, last int, taken map[int]bool) (int, error) {
 	if want != 0 {
 		return want, probePort(want)
@@ -140,7 +141,7 @@ func choosePort(want, last int, taken map[int]bool) (int, error) {
 		if _, err := rand.Read(b[:]); err != nil {
 			return 0, err
 		}
-		// The ports are below node ports and below the ports that the system gives to clients.
+		// The range of ports is below that of node ports and below that from which the kernel chooses client ports.
 		port := 20000 + (int(b[0])<<8|int(b[1]))%9900
 		if !taken[port] && probePort(port) == nil {
 			return port, nil
@@ -149,7 +150,7 @@ func choosePort(want, last int, taken map[int]bool) (int, error) {
 	return 0, errors.New("no free port between 20000 and 29900")
 }
 
-// usualPort returns the default port of a component, or a free port if that is taken.
+// usualPort returns the port usual if it is free, otherwise another free port.
 func usualPort(usual int) (int, error) {
 	if probePort(usual) == nil {
 		return usual, nil
@@ -166,7 +167,7 @@ func probePort(port int) error {
 }
 
 func newToken() (string, error) {
-	const letters = "abcdefghijklmnopqrstuvwxyz234567" // 32 letters, so that all are equally likely
+	const letters = "abcdefghijklmnopqrstuvwxyz234567" // each character is equally likely, because 32 divides 256
 	var b [22]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return "", fmt.Errorf("make bootstrap token: %w", err)
@@ -181,7 +182,7 @@ func newToken() (string, error) {
 	return s.String(), nil
 }
 
-// lock ensures that one plane uses the data directory. The lock ends with the process.
+// lock makes sure that only one control plane uses the data directory. The kernel releases the lock when the process ends.
 func (c *Config) lock() (unlock func() error, err error) {
 	file, err := os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// These are the names that kubeadm uses. Nodes, documents and scripts depend on them.
+// These names are the same as kubeadm's, because nodes, documentation and scripts refer to them.
 const (
 	bootstrappers   = "system:bootstrappers:kubeadm:default-node-token"
 	clusterInfoName = "cluster-info"
 	clusterInfoRole = "kubeadm:bootstrap-signer-clusterinfo"
 )
 
-// clusterBinding is one ClusterRoleBinding, and whether it is only for automatic approval.
+// clusterBinding describes a ClusterRoleBinding. approval is true if it is only needed for Config.AutoApprove.
 type clusterBinding struct {
 	name, role string
 	subject    rbacv1.Subject
@@ -46,7 +46,7 @@ func clusterBindings() []clusterBinding {
 	}
 }
 
-// install creates the objects with which nodes join. It may be repeated.
+// install creates the objects with which nodes can join. It may be repeated.
 func (c *Config) install(ctx context.Context, client kubernetes.Interface, ca []byte) error {
 	getNodes := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubeadm:get-nodes"},
@@ -106,7 +106,7 @@ func (c *Config) installClusterInfo(ctx context.Context, client kubernetes.Inter
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get config map %s: %w", clusterInfoName, err)
 	}
-	if err != nil || old.Data["kubeconfig"] != string(info) { // only this key: the bootstrap signer adds its own
+	if err != nil || old.Data["kubeconfig"] != string(info) { // only the key kubeconfig is compared, because the bootstrap signer adds keys of its own
 		if err := put(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: clusterInfoName, Namespace: metav1.NamespacePublic},
 			Data:       map[string]string{"kubeconfig": string(info)},
@@ -131,7 +131,7 @@ func (c *Config) installClusterInfo(ctx context.Context, client kubernetes.Inter
 	}, bindings.Create, bindings.Update)
 }
 
-// put creates the object, or replaces the object with its name.
+// put creates an object; if one with its name exists, put replaces it.
 func put[T metav1.Object](
 	ctx context.Context, object T,
 	create func(context.Context, T, metav1.CreateOptions) (T, error),
@@ -147,7 +147,7 @@ func put[T metav1.Object](
 	return nil
 }
 
-// poll repeats f until it succeeds or the context ends. Then it returns the last error of f.
+// poll calls f repeatedly until it returns nil. If ctx ends before that, poll returns the last error of f.
 func poll(ctx context.Context, every time.Duration, f func(context.Context) error) error {
 	for {
 		err := f(ctx)

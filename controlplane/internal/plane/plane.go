@@ -16,10 +16,10 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/component"
 )
 
-// startBound is how long a plane may take to become ready, on a cold and busy machine.
+// startBound is how long a control plane may take to become ready on a busy machine with cold caches.
 const startBound = 5 * time.Minute
 
-// plane is a running control plane.
+// plane is a running control plane: its components and their configuration.
 type plane struct {
 	cfg      *Config
 	began    time.Time
@@ -29,7 +29,7 @@ type plane struct {
 	failed   chan error
 }
 
-// Run starts a control plane and blocks until ctx ends (then it returns nil) or the plane cannot continue.
+// Run starts a control plane and blocks. It returns nil when ctx ends, and an error if the control plane fails before it is ready.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.fill(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 
 	if err := p.bringUp(ctx, cr); err != nil {
 		if ctx.Err() != nil {
-			return nil // ctx ended before the plane was ready
+			return nil // ctx ended before the control plane was ready, which is no failure
 		}
 		return err
 	}
@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 }
 
-// prepare creates all files.
+// prepare writes the files that the components need: certificates, keys and kubeconfigs.
 func (p *plane) prepare() (*credentials, error) {
 	if err := p.cfg.recall(); err != nil {
 		return nil, err
@@ -88,17 +88,17 @@ func (p *plane) prepare() (*credentials, error) {
 	return cr, p.cfg.writeProxyConfig(cr)
 }
 
-// bringUp starts the components and returns when the plane is ready.
+// bringUp starts the components and returns when the control plane is ready.
 func (p *plane) bringUp(ctx context.Context, cr *credentials) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("control plane not ready in %s", startBound))
 	defer cancel()
-	lifetime := context.WithoutCancel(ctx) // ctx must not end the children, because stop ends them in order
+	lifetime := context.WithoutCancel(ctx) // the end of ctx does not end the components, because stop ends them in order
 	p.launch(lifetime, component.Etcd, cr)
 	p.launch(lifetime, component.APIServer, cr)
 
 	work, workCtx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
-	work.Go(func() error { // if a component fails, this ends the wait below
+	work.Go(func() error { // the failure of a component also ends the wait in awaitReady
 		select {
 		case err := <-p.failed:
 			return err
@@ -148,7 +148,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 	if err := poll(ctx, every, get("/readyz")); err != nil {
 		return fmt.Errorf("wait for kube-apiserver to be ready: %w", err)
 	}
-	// The other components start only now. Their roles are installed, so they do not get Forbidden errors and back off.
+	// The other components start after their roles are installed; earlier their requests would be forbidden, and they would back off.
 	p.launch(lifetime, component.ControllerManager, cr)
 	p.launch(lifetime, component.Scheduler, cr)
 	if p.cfg.Proxy {
@@ -162,7 +162,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 		return fmt.Errorf("install the objects for joining nodes: %w", err)
 	}
 	p.say("roles, bindings, bootstrap token and cluster-info installed")
-	// The controller manager creates the default service account, without which no pod can be created.
+	// Without the default service account, which the controller manager creates, the API server refuses pods.
 	if err := poll(ctx, every, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -183,7 +183,7 @@ func (p *plane) launch(ctx context.Context, name string, cr *credentials) {
 	p.say("%s started", name)
 }
 
-// stop ends the children: first the clients of the API, then the API server, then etcd.
+// stop ends the components in order: first the clients of the API server, then the API server, then etcd.
 func (p *plane) stop() error {
 	began := p.cfg.Now()
 	var clients errgroup.Group

@@ -31,7 +31,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/component"
 )
 
-// TestMain makes the test binary also the executable of the components.
+// TestMain lets the test binary also run as a component, because the control plane under test starts os.Executable.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "component" {
 		if Orphaned() {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// running is a plane under test.
+// running is a control plane under test.
 type running struct {
 	Endpoint
 	end    context.CancelFunc
@@ -73,7 +73,7 @@ func start(t *testing.T, dir string, change func(*Config)) *running {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-done // the plane writes into the directory that the test removes next
+		<-done // the control plane writes into a directory that the test removes next
 	})
 	select {
 	case r.Endpoint = <-ready:
@@ -110,7 +110,7 @@ func clientOf(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return c
 }
 
-// eventually repeats f until it succeeds or three minutes are over.
+// eventually calls f repeatedly until it returns nil, and fails the test after three minutes.
 func eventually(t *testing.T, what string, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -183,7 +183,7 @@ func TestPlaneServesNodesThatJoinAndRestartsOnItsData(t *testing.T) {
 	if second.Server != first.Server {
 		t.Errorf("second run serves %s, first served %s", second.Server, first.Server)
 	}
-	// Use the client of the first run: the authority and the administrator are the same.
+	// The client of the first run still works, because the CA and the administrator's certificate are the same.
 	eventually(t, "object of the first run", func(ctx context.Context) error {
 		_, err := admin.CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{})
 		return err
@@ -254,7 +254,7 @@ func TestOnePlanePerDataDirectory(t *testing.T) {
 	}
 }
 
-// join performs the steps of a node: key, request, wait, certificate.
+// join does what a node does to join: it makes a key and a CSR, waits for the approval, and returns the certificate.
 func join(t *testing.T, c *kubernetes.Clientset, name string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -302,7 +302,7 @@ func pidOf(dir, name string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
 
-// componentPIDs returns the pids of all components except kube-proxy.
+// componentPIDs returns the process IDs of all components except kube-proxy, by name.
 func componentPIDs(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	pids := map[string]int{}
@@ -325,7 +325,7 @@ func gone(t *testing.T, pids map[string]int) {
 	}
 }
 
-// lockedBuffer collects progress lines from several goroutines.
+// lockedBuffer is a buffer to which several goroutines may write.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

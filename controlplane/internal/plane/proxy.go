@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/pki"
 )
 
-// In nftables mode all rules of kube-proxy are in its own tables, which are easy to remove. Connection tracking limits are the
-// machine's, so kube-proxy leaves them as they are (0).
+// In its nftables mode kube-proxy keeps all rules in tables of its own, which are easy to remove. The limits of connection tracking are 0,
+// so that kube-proxy leaves those of the machine unchanged.
 var proxyConfig = template.Must(template.New("kube-proxy").Parse(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
@@ -53,11 +53,11 @@ func (c *Config) writeProxyConfig(cr *credentials) error {
 	return pki.WriteFile(c.path("kube-proxy.yaml"), b.Bytes(), 0o644)
 }
 
-// recordTables stores which netfilter tables existed before kube-proxy started.
+// recordTables stores which netfilter tables exist before kube-proxy starts.
 func (c *Config) recordTables() error {
 	path := c.path("netfilter.before")
 	if _, err := os.Stat(path); err == nil {
-		return nil // written by a killed run, before kube-proxy's tables existed
+		return nil // a run that was killed wrote the file before kube-proxy's tables existed
 	}
 	tables, err := netfilterTables(context.Background())
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *Config) recordTables() error {
 	return pki.WriteFile(path, []byte(strings.Join(tables, "\n")), 0o644)
 }
 
-// removeProxyRules deletes kube-proxy's own tables, unless they existed before. It also deletes the empty tables that kube-proxy's search for iptables
-// rules creates. Missing tables are no error.
+// removeProxyRules deletes the tables of kube-proxy, unless they existed before it started. It also deletes empty tables that kube-proxy
+// creates when it searches for old iptables rules. A missing table is no error.
 func (c *Config) removeProxyRules(ctx context.Context) error {
 	tables, err := netfilterTables(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *Config) removeProxyRules(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// void reports whether a table belongs to iptables and has no chain, so that it has no effect.
+// void reports whether a table is one of iptables and has no chain, so that it has no effect.
 func void(ctx context.Context, family, name string) bool {
 	if (family != "ip" && family != "ip6") || !slices.Contains([]string{"nat", "filter", "mangle", "raw"}, name) {
 		return false
@@ -107,7 +107,7 @@ func void(ctx context.Context, family, name string) bool {
 	return err == nil && !strings.Contains(string(listing), "chain ")
 }
 
-// netfilterTables returns all tables as "family name".
+// netfilterTables returns the netfilter tables, each as "FAMILY NAME".
 func netfilterTables(ctx context.Context) ([]string, error) {
 	listing, err := exec.CommandContext(ctx, "nft", "list", "tables").Output()
 	if err != nil {

@@ -117,7 +117,8 @@ type finding struct {
 // String formats the finding as FILE:LINE: TEXT, which editors recognise.
 func (f finding) String() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.what) }
 
-// place identifies a declared object by position and name. Pointers to types.Object do not, because a package may be loaded several times.
+// place identifies a declared object by its position and name. A package may be loaded several times, with a different types.Object each
+// time.
 type place struct {
 	file string
 	line int
