@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// If the node cannot run a pod that is bound to it by name, it refuses the pod with upstream's reason, and the pod uses no
-// resources.
+// If the node cannot run a pod that names it in spec.nodeName, the node refuses the pod with the same reason as upstream's kubelet. The pod
+// uses no resources.
 func TestRefusals(t *testing.T) {
 	s := newSpace(t)
 	here := func(p *v1.Pod) { p.Spec.NodeName = s.env.node.Name }
@@ -49,7 +49,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], ports: [{co
 	}
 }
 
-// Sysctls that are safe, and those that the node's administrator allows, take effect.
+// Safe sysctls, and those that the node allows (allowedUnsafeSysctls), take effect in a pod.
 func TestSysctls(t *testing.T) {
 	s := newSpace(t)
 	s.pod("tuned", `

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// nodeEndpoints are requests to every part of the node's API, with the subresource of nodes to which each request needs access.
+// nodeEndpoints has requests to every endpoint of the node's API. subresource is the subresource of nodes to which a client needs access
+// for the request.
 var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"GET", "/", "proxy"},
 	{"GET", "/no/such/path", "proxy"},
@@ -50,7 +51,7 @@ var nodeEndpoints = []struct{ method, path, subresource string }{
 	{"DELETE", "/pods", "pods"},
 }
 
-// authority signs certificates, as the cluster's CA or as another CA.
+// authority signs client certificates, either as the cluster's CA or as a CA that the cluster does not know.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
@@ -76,7 +77,7 @@ func clusterAuthority(t *testing.T, e *env) *authority {
 	return &authority{pair.Leaf, pair.PrivateKey.(crypto.Signer)}
 }
 
-// issueRoot returns the authority's own certificate.
+// issueRoot returns the certificate of the CA itself, in DER.
 func (a *authority) issueRoot(t *testing.T) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
@@ -86,12 +87,12 @@ func (a *authority) issueRoot(t *testing.T) []byte {
 	return der
 }
 
-// base64PEM returns a certificate in the form that kubeconfigs contain.
+// base64PEM returns a certificate (in DER) as base64 of PEM, as kubeconfigs contain it.
 func base64PEM(der []byte) string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// issue makes a client certificate that is valid from an hour ago for the duration life.
+// issue makes a client certificate for the user and the group. Its validity begins an hour ago and lasts for the duration life.
 func (a *authority) issue(t *testing.T, user, group string, life time.Duration, use x509.ExtKeyUsage) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -107,7 +108,7 @@ func (a *authority) issue(t *testing.T, user, group string, life time.Duration, 
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// caller is a client of the node's port with certain credentials.
+// caller is a client of the node's API with certain credentials. what describes the credentials.
 type caller struct {
 	what  string
 	cert  *tls.Certificate
@@ -128,7 +129,7 @@ func (c caller) do(method, url string) (int, string, error) {
 	}
 	config := &tls.Config{InsecureSkipVerify: true}
 	if c.cert != nil {
-		// The client sends its certificate whatever authorities the server names.
+		// The client sends its certificate even if the server does not name the certificate's CA.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.cert, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
@@ -136,7 +137,7 @@ func (c caller) do(method, url string) (int, string, error) {
 	return do(&http.Client{Timeout: 30 * time.Second, Transport: transport}, req)
 }
 
-// On every endpoint of the real node, a client without credentials gets 401, a client without the right gets 403, and a client
+// On every endpoint of a real node, a client without credentials gets 401, an authenticated client without the right gets 403, and a client
 // with the right gets an answer.
 func TestNodeAccess(t *testing.T) {
 	s := newSpace(t)
@@ -190,7 +191,7 @@ func TestNodeAccess(t *testing.T) {
 	} {
 		every(c, http.StatusForbidden)
 	}
-	// A client with the right to one subresource gets an answer for that subresource, and for no other.
+	// A client that may use one subresource of nodes gets an answer from its endpoints, and 403 from all others.
 	for _, c := range []caller{{what: "metrics and stats", token: token("reader")}} {
 		for _, e := range nodeEndpoints {
 			may := e.method == "GET" && (e.subresource == "metrics" || e.subresource == "stats")
@@ -206,7 +207,7 @@ func TestNodeAccess(t *testing.T) {
 	} {
 		for _, e := range nodeEndpoints {
 			if e.subresource == "configz" || e.subresource == "statusz" || e.subresource == "checkpoint" || e.subresource == "healthz" || e.subresource == "pods" {
-				continue // depending on the version of Kubernetes, the administrator's role lacks these
+				continue // in some versions of Kubernetes the role of node administrators lacks these subresources
 			}
 			status, body, err := c.do(e.method, base+e.path)
 			if err != nil || status == http.StatusForbidden || status == http.StatusUnauthorized {

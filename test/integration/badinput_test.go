@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node that cannot join logs the problem, where it is, and the remedy. It tries again, and joins when the problem is solved.
+// If a node cannot join, the agent logs what is wrong, where, and what to do. It keeps trying, and joins when the problem is solved.
 func TestJoinGoesWrong(t *testing.T) {
 	e := use(t)
 	good, err := os.ReadFile(filepath.Join(e.dir, "cp", "bootstrap.kubeconfig"))
@@ -56,7 +56,7 @@ func TestJoinGoesWrong(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := started(t, e, nodeConfig{Name: "join-" + strings.ToLower(strings.ReplaceAll(name, " ", "-")), Config: apart, Flags: append([]string{"--bootstrap-kubeconfig", file}, simulated...)})
-			if name == "not YAML" { // the agent may end, because nothing has started yet
+			if name == "not YAML" { // the agent may end, because it has started nothing yet
 				dead(t, n.process, "TLS bootstrap", file)
 				return
 			}
@@ -69,10 +69,10 @@ func TestJoinGoesWrong(t *testing.T) {
 	}
 }
 
-// The agent logs that its certificate request was denied, and makes a new request when the denied one is deleted.
+// If its certificate request is denied, the agent logs that. It makes a new request when the denied one is deleted.
 func TestDeniedRequest(t *testing.T) {
 	s := newSpace(t)
-	const group = "system:bootstrappers:byhand" // its members may make requests, and nothing approves these automatically
+	const group = "system:bootstrappers:byhand" // members may create certificate requests, and nothing approves their requests automatically
 	s.kubectl("create", "clusterrolebinding", "byhand", "--clusterrole=system:node-bootstrapper", "--group="+group)
 	t.Cleanup(func() { s.kubectl("delete", "clusterrolebinding", "byhand") })
 	file := filepath.Join(t.TempDir(), "bootstrap.kubeconfig")
@@ -105,7 +105,7 @@ func TestDeniedRequest(t *testing.T) {
 	n.mustBeReady(t)
 }
 
-// dead waits for a process to end with an error that has all the parts.
+// dead waits until a process has ended with an error, and fails the test unless its log contains all the parts.
 func dead(t *testing.T, p *process, parts ...string) {
 	t.Helper()
 	p.end(t)
@@ -115,7 +115,7 @@ func dead(t *testing.T, p *process, parts ...string) {
 	}
 }
 
-// An invalid configuration ends the agent at once. The error has the path of the wrong field.
+// With an invalid configuration the agent ends at once. The error has the path of the wrong field.
 func TestBadConfiguration(t *testing.T) {
 	e := use(t)
 	taken, err := net.Listen("tcp", "0.0.0.0:0")
@@ -166,7 +166,7 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// If a pod cannot run, its status and events say why. It runs when the problem is solved.
+// If a pod cannot run, its status and its events say why. The pod runs when the problem is solved.
 func TestBadPods(t *testing.T) {
 	s := newSpace(t)
 	file := filepath.Join(s.env.dir, s.name+"-file")

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// A pod waits, with an event, until its claim exists and is bound to a local volume. The volume keeps its data from pod to pod.
-// The node reads claims and volumes with its own identity.
+// A pod waits until its PersistentVolumeClaim exists and is bound to a local volume; an event says so. The volume keeps its data for the
+// next pod. The node reads claims and volumes with its own identity, so the API server checks its right to do so.
 func TestLocalVolumeClaim(t *testing.T) {
 	s := newSpace(t)
 	disk := s.TempDir()
@@ -48,8 +48,8 @@ securityContext: {fsGroup: 1234}
 volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
 containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMounts: [{name: v, mountPath: /data}]}]`
 
-// boundClaim is a persistent volume and the claim "data" that is bound to it. Its arguments are the name of the volume, which is also
-// the namespace of the claim, and the fields with the source of the volume.
+// boundClaim is a template of a PersistentVolume and the claim "data" that is bound to it. Its arguments are the name of the volume, which
+// is also the namespace of the claim, and the fields with the volume's source.
 const boundClaim = `
 apiVersion: v1
 kind: PersistentVolume
@@ -71,7 +71,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: %[1]s, re
 const localSource = `local: {path: %s}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}`
 
-// A CSI driver registers on a node, appears in the node's CSINode, and its volumes are mounted, persistent and inline ones.
+// A CSI driver registers with the agent and appears in the node's CSINode. Persistent and inline volumes of the driver are mounted.
 func TestCSIDriver(t *testing.T) {
 	s := newSpace(t)
 	name, disk, root := s.name+".example.com", s.TempDir(), filepath.Join(s.env.node.dir, "root")

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The number of dead containers and logs is limited while their pods exist, and nothing is left after their end. This also holds
-// for pods that the runtime has lost, and for pods that the agent has never known.
+// While a pod exists, the agent keeps only a few of its dead containers and logs. After the pod's end it keeps nothing. This also holds for
+// pods that the runtime has lost, and for pods that the agent has never known.
 func TestCollection(t *testing.T) {
 	s := newSpace(t)
 	n := s.env.node
@@ -28,7 +28,7 @@ func TestCollection(t *testing.T) {
 		return len(strings.Fields(out))
 	}
 
-	// This is the UID of a pod that nobody knows, for example the pod of an agent that was killed long ago.
+	// unknown is the UID of a pod that nobody knows, for example of an agent that was killed long ago.
 	const unknown = "5d3c9b7e-0000-4000-8000-c011ec7ed001"
 	orphans := []string{filepath.Join(n.dir, "root", "pods", unknown, "volumes", "kubernetes.io~empty-dir", "v"), filepath.Join(n.dir, "logs", "gone_nobody_"+unknown, "main")}
 	for _, dir := range orphans {
@@ -67,7 +67,7 @@ containers:
 		}
 		return nil
 	})
-	s.eventually("dead containers to be few", func() error { // at most first, beside, and the two newest of main
+	s.eventually("dead containers to be few", func() error { // at most four: first, beside, and the two newest instances of main
 		if c, l := count(loops, "ps", "-a"), list(filepath.Join(logs(loops), "main")); c > 4 || len(l) > 2 {
 			return fmt.Errorf("%d containers, logs %v", c, l)
 		}

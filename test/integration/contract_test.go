@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube/kubecontract"
 )
 
-// The contract of the simulated API server also holds for a real API server. If the real one fails a case, the case is wrong
+// The contract that tests check with the simulated API server holds for a real API server too. If a case fails here, the case is wrong
 // about Kubernetes.
 func TestContractOfAPIServer(t *testing.T) {
 	e := use(t)
@@ -23,8 +23,8 @@ func TestContractOfAPIServer(t *testing.T) {
 	}
 }
 
-// The contract of the simulated runtime also holds for a real runtime. The test uses a runtime without an agent, because an agent
-// would end these pods, which no source wants.
+// The contract that tests check with the simulated runtime holds for a real runtime too. No agent uses the runtime of this test, because an
+// agent would end these pods, which no source wants.
 func TestContractOfRuntime(t *testing.T) {
 	e := use(t)
 	if e.flavor == debian {

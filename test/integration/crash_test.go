@@ -16,16 +16,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// These are flags of TestCrash. `make crash` uses large values; ordinary test runs use small ones.
+// These flags set the size of TestCrash. `make crash` gives large values; the defaults are small.
 var (
 	crashes   = flag.Int("crash", 5, "how often TestCrash kills the agent")
 	crashPods = flag.Int("crash.pods", 16, "how many pods TestCrash keeps")
 	crashSeed = flag.Uint64("crash.seed", 0, "what TestCrash draws from; 0: the time")
 )
 
-// TestCrash kills the agent with kill -9 at random moments while pods of many kinds are created and deleted, and starts it again.
-// It watches the runtime and the API: no container is restarted without a reason, none has two live instances, no ready pod stops
-// being ready, each pod ends within its grace period, and in the end nothing is left of any pod.
+// TestCrash kills the agent with SIGKILL at random moments and starts it again, while pods of many kinds are created and deleted. It
+// watches the runtime and the API: no container restarts without a reason or has two running instances, no Ready pod becomes unready, each
+// pod ends within its grace period, and in the end nothing is left of any pod.
 func TestCrash(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -60,16 +60,16 @@ type crash struct {
 	*space
 	rng   *rand.Rand
 	node  *node
-	rt    string // directory of the node's runtime
-	hooks string // directory in which preStop hooks create a file with their pod's UID as name
+	rt    string // directory of the containerd that the node uses
+	hooks string // directory in which each preStop hook creates a file; the file's name is the UID of the pod
 	eyes  *eyes
 	churn *churn
 
-	lost map[string]time.Time // tasks that the runtime has lost, and since when; zero: containerd was restarted because of this task
+	lost map[string]time.Time // when the test noticed a lost task, by container ID; zero: containerd was restarted because of it
 }
 
-// goneMeanwhile removes pods from the API while no agent runs. The next agent must run their preStop hooks and respect their
-// grace periods, which it finds in annotations of their containers.
+// goneMeanwhile removes pods from the API while no agent runs. The next agent has to run their preStop hooks and to respect their grace
+// periods; it finds both in annotations of the containers.
 func (c *crash) goneMeanwhile() {
 	for _, kind := range []string{"hooks", "drain"} {
 		c.pod("gone-"+kind, "{}", func(p *v1.Pod) { p.Labels["kind"], p.Spec, p.Spec.NodeName = kind, c.podSpec(kind), c.node.Name })
@@ -78,7 +78,7 @@ func (c *crash) goneMeanwhile() {
 	for _, kind := range []string{"hooks", "drain"} {
 		p := c.ready("gone-" + kind)
 		uids[kind] = string(p.UID)
-		c.eyes.forced(p) // the forced deletion removes the object at once, so the rules of a graceful end do not apply to the object
+		c.eyes.forced(p) // this deletion removes the object at once, so the checks of a graceful end do not apply
 	}
 	c.node.kill()
 	c.kubectl("delete", "pod", "gone-hooks", "gone-drain", "--grace-period=0", "--force")
@@ -98,7 +98,7 @@ func (c *crash) goneMeanwhile() {
 	}
 }
 
-// settleEach is the number of crashes between two calls of settle.
+// settleEach is the number of kills of the agent between two calls of settle.
 const settleEach = 20
 
 func (c *crash) run(n int) {
@@ -134,7 +134,7 @@ func (c *crash) run(n int) {
 	}
 }
 
-// moment returns how long an agent may live. The time is often too short for it to do anything.
+// moment returns how long the agent runs before it is killed. Often that is too short for the agent to do anything.
 func (c *crash) moment() time.Duration {
 	switch r := c.rng.IntN(10); {
 	case r < 3:
@@ -150,7 +150,7 @@ func (*crash) pass(d time.Duration) {
 	_ = wait(d, func() error { return errorf("not yet") })
 }
 
-// settle waits until the runtime and the API agree about all pods, and every pod is in the state that its kind expects.
+// settle waits until the runtime and the API agree about all pods, and every pod is in the state that its kind expects (crashKind).
 func (c *crash) settle() {
 	c.Helper()
 	began := time.Now()
@@ -164,10 +164,10 @@ func (c *crash) settle() {
 	}
 }
 
-// heal restarts containerd if something has been wrong for 40 s and containerd has lost a task. A task is lost if the agent is
-// killed at a certain point of a call. Such a container is listed as exited and cannot be removed ("cannot delete running task",
-// github.com/containerd/containerd/issues/11037); such a sandbox can be removed, but its shim and mount stay. Only a restart of
-// containerd helps, whatever the node agent. heal returns the error unwell.
+// heal restarts containerd if the checks have failed for 40 s and containerd has lost a task. containerd loses a task if its client, here
+// the agent, is killed at a certain point of a call. The container is then listed as exited and cannot be removed ("cannot delete running
+// task", github.com/containerd/containerd/issues/11037); a sandbox can be removed, but its shim and mount stay. Only a restart of
+// containerd helps, with any node agent. heal returns unwell, the error of the checks.
 func (c *crash) heal(began time.Time, unwell error) error {
 	if unwell == nil || time.Since(began) < 40*time.Second {
 		return unwell
@@ -176,7 +176,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	for _, id := range c.eyes.lostTasks() {
 		if since, ok := c.lost[id]; !ok {
 			c.lost[id] = time.Now()
-		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // before that, the task may be about to end
+		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // for a shorter time the task may just be about to end
 			lost, c.lost[id] = id, time.Time{}
 		}
 	}
@@ -191,7 +191,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	return unwell
 }
 
-// ending deletes all pods and searches for anything that is left of them.
+// ending deletes all pods and searches for anything that they have left behind.
 func (c *crash) ending() {
 	ctx, ns := context.Background(), c.name
 	background, began := metav1.DeletePropagationBackground, time.Now()
@@ -214,8 +214,8 @@ func (c *crash) ending() {
 	}
 }
 
-// nothingLeft searches for remains of pods that the checks of all nodes do not cover: network namespaces, addresses, checkpoints,
-// and processes of the runtime.
+// nothingLeft searches for what pods may have left and the other tests do not check: network namespaces, IP addresses, checkpoints, and
+// processes of the runtime.
 func (c *crash) nothingLeft() error {
 	if err := c.node.checkNothingLeft(); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (c *crash) nothingLeft() error {
 	return nil
 }
 
-// addresses returns the addresses that the network plugin has assigned and not released.
+// addresses returns the IP addresses that the CNI plugin has assigned and not released. ipam is the directory of its host-local IPAM.
 func addresses(ipam string) (all []string) {
 	files, _ := filepath.Glob(filepath.Join(ipam, "*", "10.*"))
 	for _, f := range files {
@@ -242,7 +242,7 @@ func addresses(ipam string) (all []string) {
 	return all
 }
 
-// report fails the test with every finding. For the first pods with a finding it prints everything that was seen of them.
+// report fails the test with all findings. For the first pods with a finding it also prints everything that was recorded about them.
 func (c *crash) report() {
 	c.Helper()
 	if err := c.node.process.alive(); err != nil {
@@ -261,7 +261,7 @@ func (c *crash) report() {
 	}
 }
 
-// logged returns the log lines of all agents about a pod, each with the number of its agent.
+// logged returns what all agents, from the first to the last start, have logged about a pod. Each line begins with the number of the start.
 func (c *crash) logged(uid string) string {
 	var b strings.Builder
 	for i := 0; i <= c.node.starts; i++ {

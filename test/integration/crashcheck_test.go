@@ -35,7 +35,7 @@ func (e *eyes) podSeen(old, p *v1.Pod) {
 		case ready:
 			s.ready = true
 		case s.ready && isTrue(p, v1.ContainersReady):
-			s.ready = false // the control plane set the pod to not ready because it had not heard from the node; the agent sets it back
+			s.ready = false // the node lifecycle controller marked the pod as not ready while no agent ran; the agent will mark it as ready again
 			e.taken++
 		case s.ready && !s.forced:
 			s.ready = false
@@ -65,7 +65,7 @@ func statuses(p *v1.Pod) []v1.ContainerStatus {
 	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 }
 
-// podGone checks that nothing runs in a pod that was removed from the API, and that its preStop hook was run.
+// podGone checks that nothing runs any more in a pod that has left the API, and that its preStop hook ran.
 func (e *eyes) podGone(p *v1.Pod) {
 	uid := string(p.UID)
 	e.mu.Lock()
@@ -99,7 +99,7 @@ func (e *eyes) podGone(p *v1.Pod) {
 	}
 }
 
-// check checks the started instances of one container, in the order of their starts.
+// check checks the history of one container: its instances, in the order of their starts.
 func (e *eyes) check(s *podStory, uid, name string) {
 	var all []*instance
 	for _, i := range e.containers {
@@ -145,26 +145,26 @@ func (e *eyes) check(s *podStory, uid, name string) {
 	}
 }
 
-// again reads the status of an instance once more, because the instance ran when it was last seen, but another running instance
-// of the container was seen since.
+// again reads the status of an instance once more. The instance was last seen running, and a newer running instance of the same container
+// was seen since, so it should have ended.
 func (e *eyes) again(i *instance) {
 	resp, err := e.runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: i.id})
 	switch {
 	case err == nil && resp.Status.FinishedAt != 0:
 		i.finished, i.state, i.exit, i.reason = time.Unix(0, resp.Status.FinishedAt), resp.Status.State, resp.Status.ExitCode, resp.Status.Reason
-	case grpcstatus.Code(err) == codes.NotFound: // the instance is removed, so it has ended at an unknown time
+	case grpcstatus.Code(err) == codes.NotFound: // the instance was removed, so it ended at some unknown time
 		i.finished, i.state, i.gone = i.started, runtimeapi.ContainerState_CONTAINER_EXITED, true
 	}
 }
 
-// leaving asks the API whether a pod is being deleted, because the watch may be behind.
+// leaving reports whether a pod is being deleted or gone. It asks the API server, because the watch may be late.
 func (e *eyes) leaving(uid string) bool {
 	p, err := e.client().CoreV1().Pods(e.name).Get(context.Background(), e.pods[uid].pod.Name, metav1.GetOptions{})
 	return err != nil || string(p.UID) != uid || isDeleted(p)
 }
 
-// settled checks that the API agrees with the runtime, that every pod is in the state that its kind expects, and that the runtime
-// has nothing else.
+// settled returns an error unless the API and the runtime agree, every pod is in the state that its kind expects, and the runtime has no
+// other containers.
 func (e *eyes) settled() error {
 	list, err := e.runtime.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// crashKind is one kind of pod of TestCrash, with what may happen to it.
+// crashKind is a kind of pod in TestCrash: its spec, and what may happen to such a pod.
 type crashKind struct {
 	spec   string
-	expect v1.PodPhase // the phase that the pod reaches (with Running, Ready too); "": unknown
-	// again lists the containers that end by themselves and are restarted; no other container may be restarted.
+	expect v1.PodPhase // phase that the pod reaches (a Running pod also becomes Ready); "": any
+	// again has the names of the containers that exit by themselves and are restarted. No other container may restart.
 	again []string
-	// killed: the agent may end a container before the pod is deleted.
+	// killed is true if the agent may end a container before the pod is deleted.
 	killed bool
-	// graceful: the pod's container, once Ready, ends in time after SIGTERM, so it must not be killed.
+	// graceful is true if the pod's container, once Ready, exits in time after SIGTERM. Then it must not be killed.
 	graceful bool
-	// hook: the pod has a preStop hook that creates a file.
+	// hook is true if the pod has a preStop hook, which creates a file.
 	hook bool
-	// alone: the pod does not belong to a Deployment.
+	// alone is true if the pod does not belong to a Deployment.
 	alone bool
 }
 
@@ -90,7 +90,7 @@ activeDeadlineSeconds: 6
 containers: [` + steady + `}]`},
 }
 
-// podSpec returns the spec of a pod of the kind on the node.
+// podSpec returns the spec of a pod of this kind (a key of crashKinds).
 func (c *crash) podSpec(kind string) v1.PodSpec {
 	var spec v1.PodSpec
 	text := strings.NewReplacer("$busybox", busybox, "$web", web, "$hooks", c.hooks).Replace(crashKinds[kind].spec)
@@ -127,7 +127,7 @@ func newChurn(c *crash, rng *rand.Rand) *churn {
 	return ch
 }
 
-// begin creates and deletes pods until pause is called.
+// begin starts to create and delete pods, until pause is called.
 func (ch *churn) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch.stop = cancel
@@ -148,7 +148,7 @@ func (ch *churn) begin() {
 	})
 }
 
-// pause stops churn and returns when nothing is being created or deleted any more.
+// pause stops that, and returns when the last request has ended.
 func (ch *churn) pause() {
 	ch.stop()
 	ch.wg.Wait()
@@ -180,7 +180,7 @@ func (ch *churn) step(alive []*v1.Pod) {
 	ch.answered(ch.client().CoreV1().Pods(ch.name).Delete(context.Background(), p.Name, o))
 }
 
-// answered records a finding if the API server's error is unexpected.
+// answered records a finding if err is an error of the API server that the test does not expect.
 func (ch *churn) answered(err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		ch.eyes.finding("", "the API server: %v", err)
@@ -189,7 +189,7 @@ func (ch *churn) answered(err error) {
 
 func (ch *churn) create() {
 	kind := ch.kinds[ch.rng.IntN(len(ch.kinds))]
-	if ch.next < len(ch.kinds) { // each kind occurs at least once
+	if ch.next < len(ch.kinds) { // at first, one pod of each kind
 		kind = ch.kinds[ch.next]
 	}
 	ch.next++
@@ -218,7 +218,7 @@ func (ch *churn) deploy() {
 	ch.deployments = append(ch.deployments, name)
 }
 
-// changeDeployment scales a Deployment, changes its template or deletes it.
+// changeDeployment scales a random Deployment, changes its pod template, or deletes it.
 func (ch *churn) changeDeployment() {
 	i := ch.rng.IntN(len(ch.deployments))
 	name, api, ctx := ch.deployments[i], ch.client().AppsV1().Deployments(ch.name), context.Background()

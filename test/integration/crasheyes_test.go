@@ -19,27 +19,27 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// eyes watches a node's containers through CRI and its pods through the API, and records violations as findings.
+// eyes watches the containers of a node through CRI and its pods through the API. It records what must not happen as findings.
 type eyes struct {
 	*crash
 	runtime runtimeapi.RuntimeServiceClient
 	store   cache.Store
 
-	unsettled string // UID of the pod that made the last call of settled fail
+	unsettled string // UID of the pod because of which the last call of settled failed; "": none
 
 	mu         sync.Mutex
 	seen       []finding
-	containers map[string]*instance // by ID, including removed ones
-	pods       map[string]*podStory // by UID, including deleted ones
+	containers map[string]*instance // containers by ID, including those that were removed
+	pods       map[string]*podStory // pods by UID, including those that were deleted
 	polls      int
 	events     int
-	taken      int // how often the control plane set a ready pod to not ready
+	taken      int // how often the node lifecycle controller marked a Ready pod as not ready, because no agent ran
 }
 
-// finding is a violation. uid is the UID of its pod, or empty if that is unknown.
+// finding is something that must not happen. uid is the UID of the pod; "": unknown.
 type finding struct{ uid, text string }
 
-// instance is one container of the runtime.
+// instance is one container in the runtime.
 type instance struct {
 	id, uid, pod, name, sandbox string
 	attempt                     uint32
@@ -61,15 +61,15 @@ func (i *instance) String() string {
 		strings.TrimPrefix(i.state.String(), "CONTAINER_"), clock(i.created), clock(i.started), clock(i.finished), i.exit, i.reason, i.gone)
 }
 
-// podStory is a pod as the API had it.
+// podStory is what the API showed of a pod.
 type podStory struct {
 	pod     *v1.Pod
 	kind    string
-	ready   bool // the pod was ready at some time
+	ready   bool // the pod has been Ready
 	forced  bool
 	deleted time.Time
 	gone    bool
-	failed  map[string]bool // instances with a finding
+	failed  map[string]bool // IDs of containers for which a finding was recorded already
 }
 
 func newEyes(c *crash) *eyes {
@@ -104,10 +104,10 @@ func newEyes(c *crash) *eyes {
 	return e
 }
 
-// patient is a connection whose calls, except streams, have a timeout.
+// patient is a connection to the runtime whose unary calls time out after patience.
 type patient struct{ *grpc.ClientConn }
 
-// Invoke fails with codes.DeadlineExceeded after the timeout.
+// Invoke returns an error with codes.DeadlineExceeded if the call takes longer than patience.
 func (p patient) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -134,7 +134,7 @@ func (e *eyes) findings() []finding {
 
 func (e *eyes) found() bool { return len(e.findings()) > 0 }
 
-// alive returns the pods that are not being deleted, in a fixed order.
+// alive returns the pods of the API that are not being deleted, in a fixed order.
 func (e *eyes) alive() (alive []*v1.Pod) {
 	for _, o := range e.store.List() {
 		if p := o.(*v1.Pod); !isDeleted(p) {
@@ -145,7 +145,7 @@ func (e *eyes) alive() (alive []*v1.Pod) {
 	return alive
 }
 
-// forced records that a pod is deleted without a grace period.
+// forced records that a pod is deleted with grace period 0.
 func (e *eyes) forced(p *v1.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,8 +154,7 @@ func (e *eyes) forced(p *v1.Pod) {
 	}
 }
 
-// follow reads the runtime's events, and subscribes again after a restart of the runtime. A runtime without events is only
-// polled.
+// follow reads the runtime's events. If the stream ends, follow subscribes again. A runtime without events is only polled.
 func (e *eyes) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		e.followOnce(ctx)
@@ -181,7 +180,7 @@ func (e *eyes) followOnce(ctx context.Context) {
 	}
 }
 
-// poll lists the runtime's containers and sandboxes periodically.
+// poll lists the runtime's containers and sandboxes every 300 ms.
 func (e *eyes) poll(ctx context.Context) {
 	every := time.NewTicker(300 * time.Millisecond)
 	defer every.Stop()
@@ -225,7 +224,7 @@ func (e *eyes) look(ctx context.Context) {
 	defer e.mu.Unlock()
 	e.polls++
 	for id, i := range e.containers {
-		if !there[id] && time.Since(i.created) > 5*time.Second { // a younger container may be newer than the list
+		if !there[id] && time.Since(i.created) > 5*time.Second { // a younger container may have been created after the list was read
 			i.gone = true
 		}
 	}
@@ -238,7 +237,8 @@ func (e *eyes) look(ctx context.Context) {
 	}
 }
 
-// status stores the status of a container from the runtime, and checks the container's history.
+// status stores a container's status from the runtime and checks the container's history. sandbox is the ID of its sandbox; uid and pod are
+// the UID and name of its pod.
 func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) {
 	i := e.containers[st.Id]
 	if i == nil {
@@ -246,7 +246,7 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 		e.containers[st.Id] = i
 	}
 	if i.state == runtimeapi.ContainerState_CONTAINER_EXITED && st.State != runtimeapi.ContainerState_CONTAINER_EXITED {
-		return // the event is older than the list
+		return // an event that is older than the list of containers
 	}
 	at := func(ns int64) time.Time {
 		if ns == 0 {
@@ -261,11 +261,11 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 	}
 }
 
-// lostTasks returns the tasks that the runtime has lost because the start of their container or sandbox was interrupted: the
-// container's status says so, or there is a task without a container or sandbox.
+// lostTasks returns the IDs of tasks that the runtime has lost, because the start of their container or sandbox was interrupted. It finds
+// them by the status of the container, or because a task has no container or sandbox.
 func (e *eyes) lostTasks() (ids []string) {
 	ctx := context.Background()
-	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // first, because containers may end later
+	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // read before the list of containers, because a container may end in between
 	containers, err := e.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil
@@ -296,7 +296,7 @@ func (e *eyes) lostTasks() (ids []string) {
 	return ids
 }
 
-// instances returns the containers of a pod that were seen, oldest first.
+// instances returns the containers of a pod, the oldest first.
 func (e *eyes) instances(uid string) (all []*instance) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -310,7 +310,7 @@ func (e *eyes) instances(uid string) (all []*instance) {
 	return all
 }
 
-// story returns a pod's name and everything that was seen of it.
+// story returns the name of a pod, and everything that was recorded about it as text.
 func (e *eyes) story(uid string) (name, text string) {
 	var b strings.Builder
 	for _, i := range e.instances(uid) {
@@ -325,7 +325,7 @@ func (e *eyes) story(uid string) (name, text string) {
 	return "?", b.String()
 }
 
-// String returns how many pods and containers were seen.
+// String returns how many pods and containers were seen, as text.
 func (e *eyes) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// describes waits until kubectl describe shows all of wanted. It has to wait because events arrive later than the status.
+// describes waits until the output of kubectl describe contains each text in wanted. It waits because events come later than the status.
 func (s *space) describes(kind, name string, wanted ...string) {
 	s.Helper()
 	s.eventually("describe "+kind, func() error {
@@ -25,13 +25,13 @@ func (s *space) describes(kind, name string, wanted ...string) {
 	})
 }
 
-// kubectl describe node shows every section with content.
+// In the output of kubectl describe node, no section is empty.
 func TestDescribeNode(t *testing.T) {
 	s := newSpace(t)
 	s.pod("here", `containers: [{name: c, image: $busybox, command: [sleep, "1000"], resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 16Mi}}}]`)
 	s.ready("here")
 	name := s.env.node.Name
-	s.eventually("node-controller's event", func() error { // comes within the controller's period of 5 s
+	s.eventually("node-controller's event", func() error { // the node lifecycle controller sends it within its period of 5 s
 		out, _, err := s.try("get", "events", "-n", "default", "--field-selector", "reason=RegisteredNode")
 		if err == nil && !strings.Contains(out, "node/"+name) {
 			err = errors.New(out)
@@ -68,7 +68,7 @@ func TestDescribeNode(t *testing.T) {
 	s.contains("get node", wide, " Ready ", "containerd://", "v1.36.")
 }
 
-// kubectl get and kubectl describe of a pod show the information that users need.
+// kubectl get and kubectl describe show the important facts about a pod.
 func TestDescribePod(t *testing.T) {
 	s := newSpace(t)
 	s.pod("shown", `containers:

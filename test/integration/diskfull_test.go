@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// smallRoot mounts a small file system for the root directory of a node that will be started.
+// smallRoot mounts a small file system at the root directory of a node that the test will start. It returns the directory.
 func smallRoot(t *testing.T, e *env, node string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(e.dir, node, "root")
@@ -20,12 +20,11 @@ func smallRoot(t *testing.T, e *env, node string) (dir string) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
 		t.Fatalf("mount a small file system: %v", err)
 	}
-	return dir // the end of the run unmounts everything below its directory
+	return dir // the end of the run unmounts everything below the run's directory
 }
 
-// diskFull fills the file system of the node's root directory, so that nothing can be written, not even checkpoints. Running pods
-// continue, also after kill -9 of the agent. A new pod waits, and its status says why. When there is space again, everything
-// works.
+// diskFull fills the file system of the node's root directory, so that the agent can write nothing, not even checkpoints. Running pods
+// continue, even if the agent is killed. A new pod waits, and its status says why. When there is space again, everything works.
 func diskFull(s *space, n *node, root string) {
 	s.Helper()
 	ids := s.ids(n)
@@ -40,7 +39,7 @@ func diskFull(s *space, n *node, root string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	for block := make([]byte, 4096); err == nil; { // fill the disk to the last byte
+	for block := make([]byte, 4096); err == nil; { // fills the disk to the last byte
 		_, err = f.Write(block)
 	}
 	_ = f.Close()
@@ -62,7 +61,7 @@ func diskFull(s *space, n *node, root string) {
 	if err := n.waitReady(patience); err != nil {
 		s.Fatal(err)
 	}
-	kill(s, n, crashes) // it cannot restart while the disk is full
+	kill(s, n, crashes) // the container cannot restart while the disk is full
 	if err := os.Remove(filler); err != nil {
 		s.Fatal(err)
 	}

@@ -1,13 +1,12 @@
-// Package integration tests the real node as its users see it: the wherry binary has joined a real control plane, runs pods on a
-// real containerd, and is used with a real kubectl.
+// Package integration tests a real node as its users see it. The wherry binary joins a real control plane, runs pods on a real containerd,
+// and is used through a real kubectl.
 //
-// One control plane, one runtime and one node serve all tests of a run; each test has a namespace of its own, and the tests run
-// in parallel. A test that needs a special node starts one (see node). A run has one directory below /tmp, and ports, cgroups and
-// pod addresses of its own. At the end, also after a failure, it ends and removes everything except the logs. The next run
-// removes the remains of a run that was killed.
+// All tests of a run share one control plane, one runtime and one node. Each test has a namespace of its own, and the tests run in
+// parallel. A test that needs a special node starts one (see node). A run has one directory below /tmp, and its own ports, cgroups and pod
+// addresses. At its end, also after a failure, it ends all processes and removes everything except the logs. What a killed run has left,
+// the next run removes.
 //
-// After all tests have passed, the run itself is checked: nothing of the pods may be left on disk, in mounts, in cgroups or in
-// the runtime.
+// If all tests pass, the run finally checks the machine: nothing of the pods may be left on disk, in mounts, in cgroups or in the runtime.
 //
 // Without root, or without the binaries of `wherry-dev build` in bin/, the tests are skipped with a message.
 //

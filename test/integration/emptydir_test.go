@@ -31,7 +31,7 @@ containers:
 	}
 }
 
-// If a container has written more than its limit of ephemeral storage, its pod is evicted. The container's logs count.
+// A pod is evicted if a container has written more than its limit of ephemeral storage. The container's logs count, too.
 func TestEphemeralStorageLimit(t *testing.T) {
 	s := newSpace(t)
 	s.pod("grows", `

@@ -24,7 +24,7 @@ metadata: {name: db-main}
 spec: {clusterIP: 10.96.77.77, selector: {app: none}, ports: [{name: sql, port: 5432}]}
 `
 
-// A container gets environment variables from every kind of source, and $(VAR) is expanded in command, args and values.
+// Environment variables can come from every kind of source, and $(VAR) is expanded in command, args and values.
 func TestEnv(t *testing.T) {
 	s := newSpace(t)
 	s.apply(strings.Replace(envObjects, "10.96.77.77", "", 1))
@@ -78,7 +78,7 @@ containers:
 			t.Errorf("environment lacks %s", want)
 		}
 	}
-	// Names that are invalid in a shell are also set as variables.
+	// Keys of a ConfigMap that a shell does not accept as names become variables, too.
 	s.pod("odd", "restartPolicy: Never\n"+`containers: [{name: main, image: $busybox, command: [env], envFrom: [{configMapRef: {name: odd}}]}]`)
 	s.kubectl("create", "configmap", "odd", "--from-literal=not.a-name=odd")
 	s.ended("odd", v1.PodSucceeded)
@@ -91,7 +91,7 @@ containers:
 	}
 }
 
-// A pod waits until the objects exist to which its environment refers, and its status says which are missing.
+// A pod waits until the objects exist from which its environment comes. Its status says which are missing.
 func TestEnvWaitsForObjects(t *testing.T) {
 	s := newSpace(t)
 	s.pod("waits", `

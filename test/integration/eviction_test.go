@@ -13,15 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// evictionConfig configures a node that soon runs short of disk space in its small root directory, and of the memory that all
-// pods together may use.
+// evictionConfig is the configuration of a node that soon runs short of disk space in its small root directory, and of the memory that its
+// pods may use together.
 const evictionConfig = `registerWithTaints: [{key: short, effect: NoSchedule}]
 evictionHard: {nodefs.available: 40%, memory.available: 128Mi}
 evictionPressureTransitionPeriod: 15s
 `
 
-// A pod that fills the node's disk with an emptyDir is evicted, and no other pod is. A pod that uses up the memory of all pods is
-// evicted before the kernel kills any process. An evicted pod stays Failed after kill -9 of the agent.
+// A pod that fills the node's disk through an emptyDir is evicted, and no other pod is. A pod that uses up the memory of all pods is
+// evicted before the kernel kills a process. An evicted pod stays Failed even if the agent is killed.
 func TestEviction(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-short")
@@ -30,7 +30,7 @@ func TestEviction(t *testing.T) {
 		t.Fatal(err)
 	}
 	smallRoot(t, s.env, "short")
-	reserved := "systemReserved: {memory: \"" + memoryBut(t, 400<<20) + "\"}\n" // the pods may use 400 MiB together
+	reserved := "systemReserved: {memory: \"" + memoryBut(t, 400<<20) + "\"}\n" // all pods together may use 400 MiB
 	n, err := s.env.startNode(nodeConfig{Name: "short", Runtime: rt, Config: evictionConfig + reserved})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ containers:
 	}
 }
 
-// eats starts a pod that allocates about 30 MB of memory per second, and waits until it is evicted.
+// eats starts a pod that allocates about 30 MB of memory per second, and waits until the pod is evicted.
 func (s *space) eats(n *node) {
 	s.Helper()
 	s.pod("eats", `
@@ -97,7 +97,7 @@ containers:
 	s.nodeCondition(n, v1.NodeMemoryPressure, v1.ConditionFalse)
 }
 
-// nodeCondition waits for a condition of a node.
+// nodeCondition waits until a condition of the node has the status want.
 func (s *space) nodeCondition(n *node, kind v1.NodeConditionType, want v1.ConditionStatus) {
 	s.Helper()
 	s.eventually(string(kind)+" "+string(want), func() error {
@@ -114,7 +114,7 @@ func (s *space) nodeCondition(n *node, kind v1.NodeConditionType, want v1.Condit
 	})
 }
 
-// memoryBut returns the machine's memory minus rest bytes, as a quantity.
+// memoryBut returns the memory of the machine minus rest bytes, as a quantity (resource.Quantity) in text.
 func memoryBut(t *testing.T, rest uint64) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/meminfo")

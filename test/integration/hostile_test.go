@@ -17,17 +17,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// mostMemory is the limit of the agent's resident memory, in bytes, while all attacks run at the same time.
+// mostMemory is how much resident memory, in bytes, the agent may use while all attacks run at the same time.
 const mostMemory = 100 << 20
 
-// hostile is a separate node with a pod that the attacks must not affect.
+// hostile is a node of its own, with a pod that the attacks on the agent must not affect.
 type hostile struct {
 	*space
 	on *node
 }
 
-// TestHostile runs containers on a real runtime that attack the node's agent, all at the same time. The agent stays below 100
-// MiB, the node stays Ready, another pod is not affected, and each attack ends as documented.
+// TestHostile runs containers on a real runtime that attack the node's agent, all at the same time. The agent needs less than 100 MiB, the
+// node stays Ready, another pod is not affected, and each attack ends as its function says.
 func TestHostile(t *testing.T) {
 	h := newHostile(t)
 	watched := h.witness(h.on)
@@ -79,13 +79,13 @@ func newHostile(t *testing.T) *hostile {
 	return h
 }
 
-// pod creates a pod on the attacked node.
+// pod creates a pod on the node that is attacked.
 func (h *hostile) pod(name, spec string, change ...func(*v1.Pod)) {
 	h.Helper()
 	h.space.pod(name, spec, append(change, onNode(h.on))...)
 }
 
-// peakMemory returns the peak of the agent's resident memory, in bytes.
+// peakMemory returns the largest resident memory of the agent so far, in bytes.
 func (h *hostile) peakMemory() int {
 	h.Helper()
 	status := readFile(h.space, fmt.Sprintf("/proc/%d/status", h.on.process.cmd.Process.Pid))
@@ -100,17 +100,17 @@ func (h *hostile) peakMemory() int {
 	return kib << 10
 }
 
-// podDir returns the directory of a pod on the node's disk.
+// podDir returns the agent's directory of a pod.
 func (h *hostile) podDir(name string) string {
 	return filepath.Join(h.on.dir, "root", "pods", string(h.get(name).UID))
 }
 
-// logDir returns the directory of a container's logs on the node's disk.
+// logDir returns the directory of a container's log files.
 func (h *hostile) logDir(name, container string) string {
 	return filepath.Join(h.on.dir, "logs", h.name+"_"+name+"_"+string(h.get(name).UID), container)
 }
 
-// restarted waits until the pod's first container has been restarted and runs.
+// restarted waits until the first container of a pod has restarted and runs.
 func (h *hostile) restarted(name string) {
 	h.Helper()
 	h.until(name, "restarted", func(p *v1.Pod) bool {
@@ -118,7 +118,7 @@ func (h *hostile) restarted(name string) {
 	})
 }
 
-// remove deletes a pod and waits until it and its directory are gone.
+// remove deletes a pod and waits until the pod and its directory are gone.
 func (h *hostile) remove(name string) {
 	h.Helper()
 	dir := h.podDir(name)
@@ -132,8 +132,8 @@ func (h *hostile) remove(name string) {
 	})
 }
 
-// sparseHostsFile runs a container that extends its hosts file to 4 TiB, as a sparse file, and ends. The next start writes the
-// file anew.
+// sparseHostsFile runs a container that makes its hosts file 4 TiB long, as a sparse file, and exits. At the container's next start the
+// agent writes a new file.
 func (h *hostile) sparseHostsFile() {
 	h.pod("sparse-hosts", `
 volumes: [{name: once, emptyDir: {}}]
@@ -152,7 +152,7 @@ containers:
 	h.remove("sparse-hosts")
 }
 
-// hostsFileIsNoFile runs a pod that may write to its own directory on the node and replaces its hosts file by a pipe.
+// hostsFileIsNoFile runs a pod that can write into its own directory on the node. It replaces its hosts file by a pipe.
 func (h *hostile) hostsFileIsNoFile() {
 	h.pod("pipe-hosts", fmt.Sprintf(`
 volumes: [{name: node, hostPath: {path: %s}}]
@@ -173,8 +173,8 @@ containers:
 	h.remove("pipe-hosts")
 }
 
-// deepTree runs a container that makes a tree of 20,000 levels in its volume. The agent measures the tree, and removes it with
-// the pod. (The tests of package hostfs have 100,000 levels, for which a shell would need minutes.)
+// deepTree runs a container that creates a tree of 20,000 nested directories in its volume. The agent measures the tree, and removes it
+// with the pod. (The tests of package hostfs have 100,000 levels, for which a shell would need minutes.)
 func (h *hostile) deepTree() {
 	h.pod("deep", `
 volumes: [{name: tree, emptyDir: {sizeLimit: 4Gi}}]
@@ -198,7 +198,8 @@ containers:
 	h.remove("deep")
 }
 
-// linkFarm fills a volume with links that lead out of it. Its removal deletes the links and none of their targets.
+// linkFarm fills a volume with symbolic links that lead out of the volume. When the agent removes the volume, it deletes the links and none
+// of their targets.
 func (h *hostile) linkFarm() {
 	treasure := filepath.Join(h.on.dir, "treasure")
 	if err := os.MkdirAll(filepath.Join(treasure, "inner"), 0o755); err != nil {
@@ -220,8 +221,8 @@ containers:
 	h.same("what the links led to", readFile(h.space, filepath.Join(treasure, "inner", "gold")), "gold")
 }
 
-// logsThatAreNoFiles runs a pod that may write to the log directory. It replaces its own log by a pipe, a device, a directory and
-// a link to another pod's log. A reader of the log gets an error at once, and nothing of the other pod.
+// logsThatAreNoFiles runs a pod that can write into the log directory of the node. It replaces its own log file by a pipe, a device, a
+// directory and a link to the log of another pod. A client that reads the log gets an error at once, and nothing of the other pod's log.
 func (h *hostile) logsThatAreNoFiles() {
 	h.pod("log-victim", `containers: [{name: main, image: $busybox, command: [sh, -c, "echo a secret of the victim; sleep 100000"]}]`)
 	h.logged("log-victim", "a secret of the victim\n")
@@ -243,7 +244,7 @@ containers:
 		h.kubectl("exec", "log-faker", "-c", "main", "--", "sh", "-c", strings.ReplaceAll("rm -rf LOG; "+script, "LOG", inside))
 		for _, args := range [][]string{{}, {"-f"}, {"--tail=3"}} {
 			out, errOut, err := output(h.command(append([]string{"logs", "log-faker", "-c", "fake"}, args...)...))
-			// When a followed log is opened, the answer has already begun, so the error is in the last line of the answer.
+			// With -f the answer has already begun when the agent opens the log, so the error is its last line.
 			said := err != nil || strings.Contains(out, "failed to read container log")
 			if !said || strings.Contains(out+errOut, "secret") {
 				h.Errorf("logs %v of a log that is a %s: %q %q %v, want an error", args, what, out, errOut, err)
@@ -254,8 +255,8 @@ containers:
 	h.same("the victim's log", h.logs("log-victim"), "a secret of the victim\n")
 }
 
-// systemLogIsAPipe checks that a pipe below /var/log blocks neither the request for it nor the agent's end. The test makes the
-// pipe itself, because /logs/ serves the machine's own directory.
+// systemLogIsAPipe checks that a pipe below /var/log blocks neither the request that reads it nor the end of the agent. The test creates
+// the pipe itself, because the endpoint /logs/ serves the machine's own /var/log.
 func (h *hostile) systemLogIsAPipe() {
 	name := fmt.Sprintf("wherry-it-pipe-%d", os.Getpid())
 	if out, err := command("mkfifo", filepath.Join("/var/log", name)).CombinedOutput(); err != nil {
@@ -268,7 +269,7 @@ func (h *hostile) systemLogIsAPipe() {
 	}
 }
 
-// loudHook runs a hook that fails and writes 16 MiB. Event and status contain at most 4 KiB of it.
+// loudHook runs a pod whose hook fails and writes 16 MiB. The event and the status contain at most 4 KiB of that.
 func (h *hostile) loudHook() {
 	h.pod("loud-hook", `
 restartPolicy: Never
@@ -281,7 +282,7 @@ containers:
 	h.remove("loud-hook")
 }
 
-// loudProbe runs a probe that fails and writes 16 MiB. Event and status contain at most 4 KiB of it.
+// loudProbe runs a pod whose probe fails and writes 16 MiB. The event and the status contain at most 4 KiB of that.
 func (h *hostile) loudProbe() {
 	h.pod("loud-probe", `
 containers:
@@ -293,7 +294,8 @@ containers:
 	h.remove("loud-probe")
 }
 
-// bounded waits for an event about a pod. Then it checks that no event, container status or log line about the pod is too long.
+// bounded waits for an event about a pod, and then checks that no event, container status or log line about the pod is too long: 4, 8 and
+// 16 KiB are the limits.
 func (h *hostile) bounded(name, reason string) {
 	h.Helper()
 	const most = 4 << 10
@@ -320,8 +322,8 @@ func (h *hostile) bounded(name, reason string) {
 	}
 }
 
-// fullTerminationLog runs a container that writes 300 MB to its termination log and keeps running. With a limit of local storage
-// its pod is evicted, and the disk space is free again.
+// fullTerminationLog runs a container that writes 300 MB into its termination message file and keeps running. Its pod has a limit of
+// ephemeral storage, so it is evicted, and the disk space is free again.
 func (h *hostile) fullTerminationLog() {
 	h.pod("term-log", `
 restartPolicy: Never
@@ -331,14 +333,16 @@ containers:
   command: [sh, -c, "dd if=/dev/zero of=/dev/termination-log bs=1M count=300; sleep 100000"]
   resources: {limits: {ephemeral-storage: 20Mi}}`)
 	p := h.ended("term-log", v1.PodFailed)
-	// The agent evicts the pod for its limit of ephemeral storage or for the limit of termination messages, whichever it notices first.
+	// Two limits apply: that of ephemeral storage and that of termination messages. The agent evicts the pod for the one that it notices
+	// first.
 	if p.Status.Reason != "Evicted" || !strings.Contains(p.Status.Message, "ermination message") && !strings.Contains(p.Status.Message, "ephemeral local storage usage") {
 		h.Errorf("the pod ended with %s: %s", p.Status.Reason, p.Status.Message)
 	}
 	h.remove("term-log")
 }
 
-// forgedAnnotations creates pods in the API with annotations that only the node may set. The node handles them as ordinary pods.
+// forgedAnnotations creates pods in the API with annotations that mark static pods and that only the node may set. The node treats them as
+// ordinary pods.
 func (h *hostile) forgedAnnotations() {
 	forged := func(p *v1.Pod) {
 		p.Annotations = map[string]string{
@@ -346,7 +350,7 @@ func (h *hostile) forgedAnnotations() {
 			"wherry.dev/source": "file", "wherry.dev/critical": "true",
 		}
 	}
-	// A static pod is not evicted because of its emptyDir, but this pod is not static.
+	// The node does not evict a static pod because of an emptyDir, but this pod is not static.
 	h.pod("forged", `
 restartPolicy: Never
 volumes: [{name: data, emptyDir: {sizeLimit: 1Mi}}]
@@ -359,15 +363,15 @@ containers:
 	if p.Status.Reason != "Evicted" {
 		h.Errorf("the pod ended with %s: %s", p.Status.Reason, p.Status.Message)
 	}
-	// A static pod is critical and preempts others, but this pod is not static.
+	// A static pod is critical and preempts other pods, but this pod is not static.
 	h.pod("forged-big", `containers: [{name: main, image: $busybox, command: [sleep, "100000"], resources: {requests: {cpu: "1000"}}}]`, forged)
 	if p := h.ended("forged-big", v1.PodFailed); p.Status.Reason != "OutOfcpu" {
 		h.Errorf("the pod that does not fit ended with %s: %s", p.Status.Reason, p.Status.Message)
 	}
 }
 
-// controlSocket runs a pod that mounts the node's /run, where the administrator has configured a control socket. The agent
-// answers root on the node. It refuses root in the container, which is in another mount namespace.
+// controlSocket runs a pod that mounts the node's /run, which has the agent's control socket. The agent answers root on the node, but
+// refuses root in the container, which is in another mount namespace.
 func (h *hostile) controlSocket() {
 	dir := fmt.Sprintf("/run/wherry-it-%d", os.Getpid())
 	h.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -399,7 +403,7 @@ containers:
 	h.remove("sees-run")
 }
 
-// inContainer runs the wherry command in the mount and PID namespaces of a pod's first container.
+// inContainer runs the wherry command in the mount and PID namespaces of the first container of a pod.
 func (h *hostile) inContainer(pod string, args ...string) (string, error) {
 	h.Helper()
 	id := strings.TrimPrefix(h.get(pod).Status.ContainerStatuses[0].ContainerID, "containerd://")
@@ -418,8 +422,8 @@ func (h *hostile) inContainer(pod string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// tokenFlood sends a thousand different unknown tokens per second for ten seconds, as far as the machine can. At the same time a
-// pod is created, and its status is not delayed.
+// tokenFlood sends requests with unknown tokens, up to a thousand per second, for ten seconds. They do not delay the status of a pod that
+// is created meanwhile.
 func (h *hostile) tokenFlood() {
 	const senders, lasts = 50, 10 * time.Second
 	url := fmt.Sprintf("https://127.0.0.1:%d/pods", h.on.port)
@@ -462,14 +466,14 @@ func (h *hostile) tokenFlood() {
 	h.remove("beside-flood")
 }
 
-// strangersClient returns a client that keeps one connection.
+// strangersClient returns an HTTP client that reuses its connection.
 func strangersClient() *http.Client {
 	transport := httpClient.Transport.(*http.Transport).Clone()
 	transport.DisableKeepAlives, transport.TLSClientConfig = false, &tls.Config{InsecureSkipVerify: true}
 	return &http.Client{Timeout: time.Minute, Transport: transport}
 }
 
-// stranger sends a request with a token, and returns the status of the answer; 0: there is none.
+// stranger sends a request with a bearer token and returns the HTTP status of the answer; 0: there was no answer.
 func stranger(client *http.Client, url, token string) int {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 var httpClient = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// fetch gets a URL, and fails the test if there is no answer.
+// fetch sends a GET request until the answer is 200, and returns the body. It fails the test if that takes too long.
 func (s *space) fetch(url string) (body string) {
 	s.Helper()
 	s.eventually("answer of "+url, func() error {
@@ -39,7 +39,7 @@ func request(method, url string) (status int, body string, err error) {
 	return do(httpClient, req)
 }
 
-// insecure sends a request to a server whose certificate cannot be verified, with a bearer token if token is set.
+// insecure sends a GET request without verifying the server's certificate. token is a bearer token; "": none.
 func insecure(url, token string) (status int, body string, err error) {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

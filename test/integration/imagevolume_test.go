@@ -66,7 +66,7 @@ containers:
 		})
 	}
 	waiting("never", "ErrImageNeverPull", `volume "data": Container image "registry.invalid/data:1" is not present with pull policy of Never`)
-	// The failure itself is shown for only a second, so the test checks the message of the back-off, which contains it.
+	// The status shows the failed pull for only a second, so the test checks the message of the back-off, which contains the failure.
 	waiting("nowhere", "ImagePullBackOff", `Back-off pulling image "registry.invalid/data:1": ErrImagePull: volume "data": `)
 	s.event("nowhere", "Pulling")
 	waiting("notthere", "CreateContainerError", "no/such")

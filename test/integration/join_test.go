@@ -19,13 +19,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// simulated has the flags of a node with a simulated runtime, for tests that need no containers.
+// simulated are the agent's flags for the simulated runtime, for nodes that need no real containers.
 var simulated = []string{"--container-runtime-endpoint=simulated://"}
 
-// apart has the configuration that keeps the pods of other tests away from a node.
+// apart is a part of a node's configuration. Its taint keeps the pods of other tests away.
 const apart = "registerWithTaints: [{key: apart, effect: NoSchedule}]\nrotateCertificates: true\n"
 
-// started starts a node for one test, and removes it when the test ends.
+// started starts a node and removes it when the test ends.
 func started(t *testing.T, e *env, cfg nodeConfig) *node {
 	t.Helper()
 	n, err := e.startNode(cfg)
@@ -42,7 +42,7 @@ func started(t *testing.T, e *env, cfg nodeConfig) *node {
 	return n
 }
 
-// says waits until the agent has logged a line with all the parts.
+// says waits until one line of the agent's log contains all the parts.
 func (n *node) says(t *testing.T, parts ...string) {
 	t.Helper()
 	err := wait(patience, func() error {
@@ -70,7 +70,7 @@ func (n *node) mustBeReady(t *testing.T) {
 
 var tokenForm = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}\n$`)
 
-// joinByHand performs each step of a node's bootstrap with the command line tools alone.
+// joinByHand does what an agent does to join, step by step, with command-line tools alone.
 func joinByHand(t *testing.T, e *env) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -98,7 +98,7 @@ func joinByHand(t *testing.T, e *env) {
 	token = strings.TrimSpace(token)
 	has("token list", must(e.runWherry("token", "list")), "TOKEN", token, "by hand", "authentication,signing", "system:bootstrappers:kubeadm:default-node-token")
 
-	// The test acts as the node: it requests a certificate, waits for the approval, and uses the new identity.
+	// The function ask does what the agent does: it requests a certificate, waits for the approval, and uses the new identity.
 	ask := func(log string, args ...string) *process {
 		t.Helper()
 		p, err := start(in(log), e.wherry, append([]string{"csr", "--out", dir, "--timeout", "80s"}, args...)...)
@@ -145,7 +145,7 @@ func joinByHand(t *testing.T, e *env) {
 		"lease of hand renewed", "Ready of hand is True now")
 	if err := wait(patience, func() error {
 		out, errOut, err := kubectl(e.kubeconfig(), "get", "node", "hand")
-		if err == nil && !strings.Contains(out, " Ready ") { // on a busy machine one heartbeat may be late
+		if err == nil && !strings.Contains(out, " Ready ") { // on a busy machine a heartbeat may be late
 			_, _, _ = e.runWherry("lease", "renew", "hand", "--once", "--ready")
 		}
 		if err != nil || !strings.Contains(out, " Ready ") {
@@ -163,7 +163,7 @@ func joinByHand(t *testing.T, e *env) {
 	text = approved(ask("denied.log", "denied", "--kubeconfig", in("bootstrap")), "deny")
 	has("a denied wherry csr", text, "was refused", "Denied", "kubectl delete csr")
 
-	// The test now acts as a person, with a request that openssl made.
+	// From here on the test is a person, whose certificate request openssl made.
 	must(output(command("openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", in("jane.key"), "-out", in("jane.csr"), "-subj", "/O=devs/CN=jane")))
 	text = approved(ask("jane.log", "--from", in("jane.csr"), "--key", in("jane.key"), "--kubeconfig", e.kubeconfig()), "approve")
 	has("wherry csr --from", text, "knows you as jane (devs", in("jane.kubeconfig"))
@@ -193,8 +193,8 @@ func joinByHand(t *testing.T, e *env) {
 	}
 }
 
-// rotation checks that the client and serving certificates are renewed before they end, without a restart and without an effect
-// on pods.
+// rotation checks that the client certificate and the serving certificate are renewed before they expire. The agent does not restart, and
+// pods are not affected.
 func rotation(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
 	n := started(t, e, nodeConfig{Name: "rot", Flags: simulated, Config: "serverTLSBootstrap: true\nrotateCertificates: true\nnodeLeaseDurationSeconds: 8\nnodeStatusUpdateFrequency: 2s\n"})
@@ -244,7 +244,7 @@ func rotation(t *testing.T, e *env) {
 		}
 		return nil
 	})
-	s.pod("later", `containers: [{name: main, image: $busybox}]`, onNode(n)) // the watch of pods works with the new certificate too
+	s.pod("later", `containers: [{name: main, image: $busybox}]`, onNode(n)) // the watch of pods works with the new certificate, too
 	s.ready("later")
 	w.nothing(s, "over the rotation")
 	finish()
@@ -258,7 +258,7 @@ func rotation(t *testing.T, e *env) {
 	s.gone("later")
 }
 
-// clientCertificate returns the node's client certificate on disk.
+// clientCertificate returns the node's client certificate, which it reads from the disk.
 func (n *node) clientCertificate(t *testing.T) *x509.Certificate {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.dir, "pki", "kubelet-client-current.pem"))
@@ -273,7 +273,8 @@ func (n *node) clientCertificate(t *testing.T) *x509.Certificate {
 	return cert
 }
 
-// serving returns the certificate of the node's port, which must be signed by the cluster's CA and valid for the node's address.
+// serving returns the certificate with which the node's API answers. It returns an error unless the cluster's CA has signed the certificate
+// and it is valid for the node's address.
 func (n *node) serving(e *env) (*x509.Certificate, error) {
 	obj, err := e.client.CoreV1().Nodes().Get(context.Background(), n.Name, metav1.GetOptions{})
 	if err != nil {
@@ -303,7 +304,7 @@ func address(n *v1.Node) string {
 	return ""
 }
 
-// TestRegister checks how a node registers, and how it adopts an existing Node.
+// TestRegister checks how a node registers, and when it takes over a Node object that exists already.
 func TestRegister(t *testing.T) {
 	e := use(t)
 	nodes := e.client.CoreV1().Nodes()
@@ -372,7 +373,7 @@ func TestRegister(t *testing.T) {
 		owner := started(t, e, nodeConfig{Name: "reg-owner", Flags: simulated, Config: apart})
 		owner.mustBeReady(t)
 		before := get(t, "reg-owner")
-		// This node uses the name of another node, with its own valid certificate.
+		// This agent has a valid certificate of its own, but uses the name of another node.
 		thief := started(t, e, nodeConfig{Name: "reg-thief", Flags: simulated, Config: apart})
 		thief.mustBeReady(t)
 		thief.process.stop()

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A node without a pod network is not Ready, and its condition says why. Pods on the host's network run on it. When a CNI
-// configuration arrives the node becomes Ready without a restart, and the waiting pods start.
+// Without a pod network a node is not Ready, and the condition says why. Pods with hostNetwork run. When a CNI configuration appears, the
+// node becomes Ready without a restart of the agent, and the pods that wait start.
 func TestNetworkArrivesLater(t *testing.T) {
 	s := newSpace(t)
 	dir := filepath.Join(s.env.dir, "rt2")

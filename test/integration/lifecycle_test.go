@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A container that fails again and again is restarted with growing back-off. Its status and events show this.
+// A container that fails repeatedly restarts with a growing back-off. The pod's status and events show it.
 func TestCrashLoop(t *testing.T) {
 	s := newSpace(t)
 	s.pod("crasher", `containers: [{name: main, image: $busybox, command: [sh, -c, 'echo going down; exit 2']}]`)
@@ -20,7 +20,7 @@ func TestCrashLoop(t *testing.T) {
 		return len(c) == 1 && c[0].State.Waiting != nil && c[0].State.Waiting.Reason == "CrashLoopBackOff" && c[0].RestartCount >= 1
 	})
 	c := p.Status.ContainerStatuses[0]
-	backOff := 10 * time.Second << (c.RestartCount - 1) // on a busy machine the test may see a later restart
+	backOff := 10 * time.Second << (c.RestartCount - 1) // the test may see a later restart on a busy machine
 	s.contains("waiting message", c.State.Waiting.Message, fmt.Sprintf("back-off %s restarting failed container=main pod=crasher_%s", backOff, s.name))
 	if last := c.LastTerminationState.Terminated; last == nil || last.ExitCode != 2 || last.Reason != "Error" {
 		t.Errorf("lastState %+v", c.LastTerminationState)
@@ -43,16 +43,16 @@ func TestCrashLoop(t *testing.T) {
 		}
 		return !again.IsZero()
 	})
-	if end := c.LastTerminationState.Terminated; end != nil && again.Sub(end.FinishedAt.Time) < backOff-time.Second { // the API has whole seconds
+	if end := c.LastTerminationState.Terminated; end != nil && again.Sub(end.FinishedAt.Time) < backOff-time.Second { // times in the API have whole seconds
 		t.Errorf("restarted after %s, want %s", again.Sub(end.FinishedAt.Time), backOff)
 	}
-	ev := s.event("crasher", "BackOff") // checked last, because the event may come late
+	ev := s.event("crasher", "BackOff") // checked last, because events may come late
 	if ev.Type != v1.EventTypeWarning || !strings.Contains(ev.Message, "Back-off restarting failed container main in pod crasher_") {
 		t.Errorf("event %s %s", ev.Type, ev.Message)
 	}
 }
 
-// The three restart policies lead to the documented restarts and phases.
+// Each restartPolicy leads to the restarts and the phase that the documentation describes.
 func TestRestartPolicies(t *testing.T) {
 	s := newSpace(t)
 	s.pod("never-ok", "restartPolicy: Never\n"+`containers: [{name: main, image: $busybox, command: ["true"]}]`)
@@ -75,7 +75,7 @@ containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /
 	}
 }
 
-// Init containers run one after another, before the main containers. A sidecar runs beside both and ends last.
+// Init containers run one after another, before the main containers. A sidecar keeps running beside them and ends last.
 func TestInitContainers(t *testing.T) {
 	s := newSpace(t)
 	s.pod("staged", `
@@ -105,8 +105,8 @@ containers: [{name: main, image: $busybox, command: ["true"]}]`)
 	s.contains("get pod", s.kubectl("get", "pod", "stuck"), "Init:Error")
 }
 
-// A container's termination message is in its status. It comes from the file, or, if the container failed and the file is empty,
-// from the log.
+// The termination message is in the container's status. If a container fails and its message file is empty, the message comes from its log
+// (FallbackToLogsOnError).
 func TestTerminationMessage(t *testing.T) {
 	s := newSpace(t)
 	s.pod("words", `
@@ -123,8 +123,8 @@ containers:
 	}
 }
 
-// A postStart hook runs before its container counts as started, and a preStop hook before SIGTERM. A container whose postStart
-// hook fails is killed.
+// A container counts as running only after its postStart hook. The preStop hook runs before SIGTERM. If a postStart hook fails, the
+// container is killed.
 func TestHooks(t *testing.T) {
 	s := newSpace(t)
 	s.pod("hooked", `
@@ -161,8 +161,8 @@ containers:
 	s.event("badhook", "Killing")
 }
 
-// A pod has its grace period to end, and not longer. A forced deletion in the API does not wait for the grace period; the node
-// still ends the pod.
+// A pod gets its whole grace period, and not more. After a deletion with grace period 0 the API does not wait, but the node still ends the
+// pod.
 func TestGrace(t *testing.T) {
 	s := newSpace(t)
 	dir := s.TempDir()
@@ -182,7 +182,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	for _, name := range []string{"polite", "deaf", "forced"} {
 		s.ready(name)
 	}
-	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than the grace period, so the test fails if the pod uses it up
+	s.kubectl("delete", "pod", "polite", "--timeout=200s") // shorter than the grace period, so the command fails if the pod uses all of it
 	s.same("what it did in its grace", readFile(s, dir+"/polite"), "done\n")
 	began := time.Now()
 	s.kubectl("delete", "pod", "deaf", "--wait=false")
@@ -219,7 +219,7 @@ func TestActiveDeadline(t *testing.T) {
 	s.contains("message", p.Status.Message, "Pod was active on the node longer than the specified deadline")
 }
 
-// If an image is missing, the status has the reason, there is an event, and the pull is tried again.
+// If an image cannot be pulled, the status and an event give the reason, and the pull is tried again.
 func TestImageProblems(t *testing.T) {
 	s := newSpace(t)
 	s.pod("absent", `containers: [{name: main, image: "registry.k8s.io/wherry/web:none", imagePullPolicy: Never}]`)
@@ -265,7 +265,7 @@ func TestImageProblems(t *testing.T) {
 	s.event("nocommand", "Failed")
 }
 
-// The image of a running pod's container may be changed. This restarts only that container.
+// A user may change the image of a running container. This restarts that container and no other.
 func TestImageChange(t *testing.T) {
 	s := newSpace(t)
 	s.pod("changed", `

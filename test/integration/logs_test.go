@@ -61,11 +61,11 @@ containers:
 	var got []string
 	for lines.Scan() {
 		got = append(got, lines.Text())
-		if lines.Text() == "line 6" { // the last line that exists so far; the container now continues
+		if lines.Text() == "line 6" { // the last line for now; the file makes the container continue
 			s.kubectl("exec", "talker", "-c", "main", "--", "touch", "/go")
 		}
 	}
-	if err := follow.Wait(); err != nil { // kubectl ends when the container ends
+	if err := follow.Wait(); err != nil { // kubectl logs -f ends when the container ends
 		t.Errorf("logs -f: %v", err)
 	}
 	s.same("logs -f", strings.Join(got, "\n")+"\n", all+"the end\n")
@@ -73,7 +73,7 @@ containers:
 	s.same("logs of an ended pod", s.logs("talker", "-c", "main", "--tail=1"), "the end\n")
 }
 
-// kubectl logs --previous shows the log of the previous instance.
+// kubectl logs --previous shows the log of the container's previous instance.
 func TestLogsPrevious(t *testing.T) {
 	s := newSpace(t)
 	s.pod("twice", `

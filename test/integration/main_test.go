@@ -29,13 +29,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// prefix is the prefix of the names of all directories and cgroups of a run. The process ID follows it.
+// prefix begins the names of the directory and the cgroups of a run. The process ID of the run follows.
 const prefix = "wherry-it-"
 
-// debian is the flavor of Debian's containerd 1.6, which lacks some features of the pinned 2.x.
+// debian is the value of WHERRY_RUNTIME for Debian's containerd 1.6, which lacks some features of containerd 2.
 const debian = "debian"
 
-// env is what all tests of a run share.
+// env is what all tests of a run share: programs, control plane, runtime and node.
 type env struct {
 	dir, bin        string
 	wherry, kubectl string
@@ -46,10 +46,10 @@ type env struct {
 	client          kubernetes.Interface
 	node            *node
 
-	mu               sync.Mutex // guards the fields to which tests may add
+	mu               sync.Mutex // guards the fields below, to which tests may add
 	nodes            []*node
 	runtimeInstances []string
-	subnets          map[string]int // numbers of the runtime instances' subnets, by directory of the instance
+	subnets          map[string]int // number of the subnet of each containerd instance, by the instance's directory
 }
 
 func (e *env) addRuntime(dir string) {
@@ -58,13 +58,13 @@ func (e *env) addRuntime(dir string) {
 	e.runtimeInstances = append(e.runtimeInstances, dir)
 }
 
-// the is the environment of the run. If there is none, it is nil and whyNot has the reason. TestMain sets it for all tests.
+// the is the environment of this run. TestMain sets it before the tests. If it is nil, whyNot says why the tests cannot run.
 var (
 	the    *env
 	whyNot string
 )
 
-// use returns the environment, or skips the test if there is none. It also marks the test as parallel.
+// use returns the environment and marks the test as parallel. If there is no environment, it skips the test.
 func use(t *testing.T) *env {
 	t.Helper()
 	if the == nil {
@@ -90,7 +90,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("8") // more than the processors, because tests mostly wait
+		_ = f.Value.Set("8") // more than there are processors, because the tests mostly wait
 	}
 	sweep(e.bin)
 	restore := keepKernel()
@@ -120,7 +120,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// locate finds the programs that a run needs, or returns what is missing.
+// locate returns an environment with the programs that a run needs. If something is missing, it returns nil and says what.
 func locate() (*env, string) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -157,7 +157,7 @@ func getenv(name, otherwise string) string {
 	return otherwise
 }
 
-// begin starts the control plane and the runtime in parallel, and then the node.
+// begin starts the control plane and the runtime concurrently, and then the node.
 func (e *env) begin() error {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (e *env) begin() error {
 	return e.node.waitReady(patience)
 }
 
-// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has the same addresses.
-// Another run at the same time probably has other addresses.
+// subnet returns the pod CIDR of the containerd instance in a directory. In one run every instance has another one; runs at the same time
+// probably use different ones, too.
 func (e *env) subnet(dir string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -232,7 +232,7 @@ func (e *env) runtimeUp(dir, subnet string, flags ...string) error {
 	return nil
 }
 
-// end ends and removes everything. The logs stay unless well is set.
+// end ends all processes and removes everything. If well is false, the logs stay.
 func (e *env) end(well bool) {
 	the = nil
 	e.mu.Lock()
@@ -265,7 +265,7 @@ func runtimeDown(bin, dir string) {
 	}
 }
 
-// clean removes the remains of a run from the machine: mounts, cgroups, and its directory, with or without the logs.
+// clean removes what a run has left on the machine: mounts, cgroups and the run's directory. If all is false, the logs stay.
 func clean(dir string, id int, all bool) {
 	mounts, err := mountsBelow(dir)
 	for _, m := range mounts {
@@ -274,7 +274,7 @@ func clean(dir string, id int, all bool) {
 	if err == nil {
 		mounts, err = mountsBelow(dir)
 	}
-	if err != nil || len(mounts) > 0 { // keep the directory: a mount below it could show a directory of the machine
+	if err != nil || len(mounts) > 0 { // a mount that is still there may show files of the machine, so nothing below it is removed
 		fmt.Fprintf(os.Stderr, "%s stays, because of mounts below it: %v %v\n", dir, mounts, err)
 		return
 	}
@@ -293,7 +293,7 @@ func clean(dir string, id int, all bool) {
 	}
 }
 
-// sweep removes the remains of killed runs: directories whose process no longer exists.
+// sweep removes what killed runs have left: those with a directory but without a process.
 func sweep(bin string) {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, dir := range dirs {
@@ -310,7 +310,7 @@ func sweep(bin string) {
 	}
 }
 
-// endProcesses ends the children of a run that was killed, which have its directory among their arguments.
+// endProcesses ends the child processes of a killed run. Their arguments contain the directory of the run.
 func endProcesses(dir string) {
 	_ = wait(20*time.Second, func() error {
 		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -334,7 +334,7 @@ func endProcesses(dir string) {
 	})
 }
 
-// checkNothingLeft waits until the last pods are gone, and searches for anything that is left of them.
+// checkNothingLeft waits until all pods are gone, and returns an error if they have left something behind.
 func (e *env) checkNothingLeft() error {
 	ctx := context.Background()
 	return wait(patience, func() error {
@@ -364,8 +364,8 @@ func podNames(pods []v1.Pod) (names []string) {
 
 var ports atomic.Int32 // number of ports that freePort has tried
 
-// freePort returns a TCP port that is free now. It is outside of the range from which the kernel chooses ports by itself, so that
-// no other program gets it before it is used.
+// freePort returns a TCP port that is free now. The kernel does not give ports of this range to clients, so that no other program takes the
+// port before its use.
 func freePort() (int, error) {
 	for range 500 {
 		port := 10000 + (os.Getpid()*61+int(ports.Add(1)))%9000
@@ -376,7 +376,7 @@ func freePort() (int, error) {
 	return 0, errors.New("none of 500 TCP ports is free")
 }
 
-// keepKernel reads the kernel settings that nodes change at their start, and returns a function that restores them.
+// keepKernel reads the kernel settings that an agent changes, and returns a function that restores them.
 func keepKernel() (restore func()) {
 	before := map[string][]byte{}
 	for _, s := range config.KernelSettings() {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestManyAgentsInOneProcess runs examples/many with fewer nodes. Each agent is a node of the real API server with a simulated
-// runtime, and runs the same code as a node with real containers.
+// TestManyAgentsInOneProcess runs the program examples/many with a few nodes. Each agent is a node of the real API server, has a simulated
+// runtime, and otherwise runs the same code as any node.
 func TestManyAgentsInOneProcess(t *testing.T) {
 	e := use(t)
 	bin := filepath.Join(t.TempDir(), "many")

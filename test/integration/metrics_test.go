@@ -14,19 +14,20 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// absent lists the metrics that kubernetes-mixin uses and that a node without volumes and evictions does not have.
+// absent has metrics that kubernetes-mixin uses, but that this node lacks because it has no volumes and no evictions.
 var absent = []string{
-	"kubelet_evictions", // no series before the first eviction
+	"kubelet_evictions", // appears with the first eviction
 	"kubelet_node_config_error",
 	"kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes", "kubelet_volume_stats_inodes", "kubelet_volume_stats_inodes_free",
 	"kubelet_volume_stats_inodes_used", "kubelet_volume_stats_used_bytes", "storage_operation_duration_seconds", "storage_operation_errors_total",
 	"volume_manager_total_volumes",
 }
 
-// mayLack are metrics that have no series where nothing has failed, or where the kernel does not count the I/O of control groups.
+// mayLack has metrics that may be absent: if nothing has failed, or if the kernel does not count the I/O of cgroups.
 var mayLack = []string{"kubelet_runtime_operations_errors_total", "container_fs_reads_bytes_total", "container_fs_writes_bytes_total"}
 
-// pages reads the node's metrics with Prometheus' own parser. The key of a metric is "PATH NAME".
+// pages reads the metrics of the node with Prometheus' own parser. A key is the path of the page and the name of the metric, such as
+// "/metrics kubelet_node_name".
 func (s *space) pages() map[string]*dto.MetricFamily {
 	s.Helper()
 	out := map[string]*dto.MetricFamily{}
@@ -43,8 +44,8 @@ func (s *space) pages() map[string]*dto.MetricFamily {
 	return out
 }
 
-// The metrics that the dashboards and alerts of kubernetes-mixin use exist on a real node, and so do metrics that need a real
-// machine: certificates, cgroups, the node's start and the API server's reviews.
+// A real node has the metrics that the dashboards and alerts of kubernetes-mixin use, and the metrics that only a real machine can have: of
+// certificates, cgroups, the start of the node and the reviews by the API server.
 func TestMetricsOfARealNode(t *testing.T) {
 	s := newSpace(t)
 	s.pod("a", `
@@ -55,7 +56,7 @@ containers:
   resources: {limits: {cpu: 500m}}
   readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}`)
 	s.ready("a")
-	time.Sleep(3 * time.Second) // by then probes and the runtime's own statistics exist
+	time.Sleep(3 * time.Second) // probes and the runtime's statistics exist only after some seconds
 	pages := s.pages()
 	has := func(name string) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Keys(pages)), func(at string) bool { return strings.HasSuffix(at, " "+name) })

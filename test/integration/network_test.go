@@ -72,19 +72,19 @@ containers:
 		t.Errorf("pod IP %q, host IP %q", p.Status.PodIP, p.Status.HostIP)
 	}
 	for _, kind := range []string{"net", "pid", "ipc"} {
-		ours, err := os.Readlink("/proc/self/ns/" + kind) // the runtime runs in the namespaces of this test
+		ours, err := os.Readlink("/proc/self/ns/" + kind) // the test and the runtime run in the same namespaces
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.same(kind+" namespace", s.sh("host", "readlink /proc/self/ns/"+kind), ours+"\n")
 	}
 	s.ready("shared")
-	s.eventually("main to see all processes", func() error { // just after its start, the first process of a container may still be the runtime's
+	s.eventually("main to see all processes", func() error { // shortly after the start of a container, its first process may still be the runtime's own
 		return lacks(s.sh("shared", "ps -o args"), "sleep 1001", "sleep 1002", "/pause")
 	})
 }
 
-// A host port leads to the pod as long as the pod exists.
+// A hostPort leads to the pod for as long as the pod exists.
 func TestHostPort(t *testing.T) {
 	s := newSpace(t)
 	port, err := freePort()

@@ -17,15 +17,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nodeConfig has the settings in which the nodes of a run differ.
+// nodeConfig has the settings that may differ between the nodes of a run.
 type nodeConfig struct {
 	Name    string
-	Runtime string // directory of its runtime
+	Runtime string // directory of the node's containerd
 	Flags   []string
-	Config  string // further lines of its KubeletConfiguration
+	Config  string // additional lines of the node's KubeletConfiguration
 }
 
-// node is one Wherry node, which runs in a process of its own.
+// node is a Wherry node. Its agent is a process of its own.
 type node struct {
 	nodeConfig
 	env          *env
@@ -33,7 +33,7 @@ type node struct {
 	cgroup       string
 	port, health int
 	process      *process
-	starts       int // how often the agent was restarted
+	starts       int // number of restarts of the agent
 }
 
 const kubeletConfiguration = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -55,7 +55,7 @@ containerLogMaxFiles: 3
 containerLogMonitorInterval: 3s
 `
 
-// startNode starts a node and does not wait for it.
+// startNode starts a node and does not wait until it is Ready.
 func (e *env) startNode(cfg nodeConfig) (*node, error) {
 	n := &node{nodeConfig: cfg, env: e, dir: filepath.Join(e.dir, cfg.Name)}
 	n.cgroup = prefix + strconv.Itoa(e.id) + "/" + cfg.Name
@@ -117,10 +117,10 @@ func (n *node) ready() (v1.NodeCondition, error) {
 	return v1.NodeCondition{}, errors.New("no Ready condition yet")
 }
 
-// crictl runs crictl with the node's runtime.
+// crictl runs crictl with the node's runtime and returns its output.
 func (n *node) crictl(args ...string) (string, error) { return n.env.crictl(n.Runtime, args...) }
 
-// crictl runs crictl with the runtime in a directory.
+// crictl runs crictl with the containerd in the directory runtime and returns its output.
 func (e *env) crictl(runtime string, args ...string) (string, error) {
 	endpoint := "unix://" + runtime + "/containerd.sock"
 	out, errOut, err := output(command(e.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
@@ -130,7 +130,7 @@ func (e *env) crictl(runtime string, args ...string) (string, error) {
 	return out, err
 }
 
-// checkNothingLeft returns an error if anything is left of pods that are gone.
+// checkNothingLeft returns an error if pods that no longer exist have left something behind.
 func (n *node) checkNothingLeft() error {
 	var errs []error
 	leftIn := func(where string, found []string) {
@@ -186,7 +186,7 @@ func unified() bool {
 	return err == nil
 }
 
-// cgroupDirs returns where a cgroup of this name is or would be, in every hierarchy.
+// cgroupDirs returns the path of a cgroup in every hierarchy, whether it exists or not.
 func cgroupDirs(name string) []string {
 	if unified() {
 		return []string{filepath.Join(cgroupFS, name)}
@@ -208,7 +208,7 @@ func makeCgroups(name string) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a cgroup and all cgroups below it.
+// removeTree removes the cgroup dir and all cgroups below it.
 func removeTree(dir string) error {
 	var dirs []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// witness watches all states of a node and of a namespace's pods in the API.
+// witness watches a node, and the pods of a namespace, in the API, and records what must not happen.
 type witness struct {
 	mu   sync.Mutex
-	saw  []string // observations that must not occur, in order
+	saw  []string // what was seen and must not happen, in order
 	stop func()
 }
 
-// witness starts a watch that records when a pod or the node stops being Ready.
+// witness starts to watch the node and the pods. It records each time when one of them stops being Ready.
 func (s *space) witness(n *node) *witness {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func (s *space) witness(n *node) *witness {
 	return w
 }
 
-// nothing fails the test if the witness has recorded anything.
+// nothing stops the witness, and fails the test if it has recorded anything. while says during what.
 func (w *witness) nothing(s *space, while string) {
 	s.Helper()
 	w.stop()
@@ -93,7 +93,7 @@ func nodeCondition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{Type: kind}
 }
 
-// agentEvents returns the agent's events about the pods that must not be affected.
+// agentEvents returns the agent's events about the pods that must not be affected (see stayers).
 func (s *space) agentEvents() (all []string) {
 	s.Helper()
 	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{})
@@ -109,7 +109,7 @@ func (s *space) agentEvents() (all []string) {
 	return all
 }
 
-// untilReady waits for the node's Ready condition to have a status, and returns it.
+// untilReady waits until the Ready condition of the node has the status want, and returns the condition.
 func (s *space) untilReady(n *node, want v1.ConditionStatus) (c v1.NodeCondition) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("node %s to be Ready=%s", n.Name, want), func() (err error) {
@@ -128,7 +128,7 @@ containers:
 
 const stayingPlain = `containers: [{name: main, image: $busybox, command: [sleep, "100000"]}]`
 
-// onNode binds a pod to a node whatever taints the node has.
+// onNode binds a pod to a node, whatever taints the node has.
 func onNode(n *node) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.NodeName = n.Name
@@ -136,7 +136,7 @@ func onNode(n *node) func(*v1.Pod) {
 	}
 }
 
-// stayers starts the pods that must not be affected by what happens to the node.
+// stayers starts two pods that must not be affected by what happens to the node.
 func (s *space) stayers(n *node) {
 	s.Helper()
 	s.pod("stays-probed", staying, onNode(n))
@@ -145,7 +145,7 @@ func (s *space) stayers(n *node) {
 	s.ready("stays-plain")
 }
 
-// proof starts and deletes a pod. When the pod is Ready, the agent has handled everything that happened before.
+// proof starts a pod, waits until it is Ready, and deletes it. By then the agent has handled everything that happened before.
 func (s *space) proof(n *node, name string) {
 	s.Helper()
 	s.pod(name, `containers: [{name: main, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 3, timeoutSeconds: 20}}]`, onNode(n))
@@ -153,7 +153,7 @@ func (s *space) proof(n *node, name string) {
 	s.kubectl("delete", "pod", name, "--wait=false")
 }
 
-// ids returns the IDs of the containers of the staying pods in the runtime.
+// ids returns the container IDs of the pods that stayers started, as the runtime has them.
 func (s *space) ids(n *node) string {
 	s.Helper()
 	var all []string
@@ -171,12 +171,12 @@ func (s *space) ids(n *node) string {
 	return strings.Join(all, "\n")
 }
 
-// agentLife kills, stops, replaces and disconnects the agent. Running pods must not be affected.
+// agentLife kills, stops, replaces and disconnects the agent. Running pods are not affected.
 func agentLife(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
 	rt := filepath.Join(the.dir, "rt-agent")
 	the.addRuntime(rt)
-	if err := e.runtimeUp(rt, the.subnet(rt)); err != nil { // two runtimes in one network namespace need different subnets
+	if err := e.runtimeUp(rt, the.subnet(rt)); err != nil { // two containerd instances in one network namespace need different subnets
 		t.Fatal(err)
 	}
 	relay, bootstrap := newRelay(t, e, "agent")
@@ -219,7 +219,7 @@ func agentLife(t *testing.T, e *env) {
 	leaseByHand(s, n)
 	same("the time without an agent")
 	for _, name := range []string{"stays-probed", "stays-plain"} {
-		s.ready(name) // the control plane had set it to not ready
+		s.ready(name) // the node lifecycle controller had marked it as not ready
 	}
 	outage(s, n, relay)
 	same("an API server out of reach")
@@ -230,8 +230,8 @@ func agentLife(t *testing.T, e *env) {
 	s.eventually("nothing to be left of the pods", n.checkNothingLeft)
 }
 
-// killedAnyTime kills the agent at any time while pods are created and deleted. No container has two live instances, and the next
-// agent removes the remains.
+// killedAnyTime kills the agent at various moments while pods are created and deleted. No container gets two running instances, and the
+// next agent removes what is left.
 func killedAnyTime(s *space, n *node) {
 	for i, after := range []time.Duration{0, 60 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 1700 * time.Millisecond} {
 		if i > 0 {
@@ -249,7 +249,7 @@ func killedAnyTime(s *space, n *node) {
 		s.eventually("the runtime to answer", func() error { return n.twice() })
 	}
 	for _, name := range []string{"come-a-5", "come-b-5"} {
-		if c := s.ready(name).Status.ContainerStatuses[0]; c.RestartCount > 1 { // an interrupted start may count as a restart
+		if c := s.ready(name).Status.ContainerStatuses[0]; c.RestartCount > 1 { // an interrupted start may count as one restart
 			s.Errorf("%s was started %d times", name, c.RestartCount+1)
 		}
 	}
@@ -264,7 +264,7 @@ func killedAnyTime(s *space, n *node) {
 	s.eventually("nothing to be left of them", func() error {
 		err := n.checkNothingLeft()
 		if err == nil || !strings.Contains(err.Error(), "_come-") {
-			return nil // the remains belong to pods of other tests
+			return nil // the rest belongs to pods of other tests
 		}
 		return err
 	})
@@ -273,7 +273,7 @@ func killedAnyTime(s *space, n *node) {
 	}
 }
 
-// twice returns a fatal error if a container of a pod has two running instances.
+// twice returns an error, which ends the wait, if a container of a pod has two running instances.
 func (n *node) twice() error {
 	out, err := n.crictl("ps", "-o", "json")
 	if err != nil {
@@ -299,8 +299,8 @@ func (n *node) twice() error {
 	return nil
 }
 
-// leaseByHand checks that a node without its agent is marked Unknown, that renewing its lease does not bring it back, and that
-// wherry lease --ready brings it back.
+// leaseByHand checks that the Ready condition of a node without an agent becomes Unknown, that renewing the lease does not change that, and
+// that `wherry lease renew --ready` makes the node Ready again.
 func leaseByHand(s *space, n *node) {
 	n.process.stop()
 	began := time.Now()
@@ -320,7 +320,7 @@ func leaseByHand(s *space, n *node) {
 	}
 	defer tool.stop()
 	s.contains("Ready condition", s.untilReady(n, v1.ConditionTrue).Message, "wherry lease renew --ready")
-	w, until := s.witnessNode(n), time.Now().Add(28*time.Second) // longer than the grace period of the node
+	w, until := s.witnessNode(n), time.Now().Add(28*time.Second) // longer than the control plane waits for a node (node-monitor-grace-period)
 	_ = wait(time.Until(until), func() error { return errorf("not yet") })
 	w.nothing(s, "while the lease is renewed by hand")
 	if err := n.restart(); err != nil {
@@ -342,15 +342,15 @@ func leaseByHand(s *space, n *node) {
 	s.proof(n, "after-lease")
 }
 
-// witnessNode returns a witness of the node alone, because the pods have become not ready together with the node.
+// witnessNode returns a witness that does not watch the test's pods, because these have become unready together with the node.
 func (s *space) witnessNode(n *node) *witness {
 	other := *s
 	other.name = "default"
 	return other.witness(n)
 }
 
-// outage makes the API server hang, and then refuse connections. Containers keep running, and changes from the time of the outage
-// are applied afterwards.
+// outage makes the API server hang, and later refuse connections. Containers keep running. What happens during the outage is applied
+// afterwards.
 func outage(s *space, n *node, r *relay) {
 	for state, name := range map[relayState]string{hangs: "hangs", refuses: "refuses"} {
 		s.pod("ends-"+name, `
@@ -391,7 +391,7 @@ containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /
 	}
 }
 
-// kill kills the process of a pod's first container as the kernel would.
+// kill kills the first process of a pod's first container with SIGKILL, as the kernel would.
 func kill(s *space, n *node, p *v1.Pod) {
 	s.Helper()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
@@ -408,7 +408,7 @@ func kill(s *space, n *node, p *v1.Pod) {
 	}
 }
 
-// The end of a container is soon shown in the API. The test prints how soon.
+// The API soon shows that a container has ended. The test prints how soon.
 func TestDeathIsSeen(t *testing.T) {
 	s := newSpace(t)
 	var took []time.Duration

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOwnPlane shows in a minute what happens to a node over days. Its own control plane marks a node as Unknown after 20
-// seconds, signs certificates for a few minutes, and approves no request by itself.
+// TestOwnPlane uses a control plane of its own with short times, so that one minute shows what happens to a node over days: a node that is
+// silent for 20 s becomes Unknown, certificates are valid for two minutes, and nothing approves certificate requests automatically.
 func TestOwnPlane(t *testing.T) {
 	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "120s", "--node-monitor-grace-period", "20s")
 	approve(t, e)
@@ -26,7 +26,7 @@ func TestOwnPlane(t *testing.T) {
 	t.Run("agent", func(t *testing.T) { t.Parallel(); agentLife(t, e) })
 }
 
-// newPlane starts a control plane in addition to that of the run. It ends, with its nodes, when the test ends.
+// newPlane starts a control plane beside that of the run. When the test ends, the control plane and its nodes end.
 func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
 	t.Helper()
 	e := &env{dir: filepath.Join(main.dir, name+".logs"), bin: main.bin, wherry: main.wherry, kubectl: main.kubectl, flavor: main.flavor, id: main.id}
@@ -40,17 +40,16 @@ func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
 		if e.plane != nil {
 			e.plane.stop()
 		}
-		_ = os.RemoveAll(filepath.Join(e.dir, "cp")) // the logs stay, if the run keeps logs
+		_ = os.RemoveAll(filepath.Join(e.dir, "cp")) // the logs stay if the run keeps its logs
 	})
 	if err := e.planeUp(flags...); err != nil {
 		t.Fatal(err)
 	}
-	e.node = &node{process: e.plane} // waiting for the plane fails at once if it has ended
+	e.node = &node{process: e.plane} // lets the wait for the control plane fail at once if its process ends
 	return e
 }
 
-// approve approves the certificate requests of nodes and of the run's bootstrap token until the test ends, as an administrator
-// does by hand.
+// approve approves the certificate requests of nodes and of the bootstrap token, as an administrator would, until the test ends.
 func approve(t *testing.T, e *env) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -82,12 +81,12 @@ func approve(t *testing.T, e *env) {
 	})
 }
 
-// runWherry runs a wherry command to its end.
+// runWherry runs a wherry command and waits until it ends.
 func (e *env) runWherry(args ...string) (stdout, stderr string, err error) {
 	return output(command(e.wherry, append(args, "--kubeconfig", e.kubeconfig())...))
 }
 
-// restart starts an agent again after its end, as a service manager does.
+// restart starts the agent again after it has ended, as a service manager does.
 func (n *node) restart() error {
 	n.starts++
 	p, err := start(filepath.Join(n.env.dir, fmt.Sprintf("node-%s-%d.log", n.Name, n.starts)), n.env.wherry, n.process.cmd.Args[1:]...)
@@ -97,25 +96,25 @@ func (n *node) restart() error {
 	return err
 }
 
-// kill ends the agent by SIGKILL.
+// kill ends the agent with SIGKILL.
 func (n *node) kill() {
 	_ = n.process.cmd.Process.Kill()
 	<-n.process.ended
 }
 
-// log returns what the agent has written since its last start.
+// log returns what the agent has logged since its last start.
 func (n *node) log() string {
 	data, _ := os.ReadFile(n.process.log)
 	return string(data)
 }
 
-// relay is a proxy between a node and the API server that can fail as networks do.
+// relay is a proxy between a node and the API server. It can fail in the ways in which networks fail.
 type relay struct {
 	to string
 	mu sync.Mutex
-	// state says what the relay does with connections and data.
+	// state is what the relay does with connections and data now.
 	state    relayState
-	changed  chan struct{} // closed at the next change of state
+	changed  chan struct{} // closed when state changes
 	listener net.Listener
 	wg       sync.WaitGroup
 }
@@ -124,11 +123,11 @@ type relayState int
 
 const (
 	passes  relayState = iota
-	hangs              // nothing is forwarded, and neither side gets an error
-	refuses            // connections are cut and new ones refused
+	hangs              // the relay forwards nothing, and neither side gets an error
+	refuses            // the relay closes connections and accepts none
 )
 
-// newRelay starts a relay to the API server and writes a bootstrap kubeconfig that goes through it.
+// newRelay starts a relay to the API server. bootstrap is the path of a bootstrap kubeconfig with the relay's address.
 func newRelay(t *testing.T, e *env, name string) (r *relay, bootstrap string) {
 	t.Helper()
 	server, err := url.Parse(e.config.Host)
@@ -206,7 +205,7 @@ func (r *relay) serve(conn net.Conn) {
 	_, _ = conn.Close(), up.Close()
 }
 
-// copy forwards one direction. Data that was read while the relay hangs is kept until it works again.
+// copy forwards the data of one direction. Data that was read while the relay hangs is kept until the relay passes data again.
 func (r *relay) copy(from, to net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A pod that is not ready is removed from the endpoints of its Service, and added again when it is ready.
+// When a pod becomes unready, it leaves the endpoints of its Service. When it is ready again, it comes back.
 func TestReadiness(t *testing.T) {
 	s := newSpace(t)
 	s.apply("apiVersion: v1\nkind: Service\nmetadata: {name: svc}\nspec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}")
@@ -49,7 +49,7 @@ containers:
 	s.ready("alive")
 }
 
-// Until its startup probe has succeeded, a container does not count as started: it is not ready, and its other probes do not run.
+// Until its startup probe succeeds, a container does not count as started: it is not ready, and its other probes do not run.
 func TestStartupProbe(t *testing.T) {
 	s := newSpace(t)
 	s.pod("slow", `
@@ -60,7 +60,7 @@ containers:
   startupProbe: {exec: {command: [test, -e, /started]}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 600}
   livenessProbe: {exec: {command: [sh, -c, 'test -e /started || touch /probed-too-early']}, periodSeconds: 1, timeoutSeconds: 20}
   readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 20}`)
-	s.event("slow", "Unhealthy") // the startup probe has run, and failed
+	s.event("slow", "Unhealthy") // so the startup probe has run and failed
 	p := s.until("slow", "running", func(p *v1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Running != nil
 	})
@@ -77,7 +77,7 @@ containers:
 	}
 }
 
-// TCP, gRPC and exec probes work, and the event of a failed exec probe has its output.
+// TCP, gRPC and exec probes work. The event of a failed exec probe contains the output of its command.
 func TestProbeKinds(t *testing.T) {
 	s := newSpace(t)
 	s.pod("tcp", `containers: [{name: main, image: $web, readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10}}]`)
@@ -95,7 +95,7 @@ func TestProbeKinds(t *testing.T) {
 	}
 }
 
-// A pod with readiness gates is Ready only when the conditions that they name are true too.
+// A pod with readinessGates is Ready only while the conditions that they name are True as well.
 func TestReadinessGates(t *testing.T) {
 	s := newSpace(t)
 	s.pod("gated", `

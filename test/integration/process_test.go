@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// process is a child process whose output goes to a file.
+// process is a child process of the test whose output goes into the file log.
 type process struct {
 	cmd   *exec.Cmd
 	log   string
 	ended chan struct{} // closed when the process has ended
-	err   error         // valid when ended is closed
+	err   error         // valid once ended is closed; nil: exit code 0
 }
 
 func start(log, path string, args ...string) (*process, error) {
@@ -27,7 +27,7 @@ func start(log, path string, args ...string) (*process, error) {
 	defer out.Close()
 	p := &process{cmd: exec.Command(path, args...), log: log, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that an interrupt at the terminal reaches only the test
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal reaches only the test
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -38,20 +38,19 @@ func start(log, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// command returns a command with a timeout, so that a test that waits for a hanging command fails with the name of the command.
+// command returns a command that is killed after commandTime, so that the error of a hanging command names the command.
 func command(path string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
 	context.AfterFunc(ctx, cancel)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.WaitDelay = 5 * time.Second // ends the wait if child processes keep the command's output open
+	cmd.WaitDelay = 5 * time.Second // ends the wait if child processes keep the output open
 	return cmd
 }
 
-// commandTime is the timeout. It is longer than any command takes on a busy machine, and much shorter than the time limit of all
-// tests.
+// commandTime is longer than any command takes on a busy machine, and much shorter than the time limit of all tests together.
 const commandTime = 4 * time.Minute
 
-// alive returns an error when the process has ended.
+// alive returns an error, with the end of the log, if the process has ended.
 func (p *process) alive() error {
 	select {
 	case <-p.ended:
@@ -62,7 +61,7 @@ func (p *process) alive() error {
 	}
 }
 
-// stop ends the process, by force after a while, and returns when it has ended.
+// stop sends SIGTERM to the process and, after a while, SIGKILL. It returns when the process has ended.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -73,7 +72,7 @@ func (p *process) stop() {
 	}
 }
 
-// end waits for the process to end by itself.
+// end waits until the process ends by itself, and fails the test if it does not.
 func (p *process) end(t testing.TB) {
 	t.Helper()
 	select {
@@ -84,10 +83,10 @@ func (p *process) end(t testing.TB) {
 	}
 }
 
-// fatal is an error after which waiting is useless.
+// fatal is an error that ends a wait at once, because further waiting is useless.
 type fatal struct{ error }
 
-// wait calls ask until it succeeds, the time is over, or its error is fatal.
+// wait calls ask until it returns nil, until its error is fatal, or until the time is over.
 func wait(timeout time.Duration, ask func() error) error {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -107,10 +106,10 @@ func wait(timeout time.Duration, ask func() error) error {
 	}
 }
 
-// errorf is fmt.Errorf, for conditions that are not true yet.
+// errorf is fmt.Errorf. It makes the errors of conditions that are not true yet.
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// nothing returns an error if there is any output.
+// nothing returns an error if a command has failed or has printed anything.
 func nothing(out string, err error) error {
 	if err == nil && out != "" {
 		err = errorf("there is %q", out)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// limits returns the CPU quota and the memory limit in the cgroup files of a pod, or of one of its containers.
+// limits returns the CPU quota and the memory limit from the cgroup files of a pod or, if container is an ID, of that container.
 func (s *space) limits(p *v1.Pod, container string) string {
 	s.Helper()
 	if unified() {
@@ -19,8 +19,7 @@ func (s *space) limits(p *v1.Pod, container string) string {
 	return s.cgroupFile(p, container, "cpu", "cpu.cfs_quota_us") + " " + s.cgroupFile(p, container, "memory", "memory.limit_in_bytes")
 }
 
-// condition returns a condition of a pod on one line: status, reason and message. It returns "" if the pod does not have the
-// condition.
+// condition returns a condition of a pod in one line: status, reason and message; "" if the pod does not have the condition.
 func condition(p *v1.Pod, kind v1.PodConditionType) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind {
@@ -30,7 +29,7 @@ func condition(p *v1.Pod, kind v1.PodConditionType) string {
 	return ""
 }
 
-// resized requests other resources for a container, and waits until the status shows that the container has them.
+// resized resizes a container, waits until the status shows the new resources, and returns the pod.
 func (s *space) resized(name, container, cpu, memory string) *v1.Pod {
 	s.Helper()
 	s.resize(name, container, cpu, memory)
@@ -51,12 +50,12 @@ func (s *space) resize(name, container, cpu, memory string) {
 		`{"spec":{"containers":[{"name":%q,"resources":{"requests":{"cpu":%q,"memory":%q},"limits":{"cpu":%q,"memory":%q}}}]}}`, container, cpu, memory, cpu, memory))
 }
 
-// `kubectl patch --subresource resize` changes the resources of running containers, up and down. The files of their cgroups and
-// the output of kubectl show the new values. A container restarts only if its resize policy says so. A resize that does not fit
-// waits or is refused.
+// `kubectl patch --subresource resize` makes the resources of running containers larger and smaller. The cgroup files and the output of
+// kubectl show the new values. A container restarts only if its resizePolicy says so. A resize that does not fit on the node waits or is
+// refused.
 func TestResize(t *testing.T) {
 	s := newSpace(t)
-	// The test has its own node, because no other pods may use its resources.
+	// The test has a node of its own, because other pods would use up its resources.
 	rt := filepath.Join(s.env.dir, "rt-resize")
 	s.env.addRuntime(rt)
 	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
@@ -104,7 +103,7 @@ containers:
 	s.event("app", "ResizeStarted")
 	s.contains("event", s.event("app", "ResizeCompleted").Message, "Pod resize completed: ", `"name":"a"`)
 
-	p = s.resized("app", "b", "150m", "64Mi") // the resize policy for memory is RestartContainer
+	p = s.resized("app", "b", "150m", "64Mi") // for memory, the resizePolicy of b is RestartContainer
 	if got := ids(p); got["a"] != first["a"] || got["b"] == first["b"] {
 		t.Errorf("containers %v after a resize that restarts b of %v", got, first)
 	}
@@ -116,7 +115,7 @@ containers:
 	check("b after it restarted", ids(p)["b"], fmt.Sprint(15000, " ", 64*mi))
 	s.same("Killing event", s.event("app", "Killing").Message, "Container b resize requires restart")
 
-	// Since 1.36 the API server knows the node's allocatable resources, and refuses a resize that can never fit.
+	// From Kubernetes 1.36 on, the API server itself refuses a resize that can never fit on the node.
 	_, refused, err := s.try("patch", "pod", "app", "--subresource", "resize", "-p", `{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"900"},"limits":{"cpu":"900"}}}]}}`)
 	if err == nil {
 		t.Error("900 CPUs were granted")
@@ -172,7 +171,7 @@ containers:
 	}
 }
 
-// The overhead of a RuntimeClass is included in the pod's cgroup and counts for admission. If the runtime does not have the
+// The overhead of a RuntimeClass is added to the limits of the pod's cgroup, and counts at admission. If the runtime does not have the
 // handler, an event says so.
 func TestRuntimeClass(t *testing.T) {
 	s := newSpace(t)

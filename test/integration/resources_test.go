@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// cgroupFile reads a file of a pod's cgroup, or of one of its containers if container is an ID.
+// cgroupFile reads a file of a pod's cgroup or, if container is an ID, of that container's cgroup.
 func (s *space) cgroupFile(p *v1.Pod, container, controller, file string) string {
 	s.Helper()
 	class := map[v1.PodQOSClass]string{v1.PodQOSBurstable: "burstable", v1.PodQOSBestEffort: "besteffort"}[p.Status.QOSClass]
@@ -31,7 +31,7 @@ func (s *space) cgroupFile(p *v1.Pod, container, controller, file string) string
 	return strings.TrimSpace(string(data))
 }
 
-// The cgroup files of a pod have its requests and limits, as its class requires.
+// The cgroup files of a pod show its requests and limits, depending on its QoS class.
 func TestCgroups(t *testing.T) {
 	s := newSpace(t)
 	s.pod("guaranteed", `
@@ -86,12 +86,13 @@ containers:
 			s.same(name+" "+c.container+" "+file, s.cgroupFile(p, ids[c.container], c.controller, file), value)
 		}
 	}
-	// oom_score_adj depends on the class: -997 for Guaranteed, 1000 for BestEffort, and between them by the memory request.
+	// oom_score_adj depends on the QoS class: -997 for Guaranteed, 1000 for BestEffort, and for Burstable a value between them that depends
+	// on the memory request.
 	s.same("oom_score_adj of BestEffort", s.kubectl("exec", "besteffort", "--", "cat", "/proc/1/oom_score_adj"), "1000\n")
 }
 
-// A container that exceeds its memory limit is OOMKilled, and restarted if its restart policy says so. If the kernel kills
-// another process than the container's first, an event says so.
+// A container that exceeds its memory limit has the reason OOMKilled, and restarts if its restartPolicy says so. If the kernel kills a
+// process that is not the container's first one, an event says so.
 func TestOOMKilled(t *testing.T) {
 	s := newSpace(t)
 	s.pod("glutton", `

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The log of a container that writes without pause is rotated, and the number of its files is bounded. A client that follows the
-// log during rotations gets every line once and in order.
+// The agent rotates the log of a container that writes without pause, and limits the number of its files. A client that follows the log
+// meanwhile gets every line once and in order.
 func TestLogRotation(t *testing.T) {
 	const rotations, burst = 4, 500
 	line := func(n int) string { return fmt.Sprintf("%054d-%d", n%burst+1, n/burst+1) }
@@ -41,7 +41,7 @@ containers:
 	}
 	followed := make(chan followedLog, 1)
 	go func() { followed <- compare(scan, line) }()
-	s.sh("chatty", "touch /go") // only now, because lines that are rotated away before the client follows are not seen
+	s.sh("chatty", "touch /go") // the container begins to write only now, because lines that are rotated away before the client follows would be lost
 	last := ""
 	for r := 1; r <= rotations; r++ {
 		s.eventually(fmt.Sprintf("rotation %d", r), func() error {
@@ -59,7 +59,7 @@ containers:
 	if err := follow.Wait(); err != nil || whole.wrong != "" || whole.lines%burst != 0 {
 		t.Errorf("logs -f over rotations ended with %v after %d lines: %s", err, whole.lines, whole.wrong)
 	}
-	// A rotation that is in progress when the container ends is undone, which leaves two files.
+	// If the container ends during a rotation, the agent undoes the rotation, so that two files are left.
 	var files, kept []string
 	s.eventually("the log's files to be in order", func() (err error) {
 		files = list(dir)
@@ -90,13 +90,14 @@ containers:
 	}
 }
 
-// followedLog is the result of following a log to its end: the lines before "bye", and the errors in them.
+// followedLog is what a client that follows a log to its end has got: the number of lines before "bye", and the first wrong line; "": none.
 type followedLog struct {
 	lines int
 	wrong string
 }
 
-// compare reads a log to its end even if a line is wrong, because otherwise its writer would block.
+// compare checks each line of a log, whose right text is line(n). It reads to the end even after a wrong line, because otherwise the writer
+// would block.
 func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	ended := false
 	for scan.Scan() {
@@ -119,8 +120,8 @@ func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	return seen
 }
 
-// contents returns the lines of a log's files in the runtime's format, compressed or not, without the runtime's prefix. If the
-// runtime has split a line, the parts are joined, even if they are in two files.
+// contents returns the lines of a container's log files, in the CRI format, compressed or not, without their prefixes. It joins the parts
+// of lines that the runtime has split, even if the parts are in two files.
 func contents(dir string, files ...string) (lines []string, err error) {
 	cut := false
 	for _, file := range files {
@@ -137,7 +138,7 @@ func contents(dir string, files ...string) (lines []string, err error) {
 		}
 		scan := bufio.NewScanner(from)
 		for scan.Scan() {
-			words := strings.SplitN(scan.Text(), " ", 4) // time, stream, tag, content
+			words := strings.SplitN(scan.Text(), " ", 4) // time, stream, tag and content
 			if len(words) != 4 {
 				return nil, errorf("%s has the line %q", file, scan.Text())
 			}

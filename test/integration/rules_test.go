@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Sidecars start in order and before the main container, restart when they end, and are stopped after the main container, in
+// Sidecars start in the order of the spec, before the main container. They restart when they exit, and stop after the main container in
 // reverse order.
 func TestSidecars(t *testing.T) {
 	s := newSpace(t)
@@ -52,8 +52,8 @@ func hostPathOf(s *space, name string) string {
 	return strings.TrimSpace(s.kubectl("get", "pod", name, "-o", "jsonpath={.spec.volumes[0].hostPath.path}"))
 }
 
-// With restart rules of its own, a container restarts after one exit code and not after another. With a RestartAllContainers
-// rule, all containers restart, including init containers.
+// With restartPolicyRules a container restarts after one exit code and not after another. With the action RestartAllContainers all
+// containers of the pod restart, including init containers.
 func TestRestartRules(t *testing.T) {
 	s := newSpace(t)
 	s.pod("rules", `

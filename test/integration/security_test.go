@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The security context of a container takes effect: user, groups, capabilities, root filesystem, seccomp, privileged.
+// The fields of a container's securityContext take effect: user, groups, capabilities, root filesystem, seccomp, privileged.
 func TestSecurityContext(t *testing.T) {
 	s := newSpace(t)
 	s.pod("secure", `
@@ -51,7 +51,7 @@ containers:
 	s.contains("privileged status", in("privileged", "cat /proc/self/status"), "Seccomp:\t0")
 }
 
-// If the pod does not set command, arguments and working directory, those of the image are used.
+// If a pod does not set command, args and workingDir, the values of the image apply.
 func TestImageDefaults(t *testing.T) {
 	s := newSpace(t)
 	s.pod("defaults", `

@@ -11,7 +11,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The node's own API works through the API server, as users call it.
+// Users can reach the node's API through the API server (nodes/NAME/proxy).
 func TestNodeProxy(t *testing.T) {
 	s := newSpace(t)
 	s.pod("seen", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do :; done'], resources: {limits: {cpu: 200m, memory: 32Mi}}, readinessProbe: {exec: {command: ['true']}, timeoutSeconds: 60}}]`)
@@ -53,7 +53,7 @@ func TestNodeProxy(t *testing.T) {
 		return fmt.Errorf("summary has no pod %s", p.UID)
 	})
 	label := fmt.Sprintf(`container="main",namespace="%s",pod="seen"`, s.name)
-	s.eventually("metrics/resource", func() error { // the endpoint fails if another test's pod is deleted meanwhile
+	s.eventually("metrics/resource", func() error { // the endpoint returns an error if a pod of another test is deleted at that moment
 		return lacks(raw("metrics/resource"), "node_cpu_usage_seconds_total ", "node_memory_working_set_bytes ",
 			"container_cpu_usage_seconds_total{"+label+"} ", "container_memory_working_set_bytes{"+label+"} ", "container_start_time_seconds{"+label+"} ",
 			`pod_cpu_usage_seconds_total{namespace="`+s.name+`",pod="seen"} `, "resource_scrape_error 0")
@@ -81,7 +81,7 @@ func hasSample(metrics, name string, labels ...string) bool {
 	return false
 }
 
-// The node's port refuses unknown clients, and the health port answers everybody.
+// The node's API refuses unknown clients. The health port answers everybody.
 func TestNodePorts(t *testing.T) {
 	s := newSpace(t)
 	s.same("healthz", s.fetch(fmt.Sprintf("http://127.0.0.1:%d/healthz", s.env.node.health)), "ok")
@@ -96,14 +96,14 @@ func TestNodePorts(t *testing.T) {
 		}
 	}
 	token := strings.TrimSpace(s.kubectl("create", "token", "default"))
-	s.eventually("a service account without rights to be refused", func() error { // tried again, because a token review may fail after its timeout of 10 s
+	s.eventually("a service account without rights to be refused", func() error { // repeated, because a token review may fail after its timeout of 10 s
 		status, body, err := insecure(base+"/pods", token)
 		if err == nil && status != http.StatusForbidden {
 			err = errorf("%d %s, want 403", status, body)
 		}
 		return err
 	})
-	// The test uses another account, because the refusal of the first one is cached for a while.
+	// The test uses another account, because the agent caches the refusal of the first one for a while.
 	s.kubectl("create", "serviceaccount", "reader")
 	s.kubectl("create", "clusterrolebinding", s.name, "--clusterrole=system:kubelet-api-admin", "--serviceaccount="+s.name+":reader")
 	t.Cleanup(func() { s.kubectl("delete", "clusterrolebinding", s.name) })

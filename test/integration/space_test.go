@@ -18,32 +18,31 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// These images are present in every runtime of `wherry-dev runtime`.
+// Every runtime of `wherry-dev runtime` has these images.
 const (
 	busybox = "docker.io/library/busybox:1.36"
 	web     = "registry.k8s.io/wherry/web:1"
 )
 
-// patience is how long a test waits for something that should happen soon. It is long because the machine may be busy. A test
-// that passes never waits so long.
+// patience is how long a test waits for something that should happen soon. It is long because the machine may be busy; a test that passes
+// hardly ever waits so long.
 const patience = 3 * time.Minute
 
-// space is the namespace of one test. Its methods act in that namespace.
+// space is the namespace of one test, with the helpers of the tests. The helpers act in this namespace.
 type space struct {
 	*testing.T
 	env  *env
 	name string
-	node *node // the node whose cgroups the test reads; nil: the node that all tests share
+	node *node // node whose cgroups the test reads; nil: the node that all tests share
 }
 
-// newSpace creates a namespace, and removes it when the test ends. If the test fails, newSpace prints the content of the
-// namespace.
+// newSpace creates a namespace and removes it when the test ends. If the test has failed, newSpace first prints what is in the namespace.
 func newSpace(t *testing.T) *space {
 	t.Helper()
 	return newSpaceOn(t, use(t))
 }
 
-// newSpaceOn is newSpace on a control plane of the test's own.
+// newSpaceOn is like newSpace, for a test with a control plane of its own.
 func newSpaceOn(t *testing.T, e *env) *space {
 	t.Helper()
 	ctx := context.Background()
@@ -69,8 +68,8 @@ func newSpaceOn(t *testing.T, e *env) *space {
 	return s
 }
 
-// dump logs what a user would check first: the pods and the last events. It writes the rest to files beside the logs of the
-// components, because it would hide the reason of the failure.
+// dump logs what a user would look at first: the pods and the last events. The rest goes into files beside the logs of the components,
+// because on the terminal it would hide the reason of the failure.
 func (s *space) dump() {
 	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"describe", "pods"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
 		out, errOut, _ := s.try(args...)
@@ -88,7 +87,7 @@ func (s *space) dump() {
 	}
 }
 
-// eventually waits for ask to succeed, or fails the test with its last error.
+// eventually calls ask until it returns nil. After the time patience it fails the test with the last error.
 func (s *space) eventually(what string, ask func() error) {
 	s.Helper()
 	s.within(patience, what, ask)
@@ -107,17 +106,18 @@ func (s *space) within(timeout time.Duration, what string, ask func() error) {
 	}
 }
 
-// command returns a kubectl in this namespace.
+// command returns a kubectl command that acts in this namespace.
 func (s *space) command(args ...string) *exec.Cmd {
 	cmd := command(s.env.kubectl, append([]string{"--kubeconfig", s.env.kubeconfig(), "-n", s.name}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.env.dir, "KUBECONFIG=")
 	return cmd
 }
 
-// notAsked is containerd's error if a container's shim did not answer within 2 s. In this case nothing was run in the container.
+// notAsked is containerd's error if a container's shim did not answer within 2 s. In that case no command ran in the container, so it can
+// be repeated.
 const notAsked = "failed to load task: context deadline exceeded"
 
-// try runs kubectl.
+// try runs kubectl. It repeats the command after the error notAsked.
 func (s *space) try(args ...string) (stdout, stderr string, err error) {
 	for range 5 {
 		stdout, stderr, err = output(s.command(args...))
@@ -135,7 +135,7 @@ func output(cmd *exec.Cmd) (stdout, stderr string, err error) {
 	return o.String(), e.String(), err
 }
 
-// kubectl runs kubectl, which has to succeed.
+// kubectl runs kubectl and returns its standard output. It fails the test if kubectl fails.
 func (s *space) kubectl(args ...string) string {
 	s.Helper()
 	out, errOut, err := s.try(args...)
@@ -145,7 +145,7 @@ func (s *space) kubectl(args ...string) string {
 	return out
 }
 
-// apply applies manifests with kubectl.
+// apply runs kubectl apply with a manifest.
 func (s *space) apply(manifest string) {
 	s.Helper()
 	cmd := s.command("apply", "-f", "-")
@@ -155,11 +155,11 @@ func (s *space) apply(manifest string) {
 	}
 }
 
-// client returns a client-go client.
+// client returns a client of the API server.
 func (s *space) client() kubernetes.Interface { return s.env.client }
 
-// pod creates a pod from its spec in YAML. $busybox and $web stand for the images. If the spec does not set a grace period, the
-// pod gets one of a second, because most containers in the tests are shells that ignore signals.
+// pod creates a pod from its spec in YAML. $busybox and $web stand for the names of images. Without a terminationGracePeriodSeconds in the
+// spec, the pod gets one of a second, because most containers in the tests are shells that ignore SIGTERM.
 func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
 	s.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}}
@@ -174,14 +174,14 @@ func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
 		f(p)
 	}
 	if p.Spec.NodeName == "" && p.Spec.NodeSelector == nil {
-		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // not a node that another test starts
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // keeps the pod away from nodes that other tests start
 	}
 	if _, err := s.client().CoreV1().Pods(s.name).Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// get returns a pod as it is now.
+// get returns a pod as the API has it now.
 func (s *space) get(name string) *v1.Pod {
 	s.Helper()
 	p, err := s.client().CoreV1().Pods(s.name).Get(context.Background(), name, metav1.GetOptions{})
@@ -191,7 +191,7 @@ func (s *space) get(name string) *v1.Pod {
 	return p
 }
 
-// until waits until wanted returns true for the pod, and returns the pod.
+// until waits until wanted returns true for the pod, and returns the pod. what describes the state in the error message.
 func (s *space) until(name, what string, wanted func(*v1.Pod) bool) (p *v1.Pod) {
 	s.Helper()
 	s.eventually("pod "+name+" to be "+what, func() (err error) {
@@ -209,7 +209,7 @@ func (s *space) ready(name string) *v1.Pod {
 	return s.until(name, "Ready", func(p *v1.Pod) bool { return isTrue(p, v1.PodReady) })
 }
 
-// ended waits for the terminal phase and returns the pod.
+// ended waits until the pod has ended, fails the test unless it ended in this phase, and returns the pod.
 func (s *space) ended(name string, phase v1.PodPhase) *v1.Pod {
 	s.Helper()
 	p := s.until(name, "ended", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed })
@@ -219,7 +219,7 @@ func (s *space) ended(name string, phase v1.PodPhase) *v1.Pod {
 	return p
 }
 
-// gone waits until the pod is deleted.
+// gone waits until the API no longer has the pod.
 func (s *space) gone(name string) {
 	s.Helper()
 	s.eventually("pod "+name+" to be gone", func() error {
@@ -253,19 +253,19 @@ func summary(p *v1.Pod) string {
 	return b.String()
 }
 
-// sh runs a shell command in the pod's first container.
+// sh runs a shell script in the first container of a pod and returns its output.
 func (s *space) sh(pod, script string) string {
 	s.Helper()
 	return s.kubectl("exec", pod, "--", "sh", "-c", script)
 }
 
-// logs returns what the pod's first container wrote.
+// logs returns the log of the first container of a pod.
 func (s *space) logs(pod string, args ...string) string {
 	s.Helper()
 	return s.kubectl(append([]string{"logs", pod}, args...)...)
 }
 
-// logged waits until the log of a running container is exactly this text.
+// logged waits until the log of a running container is exactly want.
 func (s *space) logged(pod, want string, args ...string) {
 	s.Helper()
 	s.eventually("log of "+pod, func() error {
@@ -277,7 +277,7 @@ func (s *space) logged(pod, want string, args ...string) {
 	})
 }
 
-// events returns the events about an object.
+// events returns the events about the object with this name.
 func (s *space) events(object string) ([]v1.Event, error) {
 	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
 	if err != nil {
@@ -286,8 +286,8 @@ func (s *space) events(object string) ([]v1.Event, error) {
 	return list.Items, nil
 }
 
-// event waits for an event about an object whose message has all the parts, and returns it; other events with the same reason may
-// come earlier.
+// event waits for an event about an object that has this reason and a message with all the parts, and returns the event. Other events with
+// the reason may exist.
 func (s *space) event(object, reason string, parts ...string) (found v1.Event) {
 	s.Helper()
 	s.eventually(reason+" event of "+object, func() error {
@@ -308,7 +308,7 @@ func (s *space) event(object, reason string, parts ...string) (found v1.Event) {
 	return found
 }
 
-// started waits until each of a pod's containers has its Started event, because events come later than the status.
+// started waits until each container of a pod has an event with the reason Started, because events come later than the status.
 func (s *space) started(name string) {
 	s.Helper()
 	want := len(s.get(name).Spec.Containers)
@@ -330,7 +330,7 @@ func (s *space) started(name string) {
 	})
 }
 
-// lacks returns an error if a text lacks one of the parts.
+// lacks returns an error if the text lacks one of the parts.
 func lacks(text string, parts ...string) error {
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
@@ -340,7 +340,7 @@ func lacks(text string, parts ...string) error {
 	return nil
 }
 
-// same fails the test when two texts differ.
+// same fails the test if the two texts differ.
 func (s *space) same(what, got, want string) {
 	s.Helper()
 	if got != want {
@@ -348,7 +348,7 @@ func (s *space) same(what, got, want string) {
 	}
 }
 
-// contains fails the test if a text lacks one of the parts.
+// contains fails the test if the text lacks one of the parts.
 func (s *space) contains(what, text string, parts ...string) {
 	s.Helper()
 	for _, part := range parts {
@@ -367,7 +367,7 @@ func readFile(s *space, path string) string {
 	return string(data)
 }
 
-// containerdPid returns the process of the containerd that runtimeUp has started in a directory.
+// containerdPid returns the process ID of the containerd whose directory is rt.
 func (s *space) containerdPid(rt string) int {
 	s.Helper()
 	text := readFile(s, filepath.Join(rt, "containerd.pid"))

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// alone is a node without a control plane: a runtime, and the agent of wherry run.
+// alone is a node without a control plane: a runtime, and an agent that `wherry run` has started.
 type alone struct {
 	*testing.T
 	env               *env
@@ -45,7 +45,7 @@ func newAlone(t *testing.T) *alone {
 	return a
 }
 
-// run starts wherry run, which starts an agent.
+// run starts the command `wherry run` with these arguments, which starts an agent.
 func (a *alone) run(args ...string) {
 	a.Helper()
 	*a.starts++
@@ -63,8 +63,8 @@ func (a *alone) said() string {
 	return string(text)
 }
 
-// says waits until the output of wherry run contains a text. The order of the output is not fixed, because wherry run follows the
-// pod and each container at the same time.
+// says waits until the output of `wherry run` contains a text. The order of its lines is not fixed, because it follows the pod and each
+// container at the same time.
 func (a *alone) says(what string) {
 	a.Helper()
 	a.eventually("wherry run to say "+what, func() error {
@@ -75,13 +75,13 @@ func (a *alone) says(what string) {
 	})
 }
 
-// up waits until wherry run prints that a pod is up.
+// up waits until `wherry run` prints that a pod is up.
 func (a *alone) up(name string) {
 	a.Helper()
 	a.says("pod/" + name + " is up at ")
 }
 
-// wherry runs a command against the agent.
+// wherry runs a wherry command that talks to the agent through its control socket, and returns the output.
 func (a *alone) wherry(args ...string) (string, error) {
 	cmd := command(a.env.wherry, args...)
 	cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
@@ -122,7 +122,7 @@ func (a *alone) eventually(what string, ask func() error) {
 	}
 }
 
-// nothingLeft searches for remains of pods in the runtime, in mounts, control groups and directories.
+// nothingLeft fails the test if pods have left something in the runtime, in mounts, in cgroups or in directories.
 func (a *alone) nothingLeft() {
 	a.Helper()
 	for what, args := range map[string][]string{"containers": {"ps", "-a", "-q"}, "sandboxes": {"pods", "-q"}} {
@@ -130,7 +130,7 @@ func (a *alone) nothingLeft() {
 			a.Errorf("left in the runtime, %s: %s", what, out)
 		}
 	}
-	own := func(point string) bool { return point == a.root && a.agent.alive() == nil } // while the agent runs, its directory is a mount point
+	own := func(point string) bool { return point == a.root && a.agent.alive() == nil } // while the agent runs, its root directory is a mount point
 	mounts, err := mountsBelow(a.root)
 	if m := slices.DeleteFunc(mounts, own); err != nil || len(m) > 0 {
 		a.Errorf("left mounts: %v %v", m, err)
@@ -241,7 +241,7 @@ func (a *alone) survives() {
 		t.Errorf("the socket has mode %v, want 0600: %v", i.Mode(), err)
 	}
 
-	// The pod survives a restart of the agent: its containers are the same, and under the next agent it gets a changed ConfigMap.
+	// The pod survives a restart of the agent: its containers are the same. The next agent applies a change of the ConfigMap.
 	before := a.crictl("ps", "-q", "--no-trunc")
 	_ = a.agent.cmd.Process.Kill()
 	a.agent.end(a.T)
@@ -268,7 +268,7 @@ func (a *alone) survives() {
 		t.Errorf("containers before: %q, after: %q", before, after)
 	}
 
-	// The pod is removed without remains.
+	// When the pod is removed, it leaves nothing behind.
 	a.run()
 	a.eventually("the third agent", func() error {
 		out, err := a.wherry("ps")
@@ -296,7 +296,7 @@ func (a *alone) survives() {
 	}
 	a.agent.end(a.T)
 	a.nothingLeft()
-	if left := list(a.root); len(left) > 1 { // agent.log may remain
+	if left := list(a.root); len(left) > 1 { // agent.log may stay
 		t.Errorf("left in %s: %v", a.root, left)
 	}
 	for _, group := range cgroupDirs(a.group) {
@@ -309,7 +309,8 @@ func (a *alone) survives() {
 	}
 }
 
-// attaches checks that wherry attach connects to a container's input and output, and that the container keeps running afterwards.
+// attaches checks that `wherry attach` connects to the standard input and output of a container, and that the container keeps running when
+// the client leaves.
 func (a *alone) attaches() {
 	t := a.T
 	manifest := filepath.Join(a.dir, "echo.yaml")
@@ -327,7 +328,7 @@ spec:
 	}
 	a.run(manifest)
 	a.up("echo")
-	for _, word := range []string{"ahoy", "again"} { // when one client leaves, the container's input stays open
+	for _, word := range []string{"ahoy", "again"} { // after the first client has left, the container's standard input is still open
 		cmd := command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
 		cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
 		in, err := cmd.StdinPipe()
@@ -368,8 +369,8 @@ spec:
 	a.nothingLeft()
 }
 
-// ends checks that wherry run ends with the exit code of a pod that has completed, and that Ctrl-C stops pods within their grace
-// period and removes them.
+// ends checks two ends of `wherry run`: after a pod that completes it exits with the pod's exit code, and after Ctrl-C it stops the pods
+// within their grace period and removes them.
 func (a *alone) ends() {
 	t := a.T
 	job := filepath.Join(a.dir, "job.yaml")
@@ -400,7 +401,7 @@ spec:
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	a.agent.end(a.T) // end waits for less than the pod's grace period
+	a.agent.end(a.T) // end waits for less than the grace period of the pod
 	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") {
 		t.Errorf("Ctrl-C: %v:\n%s", a.agent.err, a.said())
 	}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// etcdClient is the manifest of git.io/etcdclient.yaml, which users put into a directory by hand, with another image.
+// etcdClient is a manifest that many users know (git.io/etcdclient.yaml), with another image.
 const etcdClient = `apiVersion: v1
 kind: Pod
 metadata:
@@ -48,12 +48,12 @@ spec:
     name: etcd-data
 `
 
-// handMade is a node with static pods from a directory and from a URL.
+// handMade is a node whose static pods come from a directory and from a URL.
 type handMade struct {
 	*space
 	n    *node
 	dir  string
-	page atomic.Value // the content of the URL; "": an error
+	page atomic.Value // answer of the URL, a string; "": the server answers with an error
 }
 
 func newHandMade(t *testing.T) *handMade {
@@ -63,7 +63,7 @@ func newHandMade(t *testing.T) *handMade {
 	if err := h.env.runtimeUp(rt, h.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
-	h.dir = filepath.Join(h.env.dir, "hand-manifests") // the directory is created later
+	h.dir = filepath.Join(h.env.dir, "hand-manifests") // the directory does not exist yet
 	h.page.Store("")
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := h.page.Load().(string)
@@ -86,7 +86,7 @@ func newHandMade(t *testing.T) *handMade {
 	return h
 }
 
-// file writes a manifest by a rename, or removes it.
+// file writes a manifest into the directory by a rename. If text is "", it removes the manifest.
 func (h *handMade) file(name, text string) {
 	h.Helper()
 	path := filepath.Join(h.dir, name)
@@ -107,7 +107,7 @@ func (h *handMade) file(name, text string) {
 	}
 }
 
-// container returns the ID of the only running container with that name.
+// container returns the ID of the only running container with this name.
 func (h *handMade) container(name string) string {
 	h.Helper()
 	out, err := h.n.crictl("ps", "-q", "--name", "^"+name+"$")
@@ -117,8 +117,8 @@ func (h *handMade) container(name string) string {
 	return strings.TrimSpace(out)
 }
 
-// If a client deletes the mirror of a static pod, a new mirror appears, and the container keeps running. An edited manifest makes
-// a new pod. Removing a manifest ends its pod.
+// If a client deletes the mirror of a static pod, a new mirror appears and the container keeps running. If the manifest changes, a new pod
+// replaces the old one. If the manifest is removed, the pod ends.
 func TestStaticPods(t *testing.T) {
 	h := newHandMade(t)
 	data := filepath.Join(h.env.dir, "hand-etcd")
@@ -179,8 +179,8 @@ func TestStaticPods(t *testing.T) {
 	h.eventually("nothing to be left", func() error { return h.n.checkNothingLeft() })
 }
 
-// conf checks that static pods can use ConfigMaps and Secrets from manifests. The API server would refuse a mirror that refers to
-// these, so the mirror leaves them out.
+// conf checks that static pods can use ConfigMaps and Secrets from manifests in the same directory. Their mirrors do not mention these
+// objects, because the API server refuses a mirror that refers to them.
 func (h *handMade) conf(t *testing.T) {
 	h.file("conf.yaml", strings.NewReplacer("NS", h.name, "IMAGE", busybox).Replace(`apiVersion: v1
 kind: Pod
@@ -213,7 +213,7 @@ stringData: {k: hidden}
 	h.gone("conf-hand")
 }
 
-// url checks that a failed request for the URL does not remove its pods.
+// url checks that the pods from the URL stay when a request for the URL fails.
 func (h *handMade) url(t *testing.T) {
 	h.page.Store(strings.NewReplacer("NS", h.name, "IMAGE", busybox).Replace(`{"apiVersion": "v1", "kind": "PodList", "items": [
 		{"metadata": {"name": "far", "namespace": "NS"}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "far", "image": "IMAGE", "command": ["sleep", "9999d"]}]}}]}`))

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// transports are the two protocols of kubectl's streams.
+// transports are the protocols in which kubectl streams. A value says whether kubectl uses WebSockets (see over).
 var transports = map[string]string{"WebSocket": "true", "SPDY": "false"}
 
 func (s *space) over(transport string, args ...string) *exec.Cmd {
@@ -51,7 +51,7 @@ containers:
 	}
 }
 
-// with returns the same space for a subtest.
+// with returns the same namespace for a subtest.
 func (s *space) with(t *testing.T) *space { return &space{T: t, env: s.env, name: s.name} }
 
 func (s *space) execs(websockets string) {
@@ -63,7 +63,7 @@ func (s *space) execs(websockets string) {
 	s.contains("stderr", errOut, "err\n", "exit code 7")
 
 	cmd := s.over(websockets, "exec", "-i", "target", "-c", "plain", "--", "md5sum")
-	cmd.Stdin = bytes.NewReader(bytes.Repeat([]byte("0123456789abcdef"), 1<<16)) // 1 MiB of standard input, up to its end
+	cmd.Stdin = bytes.NewReader(bytes.Repeat([]byte("0123456789abcdef"), 1<<16)) // 1 MiB of standard input, and then EOF
 	out, errOut, err = output(cmd)
 	if err != nil {
 		s.Errorf("exec -i: %v %s", err, errOut)
@@ -75,7 +75,7 @@ func (s *space) execs(websockets string) {
 		s.Errorf("3000000 bytes of stdout: %d, %v %s", len(out), err, errOut)
 	}
 
-	// The terminal's size is sent after the start of the command, so on a busy machine the shell may not have it at once.
+	// kubectl sends the size of the terminal after the start of the command, so on a busy machine the shell may get the size late.
 	screen := s.terminal(s.over(websockets, "exec", "-it", "target", "-c", "plain", "--", "sh"),
 		"for i in $(seq 60); do stty size | grep 33.77 && break; sleep 1; done; tty; exit 5\n")
 	if !regexp.MustCompile(`(?s)33 77.*/dev/pts/\d`).MatchString(screen) {
@@ -88,7 +88,7 @@ func (s *space) execs(websockets string) {
 	}
 }
 
-// terminal runs a command in a pseudo terminal of 33 lines with 77 columns, types into it, and returns its output.
+// terminal runs a command in a pseudo terminal of 33 lines and 77 columns, types into the terminal, and returns the output.
 func (s *space) terminal(cmd *exec.Cmd, typed string) string {
 	s.Helper()
 	quoted := make([]string, len(cmd.Args))
@@ -116,7 +116,7 @@ func (s *space) terminal(cmd *exec.Cmd, typed string) string {
 	for {
 		n, err := out.Read(buf)
 		seen.Write(buf[:n])
-		if !wrote && strings.Contains(seen.String(), "#") { // this is the prompt
+		if !wrote && strings.Contains(seen.String(), "#") { // the prompt of the shell
 			wrote = true
 			if _, err := io.WriteString(in, typed); err != nil {
 				s.Error(err)
@@ -155,15 +155,15 @@ func (s *space) attaches(websockets string) {
 			seen += lines.Text() + "\n"
 		}
 		stop()
-		_ = cmd.Process.Kill() // this detaches: the container's stdin stays open, because kubectl did not send its end
+		_ = cmd.Process.Kill() // the container's standard input stays open, because a killed kubectl sends no EOF
 		_ = cmd.Wait()
 		r.Close()
 		s.contains("attach to "+container, seen, want...)
 	}
 }
 
-// typing types a text repeatedly until stop is called. containerd connects the input of a container shortly before its output, so
-// the first answer may appear only in the log.
+// typing types a text again and again until stop is called. That is necessary because containerd connects the input of a container a little
+// before its output, so that the first answer may appear only in the log.
 func typing(in io.Writer, text string) (stop func()) {
 	done := make(chan struct{})
 	var typed sync.WaitGroup

@@ -35,8 +35,8 @@ containers:
   command: [sleep, "100000"]
   volumeMounts: *mounts`
 
-// "hostUsers: false": "a new userns is created for the pod"; each pod has 65536 user IDs of its own, its root is an unprivileged
-// user on the host, and its volumes look the same as without a user namespace.
+// With `hostUsers: false` ("a new userns is created for the pod") each pod has 65536 user IDs of its own, its root is an unprivileged user
+// on the host, and its volumes look the same as without a user namespace.
 func TestUserNamespace(t *testing.T) {
 	s := newSpace(t)
 	s.kubectl("create", "configmap", "settings", "--from-literal=key=value")
@@ -70,7 +70,7 @@ func TestUserNamespace(t *testing.T) {
 			t.Errorf("on the node the user's file belongs to %d, %v; mounts are ID-mapped, so it is 1000", owner(info), err)
 		}
 	}
-	// On the node, the processes run as the users of these ranges.
+	// On the node, the processes of the pods run with user IDs of these ranges.
 	for host, name := range ranges {
 		out, err := s.env.node.crictl("inspect", "-o", "go-template", "--template", "{{.info.pid}}", containerID(s.get(name), "root"))
 		if err != nil {
@@ -81,9 +81,9 @@ func TestUserNamespace(t *testing.T) {
 			t.Errorf("root of pod %s is user %d on the node, %v, want %s", name, owner(info), err, host)
 		}
 	}
-	// A restarted container is in the same user namespace.
+	// A restarted container is in the same user namespace as before.
 	before := s.sh("one", "cat /proc/self/uid_map; readlink /proc/self/ns/user")
-	_, _, _ = s.try("exec", "one", "--", "touch", "/scratch/end") // the command may end together with the container
+	_, _, _ = s.try("exec", "one", "--", "touch", "/scratch/end") // the command may be cut off when the container ends
 	s.until("one", "restarted", func(p *v1.Pod) bool {
 		for _, c := range p.Status.ContainerStatuses {
 			if c.Name == "root" {

@@ -24,8 +24,8 @@ metadata: {name: hidden}
 stringData: {user: jo, password: s3cret}
 `
 
-// ConfigMaps, Secrets, the downward API and a service account token are files in volumes, with modes and items. Changes of the
-// objects reach the files.
+// A volume shows ConfigMaps, Secrets, the downward API and a service account token as files, with the modes and items of the spec. When an
+// object changes, its files change.
 func TestObjectVolumes(t *testing.T) {
 	s := newSpace(t)
 	s.apply(volumeObjects)
@@ -73,11 +73,10 @@ containers:
 		}
 		return err
 	})
-	s.same("a subPath of what changed", s.sh("files", "cat /single"), "one") // a subPath gets no updates, as documented
+	s.same("a subPath of what changed", s.sh("files", "cat /single"), "one") // a subPath mount gets no updates, as documented
 }
 
-// emptyDir volumes are shared within the pod, may be in memory with a size limit, can have subPaths, and are removed with the
-// pod.
+// The containers of a pod share an emptyDir. It may be in memory with a size limit, may be mounted by subPath, and is removed with the pod.
 func TestEmptyDir(t *testing.T) {
 	s := newSpace(t)
 	s.pod("scratch", `
@@ -107,7 +106,7 @@ containers:
 	})
 }
 
-// A hostPath of each type is created, accepted, or refused with a reason, as documented.
+// A hostPath volume of each type is created, used as it is, or refused with a reason, as documented.
 func TestHostPath(t *testing.T) {
 	s := newSpace(t)
 	dir := s.TempDir()
@@ -155,7 +154,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 	}
 }
 
-// No subPath leads out of its volume, not even through a symbolic link that the container made.
+// A subPath never leads out of its volume, not even through a symbolic link that a container made.
 func TestSubPathEscape(t *testing.T) {
 	s := newSpace(t)
 	s.pod("escape", `
@@ -169,14 +168,14 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 	s.contains("message", p.Status.ContainerStatuses[0].State.Waiting.Message, `volume "v": container "main", volumeMounts[0] at /host: failed to prepare subPath "out/etc"`, "no symbolic link may lead outside")
 }
 
-// If the source of a volume is missing, an event says so. The pod starts when the source exists.
+// If the source of a volume is missing, an event says so. The pod starts as soon as the source exists.
 func TestMissingVolumeSource(t *testing.T) {
 	s := newSpace(t)
 	s.pod("waits", `
 volumes: [{name: v, secret: {secretName: later}}]
 containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
 	s.event("waits", "FailedMount", `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
-	s.eventually("that kubectl says so", func() error { // the status may be sent up to 2 s later, together with other changes
+	s.eventually("that kubectl says so", func() error { // the status may come up to 2 s later, together with other changes
 		if got := s.kubectl("get", "pod", "waits"); !strings.Contains(got, "ContainerCreating") {
 			return errorf("get pod: %s", got)
 		}
@@ -187,8 +186,8 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; 
 	s.logged("waits", "here\n")
 }
 
-// fsGroup is the group of the files in the pod's volumes. Mounts that are made on the host appear in a container whose mount
-// propagation asks for them.
+// fsGroup becomes the group of the files in the pod's volumes. A mount that is made on the host appears in a container with
+// mountPropagation.
 func TestFSGroup(t *testing.T) {
 	s := newSpace(t)
 	s.apply(volumeObjects)

@@ -79,7 +79,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// withApp returns the pods whose label app has this value.
+// withApp returns the pods with this value of the label app.
 func (s *space) withApp(app string) []v1.Pod {
 	s.Helper()
 	list, err := s.client().CoreV1().Pods(s.name).List(context.Background(), metav1.ListOptions{LabelSelector: "app=" + app})
