@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// latencies are similar to those of containerd on a busy machine.
+// latencies returns durations of runtime calls that are similar to those of containerd on a busy machine.
 func latencies() map[string]simcri.Latency {
 	ms := func(mean, jitter int) simcri.Latency {
 		return simcri.Latency{Mean: time.Duration(mean) * time.Millisecond, Jitter: time.Duration(jitter) * time.Millisecond}
@@ -39,8 +39,8 @@ func TestNodeReady(t *testing.T) {
 	})
 }
 
-// The node declares the features that it has, because the scheduler gives pods that require a feature only to nodes that declare
-// it. It does not declare a feature whose gate is off.
+// The Node lists the features that the agent has (status.declaredFeatures), because the scheduler places pods that need a feature only on
+// Nodes that list it. A feature whose gate is off is not listed.
 func TestDeclaredFeatures(t *testing.T) {
 	t.Parallel()
 	all := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
@@ -79,8 +79,8 @@ func TestPodRunsAndIsDeleted(t *testing.T) {
 	})
 }
 
-// A source may answer while a worker reads the checkpoint in its first turn. Then the pod was not in the set when the turn began,
-// but all sources have answered when the turn continues. The pod must not count as unwanted.
+// A source may report its pods while a worker, in its first turn, reads the pod's checkpoint. When the turn began, no source had the pod;
+// when the turn continues, all sources have answered. The pod must not count as unwanted.
 func TestSourceThatAnswersInATurn(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

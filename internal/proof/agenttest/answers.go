@@ -15,27 +15,27 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// settled is how long a situation has to last before the agent's answer is judged.
+// settled is how long a pod has to be in the same situation before the agent's answer about the pod is judged.
 const settled = 10 * time.Second
 
-// answers judges the answers of an agent to "why does this pod not run?". Each answer is compared with the situation of its pod, which
-// the Witness sees from outside.
+// answers judges what an agent answers to "why does this pod not run?" (package why). It compares each answer with the situation of the
+// pod, as the Witness sees it from outside.
 type answers struct {
-	since map[types.UID]time.Time // when the pod was first seen in its present situation
-	last  map[types.UID]string    // the present situation of each pod
-	tally map[string]*judged      // by situation
-	early int                     // answers that were not judged, because the situation or the agent was too new
-	blind int                     // answers that were not judged, because the agent could not know the situation
-	wrong []string                // the first wrong answers
+	since map[types.UID]time.Time // when each pod was first seen in its present situation
+	last  map[types.UID]string    // present situation (what) of each pod
+	tally map[string]*judged      // judged answers by situation (what)
+	early int                     // number of answers that were not judged, because the situation or the agent was too new
+	blind int                     // number of answers that were not judged, because the agent could not know the situation
+	wrong []string                // texts of the first five wrong answers
 }
 
-// judged counts answers.
+// judged counts the answers that were given in one situation.
 type judged struct {
-	well         bool // the pods were well
+	well         bool // in this situation the pod is well
 	right, wrong int
-	instead      map[why.Cause]int // the wrong answers
-	unwell       int               // wrong answers that say that a pod is not well
-	rightUnwell  int               // right answers that say so
+	instead      map[why.Cause]int // wrong answers by the cause that they name
+	unwell       int               // number of wrong answers that say that the pod is not well
+	rightUnwell  int               // number of right answers that say that the pod is not well
 }
 
 func newAnswers() *answers {
@@ -54,7 +54,7 @@ func (w *World) Explain() (out []explainedPod) {
 	w.Helper()
 	resp, err := w.askControl("/explain")
 	if err != nil {
-		return nil // the agent ends
+		return nil // the agent is ending
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil && w.Alive() {
@@ -63,7 +63,7 @@ func (w *World) Explain() (out []explainedPod) {
 	return out
 }
 
-// askControl asks the running agent over its control socket.
+// askControl sends a GET request for path to the control socket of the running agent.
 func (w *World) askControl(path string) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.control.DialContext(ctx)
@@ -71,13 +71,13 @@ func (w *World) askControl(path string) (*http.Response, error) {
 	return client.Get("http://agent" + path)
 }
 
-// newControl returns the control socket of the next agent.
+// newControl returns the listener that becomes the control socket of the next agent.
 func (w *World) newControl() *bufconn.Listener {
 	w.control = bufconn.Listen(1 << 16)
 	return w.control
 }
 
-// check asks the agent about all pods, and judges the answers about those whose situation has lasted long enough.
+// check asks the agent about all its pods. It judges the answer about each pod that has been in the same situation for long enough.
 func (a *answers) check(w *World) {
 	if !w.Alive() {
 		return
@@ -150,7 +150,7 @@ func (w *World) situations() map[types.UID]situation {
 	return out
 }
 
-// subjects returns the UIDs of the pods of the API and of the static pods that were ever run.
+// subjects returns the UIDs of all pods of the API, and of all static pods that ever ran.
 func (w *Witness) subjects() (out []types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +165,7 @@ func (w *Witness) subjects() (out []types.UID) {
 	return out
 }
 
-// young reports whether the agent has just started.
+// young reports whether the agent started less than the time settled ago, or no agent runs.
 func (w *Witness) young() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,14 +7,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// A run of the simulation fails if an agent misses causes, and also if it says that pods have trouble that run well.
+// A run of the simulation fails if the agent misses too many causes of pods that do not run, and also if it names trouble of too many pods
+// that run well.
 func TestAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	pulls := situation{what: "an image cannot be pulled", causes: pullCauses}
 	runs := situation{what: "everything runs", well: true, causes: []why.Cause{why.Running}}
 	for _, c := range []struct {
 		name          string
-		missed, false int // wrong answers of 100 about pods that are not well, and of 100 about pods that run
+		missed, false int // wrong answers: missed of 100 about pods that are not well, and false of 100 about pods that run
 		fails         bool
 	}{
 		{"all answers are right", 0, 0, false},

@@ -1,6 +1,6 @@
 package agenttest
 
-// Armed counts how often the Witness applied a rule, and how often it made an exception, by the reason for the exception.
+// Armed counts, for one rule, how often the Witness applied the rule, and how often it excused a case (Excused, by the reason).
 type Armed struct {
 	Applied int
 	Excused map[string]int
@@ -24,7 +24,7 @@ func (a *Armed) add(o Armed) {
 	}
 }
 
-// Armed returns the counts of each rule.
+// Armed returns the counts of all rules.
 func (w *Witness) Armed() map[Rule]Armed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,8 +37,7 @@ func (w *Witness) Armed() map[Rule]Armed {
 	return out
 }
 
-// count counts one case in which the Witness applied a rule or, if excuse is not empty, made an exception. It is called with the lock
-// held.
+// count counts a case of a rule: applied, or excused if excuse is the reason for an exception. The caller holds w.mu.
 func (w *Witness) count(rule Rule, excuse string) {
 	a := w.tallies[rule]
 	if a == nil {
@@ -52,7 +51,7 @@ func (w *Witness) count(rule Rule, excuse string) {
 	}
 }
 
-// compared counts pods whose status agreed with the runtime.
+// compared counts pods for which the API agreed with the runtime.
 func (w *Witness) compared(pods int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,14 +16,13 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// bytesPerIdlePod bounds the heap of an idle pod in its agent, beyond the pod object that the watch decoded and the timeline. An
-// idle pod has no goroutine and no timer. The heap of the simulated runtime and API server does not count. The heap of an agent
-// without pods, and the bounded memory of its events, do not count either. The parts, in bytes: the last inspection
-// (pod.Observed) 560, its worker 210 with its memory at rest 230, its token 135, its status writer 135, its entry in the sync
-// loop 120, pleg 90, its references 70, the set of pods 50, and small strings and maps.
+// bytesPerIdlePod bounds the heap that an agent needs for an idle pod. An idle pod has no goroutine and no timer. Not included are the pod
+// object that the watch decoded, the timeline, the simulated runtime and API server, the heap of an agent without pods, and the bounded
+// memory of events. The parts, in bytes: the last inspection (pod.Observed) 560, the worker 210 with its memory at rest 230, the token 135,
+// the status writer 135, the entry in the sync loop 120, pleg 90, references to objects 70, the set of pods 50, and small strings and maps.
 const bytesPerIdlePod = 2048
 
-// timelineOfIdlePod is the size of the timeline of a pod that was started and is idle: 16 records and their texts.
+// timelineOfIdlePod is the size, in bytes, of the timeline of a pod that has started and is idle: 16 records and their texts.
 const timelineOfIdlePod = 2400
 
 func heap() int64 {
@@ -34,10 +33,10 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestBudgetOfAnIdlePod is not parallel, because it measures the process. With WHERRY_HEAP_PROFILE it writes a heap profile to
-// that path.
+// TestBudgetOfAnIdlePod measures the heap of the process, so it is not parallel. If the environment variable WHERRY_HEAP_PROFILE is set,
+// the test writes a heap profile to that path.
 func TestBudgetOfAnIdlePod(t *testing.T) { //nolint:paralleltest // it measures the process
-	// With both numbers of pods there are more events than the agent keeps, so the memory of events is the same in both.
+	// Both numbers of pods make more events than the agent keeps, so the memory of events is the same in both measurements.
 	const few, many = 150, 650
 	less, object := idlePods(t, few)
 	more, _ := idlePods(t, many)
@@ -53,7 +52,7 @@ func TestBudgetOfAnIdlePod(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 }
 
-// idlePods returns the heap of an agent with this many idle pods, and the size of one pod object.
+// idlePods returns the heap of an agent with this many idle pods, and the size of one pod object, both in bytes.
 func idlePods(t *testing.T, pods int) (all, object int64) {
 	cfg := Config{
 		Agent:   func(c *agent.Config) { c.Kubelet.MaxPods = int32(pods + 50) },
@@ -90,7 +89,7 @@ func idlePods(t *testing.T, pods int) (all, object int64) {
 		}
 		full := heap()
 		w.StopAgent()
-		time.Sleep(3 * time.Hour) // a stopped timer, with all that it refers to, stays in the heap of a bubble until its time
+		time.Sleep(3 * time.Hour) // in a bubble, a stopped timer and everything that it refers to stay in the heap until the timer's time
 		all = full - heap()
 		if path != "" {
 			writeHeap(t, path+".without")
@@ -99,7 +98,7 @@ func idlePods(t *testing.T, pods int) (all, object int64) {
 	return all, object
 }
 
-// objectBytes returns the size of a pod object that is decoded from the API server's answer.
+// objectBytes returns the size, in bytes, of a pod object that is decoded from JSON.
 func objectBytes(t *testing.T, w *World) int64 {
 	raw, err := json.Marshal(w.Kube.Pod(Namespace, "p000"))
 	if err != nil {
@@ -108,7 +107,7 @@ func objectBytes(t *testing.T, w *World) int64 {
 	objects := make([]*v1.Pod, 200)
 	before := heap()
 	for i := range objects {
-		objects[i] = &v1.Pod{} // one allocation for each, as in a watch
+		objects[i] = &v1.Pod{} // one allocation for each pod, as when a watch decodes it
 		if err := json.Unmarshal(raw, objects[i]); err != nil {
 			t.Fatal(err)
 		}

@@ -12,22 +12,22 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// These bound the calls of the runtime and the requests to the API server for the start of a pod with one container, beside
-// others that start at the same time.
+// For each pod with one container that starts beside others, these are the limits of calls to the runtime and of requests to the API
+// server.
 const (
 	callsPerStart    = 11.5
 	requestsPerStart = 8.0
 )
 
-// These bound the end of a pod with one container, deleted beside others: four inspections of two calls each, and one more
-// inspection if the runtime's event comes after the inspection has begun. That depends on Go's scheduler (measured: 13.5 to 14.9
-// calls).
+// For each pod with one container that is deleted beside others, these are the limits of calls and requests. An end has four inspections of
+// two calls each, and a fifth if the runtime's event comes after an inspection has begun, which depends on Go's scheduler (measured: 13.5
+// to 14.9 calls).
 const (
 	callsPerEnd    = 15.5
-	requestsPerEnd = 5.5 // this includes one request of the user, the deletion
+	requestsPerEnd = 5.5 // one of these requests is the deletion by the user
 )
 
-// These bound the calls and requests of a node with idle pods in a minute.
+// For a node with idle pods, these are the limits of calls and requests per minute.
 const (
 	idleCalls    = 20.0
 	idleRequests = 7.0
@@ -44,7 +44,7 @@ func since(before, now map[string]int, per float64) (sum float64, text string) {
 	return sum, strings.Join(parts, ", ")
 }
 
-// TestBudgetOfCalls bounds the calls of the runtime and the requests to the API server.
+// TestBudgetOfCalls checks how many calls to the runtime and requests to the API server an agent makes.
 func TestBudgetOfCalls(t *testing.T) {
 	t.Parallel()
 	const pods = 50

@@ -17,12 +17,12 @@ import (
 const (
 	busyPods = 500
 	newPods  = 20
-	// newWait bounds the time until a new pod is Ready on the busy node. On an idle node it takes about a second.
+	// newWait is how long a new pod may take to be Ready on the busy node. On an idle node it takes about a second.
 	newWait = 10 * time.Second
 )
 
-// busyMachine returns a runtime on two CPUs. A start takes a quarter of a second of a CPU, and a command 20 ms. The pods want 500
-// commands a second, and the machine can run a hundred if it does nothing else.
+// busyMachine configures a runtime on two CPUs. The start of a pod takes a quarter of a second of CPU time, and a command in a container 20
+// ms. The pods want 500 commands a second; the machine can run a hundred if it does nothing else.
 func busyMachine() simcri.Config {
 	ms := time.Millisecond
 	return simcri.Config{Processors: 2, Latency: latencies(), CPU: map[string]time.Duration{
@@ -35,14 +35,14 @@ func asked(p *v1.Pod) {
 	p.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1, TimeoutSeconds: 1}
 }
 
-// busyNode runs 500 pods with an exec probe every second, and adds 20 pods. It returns how long each of these took to be Ready.
-// It stops waiting after patience.
+// busyNode runs 500 pods with an exec probe every second, and then creates 20 more pods. It returns how long each of the 20 took to be
+// Ready. It waits at most for the time patience. shares is agent.Config.WorkShares.
 func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, then func(w *World)) (took []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
 			c.Processors, c.StartSlots, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
-			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without a cluster DNS the node records an event for each pod, which is not the subject of this test
+			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without a cluster DNS the node would record an event for each pod, which would only disturb
 		}})
 		defer func() {
 			w.quiet = true
@@ -96,8 +96,8 @@ func readySince(p *v1.Pod) metav1.Time {
 	return metav1.Time{}
 }
 
-// 500 pods with a command each second are five times the capacity of the machine. New pods are nevertheless Ready soon, no pod's
-// readiness flaps, every old pod is still probed, and the node reports once that probes are late.
+// 500 pods with one command a second need five times what the machine can do. Nevertheless new pods are soon Ready, the readiness of no pod
+// flaps, every old pod is still probed, and the node reports once that probes are late.
 func TestBusyNodeStartsPods(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -136,8 +136,8 @@ func TestBusyNodeStartsPods(t *testing.T) {
 	t.Log(took)
 }
 
-// TestBusyNodeStartsPods can fail: with a planted bug, commands of new pods have no share in the scheduler of package work, and
-// the pods are not Ready in time.
+// TestPlantedStarvation shows that TestBusyNodeStartsPods can fail. Because of a planted bug, the commands of new pods get no share in the
+// scheduler of package work, and these pods are not Ready in time.
 func TestPlantedStarvation(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -152,8 +152,8 @@ func TestPlantedStarvation(t *testing.T) {
 	t.Errorf("a class without a share does not starve: %v", took)
 }
 
-// allReady creates pods at the same time on a node with the given runtime. It returns how long it took until all were Ready, and
-// until half of them were. places is how many pods may start at the same time; 0: the agent adapts the number.
+// allReady creates pods at the same time on a node with the given runtime. It returns when the last pod and when half of the pods were
+// Ready, counted from the beginning. places is how many pods may start at the same time; 0: the agent adapts that number.
 func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,9 +188,9 @@ func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half
 	return last, half
 }
 
-// The number of pods that start at once adapts to the runtime. If a sandbox waits two seconds for its network, a number that
-// suits the processors would leave the machine idle. If starts use the CPU, more starts at once do not make pods Ready sooner,
-// and with a number that suits a slow network, nearly all pods would be Ready only at the end.
+// The number of pods that start at the same time adapts to the runtime. If each sandbox waits two seconds for its network, a number that
+// fits the CPUs would leave the machine idle. If starts use the CPU, a number that fits a slow network would let nearly all pods become
+// Ready only at the end.
 func TestStartsFollowWhatTheRuntimeBears(t *testing.T) {
 	t.Parallel()
 	const pods = 80
@@ -211,8 +211,8 @@ func TestStartsFollowWhatTheRuntimeBears(t *testing.T) {
 	}
 }
 
-// Eighty pods that are deleted by force use the whole machine for eight seconds, in which their networks are removed. A pod that
-// is created in that time shares the machine with a few of them, not with all.
+// Eighty pods are deleted by force; removing their networks keeps the whole machine busy for eight seconds. A pod that is created during
+// that time shares the machine with only a few of them.
 func TestAPodStartsBesideDeletions(t *testing.T) {
 	t.Parallel()
 	const pods = 80

@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cause is a reason to end a container: when it arose, and the grace period that it gives. A negative grace is unknown.
+// cause is a reason to end a container: since when it exists, and the grace period that it gives. A negative grace is unknown.
 type cause struct {
 	why   string
 	since time.Time
 	grace time.Duration
-	whole bool // the cause ends the whole pod
+	whole bool // it ends the whole pod
 }
 
-// unknownGrace marks a cause that gives no known grace period.
+// unknownGrace is the grace of a cause whose grace period the Witness does not know.
 const unknownGrace = time.Duration(-1)
 
-// causes returns the reasons to end an instance, as far as agents can know them.
+// causes returns the reasons to end a container, as far as agents can know them. The caller holds w.mu.
 func (w *Witness) causes(in *Instance) (out []cause) {
 	spec := w.specOf(in.UID)
 	if spec == nil {
@@ -47,7 +47,7 @@ func (w *Witness) causes(in *Instance) (out []cause) {
 	return append(out, w.apiCauses(w.pods[in.UID], spec, in)...)
 }
 
-// apiCauses returns the causes that only a pod from the API can have.
+// apiCauses returns those reasons to end a container that only a pod of the API can have. s is the pod.
 func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []cause) {
 	grace := graceOf(spec)
 	if c, is := w.evicts(in.UID, spec); is {
@@ -68,7 +68,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 		}
 	}
 	if len(s.resizes) > 0 && w.unsaved[in.UID] && slices.ContainsFunc(spec.Containers, func(c v1.Container) bool { return restartsToResize(&c) }) {
-		// A new agent reads the last checkpoint, which still has the resources from before the resize.
+		// A new agent reads the last checkpoint, which has the resources from before the resize if later writes failed.
 		out = append(out, cause{"it was resized, and that could not be written down", time.Now(), unknownGrace, false})
 	}
 	for i := range spec.Containers {
@@ -81,7 +81,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 	return out
 }
 
-// startTime returns when the pod's active deadline starts to run.
+// startTime returns the time from which the pod's activeDeadlineSeconds count.
 func (s *podSeen) startTime() time.Time {
 	if t := s.pod.Status.StartTime; t != nil {
 		return t.Time
@@ -89,8 +89,8 @@ func (s *podSeen) startTime() time.Time {
 	return s.added
 }
 
-// resized returns when the spec first requested other resources than those the container was created with; zero: it requests the same. It
-// returns the time of the first change, because a stop that this change caused continues when another change follows.
+// resized returns when the spec first requested other resources than those with which the container was created; zero: it requests the
+// same. If several changes follow each other, the first one counts, because it caused the stop.
 func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	n := len(s.resizes)
 	if n == 0 {
@@ -105,14 +105,14 @@ func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	return time.Time{}
 }
 
-// sharesOf returns the CPU shares of a request in thousandths of a CPU.
+// sharesOf returns the CPU shares (cpu.shares) for a request in thousandths of a CPU.
 func sharesOf(milli int64) int64 { return min(milli*1024/1000, 1<<18) }
 
 func restartsToResize(c *v1.Container) bool {
 	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool { return p.RestartPolicy == v1.RestartContainer })
 }
 
-// replaced reports whether a newer instance of the container exists, or another sandbox than its own is ready.
+// replaced reports whether a newer instance of the container exists, or the ready sandbox of the pod is not the one of the container.
 func (w *Witness) replaced(in *Instance) bool {
 	if in.Name != "" {
 		if newest := w.newest(in.UID, in.Name); newest != nil && newest.ID != in.ID {
@@ -127,7 +127,7 @@ func (w *Witness) replaced(in *Instance) bool {
 	return w.sandboxes[in.Sandbox] == nil
 }
 
-// noteOver records whether a pod has run to its end. It is called at every start and every end of a container.
+// noteOver records whether a pod has run to its end. It is called whenever a container starts or ends.
 func (w *Witness) noteOver(uid types.UID) {
 	spec := w.specOf(uid)
 	if spec == nil {
@@ -142,8 +142,8 @@ func (w *Witness) noteOver(uid types.UID) {
 	}
 }
 
-// isOver reports whether a pod has run to its end under its restart policy: an init container failed and is not restarted,
-// or all main containers ended and none is restarted.
+// isOver reports whether a pod has run to its end by its restartPolicy: an init container failed and is not restarted, or all main
+// containers ended and none is restarted.
 func (w *Witness) isOver(spec *v1.PodSpec, uid types.UID) bool {
 	if spec.RestartPolicy == v1.RestartPolicyAlways || spec.RestartPolicy == "" {
 		return false

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// withClaim gives a pod a volume with a claim.
+// withClaim gives a pod a volume from the PersistentVolumeClaim with this name.
 func withClaim(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}}
@@ -20,7 +20,7 @@ func withClaim(name string) func(*v1.Pod) {
 	}
 }
 
-// createClaim creates a claim that is not bound.
+// createClaim creates a PersistentVolumeClaim that is not bound.
 func (w *World) createClaim(name string, modes ...v1.PersistentVolumeAccessMode) *v1.PersistentVolumeClaim {
 	w.Helper()
 	c, err := w.Admin.CoreV1().PersistentVolumeClaims(Namespace).Create(context.Background(), &v1.PersistentVolumeClaim{
@@ -33,7 +33,7 @@ func (w *World) createClaim(name string, modes ...v1.PersistentVolumeAccessMode)
 	return c
 }
 
-// bindClaim binds a claim to a new local volume of the node.
+// bindClaim binds a PersistentVolumeClaim to a new local volume on the node.
 func (w *World) bindClaim(c *v1.PersistentVolumeClaim) {
 	w.Helper()
 	ctx := context.Background()
@@ -56,7 +56,7 @@ func (w *World) bindClaim(c *v1.PersistentVolumeClaim) {
 	}
 }
 
-// awaitFailedMount waits for an event FailedMount of a pod whose message contains a text.
+// awaitFailedMount waits for an event about the pod with the reason FailedMount and a message that contains the text.
 func (w *World) awaitFailedMount(name, text string) {
 	w.Helper()
 	w.Await("an event FailedMount with "+text, 5*time.Minute, func() bool {
@@ -66,7 +66,7 @@ func (w *World) awaitFailedMount(name, text string) {
 	})
 }
 
-// A pod waits for its claim at each point with the reason, and runs once the claim is bound. Then the node asks no more.
+// Until its claim is bound, a pod waits, and an event says why. Then it runs, and the node reads the claim no more.
 func TestPodWaitsForItsClaim(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -90,7 +90,7 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 	})
 }
 
-// The second pod of a ReadWriteOncePod claim starts as soon as the first has ended.
+// The second pod that uses a ReadWriteOncePod claim starts as soon as the first one has ended.
 func TestReadWriteOncePod(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -99,7 +99,7 @@ func TestReadWriteOncePod(t *testing.T) {
 		w.WaitReady("a")
 		w.Create(Pod("b", withClaim("one")))
 		w.awaitFailedMount("b", "pod default/a of this node still uses it")
-		time.Sleep(20 * time.Minute) // long enough that the back-off reaches its maximum
+		time.Sleep(20 * time.Minute) // by then the back-off of the second pod has its maximum
 		w.Delete("a", 5)
 		w.WaitGone("a")
 		w.Await("the second pod runs", 3*time.Second, func() bool { return Ready(w.Kube.Pod(Namespace, "b")) })

@@ -14,9 +14,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// clock is the difference between the machine's wall clock and the API server's. The clock of a bubble cannot be changed. Instead, the
-// type line, which stands between the agent and its surroundings, shifts the times in all messages in the opposite direction. Durations
-// that Go measures between two readings are not affected, as on a real machine.
+// clock is the difference between the wall clock of the machine and that of the API server. A test cannot change the clock of a synctest
+// bubble. Instead the type line, which stands between the agent and its surroundings, shifts the times in all messages. As on a real
+// machine, durations that Go measures between two readings do not change.
 //
 //   - The runtime is on the same machine. Times that it recorded before the clock was changed look older by the change; later times do
 //     not.
@@ -38,7 +38,7 @@ func newClock() *clock {
 	return &clock{stamps: regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)}
 }
 
-// move changes the clock by whole seconds.
+// move changes the machine's clock by whole seconds.
 func (c *clock) move(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,8 @@ func (c *clock) moved() bool {
 	return len(c.jumps) > 0
 }
 
-// noted shifts a time in nanoseconds that the runtime has recorded.
+// noted shifts a time that the runtime has recorded, in nanoseconds since 1970, if the time is from before a change of the clock. 0 is no
+// time.
 func (c *clock) noted(ns *int64) {
 	if *ns == 0 {
 		return
@@ -74,7 +75,7 @@ func (c *clock) noted(ns *int64) {
 	}
 }
 
-// answered returns an answer of the runtime with its times converted to the agent's clock.
+// answered returns an answer of the runtime in which the times are those of the agent's clock.
 func (c *clock) answered(out any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +87,7 @@ func (c *clock) answered(out any) any {
 		c.noted(&s.StartedAt)
 		c.noted(&s.FinishedAt)
 	}
-	switch r := out.(type) { // answers are shared, so they are copied and not modified
+	switch r := out.(type) { // an answer may be shared, so it is copied before a change
 	case *runtimeapi.ContainerStatusResponse:
 		if r.GetStatus() != nil {
 			r = proto.CloneOf(r)
@@ -118,7 +119,7 @@ func (c *clock) answered(out any) any {
 	return out
 }
 
-// shift shifts every time in a JSON text.
+// shift changes every time in a JSON text.
 func (c *clock) shift(text []byte, by time.Duration) []byte {
 	if by == 0 {
 		return text
@@ -136,7 +137,7 @@ func (c *clock) shift(text []byte, by time.Duration) []byte {
 	})
 }
 
-// sent returns a request of the agent with its times converted for the API server.
+// sent returns a request of the agent in which the times are those of the API server's clock.
 func (c *clock) sent(r *http.Request) (*http.Request, error) {
 	by := c.ahead()
 	if by == 0 || r.Body == nil || !strings.Contains(r.Header.Get("Content-Type"), "json") {
@@ -146,15 +147,15 @@ func (c *clock) sent(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = r.Body.Close() // a reader in memory
+	_ = r.Body.Close() // returns no error, because it reads from memory
 	body = c.shift(body, by)
 	r = r.Clone(r.Context())
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return r, nil
 }
 
-// received returns the body of an API server's answer with its times converted to the agent's clock, line by line. A watch has
-// one line per event.
+// received returns the body of the API server's answer in which the times are those of the agent's clock. It works line by line, because a
+// watch has one line for each event.
 func (c *clock) received(body io.ReadCloser) io.ReadCloser {
 	return &lines{body, bufio.NewReader(body), c, nil, nil}
 }
@@ -167,7 +168,7 @@ type lines struct {
 	err  error
 }
 
-// Read reads the next line.
+// Read reads from the converted lines.
 func (l *lines) Read(p []byte) (int, error) {
 	if len(l.rest) == 0 {
 		if l.err != nil {

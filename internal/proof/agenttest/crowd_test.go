@@ -33,7 +33,7 @@ import (
 // atOnce is how many pods of the crowd exist at the same time.
 const atOnce = 40
 
-// crowd is a node through which any number of pods pass. It has no Witness, because a Witness remembers all pods.
+// crowd is a node on which any number of pods come and go. It has no Witness, because a Witness remembers all pods.
 type crowd struct {
 	*testing.T
 	kube    *simkube.Kube
@@ -42,14 +42,14 @@ type crowd struct {
 	images  runtimeapi.ImageServiceClient
 	admin   kubernetes.Interface
 	disk    agent.Disk
-	dir     string // the directory of manifests
+	dir     string // directory of the static pods' manifests
 	control *http.Client
 	agent   *agent.Agent
 
 	next atomic.Int64
 }
 
-// runCrowd runs f in a bubble with an agent that has every source of pods, a control socket and a directory for pull records.
+// runCrowd runs f in a synctest bubble with an agent that has every source of pods, a control socket and a directory for pull records.
 func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 	t.Helper()
 	dir, records := t.TempDir(), t.TempDir()
@@ -88,8 +88,8 @@ func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 	})
 }
 
-// timerless is a listener that stops the deadline timers of closed connections. Without it, bufconn would keep these timers and
-// the buffers of the connections until the deadlines.
+// timerless is a listener that stops the deadline timers of closed connections. Otherwise bufconn would keep these timers, with the buffers
+// of the connections, until the deadlines.
 type timerless struct{ net.Listener }
 
 func (l timerless) Accept() (net.Conn, error) {
@@ -104,7 +104,7 @@ func (c timerlessConn) Close() error {
 	return c.Conn.Close()
 }
 
-// live creates and deletes pods until this many have existed.
+// live creates and deletes pods until the number of pods that have existed is until.
 func (c *crowd) live(until int) {
 	var wg sync.WaitGroup
 	for slot := range atOnce {
@@ -118,34 +118,34 @@ func (c *crowd) live(until int) {
 	wg.Wait()
 }
 
-// settle waits until nothing of any pod is left, and then until all state with a time limit has expired.
+// settle waits until nothing of any pod is left, and then until everything that the agent keeps for a limited time has expired.
 func (c *crowd) settle() {
 	c.until("nothing is left of any pod", 10*time.Minute, func() bool {
 		list, err := c.cri.ListPodSandbox(c.Context(), &runtimeapi.ListPodSandboxRequest{})
 		return err == nil && len(list.Items) == 0 && len(c.kube.Pods()) == 0 && len(c.disk.UIDs()) == 0
 	})
 	time.Sleep(30 * time.Minute)
-	c.ask(http.MethodGet, "/stats/summary", "", true) // because the rates of containers are kept until the next request
+	c.ask(http.MethodGet, "/stats/summary", "", true) // the agent keeps the rates of containers until the next request for them
 	c.kube.ExpireEvents()
 	c.control.CloseIdleConnections()
 	time.Sleep(30 * time.Minute)
 	synctest.Wait()
 }
 
-// ownImage is the name of the kind of pods that each have an image of their own.
+// ownImage is the name of the kind of pods of which each has another image.
 const ownImage = "own-image"
 
 func imageOf(i int) string { return fmt.Sprintf("registry.example/app%d:1", i) }
 
-// removeImage removes the image of a pod, as an administrator of the runtime would. The agent's own image collection starts
-// only when the disk is nearly full.
+// removeImage removes the image of a pod, as an administrator would. The agent's own image collection begins only when the disk is nearly
+// full.
 func (c *crowd) removeImage(name string) {
 	if _, err := c.images.RemoveImage(c.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
 		c.Error(err)
 	}
 }
 
-// until waits for a condition. It may take long while many pods are in progress.
+// until waits until ok returns true, at most for d. That may take long while many pods start or end.
 func (c *crowd) until(what string, d time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(d); !ok(); time.Sleep(300 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -156,19 +156,19 @@ func (c *crowd) until(what string, d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// life describes a kind of pod: its spec, and how long it may exist.
+// life describes a kind of pod: its spec, and how long a pod exists.
 type life struct {
 	name string
 	spec func(i int, p *v1.Pod)
 	stay time.Duration
-	// grace is the grace period of the pod's deletion; negative: the deletion uses the grace period of the pod's spec.
+	// grace is the grace period, in seconds, with which the pod is deleted; negative: that of the pod's spec.
 	grace int64
-	// objects: a ConfigMap and a Secret with the pod's name are created and deleted together with the pod.
+	// objects is true if a ConfigMap and a Secret with the pod's name exist for as long as the pod.
 	objects bool
 }
 
-// lives returns the kinds of pods that are created and deleted. Where a text, a code or a name can be chosen freely, each pod has
-// a different one.
+// lives returns the kinds of pods. If a text, a code or a name can be chosen freely, it is different in each pod, so that a place that
+// keeps such texts grows.
 func lives() []life {
 	never := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 	always := v1.ContainerRestartPolicyAlways
@@ -227,7 +227,7 @@ func lives() []life {
 	}
 }
 
-// one creates pod number i and deletes it.
+// one creates pod number i, of one of the kinds, and deletes it.
 func (c *crowd) one(i, slot int) {
 	lives := lives()
 	switch kind := i % (len(lives) + 5); kind {
@@ -258,7 +258,7 @@ func (c *crowd) one(i, slot int) {
 	}
 }
 
-// apiPod creates a pod in the API and returns when it is gone from there.
+// apiPod creates a pod in the API, deletes it, and returns when it is gone from the API.
 func (c *crowd) apiPod(i int, name string, l *life) {
 	p := Pod(name)
 	if l.spec != nil {
@@ -282,7 +282,7 @@ func (c *crowd) create(p *v1.Pod) {
 	}
 }
 
-// remove deletes a pod and waits until it is gone from the API.
+// remove deletes a pod and waits until it is gone from the API. A negative grace means the grace period of the pod.
 func (c *crowd) remove(namespace, name string, grace int64) {
 	var o metav1.DeleteOptions
 	if grace >= 0 {
@@ -294,7 +294,7 @@ func (c *crowd) remove(namespace, name string, grace int64) {
 	c.until("pod "+name+" is gone", 5*time.Minute, func() bool { return c.kube.Pod(namespace, name) == nil })
 }
 
-// objects creates objects for a pod, and makes the pod refer to them and to a token.
+// objects creates a ConfigMap and a Secret for a pod, and makes the pod refer to them and to a token. The function remove deletes them.
 func (c *crowd) objects(p *v1.Pod) (remove func()) {
 	api, name := c.admin.CoreV1(), p.Name
 	if _, err := api.ConfigMaps(Namespace).Create(c.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": name}}, metav1.CreateOptions{}); err != nil {
@@ -321,7 +321,7 @@ func (c *crowd) objects(p *v1.Pod) (remove func()) {
 	}
 }
 
-// staticPod creates a static pod by a file and removes it with the file.
+// staticPod writes a manifest, waits for its static pod, and removes the manifest.
 func (c *crowd) staticPod(i int) {
 	name := fmt.Sprint("static-", i)
 	file := filepath.Join(c.dir, name+".yaml")
@@ -336,7 +336,7 @@ func (c *crowd) staticPod(i int) {
 	c.until("the mirror of "+name+" is gone", time.Minute, func() bool { return c.kube.Pod(Namespace, name+"-"+NodeName) == nil })
 }
 
-// pushedPod pushes a pod with a ConfigMap, stops it, and removes it.
+// pushedPod pushes a pod with a ConfigMap over the control socket, stops it, and removes it.
 func (c *crowd) pushedPod(i int) {
 	name := fmt.Sprint("pushed-", i)
 	text := strings.NewReplacer("name: web", "name: "+name, "name: settings", "name: settings-"+name).Replace(lonePod)
@@ -351,7 +351,7 @@ func (c *crowd) pushedPod(i int) {
 	c.until(name+" is gone", time.Minute, func() bool { return c.ask(http.MethodGet, path, "", false) == 404 })
 }
 
-// ownNamespace creates and deletes a pod together with its own namespace.
+// ownNamespace creates a pod in a new namespace, and deletes both.
 func (c *crowd) ownNamespace(i int) {
 	name := fmt.Sprint("space-", i)
 	api := c.admin.CoreV1()
@@ -366,7 +366,7 @@ func (c *crowd) ownNamespace(i int) {
 	c.kube.RemoveNamespace(name)
 }
 
-// lostSandbox runs a pod whose sandbox dies, and whose next sandbox fails with an error that no other pod has.
+// lostSandbox runs a pod whose sandbox dies. The creation of its next sandbox fails with an error text that no other pod has.
 func (c *crowd) lostSandbox(i int) {
 	name := fmt.Sprint("loses-", i)
 	c.create(Pod(name))
@@ -384,7 +384,7 @@ func (c *crowd) lostSandbox(i int) {
 	c.remove(Namespace, name, -1)
 }
 
-// ask sends a request over the control socket. If well is set, the answer must be a success.
+// ask sends a request over the control socket and returns the status code. If well is true, a failure fails the test.
 func (c *crowd) ask(method, path, body string, well bool) int {
 	req, err := http.NewRequestWithContext(c.Context(), method, "http://agent"+path, strings.NewReader(body))
 	if err != nil {

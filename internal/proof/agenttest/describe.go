@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Describe returns the whole state, for the message of a failed test.
+// Describe returns the state of the API and of the runtime as text, for the message of a failed test.
 func (w *World) Describe() string {
 	var b strings.Builder
 	pods := w.Kube.Pods()
@@ -42,24 +42,25 @@ func stateOf(s *v1.ContainerStatus) string {
 	return "-"
 }
 
-// tail keeps the last lines of a log.
+// tail keeps the last lines of the agents' log.
 type tail struct {
 	mu    sync.Mutex
 	lines []string
-	all   io.WriteCloser // a file that gets all lines; nil: logFile is not set
+	all   io.WriteCloser // file that gets all lines; nil: the variable logFile is not set
 }
 
 const tailLines = 150
 
-// logFile is the environment variable with the name of a file for the whole log of all agents. It helps to analyse a failure.
+// logFile is the name of an environment variable. It has the path of a file for the complete log of all agents, which helps to analyse a
+// failure.
 const logFile = "WHERRY_SIM_LOG"
 
-// Write stores one line.
+// Write stores one line of the log.
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all != nil {
-		_, _ = t.all.Write(b) // errors are ignored, because the file is only for analysis
+		_, _ = t.all.Write(b) // an error does not matter, because the file is only for analysis
 	}
 	if len(t.lines) == tailLines {
 		t.lines = slices.Delete(t.lines, 0, tailLines/3)

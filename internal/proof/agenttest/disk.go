@@ -10,33 +10,33 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 )
 
-// DiskFault is a fault of the machine's disk.
+// DiskFault says how the disk of the machine fails.
 type DiskFault struct {
-	// Write and Read are the errors of writes and reads; 0: they succeed. ENOSPC is a full disk, EROFS a disk that the kernel
-	// has remounted read-only, EIO a failing disk.
+	// Write and Read are the errors of writing and reading checkpoints; 0: none. ENOSPC is a full disk, EROFS a disk that the kernel has
+	// remounted read-only, EIO a broken disk.
 	Write, Read syscall.Errno
-	// Volumes is the error of creating and removing the directories of pods.
+	// Volumes is the error of creating and removing the directories of pods; 0: none.
 	Volumes syscall.Errno
-	// Every makes only one in Every operations fail; 0: all.
+	// Every lets only one of this many operations fail; 0: all fail.
 	Every int64
-	// Slow is the duration of each operation.
+	// Slow is how long each operation takes.
 	Slow time.Duration
 }
 
-// SetDisk gives the machine's disk this fault, for checkpoints and for the volumes of all pods.
+// SetDisk makes the disk fail in this way, for checkpoints and for the volumes of all pods. DiskFault{} is a disk that works.
 func (w *World) SetDisk(f DiskFault) {
 	w.diskFault.Store(&f)
 	w.Witness.diskChanged()
 }
 
-// diskChanged records that a fault of the disk begins or ends.
+// diskChanged records that a fault of the disk has begun or ended.
 func (w *Witness) diskChanged() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.diskFaultAt = time.Now()
 }
 
-// SetDiskFull makes writes of checkpoints fail, or succeed again.
+// SetDiskFull fills the disk, so that no checkpoint can be written, or empties it again.
 func (w *World) SetDiskFull(full bool) {
 	f := DiskFault{}
 	if full {
@@ -48,7 +48,7 @@ func (w *World) SetDiskFull(full bool) {
 // SetDiskSlow makes each operation of the disk take this long.
 func (w *World) SetDiskSlow(by time.Duration) { w.SetDisk(DiskFault{Slow: by}) }
 
-// disk is one agent's access to the machine's disk.
+// disk is the disk as one agent uses it.
 type disk struct {
 	*checkpoint.InMemory
 	l *line
@@ -59,7 +59,7 @@ var _ interface {
 	agent.VolumeDisk
 } = disk{}
 
-// operate waits for the duration of an operation of a pod, and returns the error of the fault.
+// operate waits as long as an operation for a pod takes, and returns the error that fails selects from the present DiskFault.
 func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error {
 	w := d.l.w
 	f := w.diskFault.Load()
@@ -78,7 +78,7 @@ func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error
 	return err
 }
 
-// Load reads the checkpoint of a pod.
+// Load reads the checkpoint of a pod, if the disk allows it.
 func (d disk) Load(uid types.UID) ([]byte, error) {
 	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Read }); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (d disk) Load(uid types.UID) ([]byte, error) {
 	return d.InMemory.Load(uid)
 }
 
-// Save writes the checkpoint of a pod.
+// Save writes the checkpoint of a pod, if the disk allows it.
 func (d disk) Save(uid types.UID, file []byte) error {
 	err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Write })
 	switch {
@@ -102,14 +102,14 @@ func (d disk) Save(uid types.UID, file []byte) error {
 	return d.InMemory.Save(uid, file)
 }
 
-// Remove removes the pod's checkpoint with its directory.
+// Remove removes the checkpoint of a pod.
 func (d disk) Remove(uid types.UID) {
 	if bug := d.l.w.cfg.Plant; !d.l.isCut() && (bug == nil || !bug.KeepsCheckpoints) {
 		d.InMemory.Remove(uid)
 	}
 }
 
-// UIDs returns the pods that have a checkpoint.
+// UIDs returns the UIDs of the pods that have a checkpoint.
 func (d disk) UIDs() []types.UID {
 	if bug := d.l.w.cfg.Plant; bug != nil && bug.KeepsCheckpoints {
 		return nil
@@ -117,7 +117,7 @@ func (d disk) UIDs() []types.UID {
 	return d.InMemory.UIDs()
 }
 
-// Volumes is called before the directories of a pod are created, emptied or removed.
+// Volumes is called before the agent creates, empties or removes the directories of a pod's volumes.
 func (d disk) Volumes(uid types.UID) error {
 	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Volumes }); err != nil {
 		return err
@@ -128,7 +128,8 @@ func (d disk) Volumes(uid types.UID) error {
 	return nil
 }
 
-// diskBegins records that the disk blocks the turn of a pod. When the disk answers, the turn decides with what the agent knew before.
+// diskBegins records that the disk blocks the turn of a pod's worker, until the function done is called. After the wait the turn decides
+// with what the agent knew before.
 func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +140,7 @@ func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 		defer w.mu.Unlock()
 		t.done(uid)
 		held := w.held[uid]
-		if n := len(held); n > 0 && held[n-1].ended.Equal(began) { // it is still the same turn
+		if n := len(held); n > 0 && held[n-1].ended.Equal(began) { // the same turn was blocked until now
 			held[n-1].ended = time.Now()
 			return
 		}
@@ -147,14 +148,14 @@ func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	}
 }
 
-// notSaved records that a checkpoint could not be written.
+// notSaved records that the checkpoint of a pod could not be written.
 func (w *Witness) notSaved(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unsaved[uid] = true
 }
 
-// heldUp reports whether the disk was blocking a turn of the pod at an instant.
+// heldUp reports whether, at the time at, the disk blocked a turn of the pod's worker.
 func (w *Witness) heldUp(uid types.UID, at time.Time) bool {
 	for _, s := range w.held[uid] {
 		if !at.Before(s.began) && !at.After(s.ended) {

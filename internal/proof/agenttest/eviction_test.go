@@ -17,7 +17,7 @@ import (
 
 const mi = 1 << 20
 
-// thresholds configures the agent's hard thresholds, and a transition period of a minute.
+// thresholds sets the agent's evictionHard, and an evictionPressureTransitionPeriod of a minute.
 func thresholds(hard map[string]string) func(*agent.Config) {
 	return func(c *agent.Config) {
 		c.Kubelet.EvictionHard = hard
@@ -25,7 +25,7 @@ func thresholds(hard map[string]string) func(*agent.Config) {
 	}
 }
 
-// using sets the memory usage of a pod, in MiB, and its growth in MiB per second.
+// using sets how much memory a pod uses, in MiB, and how fast that grows, in MiB per second.
 func using(memory, grows int) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Annotations[simcri.AnnotationMemory] = strconv.Itoa(memory * mi)
@@ -33,7 +33,7 @@ func using(memory, grows int) func(*v1.Pod) {
 	}
 }
 
-// writing sets the size of a pod's writable layer, in MiB, and its growth in MiB per second.
+// writing sets how much a pod has written into its writable layer, in MiB, and how fast that grows, in MiB per second.
 func writing(disk, grows int) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Annotations[simcri.AnnotationDisk] = strconv.Itoa(disk * mi)
@@ -49,11 +49,12 @@ func requesting(memory string) func(*v1.Pod) {
 
 func withPriority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
 
-// The machines of the tests are short of memory when less than a GiB is left.
+// The two functions are for Config.Short, and match the memory, disk and thresholds of the tests: the machine is short if less than a GiB
+// of memory, or of disk space, is left. The arguments are the bytes in use.
 func shortOfMemory(memory, _ int64) bool { return memory > 3<<30 }
 func shortOfDisk(_, disk int64) bool     { return disk > 9<<30 }
 
-// condition returns the status of a condition of the node.
+// condition returns the status of a condition of the Node; "" if the Node lacks the condition.
 func (w *World) condition(kind v1.NodeConditionType) v1.ConditionStatus {
 	n, err := w.Admin.CoreV1().Nodes().Get(context.Background(), NodeName, metav1.GetOptions{})
 	if err != nil {
@@ -67,7 +68,7 @@ func (w *World) condition(kind v1.NodeConditionType) v1.ConditionStatus {
 	return ""
 }
 
-// awaitCondition waits for a condition of the node, and returns how long that took.
+// awaitCondition waits until a condition of the Node has the status want, and returns how long that took.
 func (w *World) awaitCondition(kind v1.NodeConditionType, want v1.ConditionStatus, within time.Duration) time.Duration {
 	w.Helper()
 	began := time.Now()
@@ -81,7 +82,7 @@ func (w *World) evicted(name string) bool {
 	return p != nil && p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted"
 }
 
-// runs returns how many of the named pods run.
+// runs returns how many of the named pods are in the phase Running.
 func (w *World) runs(names ...string) (n int) {
 	for _, name := range names {
 		if p := w.Kube.Pod(Namespace, name); p != nil && p.Status.Phase == v1.PodRunning {
@@ -91,8 +92,8 @@ func (w *World) runs(names ...string) (n int) {
 	return n
 }
 
-// A pod that is already ending, with a grace period of an hour, uses up the memory. The eviction shortens its grace period to
-// nothing. No other pod is evicted, and the first reason for its end stays.
+// A pod that is already ending with a grace period of an hour uses up the memory. The eviction shortens its grace period to 0. No other pod
+// is evicted, and the status keeps the first reason of the end.
 func TestEvictionOfAPodThatEndsSlowly(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -111,8 +112,8 @@ func TestEvictionOfAPodThatEndsSlowly(t *testing.T) {
 	})
 }
 
-// A pod uses up the memory. Within a second after the threshold is crossed, the agent evicts this pod and no other. The node's
-// condition is set at once and stays for the transition period.
+// A pod uses up the memory. Within a second after the threshold is crossed, the agent evicts this pod and no other. The MemoryPressure
+// condition becomes True at once and stays for the transition period.
 func TestEvictionForMemory(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -164,7 +165,7 @@ func podCondition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// events counts the events with a reason.
+// events counts the events with this reason in all namespaces.
 func (w *World) events(reason string) (n int) {
 	list, err := w.Admin.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -178,8 +179,7 @@ func (w *World) events(reason string) (n int) {
 	return n
 }
 
-// The agent is killed while the evicted pod is still ending. The next agent evicts no second pod, and the first one stays
-// evicted.
+// The agent is killed while an evicted pod is still ending. The next agent evicts no other pod, and the first pod stays evicted.
 func TestEvictionSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 2, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -203,8 +203,8 @@ func TestEvictionSurvivesARestart(t *testing.T) {
 	})
 }
 
-// A critical pod uses up the memory. The agent evicts the other pods one after another, although that does not free enough
-// memory. It never evicts the critical pod.
+// A critical pod uses up the memory. The agent evicts all other pods, one after another, although that does not free enough memory. It
+// never evicts the critical pod.
 func TestEvictionSparesCriticalPods(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 3, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
@@ -220,7 +220,7 @@ func TestEvictionSparesCriticalPods(t *testing.T) {
 	})
 }
 
-// A pod fills the disk by writing. The agent evicts it and removes its containers, so that the disk is free again.
+// A pod fills the disk. The agent evicts it and removes its containers, so that the disk has space again.
 func TestEvictionForDisk(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
@@ -239,8 +239,8 @@ func TestEvictionForDisk(t *testing.T) {
 	})
 }
 
-// A pod that fills the disk is evicted while the API server cannot be reached. Its dead containers are removed nevertheless, so
-// that no other pod is evicted. When the server is back, it gets the pod's last status with the exit code.
+// A pod that fills the disk is evicted while the API server is unreachable. Its dead containers are removed anyway, so that no other pod
+// has to be evicted. Later the API server gets the last status of the pod, with the exit code.
 func TestEvictionForDiskWithoutAnAPIServer(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Seed: 7, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {

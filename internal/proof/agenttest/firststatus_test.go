@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// firstStatus returns the first version of a pod with a status from its node, from the API's history.
+// firstStatus returns the first version of a pod, newer than since, that has a status from the node. It finds it in the history of a watch.
 func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
 	w.Helper()
 	seconds := int64(1)
@@ -34,7 +34,7 @@ func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// firstWarning returns the first warning about a pod, except the warning that the node has no cluster DNS.
+// firstWarning returns the first Warning event about a pod; it ignores the warning that the node has no cluster DNS.
 func (w *World) firstWarning(name string) (first *v1.Event) {
 	for _, e := range w.Kube.Events(Namespace, name) {
 		if e.Type == v1.EventTypeWarning && e.Reason != "MissingClusterDNS" && (first == nil || version(w, e.ResourceVersion) < version(w, first.ResourceVersion)) {
@@ -53,8 +53,7 @@ func version(w *World, s string) uint64 {
 	return n
 }
 
-// When an event says that a pod cannot start, the API already has the pod's conditions and the waiting reasons of its
-// containers.
+// When an event says that a pod cannot start, the API already shows the pod's conditions and why its containers wait.
 func TestNoWarningBeforeTheFirstStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// servingTLS returns a node's serving configuration, for clients that do not verify it.
+// servingTLS returns a TLS configuration for the agent's server, with a certificate that clients do not verify.
 func servingTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -38,7 +38,7 @@ func servingTLS(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
 }
 
-// A thousand unknown tokens a second for ten seconds delay no status. The node reviews only a small number of them, at a limited
+// A thousand requests a second with unknown tokens, for ten seconds, delay no status. The node sends only a few token reviews, at a limited
 // rate, and still serves known clients.
 func TestUnknownTokensDelayNoStatus(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestUnknownTokensDelayNoStatus(t *testing.T) {
 		Agent: func(c *agent.Config) { c.Kubelet.EnableServer = new(true) },
 		Deps: func(d *agent.Deps) {
 			d.Client.QPS, d.Client.Burst = 50, 100 // the defaults of kubeAPIQPS and kubeAPIBurst
-			listener = bufconn.Listen(1 << 16)     // a listener in the bubble
+			listener = bufconn.Listen(1 << 16)     // works in the bubble, unlike a TCP listener
 			d.API, d.TLS = listener, servingTLS(t)
 		},
 	}, func(w *World) {
@@ -102,7 +102,7 @@ func TestUnknownTokensDelayNoStatus(t *testing.T) {
 		if denied+refused != perSecond*seconds || refused < perSecond*seconds/2 {
 			t.Errorf("%d requests got 401 and %d got 429, of %d", denied, refused, perSecond*seconds)
 		}
-		// The node sends a burst of 40 reviews, and then 20 a second. The last ones may wait for several seconds.
+		// The node sends 40 reviews at once, and then 20 a second. The last ones may wait for some seconds.
 		if n := w.Kube.Count("create tokenreviews"); n < 100 || n > 40+20*(seconds+5) {
 			t.Errorf("%d reviews reached the API server", n)
 		}

@@ -13,22 +13,22 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// These are the flags of TestPodsAreForgotten.
+// manyPods is a flag of TestPodsAreForgotten.
 //
 //nolint:gochecknoglobals // flags of a test binary
 var manyPods = flag.Int("pods", 6000, "how many pods TestPodsAreForgotten lets come and go")
 
-// perPod bounds the growth of the heap per pod in bytes: less than any map entry takes. wobble bounds random growth, such as a
-// map that has just doubled or a buffer in use.
+// perPod is how much the heap may grow per pod, in bytes: less than an entry of a map takes. wobble allows for random growth, such as a map
+// that has just doubled or a buffer in use.
 const (
 	perPod = 50
 	wobble = 128 << 10
 )
 
-// The state of an agent does not grow with the number of pods that it ever had, neither in the values that are reachable from its
-// fields nor in the heap. The first half of the pods fills the bounded parts. The second half must add nothing.
+// The state of an agent does not grow with the number of pods that it has ever had: neither the number of values that its fields lead to,
+// nor the heap. The first half of the pods fills everything that has a bound; the second half must add nothing.
 //
-// The test is not parallel, because the heap is that of the process.
+// The test measures the heap of the process, so it is not parallel.
 func TestPodsAreForgotten(t *testing.T) {
 	n := *manyPods
 	if testing.Short() {
@@ -46,7 +46,7 @@ func TestPodsAreForgotten(t *testing.T) {
 		}
 		pass(n / 2)
 		before := reached()
-		heap := heapAlloc() // with the result of reach in it, as in the later measurement
+		heap := heapAlloc() // the result of reach is in the heap, as in the later measurement
 		pass(n)
 		later := heapAlloc()
 		after := reached()
@@ -60,7 +60,8 @@ func TestPodsAreForgotten(t *testing.T) {
 	})
 }
 
-// heapAlloc returns the size of the heap. The second collection frees memory that finalizers and sync.Pools held.
+// heapAlloc returns the size of the heap in bytes. It collects garbage three times, because finalizers and sync.Pools keep memory until a
+// later collection.
 func heapAlloc() uint64 {
 	for range 3 {
 		runtime.GC()

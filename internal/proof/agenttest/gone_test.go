@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// ends returns the paths of a pod's containers that have a Killing event, in order.
+// ends returns the field paths of the pod's containers that have an event with the reason Killing, in the order of the events.
 func (w *World) ends(name string) (paths []string) {
 	for _, e := range w.Kube.Events(Namespace, name) {
 		if e.Reason == "Killing" {
@@ -23,8 +23,8 @@ func (w *World) ends(name string) (paths []string) {
 	return paths
 }
 
-// A pod is gone from the API before its containers end. The events of their end name each container's path in the spec, and
-// sidecars end last. An agent that never saw the object still knows this.
+// A pod has left the API before its containers end. The events of their end still name each container's path in the spec, and sidecars end
+// last, even if the agent has never seen the pod object.
 func TestEventsOfAPodThatIsGone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// large configures a runtime whose images have 2 GiB each.
+// large configures a runtime in which each image has a size of 2 GiB.
 func large() simcri.Config {
 	return simcri.Config{Pull: func(string) simcri.Pull { return simcri.Pull{Took: time.Second, Size: 2 << 30} }}
 }
@@ -20,7 +20,7 @@ func withImage(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.Containers[0].Image = name }
 }
 
-// present returns how many of the images registry.example/N:1 the runtime has.
+// present returns how many of the images registry.example/NAME:1 the runtime has.
 func (w *World) present(names ...string) (n int) {
 	for _, name := range names {
 		if w.Runtime.Has("registry.example/" + name + ":1") {
@@ -30,7 +30,7 @@ func (w *World) present(names ...string) (n int) {
 	return n
 }
 
-// oldImages creates and deletes pods with these images, and waits until only the images are left.
+// oldImages creates and deletes pods with these images. It returns when the pods are gone and the images are old enough to be removed.
 func (w *World) oldImages(names ...string) {
 	w.Helper()
 	for _, name := range names {
@@ -39,10 +39,10 @@ func (w *World) oldImages(names ...string) {
 		w.Delete("of-"+name, 1)
 		w.Await(name+" is gone", time.Minute, func() bool { return w.Kube.Pod(Namespace, "of-"+name) == nil })
 	}
-	time.Sleep(3 * time.Minute) // longer than imageMinimumGCAge, so the images may be removed
+	time.Sleep(3 * time.Minute) // longer than imageMinimumGCAge
 }
 
-// Unused images fill the disk. The agent removes the images and evicts no pod.
+// If unused images fill the disk, the agent removes images and evicts no pod.
 func TestImagesGoBeforePods(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 5, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
@@ -66,8 +66,8 @@ func TestImagesGoBeforePods(t *testing.T) {
 	})
 }
 
-// If the disk is filled to imageGCHighThresholdPercent, the agent removes images until imageGCLowThresholdPercent is reached,
-// beginning with those that have been unused for longest. The image of a pod that restarts again and again stays.
+// When the disk is filled to imageGCHighThresholdPercent, the agent removes images until imageGCLowThresholdPercent is reached: first those
+// that have been unused for longest. The image of a pod whose container keeps restarting stays.
 func TestImagesAreCollectedBySpace(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 6, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
@@ -77,7 +77,7 @@ func TestImagesAreCollectedBySpace(t *testing.T) {
 	}}
 	Run(t, cfg, func(w *World) {
 		w.Create(Pod("crashes", withImage("registry.example/crashes:1"), Annotate(simcri.AnnotationExitCode, "1")))
-		w.oldImages("kept", "b", "c") // together with the image of the crashing pod they take 8 of 10 GiB, which is 80%
+		w.oldImages("kept", "b", "c") // with the image of the crashing pod they take 8 of 10 GiB (80 %)
 		time.Sleep(5 * time.Minute)
 		if w.present("kept", "crashes", "c") != 3 || w.present("b") != 0 {
 			t.Errorf("kept %d, crashes %d, b %d, c %d", w.present("kept"), w.present("crashes"), w.present("b"), w.present("c"))
@@ -85,7 +85,7 @@ func TestImagesAreCollectedBySpace(t *testing.T) {
 	})
 }
 
-// An image that was not used for imageMaximumGCAge is removed. The image of a running pod stays.
+// An image that has been unused for imageMaximumGCAge is removed. The image of a running pod stays.
 func TestImagesAreCollectedByAge(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 7, Storage: "100Gi", Runtime: large(), Agent: func(c *agent.Config) {
@@ -105,14 +105,14 @@ func TestImagesAreCollectedByAge(t *testing.T) {
 	})
 }
 
-// A pod also starts if its image is removed at the moment when the pod comes to the node.
+// A pod starts even if its image is removed at the moment when the pod arrives on the node.
 func TestPodsStartWhileImagesAreRemoved(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Seed: 8, Storage: "10Gi", Runtime: large(), Agent: thresholds(map[string]string{"nodefs.available": "3Gi"})}
 	cfg.Runtime.Latency = map[string]simcri.Latency{"RemoveImage": {Mean: 300 * time.Millisecond}}
 	Run(t, cfg, func(w *World) {
 		w.oldImages("a", "b", "c")
-		for i := range 10 { // d makes the disk short; a comes at some time during the removal
+		for i := range 10 { // pod d makes the disk short; pod a arrives at some moment during the removal
 			if i == 3 {
 				w.Create(Pod("d", withImage("registry.example/d:1")))
 			}

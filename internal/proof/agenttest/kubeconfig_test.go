@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// freePort returns a port that nothing listens on.
+// freePort returns a TCP port on which nothing listens now.
 func freePort(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func freePort(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-// kubeconfigOf writes a kubeconfig for a server, with a token, and returns its path.
+// kubeconfigOf writes a kubeconfig for the server s, with a token, and returns its path.
 func kubeconfigOf(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -47,8 +47,8 @@ func kubeconfigOf(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// With only a kubeconfig and ports, an agent becomes a node of a cluster: it registers, serves its API to known clients only,
-// reports its health, runs the pods that are bound to it, and frees its ports when it ends.
+// An agent that is given only a kubeconfig and ports becomes a node: it registers, serves its API only to known clients, reports its
+// health, runs the pods that are bound to it, and frees its ports when it ends.
 func TestNodeOfAKubeconfig(t *testing.T) {
 	t.Parallel()
 	kube := simkube.New(simkube.Config{})

@@ -9,32 +9,32 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// learned is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
+// learned is what one process of the agent knows from its calls, and which calls it has in flight. A new agent knows nothing.
 //
-// Virtual time stands still while any goroutine of the bubble runs. So once an agent has learned a fact, all work that it begins
-// at a later instant takes the fact into account. Only work that was in flight when it learned the fact may continue without it.
+// Virtual time stands still while any goroutine of the bubble runs. So once an agent has learned a fact, all work that it begins at a later
+// instant takes the fact into account. Only work that was already in flight may continue without it.
 type learned struct {
-	known  map[types.UID]bool      // pods that the agent received from the API
-	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
+	known  map[types.UID]bool      // pods that the agent has received from the API
+	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or gone
 	steps  map[types.UID]*steps
-	images []span // ImageStatus calls that ended at the present instant
+	images []span // ImageStatus calls that ended at this instant
 	calls  map[callKey]*callSeen
 
-	hasServices bool // the agent has received the services of the cluster
+	hasServices bool // the agent has received the Services of the cluster
 }
 
-// span is the duration of a call.
+// span is a time range, such as the duration of a call.
 type span struct{ began, ended time.Time }
 
-// steps counts the calls in flight for one pod. A call that begins at the instant at which another ends continues the same piece
-// of work, because an agent does nothing between them that takes time.
+// steps counts the calls in flight for one pod. A call that begins at the instant when another one ends continues the same work, because an
+// agent does nothing between two calls that takes time.
 type steps struct {
 	busy  int
 	ended time.Time // when the last call ended
-	left  int       // how many calls may still continue the work that was in flight when the agent learned of the pod's end
+	left  int       // number of further calls that may belong to work which was in flight when the agent learned of the pod's end
 }
 
-// maxSteps is the largest number of calls of one piece of work: inspect the image, create the container, start it.
+// maxSteps is the largest number of calls of one piece of work: look up the image, create the container, start it.
 const maxSteps = 3
 
 func newLearned() *learned {
@@ -50,7 +50,7 @@ func (t *learned) of(uid types.UID) *steps {
 	return s
 }
 
-// end records that the agent learns that the pod ends.
+// end records that the agent has learned that the pod ends.
 func (t *learned) end(uid types.UID) {
 	if !t.ending[uid].IsZero() {
 		return
@@ -60,8 +60,8 @@ func (t *learned) end(uid types.UID) {
 	s.left = maxSteps * (s.busy + 1)
 }
 
-// begin records the start of a call for a pod. known is the time when the agent learned that it must start nothing in the pod
-// (zero: it has not learned this). begin returns false if the call comes after known and continues no earlier work.
+// begin records the start of a call for a pod. known is the time when the agent learned that it may start nothing more in the pod; zero: it
+// has not learned that. begin returns false if the call begins after known and does not continue earlier work.
 func (t *learned) begin(uid types.UID, known time.Time) bool {
 	s, now := t.of(uid), time.Now()
 	ok := known.IsZero() || !now.After(known)
@@ -73,15 +73,15 @@ func (t *learned) begin(uid types.UID, known time.Time) bool {
 	return ok
 }
 
-// done records the end of a call for a pod.
+// done records that a call for a pod has ended.
 func (t *learned) done(uid types.UID) {
 	s := t.of(uid)
 	s.busy--
 	s.ended = time.Now()
 }
 
-// imageSeen reports whether an ImageStatus call that had started no later than began ended at this instant. Such a call names no
-// pod, so it may belong to any pod.
+// imageSeen reports whether an ImageStatus call that began at the time began or earlier ended at this instant. Such a call names no pod, so
+// it may belong to the work for any pod.
 func (t *learned) imageSeen(began time.Time) bool {
 	for _, i := range t.images {
 		if i.ended.Equal(time.Now()) && !i.began.After(began) {
@@ -91,7 +91,7 @@ func (t *learned) imageSeen(began time.Time) bool {
 	return false
 }
 
-// sawImage records the end of an ImageStatus call.
+// sawImage records that an ImageStatus call has ended. began is the time of its start.
 func (t *learned) sawImage(began time.Time) {
 	now := time.Now()
 	if len(t.images) > 0 && !t.images[0].ended.Equal(now) {
@@ -100,13 +100,13 @@ func (t *learned) sawImage(began time.Time) {
 	t.images = append(t.images, span{began, now})
 }
 
-// ends is what agents know about a pod's end. Checkpoints and the API keep it over a restart of the agent.
+// ends is what agents know about the end of a pod. A new agent learns it from the checkpoint and the API.
 type ends struct {
-	began time.Time     // the earliest time at which, as far as agents know, the pod's termination began
-	grace time.Duration // the shortest grace period that was given
+	began time.Time     // earliest time at which, as far as agents know, the termination began
+	grace time.Duration // shortest grace period of all deletions and stops
 }
 
-// note adds a start and a grace period; ends keeps the earliest start and the shortest grace period.
+// note adds a termination with its grace period: the earliest time and the shortest grace period count.
 func (e *ends) note(began time.Time, grace time.Duration) {
 	first := e.began.IsZero()
 	if first || began.Before(e.began) {
@@ -117,13 +117,13 @@ func (e *ends) note(began time.Time, grace time.Duration) {
 	}
 }
 
-// answered records what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which have
-// vanished. began is when the call started.
+// answered records what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which no longer
+// exist. began is the time when the call began.
 func (w *Witness) answered(t *learned, began time.Time, in, out any, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.subject(in)
-	if err != nil { // an error shows nothing, not even that an object is gone
+	if err != nil { // from an error the agent learns nothing, not even that an object is gone
 		if of != "" {
 			w.inspection(of).failed = true
 		}
@@ -152,7 +152,7 @@ func (w *Witness) answered(t *learned, began time.Time, in, out any, err error) 
 				w.learnsEnd(id)
 			}
 		}
-	case *runtimeapi.ListPodSandboxResponse: // with this call an inspection of one pod begins
+	case *runtimeapi.ListPodSandboxResponse: // an inspection of one pod begins with this call
 		if of != "" {
 			w.inspection(of).begin(t)
 		}
@@ -162,7 +162,7 @@ func (w *Witness) answered(t *learned, began time.Time, in, out any, err error) 
 	}
 }
 
-// subject returns the pod that a request is about; "": all pods.
+// subject returns the UID of the pod that a request is about; "" for a request about all pods.
 func (w *Witness) subject(in any) types.UID {
 	switch r := in.(type) {
 	case *runtimeapi.ContainerStatusRequest:
@@ -181,15 +181,15 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection is an agent's inspection of one pod: two lists, then the status of each new or changed object. The agent acts on a
-// complete inspection only. So after a list has shown an end, each answer moves the time at which the agent learns of that end,
-// until an inspection that began later succeeds. The end of another object starts the wait again. An agent that stops leaves its
-// inspection unfinished.
+// inspection follows an agent's inspections of one pod: two lists, and then the status of each new or changed object. The agent acts only
+// on a complete inspection. So when a list has shown the end of an object, the agent may learn of the end as late as at the end of a
+// successful inspection that begins after that. The end of another object starts this wait again. An agent that stops does not complete its
+// inspection.
 //
 //	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
 	ended, anew, failed bool
-	by                  *learned // the agent process that inspects
+	by                  *learned // agent process whose inspection it is
 }
 
 func (i *inspection) begin(by *learned) {
@@ -199,7 +199,7 @@ func (i *inspection) begin(by *learned) {
 	i.anew, i.failed, i.by = i.ended, false, by
 }
 
-// note records that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
+// note records that an object of the pod has ended. The inspection in progress does not count for this end; a later one has to succeed.
 func (i *inspection) note() { i.ended, i.anew = true, false }
 
 func (w *Witness) inspection(uid types.UID) *inspection {
@@ -211,7 +211,7 @@ func (w *Witness) inspection(uid types.UID) *inspection {
 	return i
 }
 
-// inspects records that the agent received the status of one object of a pod.
+// inspects records that the agent has received the status of an object of the pod.
 func (w *Witness) inspects(uid types.UID) {
 	if w.inspection(uid).ended {
 		w.troubleAt[uid] = time.Now()
@@ -239,7 +239,7 @@ func (w *Witness) sawSandbox(id string, state runtimeapi.PodSandboxState) {
 	w.learnsEnd(id)
 }
 
-// learnsEnd records that the agent learns of the end of a container or a sandbox.
+// learnsEnd records that the agent learns of the end of a container or sandbox.
 func (w *Witness) learnsEnd(id string) {
 	if uid, was := w.knownAlive[id]; was {
 		delete(w.knownAlive, id)

@@ -56,7 +56,7 @@ func TestPullBackOff(t *testing.T) {
 	t.Parallel()
 	var pulls []time.Time
 	good := false
-	pull := func(string) simcri.Pull { // called with the runtime's lock held
+	pull := func(string) simcri.Pull { // the runtime calls it with its lock held
 		pulls = append(pulls, time.Now())
 		if good {
 			return simcri.Pull{}
@@ -92,7 +92,7 @@ func TestPullBackOff(t *testing.T) {
 	})
 }
 
-// httpProbe returns a probe of simcri's pods, which answer according to their annotations.
+// httpProbe returns an HTTP probe. The pods of simcri answer it as their annotations say.
 func httpProbe(period, threshold int32) *v1.Probe {
 	p := &v1.Probe{PeriodSeconds: period, FailureThreshold: threshold}
 	p.HTTPGet = &v1.HTTPGetAction{}
@@ -204,7 +204,7 @@ func TestForcedDeletion(t *testing.T) {
 	})
 }
 
-// A grace period that becomes shorter while it runs counts from the beginning of the deletion.
+// A shorter grace period, set while the pod is ending, counts from the beginning of the deletion.
 func TestGraceGetsShorter(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -224,7 +224,7 @@ func TestGraceGetsShorter(t *testing.T) {
 	})
 }
 
-// The second of two pods with one name waits until nothing of the first runs.
+// Of two pods with one name, the second one starts only when nothing of the first one runs.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -246,7 +246,7 @@ func TestSameName(t *testing.T) {
 	})
 }
 
-// Under load pods start one after another: half of them are ready long before the last.
+// When many pods start at once, they become Ready one after another: half of them are Ready long before the last one.
 func TestHundredPodsAtOnce(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -282,8 +282,8 @@ func TestHundredPodsAtOnce(t *testing.T) {
 	})
 }
 
-// A main container that cannot be started and is not tried again counts as ended, so the sidecar ends too. A later deletion does
-// not extend the sidecar's grace period.
+// A main container that cannot start and is not tried again counts as ended, so the sidecar ends, too. A later deletion does not lengthen
+// the grace period of the sidecar.
 func TestSidecarOfWhatCannotStart(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

@@ -15,32 +15,32 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// line is the connection of one agent with its runtime, its API server and its disk. When the line is cut, the agent counts as
-// dead from that instant: its goroutines may still run, but their calls have no effect. This simulates SIGKILL, which a test
-// cannot send to goroutines of its own process.
+// line has the connections of one agent: to its runtime, its API server and its disk. A line that is cut simulates an agent that was killed
+// with SIGKILL, which a test cannot send to goroutines of its own process: the agent's goroutines may still run, but their calls have no
+// effect.
 type line struct {
 	runtimeapi.RuntimeServiceClient
 	runtimeapi.ImageServiceClient
 	w *World
 
-	ctx context.Context // the context of calls of the runtime; it ends when the line is cut, unless calls in flight may continue
+	ctx context.Context // context of the calls to the runtime; it ends when the line is cut, unless goesOn is true
 	end context.CancelFunc
 
 	mu     sync.Mutex
 	dead   bool
-	fuse   int  // number of actions from now until the line is cut; 0: it is not cut
-	after  bool // cut after the action, before the agent gets its result
-	goesOn bool // actions that are in flight when the line is cut complete in the runtime
-	lit    int  // counts the calls of light: an action cuts the line only if light was not called again after the action began
+	fuse   int  // number of actions until the line is cut; 0: it will not be cut
+	after  bool // cut the line after the action, before the agent gets its result
+	goesOn bool // actions in flight when the line is cut complete in the runtime
+	lit    int  // number of calls of light; an action cuts the line only if light was not called again since the action began
 	begin  func()
 
-	known *learned // guarded by the lock of the Witness
+	known *learned // what the agent knows; guarded by Witness.mu
 }
 
-// dead returns the error that a killed agent gets.
+// dead returns the error that every call of a killed agent gets.
 func dead() error { return status.Error(codes.Unavailable, "the agent that asks is dead") }
 
-// newLine connects an agent. onCut is called once, at the cut.
+// newLine returns the connections of a new agent. onCut is called once, when the line is cut.
 func newLine(w *World, onCut func()) *line {
 	l := &line{w: w, begin: onCut, known: newLearned()}
 	l.ctx, l.end = context.WithCancel(context.Background())
@@ -48,7 +48,7 @@ func newLine(w *World, onCut func()) *line {
 	return l
 }
 
-// cut cuts the line. If goesOn is set, calls in flight continue.
+// cut cuts the line. If goesOn is true, calls in flight complete in the runtime; otherwise they are canceled.
 func (l *line) cut(goesOn bool) {
 	l.mu.Lock()
 	was := l.dead
@@ -63,7 +63,7 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light arranges that the line is cut at the n-th action from now. line.after and line.goesOn explain the other parameters.
+// light makes the n-th action from now cut the line. The fields after and goesOn explain the other parameters.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,8 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action. It reports whether the line has to be cut before or after this action, and returns the value of lit.
+// burn counts an action. before and after report whether this action has to cut the line before or after it; lit is the present value of
+// the field lit.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,17 +93,17 @@ func (l *line) burn() (before, after bool, lit int) {
 	return false, false, l.lit
 }
 
-// stands reports whether light has not been called since lit had this value.
+// stands reports whether light has not been called again since the field lit had this value.
 func (l *line) stands(lit int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lit == lit
 }
 
-// bind returns the context of an action. This context ends when the line's own context ends. It also ends when the caller's
-// context ends, unless the agent was killed and its actions continue in the runtime (goesOn).
+// bind returns the context of an action. It ends when l.ctx ends. It also ends when the caller's context ends, unless the agent was killed
+// and its actions go on in the runtime (goesOn).
 func (l *line) bind(ctx context.Context) (context.Context, func()) {
-	limit, ok := ctx.Deadline() // a caller without a deadline gets one, because a runtime has timeouts of its own
+	limit, ok := ctx.Deadline() // a call without a deadline gets one, as in a real runtime
 	if !ok {
 		limit = time.Now().Add(5 * time.Minute)
 	}
@@ -123,7 +124,7 @@ func (l *line) bind(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// act performs an action on the runtime.
+// act performs a call that changes something in the runtime (an action). The line may be cut before or after it.
 func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	before, after, lit := l.burn()
 	if before {
@@ -150,7 +151,7 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	return out, err
 }
 
-// read performs a call of the runtime that only reads.
+// read performs a call to the runtime that changes nothing.
 func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	if l.isCut() {
 		return nil, dead()
@@ -169,7 +170,7 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 	return out, err
 }
 
-// tampered performs a call of the runtime. If a bug is planted, it lets the bug handle the call.
+// tampered performs a call to the runtime, through the planted bug if there is one.
 func tampered[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	bug := l.w.cfg.Plant
 	if bug == nil || bug.Runtime == nil {
@@ -245,7 +246,7 @@ func (l *line) ImageStatus(ctx context.Context, in *runtimeapi.ImageStatusReques
 	return read(ctx, l, in, l.ImageServiceClient.ImageStatus)
 }
 
-// RoundTrip sends the agent's requests to the API server.
+// RoundTrip sends a request of the agent to the API server, through the planted bug if there is one.
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.isCut() {
 		return nil, dead()
@@ -278,19 +279,19 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Bug is a defect that a test plants between the agent and the world in order to show that the Witness finds it.
+// Bug is a defect between the agent and its surroundings. A test plants it to show that the Witness finds it.
 type Bug struct {
-	// Runtime is called in place of a call of the runtime. do performs the call.
+	// Runtime replaces each call to the runtime; nil: none. The function do performs the call.
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
-	// API is called in place of a request to the API server. do performs the request.
+	// API replaces each request to the API server; nil: none. The function do performs the request.
 	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
-	// Hears changes the API server's answers about pods before the agent receives them.
+	// Hears changes answers of the API server about pods before the agent reads them; nil: it does not.
 	Hears func(w *World, body io.ReadCloser) io.ReadCloser
-	// KeepsCheckpoints makes the disk silently keep removed checkpoints.
+	// KeepsCheckpoints makes the disk ignore that the agent removes a checkpoint.
 	KeepsCheckpoints bool
 }
 
-// shiftTimes changes the times in a memory as if the machine's clock had been moved by d since they were stored.
+// shiftTimes changes the times in a worker's memory as if the machine's clock had been moved by d after they were stored.
 func shiftTimes(m *decide.Memory, d time.Duration) {
 	for _, t := range []*time.Time{&m.StopBegan, &m.StartTime, &m.Resize.PendingSince, &m.Resize.Since} {
 		if !t.IsZero() {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// StartAgent starts an agent with the state that the previous agent left on the machine.
+// StartAgent starts an agent. It finds on the machine what the previous agent has left there.
 func (w *World) StartAgent() {
 	w.Helper()
 	if w.Alive() {
@@ -19,7 +19,7 @@ func (w *World) StartAgent() {
 	}
 	kubelet := agent.DefaultConfiguration()
 	kubelet.EnableServer = new(false)
-	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartSlots: 10} // StartSlots: its default depends on the machine
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartSlots: 10} // the default of StartSlots depends on the machine of the test
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}
@@ -58,7 +58,7 @@ func (w *World) StartAgent() {
 	go func() { ended <- a.Run(ctx) }()
 }
 
-// measure sets the size of the machine, and how much of it the containers use.
+// measure sets the sizes of the machine's memory and disk, and how much of them the containers use.
 func (w *World) measure(s *agent.Shape) {
 	if w.cfg.Memory != "" {
 		s.Memory = resource.MustParse(w.cfg.Memory)
@@ -72,10 +72,10 @@ func (w *World) measure(s *agent.Shape) {
 	}
 }
 
-// Alive reports whether an agent runs. CrashAfter may have ended it.
+// Alive reports whether an agent runs. A call of CrashAfter may have ended it.
 func (w *World) Alive() bool { return w.line != nil && !w.line.isCut() }
 
-// StopAgent ends the agent as SIGTERM does, and waits for its end.
+// StopAgent ends the agent as SIGTERM would, and waits until it has ended.
 func (w *World) StopAgent() {
 	w.Helper()
 	if w.line == nil {
@@ -94,8 +94,8 @@ func (w *World) StopAgent() {
 	w.line, w.agent, w.control = nil, nil, nil
 }
 
-// CrashAgent kills the agent as SIGKILL does: none of its calls has an effect any more. Calls in flight at the runtime continue
-// if goesOn is set, and are dropped otherwise.
+// CrashAgent kills the agent as SIGKILL would: from now on its calls have no effect. If goesOn is true, calls in flight complete in the
+// runtime; otherwise they are canceled.
 func (w *World) CrashAgent(goesOn bool) {
 	if w.Alive() {
 		w.line.cut(goesOn)
@@ -103,15 +103,15 @@ func (w *World) CrashAgent(goesOn bool) {
 	w.bury()
 }
 
-// CrashAfter kills the agent at its n-th action on the runtime from now: before the action or, if done is set, after the action
-// and before the agent gets its result.
+// CrashAfter kills the agent at its n-th action on the runtime from now: before the action or, if done is true, after the action and before
+// the agent gets the result. goesOn is as in CrashAgent.
 func (w *World) CrashAfter(n int, done, goesOn bool) {
 	if w.Alive() {
 		w.line.light(n, done, goesOn)
 	}
 }
 
-// bury ends the goroutines of a killed agent in the background.
+// bury lets the goroutines of a killed agent end in the background.
 func (w *World) bury() {
 	if w.line != nil {
 		w.ghosts = append(w.ghosts, w.ended)
@@ -120,7 +120,7 @@ func (w *World) bury() {
 	}
 }
 
-// RestartAgent ends the agent and, after the pause, starts another agent.
+// RestartAgent stops the agent and starts another one after the pause.
 func (w *World) RestartAgent(pause time.Duration) {
 	w.Helper()
 	w.StopAgent()

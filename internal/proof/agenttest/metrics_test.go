@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// declared returns the names of all registered metrics. It does not call Gather, which omits metrics without a value.
+// declared returns the names of all registered metrics. Gather would omit metrics that have no value yet.
 func declared(reg *prometheus.Registry) []string {
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	descs := make(chan *prometheus.Desc)
@@ -27,7 +27,7 @@ func declared(reg *prometheus.Registry) []string {
 	return out
 }
 
-// moved returns the names of the metrics that have counted, measured or observed anything.
+// moved returns the names of the metrics that have counted, measured or observed something.
 func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 	families, err := reg.Gather()
 	if err != nil {
@@ -42,7 +42,7 @@ func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 	return out
 }
 
-// Every declared metric gets values: in a run with starts, failures, probes and pulls each metric changes.
+// Each declared metric changes in a run with starts, failures, probes and pulls.
 func TestEveryMetricMoves(t *testing.T) {
 	t.Parallel()
 	still := map[string]string{
@@ -100,7 +100,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		w.WaitPhase("big", v1.PodFailed)
 		w.WaitReady("a", "own")
 		w.Kill("a", "main", 1, "Error")
-		// Because the manifest is removed and put back, the source has the same pod again while the pod ends.
+		// The manifest is removed and put back, so that the static pod appears again while it is still ending.
 		w.Runtime.Inject(simcri.Fault{Method: "StopPodSandbox", Pod: webOnNode, Effect: simcri.Slow, Delay: 5 * time.Second})
 		pulls := w.Runtime.Inject(simcri.Fault{Method: "PullImage", Container: "registry.example/web:1"})
 		files.write("web.yaml", manifest("web", "registry.example/web:1"))
@@ -129,7 +129,8 @@ func TestEveryMetricMoves(t *testing.T) {
 	})
 }
 
-// On a node without cluster DNS, a pod that asks for cluster DNS gets the node's DNS. The pod and the node get an event.
+// If a pod asks for cluster DNS on a node without one, it gets the DNS settings of the node, and an event tells so about the pod and the
+// Node.
 func TestMissingClusterDNS(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

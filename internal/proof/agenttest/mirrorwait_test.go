@@ -19,10 +19,9 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete. The pod has ended if no object has its name,
-// or if the object with its name has another UID. deleteAndWait checks this after the deletion, and again when an informer for
-// the name has synced. Later only a Deleted event of the informer ends the wait. breaks is how many watches of the informer fail
-// at first, so that it must list again.
+// deleteAndWait deletes a pod and waits for its end as kubectl delete does: until no object has the name, or the object with the name has
+// another UID. It checks this after the deletion, and when an informer for the name has synced; after that it waits for the informer's
+// Deleted event. The first watches of the informer fail (as many as breaks), so that it lists again.
 func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, breaks int) error {
 	pods := w.Admin.CoreV1().Pods(Namespace)
 	w.Delete(name, -1)
@@ -61,8 +60,8 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 	return err
 }
 
-// A client that deletes a mirror and waits for its end returns, even if the client's watch breaks and the client lists again. The
-// containers are not affected.
+// A client that deletes a mirror pod and waits for its end gets an answer, even if its watch breaks and it lists again. The containers keep
+// running.
 func TestDeletionOfAMirrorReturns(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -72,7 +71,7 @@ func TestDeletionOfAMirrorReturns(t *testing.T) {
 		id := w.running(webOnNode)
 		for i := range 10 {
 			breaks := i % 2
-			if breaks > 0 { // the informer has the mirror before its deletion
+			if breaks > 0 { // the informer has seen the mirror before the deletion
 				w.Kube.Inject(simkube.Fault{Verb: "delete", Resource: "pods", Agent: agentName, Times: 1,
 					Err: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, webOnNode, errors.New("the object has been modified"))})
 			}

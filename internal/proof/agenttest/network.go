@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// dialer is the network between the node and its pods. Each probe of a pod has its own port (portProbes), which shows the Witness
-// to which probe a result belongs.
+// dialer is the network between the agent and its pods. Each probe of a pod has a port of its own (portProbes), which tells the Witness to
+// which probe a result belongs.
 type dialer struct {
 	w *World
 	l *line
@@ -35,14 +35,14 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 	return &probeConn{Conn: conn, report: report}, nil
 }
 
-// probeConn is the connection of one probe.
+// probeConn is a connection on which the agent reads the answer to one probe.
 type probeConn struct {
 	net.Conn
 	report func(ok bool)
 	once   sync.Once
 }
 
-// Read returns the answer to the agent. Status 200 is a success.
+// Read returns data of the answer. Status 200 is a success; the first Read reports the result to the Witness.
 func (c *probeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > len("HTTP/1.1 200") {
@@ -51,16 +51,16 @@ func (c *probeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close records a failure if the agent has read no answer: the probe timed out.
+// Close reports a failure if the agent has read no answer, because the probe has timed out.
 func (c *probeConn) Close() error {
 	c.once.Do(func() { c.report(false) })
 	return c.Conn.Close()
 }
 
-// firstPort is the port of the first probe of a pod.
+// firstPort is the port of a pod's first probe.
 const firstPort = 10000
 
-// portProbes gives each httpGet probe of port 80 its own port. The simulated pod answers on every port.
+// portProbes gives each httpGet probe of port 80 a port of its own. A simulated pod answers on every port.
 func portProbes(s *v1.PodSpec) {
 	port := int32(firstPort)
 	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
@@ -75,7 +75,7 @@ func portProbes(s *v1.PodSpec) {
 	}
 }
 
-// streak counts equal results of one probe since its container or the agent started.
+// streak counts how often a probe has failed in a row, since its container or the agent started.
 type streak struct {
 	failures int32
 }
@@ -85,7 +85,7 @@ type probeKey struct {
 	port int32
 }
 
-// probed records that the agent received the result of a probe.
+// probed records a probe result that the agent has received. address is the pod's IP address and the port.
 func (w *Witness) probed(address string, ok bool) {
 	host, service, err := net.SplitHostPort(address)
 	port, perr := strconv.ParseInt(service, 10, 32)
@@ -94,7 +94,7 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, uid := range w.users[host] { // during the probe the address may have moved from one pod to another
+	for _, uid := range w.users[host] { // during the probe the IP address may have passed from one pod to another
 		key := probeKey{uid, int32(port)}
 		s := w.streaks[key]
 		if s == nil {
@@ -110,7 +110,7 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 }
 
-// checkProbe records the consequences of a probe's failures.
+// checkProbe records what follows when a probe has failed so often in a row.
 func (w *Witness) checkProbe(key probeKey, failures int32) {
 	spec := w.specOf(key.uid)
 	if spec == nil {
@@ -134,7 +134,7 @@ func (w *Witness) checkProbe(key probeKey, failures int32) {
 	}
 }
 
-// doom records a reason to end a running container.
+// doom records a cause for which a running container has to end.
 func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	if in == nil || !in.Running {
 		return
@@ -146,7 +146,7 @@ func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	}
 }
 
-// resetProbes removes the recorded probe results of a container that starts.
+// resetProbes forgets the probe results of a container that starts.
 func (w *Witness) resetProbes(uid types.UID, container string) {
 	spec := w.specOf(uid)
 	if spec == nil {
@@ -161,7 +161,7 @@ func (w *Witness) resetProbes(uid types.UID, container string) {
 	}
 }
 
-// did records the result of a call that changes something. A failed postStart hook is a reason to end its container.
+// did records the result of a call that changes something: a failed postStart hook is a cause for which its container has to end.
 func (w *Witness) did(in, out any, err error) {
 	r, ok := in.(*runtimeapi.ExecSyncRequest)
 	if !ok {
@@ -185,7 +185,7 @@ func (w *Witness) did(in, out any, err error) {
 	}
 }
 
-// specOf returns the spec of a pod in the API, or of a static pod's manifest.
+// specOf returns the spec of a pod of the API or of a static pod; nil: the Witness does not know the pod.
 func (w *Witness) specOf(uid types.UID) *v1.PodSpec {
 	if s := w.pods[uid]; s != nil {
 		return &s.pod.Spec
@@ -196,7 +196,7 @@ func (w *Witness) specOf(uid types.UID) *v1.PodSpec {
 	return nil
 }
 
-// graceOf returns the grace period in a pod's spec.
+// graceOf returns the terminationGracePeriodSeconds of a pod's spec.
 func graceOf(s *v1.PodSpec) time.Duration {
 	if s.TerminationGracePeriodSeconds == nil {
 		return 30 * time.Second

@@ -15,9 +15,9 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// The agent sees changes of the Node by other clients through its watch, and leaves them as they are. If the Node is deleted, the
-// agent logs it and does not create it again. If it comes back, the agent reports its status again. The agent reads the Node by
-// GET only while it has no watch.
+// The agent sees through its watch what other clients change in its Node, and leaves it so. If the Node is deleted, the agent logs that and
+// does not create the Node again; if the Node returns, the agent reports its status. The agent sends GET requests for the Node only while
+// it has no watch.
 func TestOthersChangeTheNode(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -55,7 +55,7 @@ func TestOthersChangeTheNode(t *testing.T) {
 		if n := get(); n.Labels["theirs"] != "1" || !n.Spec.Unschedulable || len(n.Spec.Taints) != 1 || !ready() {
 			t.Errorf("the agent reverted changes of other clients: %v %v", n.Labels, n.Spec)
 		}
-		// The count includes a few requests of this test.
+		// a few of the requests are those of this test
 		if n := w.Kube.Count("get nodes") - before; n > 5 {
 			t.Errorf("got the node %d times beside its watch", n)
 		}
@@ -85,7 +85,7 @@ func TestOthersChangeTheNode(t *testing.T) {
 	})
 }
 
-// lagging delays the watch of Nodes.
+// lagging delays the events of the watch of Nodes by the time by.
 type lagging struct {
 	http.RoundTripper
 	by time.Duration
@@ -114,8 +114,8 @@ func (b *lateBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A pod is not refused because of an old version of the Node: the watch of pods may be far ahead of the watch of the Node. A pod
-// that the current Node refuses is refused, after one additional request for the Node.
+// The watch of pods may be far ahead of the watch of the Node. A pod is never refused because of an old version of the Node: before a
+// refusal the agent reads the Node once, and refuses the pod only if the current Node requires it.
 func TestRefusalNeverFollowsFromAnOldNode(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Deps: func(d *agent.Deps) {
@@ -148,7 +148,7 @@ func TestRefusalNeverFollowsFromAnOldNode(t *testing.T) {
 		}
 		patch(`{"spec":{"taints":[{"key":"k","effect":"NoExecute"}]}}`)
 		w.Create(Pod("tainted"))
-		w.WaitReady("tainted") // the watch has not delivered the taint yet, so the pod is not refused
+		w.WaitReady("tainted") // the watch has not delivered the taint yet, so the pod runs
 		time.Sleep(10 * time.Minute)
 		patch(`{"spec":{"taints":null}}`)
 		w.Create(Pod("free"))

@@ -22,11 +22,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// plantedSeeds is the number of seeds within which a planted bug must be found.
+// plantedSeeds is the number of seeds within which the simulation has to find a planted bug.
 const plantedSeeds = 40
 
-// TestPlanted plants, for every rule, a bug that breaks it, and fails if the simulation does not find it. A check that finds no
-// bugs would prove nothing.
+// TestPlanted plants a bug against each rule, and fails if the simulation does not find it. A Witness that finds no bugs would prove
+// nothing.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	bugs := []struct {
@@ -83,13 +83,13 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// requests stores the requests that created containers, for bugs that create similar ones.
+// requests stores the requests that created containers, for bugs that create another container like an earlier one.
 type requests struct {
 	mu   sync.Mutex
-	made map[string]*runtimeapi.CreateContainerRequest // by container ID
+	made map[string]*runtimeapi.CreateContainerRequest // request of each container, by its ID
 }
 
-// see is called after each call of the runtime, and stores the request of each created container.
+// see is called after each call to the runtime. It stores the request if the call has created a container.
 func (r *requests) see(in, out any, err error) {
 	if c, ok := in.(*runtimeapi.CreateContainerRequest); ok && err == nil {
 		r.mu.Lock()
@@ -101,7 +101,7 @@ func (r *requests) see(in, out any, err error) {
 	}
 }
 
-// again creates and starts the next attempt of a container.
+// again creates and starts another container like the one with this ID, with the next attempt.
 func (r *requests) again(ctx context.Context, w *World, id string) {
 	r.mu.Lock()
 	c := r.made[id]
@@ -117,7 +117,7 @@ func (r *requests) again(ctx context.Context, w *World, id string) {
 	}
 }
 
-// asks records a call that a bug makes on behalf of the agent.
+// asks tells the Witness of a call that a bug makes in the agent's name.
 func asks(w *World, in any) (done func()) {
 	w.Witness.mu.Lock()
 	t := w.Witness.lastAgent
@@ -137,7 +137,7 @@ func startsTwice() *Bug {
 	}}
 }
 
-// startsInEndingPod starts a container again after it ended because its pod was deleted.
+// startsInEndingPod is a bug: it restarts a container that has ended because its pod was deleted.
 func startsInEndingPod() *Bug {
 	var made requests
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
@@ -197,7 +197,7 @@ func reusesAttempts() *Bug {
 	}}
 }
 
-// hidden are sandboxes that the agent does not see, with their containers.
+// hidden has the IDs of sandboxes that the runtime's answers do not show to the agent, together with their containers.
 type hidden struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -218,7 +218,7 @@ func (h *hidden) has(id string) bool {
 	return h.ids[id]
 }
 
-// answer removes the hidden sandboxes and their containers from an answer.
+// answer returns an answer of the runtime without the hidden sandboxes and their containers.
 func (h *hidden) answer(in, out any, err error) (any, error) {
 	if r, ok := in.(*runtimeapi.PodSandboxStatusRequest); ok && h.has(r.PodSandboxId) {
 		return (*runtimeapi.PodSandboxStatusResponse)(nil), status.Error(codes.NotFound, "hidden")
@@ -288,7 +288,7 @@ func shortensGrace() *Bug { return withTimeout(func(int64) int64 { return 1 }) }
 
 func killsAtOnce() *Bug { return withTimeout(func(int64) int64 { return 0 }) }
 
-// podOf returns the pod of a request for its status, or nil.
+// podOf returns the pod whose status a request changes; nil for other requests.
 func podOf(w *World, r *http.Request) *v1.Pod {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/")
 	if r.Method != http.MethodPatch || len(parts) != 4 || parts[1] != "pods" || parts[3] != "status" {

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ignoresDeletions delays the news of deletions to the agent by 20 s.
+// ignoresDeletions is a bug: the agent hears of each deletion 20 s late.
 func ignoresDeletions() *Bug {
 	return &Bug{Hears: func(_ *World, body io.ReadCloser) io.ReadCloser {
 		return &lateLines{body: body, closed: make(chan struct{}), from: bufio.NewReader(body), late: func(line []byte) time.Duration {
@@ -28,7 +28,7 @@ func ignoresDeletions() *Bug {
 	}}
 }
 
-// lateLines delays each line of an answer by the time that late returns for it.
+// lateLines is the body of an answer. It delays each line by the time that late returns.
 type lateLines struct {
 	body   io.Closer
 	from   *bufio.Reader
@@ -38,7 +38,7 @@ type lateLines struct {
 	once   sync.Once
 }
 
-// Close also ends a wait of Read.
+// Close closes the body and ends the wait of a Read.
 func (l *lateLines) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.body.Close()
@@ -62,7 +62,7 @@ func (l *lateLines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// saysOtherwise is a bug that changes the statuses that the agent sends.
+// saysOtherwise returns a bug that changes the statuses of pods on their way to the API server.
 func saysOtherwise(change func(body []byte) []byte) *Bug {
 	return &Bug{API: func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		if podOf(w, r) == nil || r.Body == nil {
@@ -104,7 +104,7 @@ func saysAnotherExitCode() *Bug {
 	})
 }
 
-// killsBeforeItsTime kills a container a second after its stop began, whatever its grace period is.
+// killsBeforeItsTime is a bug: it kills a container a second after its stop began, although the grace period is longer.
 func killsBeforeItsTime() *Bug {
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
 		if r, ok := in.(*runtimeapi.StopContainerRequest); ok && r.Timeout >= 3 {
@@ -119,7 +119,7 @@ func killsBeforeItsTime() *Bug {
 	}}
 }
 
-// hurriesRestarts gives a container with a failed probe one second to end, whatever its spec says.
+// hurriesRestarts is a bug: it gives a container whose probe failed only one second to end, although its grace period is longer.
 func hurriesRestarts() *Bug {
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
 		if r, ok := in.(*runtimeapi.StopContainerRequest); ok && w.Witness.isDoomed(r.ContainerId) {
@@ -136,7 +136,7 @@ func (w *Witness) isDoomed(id string) bool {
 	return is
 }
 
-// restartsTheHealthy is a bug that ends containers with a liveness probe after ten seconds, although the probe never fails.
+// restartsTheHealthy is a bug: it stops a container with a liveness probe after ten seconds, although the probe never fails.
 func restartsTheHealthy() *Bug {
 	var mu sync.Mutex
 	done := map[string]bool{}
@@ -162,7 +162,7 @@ func restartsTheHealthy() *Bug {
 	}}
 }
 
-// flapsBesideInits sometimes reports pods with init containers as not ready.
+// flapsBesideInits is a bug: it sometimes reports a pod with init containers as not ready, without a cause.
 func flapsBesideInits() *Bug {
 	return &Bug{API: func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		if strings.Contains(r.URL.Path, "/leases/") && r.Method == http.MethodPut {

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// withList is a bug that changes lists of pods, but not watches.
+// withList returns a bug that changes the lists of pods that the agent reads. It does not change watches.
 func withList(change func(list []byte) []byte) *Bug {
 	return &Bug{API: func(_ *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		resp, err := do(r)
@@ -70,7 +70,7 @@ func makesNothingAgain() *Bug {
 	}}
 }
 
-// mirrorOfRequest returns the mirror that a request creates, or nil.
+// mirrorOfRequest returns the mirror pod that a request creates; nil for other requests.
 func mirrorOfRequest(r *http.Request) *v1.Pod {
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") || r.Body == nil {
 		return nil
@@ -123,7 +123,7 @@ func dropsMirrors() *Bug {
 	}}
 }
 
-// startsBesideOld is a bug that hides the containers of static pods as soon as their stop begins.
+// startsBesideOld is a bug: it hides the containers of a static pod from the agent as soon as the agent stops them.
 func startsBesideOld() *Bug {
 	var gone hidden
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {

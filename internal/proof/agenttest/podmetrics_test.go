@@ -14,14 +14,14 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// reading gives a test the values of a registry's metrics.
+// reading reads the values of metrics from the registry reg.
 type reading struct {
 	*World
 	reg *prometheus.Registry
 }
 
-// value returns the value of a series, or how many observations it has; -1: there is no such series. Labels are alternating
-// names and values.
+// value returns the value of the series with these labels (name, value, name, value and so on); for a histogram, the number of
+// observations. -1: there is no such series.
 func (r *reading) value(name string, labels ...string) float64 {
 	r.Helper()
 	families, err := r.reg.Gather()
@@ -51,7 +51,7 @@ func (r *reading) want(want float64, name string, labels ...string) {
 	}
 }
 
-// Resizes are counted by what they change and by how they end. Pods are counted by their stage of life.
+// Resizes are counted by what they change and by their result. Pods are counted by their phase of life.
 func TestPodMetrics(t *testing.T) {
 	t.Parallel()
 	r := &reading{}
@@ -79,7 +79,7 @@ func TestPodMetrics(t *testing.T) {
 
 		w.resize("big", "500")
 		w.awaitResizing("big", "PodResizePending Infeasible 2, allocated=60 actual=60")
-		time.Sleep(10 * time.Minute) // the node decides about the resize again many times, but counts it once
+		time.Sleep(10 * time.Minute) // in this time the node considers the resize many times, but counts it once
 		r.want(1, "kubelet_pod_infeasible_resizes_total", "reason_detail", "insufficient_node_allocatable")
 		r.want(1, "kubelet_pod_pending_resizes", "reason", "infeasible")
 
@@ -93,8 +93,8 @@ func TestPodMetrics(t *testing.T) {
 	})
 }
 
-// A pod that is deleted by force while no agent runs is counted once as an orphan of the runtime. A pod that the agent saw before
-// is not counted.
+// A pod that is deleted by force while no agent runs is counted once, as an orphan in the runtime. A pod that this agent has seen before is
+// not.
 func TestOrphansAreCounted(t *testing.T) {
 	t.Parallel()
 	r := &reading{}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod returns a pod with one container that runs until it is stopped. Options change the pod.
+// Pod returns a pod with one container, which runs until it is stopped. The options change the pod.
 func Pod(name string, options ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Annotations: map[string]string{}},
@@ -21,12 +21,12 @@ func Pod(name string, options ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// Annotate sets an annotation, which may select a behaviour of simcri's containers.
+// Annotate sets an annotation. Some annotations tell simcri how a container behaves.
 func Annotate(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Annotations[key] = value }
 }
 
-// Create creates a pod and returns its UID.
+// Create creates a pod in the API and returns its UID.
 func (w *World) Create(p *v1.Pod) types.UID {
 	w.Helper()
 	p = p.DeepCopy()
@@ -38,7 +38,7 @@ func (w *World) Create(p *v1.Pod) types.UID {
 	return got.UID
 }
 
-// Delete deletes a pod. A negative grace means the pod's own grace period.
+// Delete deletes a pod. grace is in seconds; negative: the pod's own grace period.
 func (w *World) Delete(name string, grace int64) {
 	w.Helper()
 	o := metav1.DeleteOptions{}
@@ -51,14 +51,14 @@ func (w *World) Delete(name string, grace int64) {
 	}
 	err := w.Admin.CoreV1().Pods(Namespace).Delete(context.Background(), name, o)
 	if apierrors.IsNotFound(err) && p != nil && p.DeletionTimestamp != nil {
-		return // the agent has already removed it
+		return // the agent has removed the pod in the meantime
 	}
 	if err != nil {
 		w.Fatalf("delete pod %s: %v", name, err)
 	}
 }
 
-// Kill ends a running container as a crash would.
+// Kill makes a running container end, as after a crash, with this exit code and reason.
 func (w *World) Kill(pod, container string, code int32, reason string) {
 	w.Helper()
 	id := w.Witness.Running(Namespace, pod, container)
@@ -68,7 +68,7 @@ func (w *World) Kill(pod, container string, code int32, reason string) {
 	w.Runtime.Exit(id, code, reason, "")
 }
 
-// KillSandboxes ends all sandboxes and containers, as a reboot of the machine would.
+// KillSandboxes ends all sandboxes and containers, as a reboot of the machine does.
 func (w *World) KillSandboxes() {
 	for _, id := range w.Witness.Sandboxes() {
 		w.Runtime.KillSandbox(id)

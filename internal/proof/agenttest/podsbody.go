@@ -11,19 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podsBody is the body of an answer about pods, as the agent reads it. When the agent has read the last byte about a pod,
-// podsBody records that the agent knows this state of the pod.
+// podsBody is the body of an answer about pods. When the agent has read the last byte about a pod, podsBody tells the Witness that the
+// agent knows this version of the pod.
 type podsBody struct {
 	io.ReadCloser
 	w     *Witness
 	known *learned
 	watch bool
-	first bool // the existing pods come first; they are recorded when the agent has received all of them
+	first bool // the existing pods come first; they count as known when the agent has read all of them
 	line  []byte
 	pods  []podMeta
 }
 
-// podMeta has the fields of a pod that show its end.
+// podMeta has the fields of a pod that tell of its end.
 type podMeta struct {
 	Metadata struct {
 		UID                        types.UID
@@ -33,7 +33,7 @@ type podMeta struct {
 	}
 }
 
-// hear wraps the body of an answer that lists or watches the pods of the node.
+// hear replaces the body of an answer that lists or watches the node's pods by a podsBody.
 func (w *Witness) hear(t *learned, r *http.Request, resp *http.Response) {
 	if !listsPods(r) || resp.StatusCode != http.StatusOK {
 		return
@@ -66,7 +66,7 @@ func (e *podsBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end records a complete line.
+// end handles a complete line: it tells the Witness what the line says.
 func (e *podsBody) end() {
 	line := e.line
 	e.line = e.line[:0]
@@ -100,7 +100,7 @@ func (e *podsBody) end() {
 	}
 }
 
-// learnsAll records that the agent has received all existing pods.
+// learnsAll records that the agent knows all existing pods. A pod that is not among them is gone.
 func (w *Witness) learnsAll(t *learned, pods []podMeta) {
 	there := map[types.UID]bool{}
 	for i := range pods {
@@ -116,7 +116,7 @@ func (w *Witness) learnsAll(t *learned, pods []podMeta) {
 	}
 }
 
-// learnsPod records that the agent has received a pod.
+// learnsPod records that the agent knows a new version of a pod; gone is true if the version says that the pod is deleted from the API.
 func (w *Witness) learnsPod(t *learned, gone bool, p *podMeta) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,8 +132,7 @@ func (w *Witness) learnsPod(t *learned, gone bool, p *podMeta) {
 	if m.DeletionTimestamp == nil || m.DeletionGracePeriodSeconds == nil {
 		return
 	}
-	// An agent may count the grace period from the time when it learned of the deletion, or from the time of the deletion in the
-	// API.
+	// An agent may count the grace period from the deletion in the API or from the time when it learned of the deletion.
 	grace := time.Duration(*m.DeletionGracePeriodSeconds) * time.Second
 	began := m.DeletionTimestamp.Add(-grace)
 	if now := time.Now(); now.Before(began) {
@@ -142,7 +141,7 @@ func (w *Witness) learnsPod(t *learned, gone bool, p *podMeta) {
 	w.endOf(m.UID).note(began, grace)
 }
 
-// endOf returns the record of a pod's end. It is called with the lock held.
+// endOf returns what agents know about the end of a pod; it creates the entry if there is none. The caller holds w.mu.
 func (w *Witness) endOf(uid types.UID) *ends {
 	e := w.ends[uid]
 	if e == nil {

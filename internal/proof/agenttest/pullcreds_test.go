@@ -15,10 +15,10 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// privateImage is an image that only the user of the secret may pull.
+// privateImage is an image that can be pulled only with the credentials of the secret (see pullSecret).
 const privateImage = "reg.example.com/team/app:1"
 
-// registry configures a runtime whose registry requires credentials.
+// registry configures a runtime whose registry requires credentials for privateImage. The images in preloaded are present from the start.
 func registry(preloaded ...string) simcri.Config {
 	return simcri.Config{Latency: latencies(), Images: preloaded, Pull: func(image string) simcri.Pull {
 		p := simcri.Pull{Took: time.Second}
@@ -29,7 +29,7 @@ func registry(preloaded ...string) simcri.Config {
 	}}
 }
 
-// pullSecret creates a secret with the team's credential in a namespace.
+// pullSecret creates an image pull secret with the right credentials in a namespace.
 func (w *World) pullSecret(namespace, name string) {
 	w.Helper()
 	other := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
@@ -45,7 +45,7 @@ func (w *World) pullSecret(namespace, name string) {
 	}
 }
 
-// imagePod returns a pod with an image, with or without a secret.
+// imagePod returns a pod with this image and imagePullPolicy. secret is its image pull secret; "": none.
 func imagePod(namespace, name, image string, policy v1.PullPolicy, secret string) *v1.Pod {
 	return Pod(name, func(p *v1.Pod) {
 		p.Namespace = namespace
@@ -56,7 +56,7 @@ func imagePod(namespace, name, image string, policy v1.PullPolicy, secret string
 	})
 }
 
-// waiting returns why a pod's container does not run; "": it runs.
+// waiting returns the reason why the pod's container waits; "": it runs.
 func (w *World) waiting(namespace, name string) string {
 	p := w.Kube.Pod(namespace, name)
 	if p == nil || len(p.Status.ContainerStatuses) == 0 {
@@ -72,7 +72,7 @@ func (w *World) waiting(namespace, name string) string {
 	return "ended"
 }
 
-// awaitWaiting waits until a pod's waiting reason begins with one of the reasons, or until the pod runs.
+// awaitWaiting waits until the reason why the container waits begins with one of the reasons, or until the container runs.
 func (w *World) awaitWaiting(namespace, name string, reasons ...string) {
 	w.Helper()
 	w.Await(name+" "+strings.Join(reasons, " or "), time.Minute, func() bool {
@@ -86,8 +86,8 @@ func (w *World) awaitWaiting(namespace, name string, reasons ...string) {
 	})
 }
 
-// A pod in another namespace may not use an image that a pod pulled with its secret, neither with this agent nor with the next.
-// The pod with the secret may use the image, even if the registry is gone.
+// If a pod has pulled an image with its secret, a pod in another namespace without the secret may not use the image, neither with this
+// agent nor with the next. A pod with the secret may use it, even if the registry is unreachable.
 func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -124,8 +124,8 @@ func (w *World) deleteNow(namespace, name string) {
 	w.Await(name+" is gone", time.Minute, func() bool { return w.Kube.Pod(namespace, name) == nil })
 }
 
-// An agent is killed after it has recorded the intent of a pull and before the image is present. Then only pods that pull the
-// image themselves may use it, and the next agent settles the intent.
+// An agent is killed when it has recorded that a pull begins (an intent) and the image is not there yet. After that only pods that pull the
+// image themselves may use it. The next agent removes the intent.
 func TestAKillDuringAPullLeavesTheImageClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -140,7 +140,7 @@ func TestAKillDuringAPullLeavesTheImageClosed(t *testing.T) {
 		w.pullSecret(Namespace, "team")
 		w.Create(imagePod(Namespace, "owner", privateImage, v1.PullAlways, "team"))
 		w.Await("the pull is noted", time.Minute, func() bool { return intents() == 1 })
-		w.CrashAgent(true) // the runtime continues the pull
+		w.CrashAgent(true) // the runtime completes the pull
 		w.Await("the image is there", time.Minute, func() bool { return w.Runtime.Pulls(privateImage) == 1 })
 		w.deleteForced(Namespace, "owner")
 		if intents() != 1 {
@@ -169,9 +169,9 @@ func (w *World) deleteForced(namespace, name string) {
 	}
 }
 
-// The table has each value of imagePullCredentialsVerificationPolicy, preloadedImagesVerificationAllowlist, and the feature gate
-// KubeletEnsureSecretPulledImages off. For each it says whether a pod without a secret may use preloaded images, and an image
-// that another pod pulled.
+// The table covers each value of imagePullCredentialsVerificationPolicy, the field preloadedImagesVerificationAllowlist, and the gate
+// KubeletEnsureSecretPulledImages turned off. In each case, may a pod without a secret use an image that was preloaded, and an image that
+// another pod pulled?
 func TestPullCredentialsPolicies(t *testing.T) {
 	t.Parallel()
 	const listed, other = "reg.example.com/listed/app:1", "reg.example.com/other/app:1"

@@ -11,10 +11,10 @@ import (
 	"unsafe"
 )
 
-// reach counts the values that can be reached from root. The result has, for each path of field names, the number of pointers
-// that it followed and of entries of maps, slices and channels. All elements of a map or slice have one path, and so have all
-// values of a type that refers to itself: a linked list of a thousand elements counts a thousand at one path. reach does not see
-// values that only a closure or a goroutine refers to. It does not enter values of the types in but.
+// reach counts the values that the fields of root lead to. The result has, for each path of field names, the number of pointers that reach
+// followed, and of entries of maps, slices and channels. All elements of a map or slice have the same path, and so have the values of a
+// type that refers to itself: a linked list of a thousand elements counts as a thousand at one path. reach does not see values that only a
+// closure or a goroutine refers to, and does not enter values of the types in but.
 func reach(root any, but ...reflect.Type) map[string]int {
 	w := &walk{sizes: map[string]int{}, seen: map[visit]bool{}, but: but}
 	w.later(reflect.ValueOf(root), "", nil)
@@ -33,21 +33,21 @@ type walk struct {
 	queue []step
 }
 
-// visit identifies a visited value. Two values of different types may have the same address.
+// visit identifies a value that reach has visited. The type is a part of it, because a struct and its first field have the same address.
 type visit struct {
 	at unsafe.Pointer
 	t  reflect.Type
 	n  int
 }
 
-// step is a value to visit. The walk is breadth-first, so each value gets its shortest path.
+// step is a value that is to be visited. The search is breadth-first, so that each value gets its shortest path.
 type step struct {
 	v     reflect.Value
 	path  string
 	above *ancestor
 }
 
-// ancestor is a type on a path, with the path of its first value.
+// ancestor is a type on the way to a value, with the path at which the type came first.
 type ancestor struct {
 	t    reflect.Type
 	path string
@@ -60,7 +60,7 @@ func (w *walk) later(v reflect.Value, path string, above *ancestor) {
 	}
 }
 
-// first reports whether a value is visited for the first time.
+// first reports whether a value is visited for the first time, and records the visit.
 func (w *walk) first(at unsafe.Pointer, t reflect.Type, n int) bool {
 	k := visit{at, t, n}
 	if at == nil || w.seen[k] {
@@ -135,7 +135,8 @@ func (w *walk) elements(v reflect.Value, path string, above *ancestor) {
 	}
 }
 
-// atomic visits the target of an atomic.Pointer. Its type is the element type of the pointer's first field.
+// atomic visits the value that an atomic.Pointer points to. The type of this value is the element type of the first field of the
+// atomic.Pointer.
 func (w *walk) atomic(v reflect.Value, path string, above *ancestor) {
 	pointed := v.Type().Field(0).Type.Elem() // *T
 	for i := range v.NumField() {
@@ -145,7 +146,7 @@ func (w *walk) atomic(v reflect.Value, path string, above *ancestor) {
 	}
 }
 
-// refers reports whether values of a type may refer to other values.
+// refers reports whether a value of the type may refer to other values.
 func refers(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice, reflect.Chan:
@@ -163,7 +164,7 @@ func refers(t reflect.Type) bool {
 	return false
 }
 
-// grown lists the paths whose counts have grown by more than most.
+// grown returns the paths whose count has grown by more than most.
 func grown(before, after map[string]int, most int) []string {
 	var out []string
 	for _, path := range slices.Sorted(maps.Keys(after)) {
@@ -174,7 +175,7 @@ func grown(before, after map[string]int, most int) []string {
 	return out
 }
 
-// leaky has one field of each kind that can leak, each behind an unexported field.
+// leaky has one unexported field for each way in which values can be kept.
 type leaky struct {
 	byName  struct{ names map[string]int }
 	lists   []any

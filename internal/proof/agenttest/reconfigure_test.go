@@ -18,13 +18,13 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// configured is a configuration file of a running agent, which the agent checks once a minute.
+// configured is a World whose agent has a configuration file, which it reads again once a minute.
 type configured struct {
 	*World
 	file string
 }
 
-// runConfigured runs f with an agent that follows a configuration file.
+// runConfigured runs f with an agent whose configuration file contains body.
 func runConfigured(t *testing.T, cfg Config, body string, f func(c *configured)) {
 	t.Helper()
 	c := &configured{file: filepath.Join(t.TempDir(), "config.yaml")}
@@ -71,7 +71,7 @@ func (c *configured) set(t testing.TB, body string) {
 	}
 }
 
-// eventText returns the newest text of the node's events that have a reason.
+// eventText returns the message of the newest event about the Node with this reason.
 func (c *configured) eventText(reason string) string {
 	text, at := "", time.Time{}
 	for _, e := range c.Kube.Events("", NodeName) {
@@ -91,7 +91,7 @@ func (c *configured) allocatable(name v1.ResourceName) string {
 	return q.String()
 }
 
-// If the file raises a threshold, the pod that is above it is evicted, and the node's allocatable memory changes, without a
+// If the file raises an eviction threshold, a pod that is now above it is evicted, and the node's allocatable memory changes, without a
 // restart of the agent.
 func TestReconfigureEviction(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,8 @@ func TestReconfigureEviction(t *testing.T) {
 	})
 }
 
-// A field that cannot change while the agent runs is reported once. A bad file changes nothing and is reported once.
+// If the file changes a field that cannot change while the agent runs, the agent reports this once. A file with an error changes nothing
+// and is also reported once.
 func TestReconfigureSaysWhatItCannot(t *testing.T) {
 	t.Parallel()
 	runConfigured(t, Config{Seed: 1}, "maxPods: 110\n", func(c *configured) {
@@ -160,7 +161,7 @@ func TestReconfigureSaysWhatItCannot(t *testing.T) {
 	})
 }
 
-// The path of static pods changes while the agent runs: the pods of the old path stay until the new path exists.
+// If the file changes staticPodPath, the pods of the old path stay until the new path exists.
 func TestReconfigureStaticPodPath(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -186,7 +187,7 @@ func TestReconfigureStaticPodPath(t *testing.T) {
 	})
 }
 
-// If the file lowers the longest back-off, that takes effect with the next crash.
+// A new maximum of the crash-loop back-off counts from the next crash on.
 func TestReconfigureBackOff(t *testing.T) {
 	t.Parallel()
 	runConfigured(t, Config{Seed: 1}, "maxPods: 110\n", func(c *configured) {
@@ -202,19 +203,19 @@ func TestReconfigureBackOff(t *testing.T) {
 			time.Sleep(d)
 			return restarts() - before
 		}
-		time.Sleep(time.Hour) // the back-off grows to its maximum of five minutes
+		time.Sleep(time.Hour) // by then the back-off has its maximum of five minutes
 		if n := during(time.Hour); n < 10 || n > 13 {
 			t.Errorf("%d restarts in an hour with a back-off of 5 minutes", n)
 		}
 		c.set(t, "crashLoopBackOff:\n  maxContainerRestartPeriod: 20s\n")
-		time.Sleep(10 * time.Minute) // the current back-off keeps its length
+		time.Sleep(10 * time.Minute) // the present back-off keeps its length
 		if n := during(time.Hour); n < 150 || n > 190 {
 			t.Errorf("%d restarts in an hour with a back-off of 20 seconds", n)
 		}
 	})
 }
 
-// A stream of good and bad files while pods start and end breaks no invariant.
+// Many good and bad files, one after another, while pods start and end, break no invariant.
 func TestReconfigureManyTimes(t *testing.T) {
 	t.Parallel()
 	runConfigured(t, Config{Seed: 7, Memory: "4Gi"}, "maxPods: 110\n", func(c *configured) {

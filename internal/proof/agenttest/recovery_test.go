@@ -25,8 +25,8 @@ func manyParts(name string) *v1.Pod {
 	})
 }
 
-// An agent is killed at each of its actions, while it starts a pod or ends a pod. The next agent continues: nothing runs twice,
-// and nothing is left.
+// An agent is killed at each of the actions with which it starts or ends a pod. The next agent continues: nothing runs twice, and nothing
+// is left.
 func TestKilledAtAnyAction(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 8; n++ {
@@ -57,7 +57,7 @@ func TestKilledAtAnyAction(t *testing.T) {
 	}
 }
 
-// revive starts an agent after the last one was killed.
+// revive starts an agent if the last one was killed.
 func (w *World) revive() {
 	if !w.Alive() {
 		w.StopAgent()
@@ -65,8 +65,8 @@ func (w *World) revive() {
 	}
 }
 
-// Agents are killed and replaced several times while the pods are idle: readiness does not flap, no event is recorded, and no
-// container changes.
+// Agents are killed and replaced several times while the pods are idle. Readiness does not flap, no event is recorded, and no container
+// changes.
 func TestKilledAtRest(t *testing.T) {
 	t.Parallel()
 	j := &journal{}
@@ -95,8 +95,8 @@ func TestKilledAtRest(t *testing.T) {
 	})
 }
 
-// A pod is deleted and created again while no agent runs, for example by a StatefulSet. The new pod starts when nothing of the
-// old pod is left, even if the API shows the new pod before the runtime shows the old one.
+// While no agent runs, a pod is deleted and another one with its name is created, as a StatefulSet does. The new pod starts when nothing of
+// the old one is left, even if the agent hears of the new pod before it sees the old one in the runtime.
 func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Runtime: simcri.Config{Latency: latencies()}}
@@ -110,19 +110,19 @@ func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 			w.Delete(fmt.Sprint("p", i), 0)
 			w.Create(Pod(fmt.Sprint("p", i)))
 		}
-		// Inspections are slow, and listings are fast.
+		// The status of each object is slow, but lists are fast.
 		w.Runtime.Inject(simcri.Fault{Method: "PodSandboxStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.Runtime.Inject(simcri.Fault{Method: "ContainerStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.StartAgent()
 		w.WaitReady("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7")
 		w.WaitConverged(time.Minute)
-		// The remains of the first pods are removed after the new pods have started.
+		// What the old pods have left in the runtime is removed after the new pods have started.
 		w.Await("nothing is left of the first pods", 30*time.Second, func() bool { return w.MachineHolds() == 8 })
 	})
 }
 
-// While no agent runs, the object of a pod is deleted and comes back with its UID, for example from a backup. Its containers
-// belong to the pod and continue.
+// While no agent runs, a pod is deleted from the API and comes back with its UID, as from a backup. Its containers still belong to the pod
+// and continue.
 func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -146,12 +146,12 @@ func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	})
 }
 
-// The object of a pod is deleted and comes back with its UID while an agent runs. The agent has begun to end the pod, and the pod
-// ends. Its terminal status is never taken back, so the owner of the pod must create another pod.
+// While an agent runs, a pod is deleted from the API and comes back with its UID. The agent has begun to end the pod, and the pod ends. Its
+// terminal phase is final, so the pod's owner has to create another pod.
 func TestRestoredUnderTheAgent(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{WatchLatency: 5 * time.Millisecond}}, func(w *World) {
-		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "1500ms"))) // the minimum grace period of a forced deletion is 2 s
+		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "1500ms"))) // a forced deletion gives at least 2 s
 		w.WaitReady("a")
 		kept := w.Kube.Pod(Namespace, "a")
 		w.Witness.force(uid)
@@ -171,7 +171,7 @@ func TestRestoredUnderTheAgent(t *testing.T) {
 	})
 }
 
-// No checkpoint can be written to the disk. Pods nevertheless start, crash, restart and end, also under the next agents. Only
+// No checkpoint can be written, because the disk is full. Pods nevertheless start, crash, restart and end, also with later agents. Only
 // their back-off is lost.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
@@ -199,7 +199,7 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// The clock changes while no agent runs. Waits still end, grace periods do not get longer, and running containers continue.
+// The machine's clock is changed while no agent runs. Waits still end, no grace period becomes longer, and running containers continue.
 func TestClockMoved(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour} {
@@ -210,7 +210,7 @@ func TestClockMoved(t *testing.T) {
 				w.Create(Pod("runs"))
 				w.Create(Pod("ends", Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
 					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
-					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the clock is wrong, so the Witness must not check a grace period
+					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness checks no grace period then, which would be wrong with a changed clock
 				}))
 				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
 					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)
@@ -225,7 +225,7 @@ func TestClockMoved(t *testing.T) {
 				w.StartAgent()
 				w.WaitGone("ends")
 				w.Await("it is started again", 6*time.Minute, func() bool { return len(w.Witness.StartsOf(crashes, "main")) > starts })
-				w.WaitReady("slow") // although its start time is in the future, its startup probe begins at once
+				w.WaitReady("slow") // the startup probe begins at once, although the container's start time is in the future
 				if got := w.ids()["runs/main"]; got != before {
 					t.Errorf("container %s became %s", before, got)
 				}
@@ -234,7 +234,7 @@ func TestClockMoved(t *testing.T) {
 	}
 }
 
-// The runtime, the agent and the API server fail at the same time, and come back in the worst order.
+// The runtime, the agent and the API server fail at the same time, and come back in the order that is worst.
 func TestAllGoneAtOnce(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

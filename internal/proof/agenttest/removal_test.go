@@ -8,8 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// The remains of a pod that is gone are soon removed from the runtime, even while other pods end: containers that take their
-// whole grace period delay no removal.
+// What a pod has left in the runtime is soon removed, even while other pods take their whole grace period to end.
 func TestRemovalsGoOnWhileOthersEnd(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// cpu sets the CPU request and limit of the pod's first container.
+// cpu sets the CPU request of the pod's first container, and applies the options.
 func cpu(request string, options ...func(*v1.Pod)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(request)}
@@ -39,7 +39,7 @@ func (w *World) resize(name, cpu string) {
 	}
 }
 
-// resizing returns the state of a resize in the API on one line: pending, progress, allocated and actual CPUs.
+// resizing returns the state of a resize in one line: the conditions of the resize, and the allocated and actual CPUs.
 func (w *World) resizing(name string) string {
 	p := w.Kube.Pod(Namespace, name)
 	var out []string
@@ -71,8 +71,9 @@ func (w *World) shares(name string) int64 {
 	return r.GetStatus().GetResources().GetLinux().GetCpuShares()
 }
 
-// A resize that fits happens without a restart. A resize that does not fit yet is deferred, also over a restart of the agent.
-// When another pod leaves, the pod with the highest priority is resized first. A resize that can never fit is infeasible.
+// A resize that fits is carried out without a restart. A resize that does not fit yet is deferred, and stays so after a restart of the
+// agent. When another pod leaves, the deferred resize of the pod with the highest priority is carried out first. A resize that can never
+// fit is infeasible.
 func TestResize(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) { // the simulated machine has 100 CPUs
@@ -90,7 +91,7 @@ func TestResize(t *testing.T) {
 			t.Errorf("the runtime got the pod's size %d times", n)
 		}
 
-		w.resize("low", "40") // 15 CPUs are free
+		w.resize("low", "40") // only 15 CPUs are free
 		w.awaitResizing("low", "PodResizePending Deferred 3, allocated=15 actual=15")
 		w.resize("high", "50")
 		w.awaitResizing("high", "PodResizePending Deferred 2, allocated=10 actual=10")
@@ -103,12 +104,12 @@ func TestResize(t *testing.T) {
 		if got := w.shares("low"); got != 15*1024 {
 			t.Errorf("after a restart of the agent the container has %d shares", got)
 		}
-		// Ten CPUs are free beside the allocated ones. A pending resize takes none of them.
+		// Ten CPUs are not allocated; a deferred resize has no claim to them.
 		w.Create(Pod("new", cpu("10")))
 		w.WaitReady("new")
 		w.Delete("new", 0)
 
-		w.Delete("other", 0) // now both resizes fit
+		w.Delete("other", 0) // now there is room for both resizes
 		w.awaitResizing("high", "allocated=50 actual=50")
 		w.awaitResizing("low", "allocated=40 actual=40")
 		for name, uid := range map[string]types.UID{"low": low, "high": high} {
@@ -119,8 +120,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// The accepted resources of a pod are known without a checkpoint too, from the API. A resize that was requested while no agent
-// ran is decided like any other.
+// Without a checkpoint, the agent takes the allocated resources of a pod from the API. A resize that was requested while no agent ran is
+// decided as usual.
 func TestResizeAfterALostCheckpoint(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Forgetful: true}, func(w *World) {
@@ -140,7 +141,7 @@ func TestResizeAfterALostCheckpoint(t *testing.T) {
 	})
 }
 
-// A resize of a critical pod does not wait for other pods to leave if the node can preempt some.
+// If a critical pod is resized and there is no room, the node preempts other pods.
 func TestResizeOfACriticalPodPreempts(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -159,8 +160,8 @@ func TestResizeOfACriticalPodPreempts(t *testing.T) {
 	})
 }
 
-// "Resizes are retried by the pod's priority": when there is room for one resize, the first in this order gets it, even if the
-// other resize was requested earlier.
+// "Resizes are retried by the pod's priority": when there is room for one deferred resize, the pod with the highest priority gets it, even
+// if the resize of another pod was requested earlier.
 func TestDeferredResizesAreInOrder(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -176,12 +177,12 @@ func TestDeferredResizesAreInOrder(t *testing.T) {
 		w.Delete("other", 0)
 		w.awaitResizing("high", "allocated=80 actual=80")
 		w.awaitResizing("low", "PodResizePending Deferred 2, allocated=10 actual=10")
-		w.resize("low", "10") // this withdraws the resize
+		w.resize("low", "10") // the request of before withdraws the resize
 		w.awaitResizing("low", "allocated=10 actual=10")
 	})
 }
 
-// If the runtime refuses an update, the API reports it and the agent tries again. The next agent tries again too.
+// If the runtime refuses to update a container, the API shows it, and the agent tries again. So does the next agent.
 func TestResizeThatFails(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -202,7 +203,7 @@ func TestResizeThatFails(t *testing.T) {
 	})
 }
 
-// With the resize policy RestartContainer, each resize restarts the container at once and does not count as a crash.
+// With the resizePolicy RestartContainer, each resize restarts the container at once, without a back-off.
 func TestResizeRestartsTheContainer(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

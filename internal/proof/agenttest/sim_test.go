@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// These are the flags of TestSim. A failing seed prints the command that repeats it.
+// These are flags of TestSim. A seed that fails prints the command that repeats it.
 //
 //nolint:gochecknoglobals // flags of a test binary
 var (
@@ -23,11 +23,11 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the first of them")
 )
 
-// TestSim runs an agent under seeded random users, runtimes, networks, disks and kills, while the Witness watches. Then all
-// faults end, the API must come to agree with the runtime, and deleted pods must be gone.
+// TestSim runs an agent among random users, runtimes, networks, disks and kills, which depend on a seed, while the Witness watches. In the
+// end all faults stop; then the API has to agree with the runtime, and deleted pods have to be gone.
 //
-// A seed determines what happens to the agent and when. But the order of goroutines that wake at the same instant depends on the
-// Go scheduler, so a few runs cannot be repeated exactly.
+// A seed determines what happens and when. But Go's scheduler decides the order of goroutines that wake at the same instant, so a few runs
+// cannot be repeated exactly.
 func TestSim(t *testing.T) {
 	t.Parallel()
 	var all tally
@@ -57,7 +57,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simConfig returns the configuration of a seed's World.
+// simConfig returns the configuration of the World for a seed.
 func simConfig(seed uint64) Config {
 	return Config{
 		Seed: seed, ClockMoves: true,
@@ -67,7 +67,7 @@ func simConfig(seed uint64) Config {
 	}
 }
 
-// simStatics gives static pods to every other seed.
+// simStatics gives every other seed a directory of static pods; nil: this seed has none.
 func simStatics(t *testing.T, seed uint64, cfg *Config) *staticPods {
 	if seed%2 == 0 {
 		return nil
@@ -75,14 +75,14 @@ func simStatics(t *testing.T, seed uint64, cfg *Config) *staticPods {
 	return withStatics(cfg, t.TempDir())
 }
 
-// sim is one seeded run.
+// sim is a run of the simulation with one seed.
 type sim struct {
 	*World
 	rng     *rand.Rand
 	names   []string
 	next    int
-	statics *staticPods // nil: no directory of manifests
-	out     bool        // users cannot reach the API server at present
+	statics *staticPods // static pods; nil: there are none
+	out     bool        // users cannot reach the API server now
 	faults  []func()
 	answers *answers
 	tally   tally
@@ -95,7 +95,7 @@ func newSim(w *World, seed uint64, statics *staticPods) *sim {
 const (
 	simFor  = 2 * time.Minute
 	simPods = 8
-	slowest = 10 * time.Second // the slowest call of the runtime under a fault
+	slowest = 10 * time.Second // longest time that a fault lets a call to the runtime take
 )
 
 func (s *sim) run() {
@@ -125,7 +125,7 @@ func (s *sim) run() {
 	s.tally.containers += s.Witness.Starts()
 }
 
-// settle ends all faults, and checks that everything recovers.
+// settle ends all faults and checks that everything recovers.
 func (s *sim) settle() {
 	for _, remove := range s.faults {
 		remove()
@@ -139,7 +139,7 @@ func (s *sim) settle() {
 		s.settleManifests()
 		s.awaitNone(RuleStatic, 8*time.Minute, s.Unfollowed)
 	}
-	if s.Kube.Node(NodeName) == nil { // an agent creates a deleted Node again only when it starts
+	if s.Kube.Node(NodeName) == nil { // a deleted Node is created again only when an agent starts
 		s.RestartAgent(0)
 	}
 	s.WaitConverged(8 * time.Minute)
@@ -158,7 +158,7 @@ func (s *sim) settle() {
 	s.Await("the node is Ready", 5*time.Minute, func() bool { return s.NodeReady().Status == v1.ConditionTrue })
 }
 
-// withoutAgent changes the node while no agent runs, and then starts the next agent.
+// withoutAgent changes things while no agent runs, and then starts the next agent.
 func (s *sim) withoutAgent() {
 	s.StopAgent()
 	if s.rng.IntN(3) == 0 {
@@ -191,13 +191,13 @@ func (s *sim) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(s.rng.Int64N(int64(high-low)))
 }
 
-// chance returns true with the given probability in percent.
+// chance returns true with this probability, in percent.
 func (s *sim) chance(percent int) bool { return s.rng.IntN(100) < percent }
 
-// one returns one of several values at random.
+// one returns one of the values at random.
 func one[T any](s *sim, of ...T) T { return of[s.rng.IntN(len(of))] }
 
-// alive returns the names of the pods in the API, in an order that a seed repeats.
+// alive returns the names of the pods in the API, in an order that is the same whenever the seed runs.
 func (s *sim) alive() []string {
 	s.names = slices.DeleteFunc(s.names, func(n string) bool { return s.Kube.Pod(Namespace, n) == nil })
 	return slices.Clone(s.names)
@@ -255,7 +255,7 @@ func (s *sim) step() {
 	}
 }
 
-// logf logs an event of the simulation.
+// logf writes an event of the simulation into the log file, if there is one.
 func (s *sim) logf(format string, args ...any) {
 	if s.log.all != nil {
 		_, _ = fmt.Fprintf(s.log, "time=%s WORLD "+format+"\n", append([]any{time.Now().UTC().Format("2006-01-02T15:04:05.000Z")}, args...)...)

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// deleteOne deletes a pod with one of the grace periods; negative: the pod's own.
+// deleteOne deletes a random pod with one of these grace periods, in seconds; negative: the pod's own.
 func (s *sim) deleteOne(graces ...int64) {
 	if name := s.pick(); name != "" {
 		s.tally.count("user: deletion")
@@ -27,7 +27,7 @@ func (s *sim) deleteOne(graces ...int64) {
 	}
 }
 
-// remake deletes a pod by force and creates another with its name.
+// remake deletes a random pod by force and creates another one with the same name.
 func (s *sim) remake() {
 	name := s.pick()
 	if name == "" {
@@ -42,7 +42,7 @@ func (s *sim) remake() {
 	}
 }
 
-// debug adds an ephemeral container, as kubectl debug does.
+// debug adds an ephemeral container to a random pod, as kubectl debug does.
 func (s *sim) debug() {
 	name := s.pick()
 	if name == "" {
@@ -61,7 +61,7 @@ func (s *sim) debug() {
 	}
 }
 
-// exit ends a running container like a crash.
+// exit ends a random running container, as after a crash.
 func (s *sim) exit() {
 	var running []Instance
 	for _, in := range s.Witness.Containers() {
@@ -82,7 +82,7 @@ func (s *sim) loseSandbox() {
 	}
 }
 
-// create creates a pod, sometimes with a name that was used before.
+// create creates a pod, sometimes with the name of an earlier pod.
 func (s *sim) create() {
 	if len(s.alive()) >= simPods {
 		return
@@ -144,7 +144,7 @@ func (s *sim) pod(name string) *v1.Pod {
 	return p
 }
 
-// shape gives a pod's main container a random behaviour.
+// shape gives the main container of a pod a random behaviour in simcri.
 func (s *sim) shape(p *v1.Pod) {
 	main := &p.Spec.Containers[0]
 	switch s.rng.IntN(9) {
@@ -179,7 +179,7 @@ func (s *sim) shape(p *v1.Pod) {
 	}
 }
 
-// runtimeFault injects a random fault of the runtime, for a while.
+// runtimeFault makes calls to the runtime fail at random, a few times.
 func (s *sim) runtimeFault() {
 	f := simcri.Fault{Times: 1 + s.rng.IntN(6), Chance: 0.2 + s.rng.Float64()*0.8}
 	f.Method = one(s, "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer",
@@ -217,7 +217,7 @@ func (s *sim) runtimeFault() {
 	s.faults = append(s.faults, s.Runtime.Inject(f))
 }
 
-// apiFault injects a random fault of the API server into requests of the agent.
+// apiFault makes requests of the agent to the API server fail at random, a few times.
 func (s *sim) apiFault() {
 	pods := schema.GroupResource{Resource: "pods"}
 	f := simkube.Fault{Times: 1 + s.rng.IntN(4), Agent: agentName}

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// moveClock changes the machine's clock, like a time server or a person.
+// moveClock changes the machine's clock, as a time server or a person does.
 func (s *sim) moveClock() {
 	d := one(s, time.Minute, time.Hour, 24*time.Hour, 3*365*24*time.Hour)
 	kind := "forwards"
@@ -26,7 +26,7 @@ func (s *sim) moveClock() {
 	s.MoveClock(d)
 }
 
-// breakDisk makes the disk fail or slow for pods, or repairs it.
+// breakDisk makes the disk fail or become slow, or mends it.
 func (s *sim) breakDisk() {
 	f, kind := DiskFault{}, "mended"
 	switch s.rng.IntN(5) {
@@ -44,7 +44,7 @@ func (s *sim) breakDisk() {
 	s.SetDisk(f)
 }
 
-// resizeOne changes the CPU request of a random pod that sets a CPU request.
+// resizeOne changes the CPU request of a random pod that has one.
 func (s *sim) resizeOne() {
 	var of []string
 	for _, name := range s.alive() {
@@ -71,7 +71,7 @@ func (s *sim) loseNode() {
 	}
 }
 
-// restore deletes a pod while no agent runs, and puts it back, like a restored backup.
+// restore deletes a pod while no agent runs and creates it again with the same UID, as from a backup.
 func (s *sim) restore() {
 	name := s.pick()
 	if name == "" {
@@ -90,8 +90,8 @@ func (s *sim) restore() {
 	s.Kube.Restore(p)
 }
 
-// longOutage makes the API server unreachable for about an hour. Meanwhile containers end, agents are killed, clocks and
-// manifests change. Pods are deleted and created again before the API server comes back.
+// longOutage makes the API server unreachable for about an hour. In that time containers end, agents are killed, and clocks and manifests
+// change. Before the API server comes back, some pods are deleted and created again.
 func (s *sim) longOutage() {
 	s.tally.count("API: outage of an hour")
 	s.SetOutage(true)

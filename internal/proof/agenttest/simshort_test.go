@@ -14,13 +14,12 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// shortWorlds is the number of machines in TestSimShort.
+// shortWorlds is how many machines TestSimShort simulates.
 const shortWorlds = 40
 
-// TestSimShort makes machines run short of memory and disk at the same time. Random pods of all priorities come, use memory and
-// disk, and may ignore SIGTERM; the agent is killed and restarted. The Witness checks each stop. The test also checks that an
-// evicted pod stays Failed, that no critical pod is evicted, that no image is removed that a pod needs, and that a node leaves
-// pressure if something can be freed.
+// TestSimShort lets machines run short of memory and of disk space. Random pods of all priorities come, use memory and disk, and may ignore
+// SIGTERM; the agent is killed and restarted. The Witness checks each stop. The test also checks that an evicted pod stays Failed, that no
+// critical pod is evicted, that no image is removed which a pod needs, and that the pressure ends if something can be freed.
 func TestSimShort(t *testing.T) {
 	t.Parallel()
 	n := shortWorlds
@@ -42,7 +41,7 @@ func simShort(t *testing.T, seed uint64) (evictions int) {
 	r := rand.New(rand.NewPCG(seed, 17))
 	cfg := Config{
 		Seed: seed, Memory: "8Gi", Storage: "20Gi",
-		// The limits are a little lower than the agent's thresholds, because a stop may come a moment after the measurement.
+		// These limits are a little lower than the agent's thresholds, because usage may fall between the agent's measurement and the stop.
 		Short: func(memory, disk int64) bool { return memory > 7<<30-64<<20 || disk > 18<<30-64<<20 },
 		Runtime: simcri.Config{Pull: func(string) simcri.Pull {
 			return simcri.Pull{Took: time.Second, Size: 1 << 30}
@@ -71,7 +70,7 @@ func simShort(t *testing.T, seed uint64) (evictions int) {
 		time.Sleep(20 * time.Minute)
 		w.noteEvicted(evicted)
 		evictions = len(evicted)
-		if w.canFree() { // pods that keep using more memory may bring the pressure back
+		if w.canFree() { // pods that use more and more memory may bring the pressure back
 			w.Await("no pressure", 10*time.Minute, func() bool {
 				return w.condition(v1.NodeMemoryPressure) == v1.ConditionFalse && w.condition(v1.NodeDiskPressure) == v1.ConditionFalse
 			})
@@ -80,7 +79,7 @@ func simShort(t *testing.T, seed uint64) (evictions int) {
 	return evictions
 }
 
-// anyPod returns a random pod, which may use more and more memory, write to disk, be critical, or be slow to end.
+// anyPod returns a random pod: it may use more and more memory, write to the disk, be critical, or take long to end.
 func anyPod(r *rand.Rand, i int) *v1.Pod {
 	p := Pod(fmt.Sprintf("p%d", i), using(100+r.IntN(700), pick(r, 0, 0, 1, 20)), writing(r.IntN(500), pick(r, 0, 0, 2, 30)), withImage(fmt.Sprintf("registry.example/i%d:1", r.IntN(6))))
 	if r.IntN(2) == 0 {
@@ -89,7 +88,7 @@ func anyPod(r *rand.Rand, i int) *v1.Pod {
 	if n := r.IntN(5); n < 3 {
 		withPriority([]int32{-10, 1000, 2_000_000_000}[n])(p)
 	}
-	if p.Spec.Priority != nil && *p.Spec.Priority > 1000 { // because a critical pod that uses up the memory would displace all others
+	if p.Spec.Priority != nil && *p.Spec.Priority > 1000 { // a critical pod that used up the memory would displace all other pods
 		using(200, 0)(p)
 		writing(100, 0)(p)
 	}
@@ -101,7 +100,7 @@ func anyPod(r *rand.Rand, i int) *v1.Pod {
 
 func pick(r *rand.Rand, of ...int) int { return of[r.IntN(len(of))] }
 
-// noteEvicted adds the pods that are evicted now to seen, and checks that the pods in seen are still evicted.
+// noteEvicted adds the pods that are evicted now to seen, and checks that all pods in seen are still evicted.
 func (w *World) noteEvicted(seen map[types.UID]string) {
 	w.Helper()
 	for _, p := range w.Kube.Pods() {
@@ -118,7 +117,7 @@ func (w *World) noteEvicted(seen map[types.UID]string) {
 	}
 }
 
-// canFree reports whether there is a running pod that may be evicted.
+// canFree reports whether a pod runs that may be evicted.
 func (w *World) canFree() bool {
 	for _, p := range w.Kube.Pods() {
 		if p.Status.Phase == v1.PodRunning && !crispec.IsCritical(p) {

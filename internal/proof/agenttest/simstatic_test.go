@@ -13,20 +13,20 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// rereads is how often the agent reads its manifests. A bubble gets no notice of changes from the kernel.
+// rereads is how often the agent reads its manifests. In a bubble the kernel does not notify the agent of changes.
 const rereads = 10 * time.Second
 
-// staticPods are the manifests of a seed, by name of the pod.
+// staticPods are the manifests of static pods in one run of the simulation, by the name of the pod.
 type staticPods struct {
 	dir   string
 	next  int
-	texts map[string]string // the current or last content of the file
+	texts map[string]string // content of each file now; of a removed file, its last content
 	pods  map[string]*v1.Pod
 	there map[string]bool
 	torn  map[string]bool // only half of the file is written
 }
 
-// withStatics makes the agents of a seed read manifests from a directory.
+// withStatics makes the agents of a run read manifests from the directory dir.
 func withStatics(cfg *Config, dir string) *staticPods {
 	also := cfg.Agent
 	cfg.Agent = func(c *agent.Config) {
@@ -48,13 +48,13 @@ func (s *sim) file(name, text string) {
 	}
 }
 
-// changeManifest performs one random change of a manifest or of a mirror.
+// changeManifest changes a random manifest or mirror.
 func (s *sim) changeManifest() {
 	st, name := s.statics, fmt.Sprintf("s%d", s.rng.IntN(3))
 	full := name + "-" + NodeName
 	s.logf("manifest %s", name)
 	switch n := s.rng.IntN(10); {
-	case st.torn[name]: // write the rest of the file
+	case st.torn[name]: // writes the rest of the file
 		s.putManifest(name)
 	case !st.there[name] && st.pods[name] != nil && n < 5:
 		s.tally.count("manifest: put back")
@@ -83,7 +83,7 @@ func (s *sim) changeManifest() {
 	}
 }
 
-// newManifest writes another pod with this name.
+// newManifest writes a manifest with this name and a new random pod.
 func (s *sim) newManifest(name string) {
 	s.statics.next++
 	p := s.pod(name)
@@ -91,7 +91,7 @@ func (s *sim) newManifest(name string) {
 	p.Spec.NodeName = ""
 	portProbes(&p.Spec)
 	p.Spec.ActiveDeadlineSeconds = nil
-	p.Spec.Containers[0].Resources = v1.ResourceRequirements{} // a static pod with requests could preempt others
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{} // a static pod with requests could preempt other pods
 	p.Spec.RestartPolicy = v1.RestartPolicyAlways
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": p.Spec,
 		"metadata": map[string]any{"name": name, "namespace": Namespace, "annotations": p.Annotations}})
@@ -103,7 +103,7 @@ func (s *sim) newManifest(name string) {
 	s.tally.pods++
 }
 
-// putManifest writes the current or last content of a manifest.
+// putManifest writes the manifest as it is in texts.
 func (s *sim) putManifest(name string) {
 	st := s.statics
 	s.file(name, st.texts[name])
@@ -115,7 +115,7 @@ func (s *sim) putManifest(name string) {
 	st.there[name], st.torn[name] = true, false
 }
 
-// settleManifests completes every half-written manifest.
+// settleManifests completes every manifest that is half written.
 func (s *sim) settleManifests() {
 	for _, name := range sorted(s.statics.torn) {
 		s.putManifest(name)
@@ -131,7 +131,7 @@ func (s *sim) removeManifests() {
 	}
 }
 
-// sorted returns the names in a set, in an order that a seed repeats.
+// sorted returns the names whose value is true, in an order that is the same whenever the seed runs.
 func sorted(set map[string]bool) (names []string) {
 	for name, in := range set {
 		if in {

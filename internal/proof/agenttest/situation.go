@@ -17,23 +17,24 @@ import (
 // that the agent may name in this situation.
 type situation struct {
 	what   string
-	well   bool // everything runs as the spec says, or has completed
+	well   bool // everything runs as the spec says, or the pod has completed
 	causes []why.Cause
 }
 
-// Some situations allow the same causes.
+// These lists of causes belong to several situations.
 var (
 	pullCauses  = []why.Cause{why.ImageNotFound, why.ImageDenied, why.RegistryAway, why.PullFails}
 	startCauses = []why.Cause{why.StartFails, why.CommandNotFound, why.CommandDenied}
 	leftCauses  = []why.Cause{why.SandboxStops, why.TearDownRuns, why.TearDownFails, why.Removing, why.FinalizersRemain}
 )
 
-// situation returns the situation of a pod; false: the test does not know the pod.
+// situation returns the situation of a pod; ok is false if the Witness does not know the pod, or the agent cannot know the situation. held
+// reports whether the machine has files of a pod.
 func (w *Witness) situation(uid types.UID, held func(types.UID) bool) (s situation, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	spec, t := w.specOf(uid), w.lastAgent
-	if spec == nil || t == nil || w.moved && spec.ActiveDeadlineSeconds != nil { // by a moved clock a deadline passes at another time
+	if spec == nil || t == nil || w.moved && spec.ActiveDeadlineSeconds != nil { // after a change of the clock the deadline passes at another time
 		return s, false
 	}
 	v := &view{Witness: w, agent: t, uid: uid, spec: spec, held: held, disk: time.Since(w.diskFaultAt) < afterDisk}
@@ -58,8 +59,8 @@ func (w *Witness) situation(uid types.UID, held func(types.UID) bool) (s situati
 	return s, !v.unknown()
 }
 
-// unknown reports whether the agent cannot know the situation, because it has not learned yet that a container or a sandbox of the pod
-// has ended.
+// unknown reports whether the agent cannot know the situation, because it has not learned yet that a container or sandbox of the pod has
+// ended.
 func (v *view) unknown() bool {
 	for id, uid := range v.knownAlive {
 		if uid != v.uid {
@@ -76,21 +77,21 @@ func (v *view) unknown() bool {
 	return false
 }
 
-// view is one pod as the Witness sees it. Its methods are called with the lock of the Witness held.
+// view is one pod as the Witness sees it. The caller of its methods holds Witness.mu.
 type view struct {
 	*Witness
 	agent      *learned
 	uid        types.UID
 	spec       *v1.PodSpec
-	alive      bool                 // a container runs
+	alive      bool                 // a container of the pod runs
 	anySandbox bool                 // the runtime has a sandbox of the pod
-	sandbox    string               // the ready sandbox, or ""
-	held       func(types.UID) bool // whether the machine has files of a pod
-	disk       bool                 // the disk has had a fault within the last minutes
+	sandbox    string               // ID of the ready sandbox; "": there is none
+	held       func(types.UID) bool // reports whether the machine has files of a pod
+	disk       bool                 // the disk has had a fault within afterDisk
 }
 
-// situation returns the situation of the pod. What the agent cannot know without the runtime comes first, then the pod's end, its
-// sandbox and its containers.
+// situation returns the situation of the pod: first whether the agent knows the state of the runtime, then the pod's end, its sandbox and
+// its containers.
 func (v *view) situation() situation {
 	switch {
 	case !v.agent.succeeded(callList, "", "sandboxes"), !v.agent.succeeded(callList, "", "containers"):
@@ -109,10 +110,11 @@ func (v *view) situation() situation {
 	return v.containersOf()
 }
 
-// afterDisk is how long a fault of the disk may have effects: the longest back-off between two tries to set up a pod.
+// afterDisk is how long the effects of a disk fault may last: the longest back-off between two attempts to set up a pod.
 const afterDisk = 3 * time.Minute
 
-// orFinal adds to causes those of a pod with a terminal phase, whose status says all.
+// orFinal returns causes and, for a pod with a terminal phase, the causes that such a phase can have: the agent knows them from the pod's
+// status.
 func (v *view) orFinal(causes ...why.Cause) []why.Cause {
 	if s := v.pods[v.uid]; s != nil && !s.finalAt.IsZero() {
 		return append(causes, why.Failed, why.Completed, why.DeadlineExceeded, why.OutOfMemory)
@@ -120,10 +122,10 @@ func (v *view) orFinal(causes ...why.Cause) []why.Cause {
 	return causes
 }
 
-// longInspection is how long an inspection may take before the runtime counts as hanging.
+// longInspection is how long an inspection may take; after that the runtime is taken to hang.
 const longInspection = time.Second
 
-// ending returns the situation of a pod that has to end, or has ended for good.
+// ending returns the situation of a pod that has to end or has ended; false for other pods.
 func (v *view) ending() (situation, bool) {
 	deleted := !v.agent.ending[v.uid].IsZero()
 	if st := v.statics[v.uid]; st != nil {
@@ -150,7 +152,7 @@ func (v *view) ending() (situation, bool) {
 	return situation{what: "the node refused the pod or ended it", causes: []why.Cause{why.DoesNotFit, why.Refused, why.Preempted, why.Evicted, why.Stopped, why.Failed}}, true
 }
 
-// deadline returns when the pod's activeDeadlineSeconds have passed; zero: it has none.
+// deadline returns when the pod's activeDeadlineSeconds end; zero: the pod has none.
 func (v *view) deadline(s *podSeen) time.Time {
 	if s == nil || v.spec.ActiveDeadlineSeconds == nil {
 		return time.Time{}
@@ -158,7 +160,7 @@ func (v *view) deadline(s *podSeen) time.Time {
 	return s.startTime().Add(pod.Seconds(*v.spec.ActiveDeadlineSeconds))
 }
 
-// dying returns the situation of a pod that has to end and of which a container runs.
+// dying returns the situation of a pod that has to end while one of its containers still runs.
 func (v *view) dying() situation {
 	for _, c := range allContainers(v.spec) {
 		if v.hookRuns(&c, true) {
@@ -168,7 +170,7 @@ func (v *view) dying() situation {
 	return situation{what: "containers end", causes: []why.Cause{why.GraceRuns, why.StopOverdue, why.PreStopRuns}}
 }
 
-// hookRuns reports whether a hook of a container runs: the preStop hook, or else the postStart hook.
+// hookRuns reports whether a hook of a container is running: the preStop hook if preStop is true, otherwise the postStart hook.
 func (v *view) hookRuns(c *v1.Container, preStop bool) bool {
 	if c.Lifecycle == nil {
 		return false
@@ -180,7 +182,7 @@ func (v *view) hookRuns(c *v1.Container, preStop bool) bool {
 	return h != nil && h.Exec != nil && v.agent.inFlight(callExec, v.uid, c.Name, 0)
 }
 
-// finished returns the situation of a pod that has run to its end.
+// finished returns the situation of a pod whose containers have all ended for good.
 func (v *view) finished() situation {
 	for _, c := range allContainers(v.spec) {
 		if in := v.newestOf[string(v.uid)+"/"+c.Name]; in != nil && in.ExitCode != 0 && c.RestartPolicy == nil {
@@ -210,7 +212,7 @@ func (v *view) noSandbox() situation {
 	return situation{what: "no sandbox is asked for", causes: []why.Cause{why.AdmissionWaits, why.Queued, why.SetUpRuns, why.NetworkNotReady}}
 }
 
-// fullName returns the pod's namespace/name.
+// fullName returns the namespace and name of the pod.
 func (v *view) fullName() string {
 	if s := v.pods[v.uid]; s != nil {
 		return s.pod.Namespace + "/" + s.pod.Name
@@ -218,7 +220,7 @@ func (v *view) fullName() string {
 	return v.statics[v.uid].name
 }
 
-// namesake reports whether there has ever been another pod of the same name.
+// namesake reports whether another pod with the same namespace and name has ever existed.
 func (v *view) namesake() bool {
 	for uid, s := range v.pods {
 		if uid != v.uid && s.pod.Namespace+"/"+s.pod.Name == v.fullName() {
@@ -233,7 +235,7 @@ func (v *view) namesake() bool {
 	return false
 }
 
-// predecessor reports whether the runtime or the disk has something of another pod of the same name.
+// predecessor reports whether the runtime or the disk still has something of another pod with the same namespace and name.
 func (v *view) predecessor() bool {
 	name := v.fullName()
 	for uid, s := range v.pods {
@@ -254,8 +256,8 @@ func (v *view) predecessor() bool {
 	return false
 }
 
-// containersOf returns the situation of a pod that has a sandbox: that of the first container that is not well, with the causes of all
-// of them, because the agent may choose the one that is in more trouble.
+// containersOf returns the situation of a pod with a sandbox: what is that of the first container that is not well. causes are those of all
+// such containers, because the agent may name the one with the worst trouble.
 func (v *view) containersOf() situation {
 	out := situation{what: "everything runs", well: true, causes: []why.Cause{why.Running, why.ResizeWaits}}
 	add := func(s situation) {
@@ -289,7 +291,7 @@ func (v *view) containersOf() situation {
 	return out
 }
 
-// inSandbox returns the newest instance of a container in the ready sandbox, or nil.
+// inSandbox returns the newest instance of a container if it is in the ready sandbox, otherwise nil.
 func (v *view) inSandbox(name string) *Instance {
 	if in := v.newestOf[string(v.uid)+"/"+name]; in != nil && in.Sandbox == v.sandbox {
 		return in
@@ -297,7 +299,7 @@ func (v *view) inSandbox(name string) *Instance {
 	return nil
 }
 
-// init returns the situation of an init container that has not completed.
+// init returns the situation of a pod because of an init container that has not completed.
 func (v *view) init(c *v1.Container) situation {
 	in := v.inSandbox(c.Name)
 	if in != nil && in.Running {
@@ -308,7 +310,7 @@ func (v *view) init(c *v1.Container) situation {
 	return s
 }
 
-// main returns the situation of a main container or a sidecar.
+// main returns the situation of a pod because of a main container or a sidecar.
 func (v *view) main(c *v1.Container) situation {
 	in := v.inSandbox(c.Name)
 	if in == nil || !in.Running {
@@ -332,7 +334,7 @@ func (v *view) main(c *v1.Container) situation {
 	return v.probedSituation(c)
 }
 
-// staysEnded reports whether the restart policy leaves an instance ended.
+// staysEnded reports whether, by the restart policy, a container that has ended is not started again.
 func (v *view) staysEnded(c *v1.Container, in *Instance) bool {
 	policy := v.spec.RestartPolicy
 	if c.RestartPolicy != nil {
@@ -348,7 +350,7 @@ func (v *view) doomCauses(of string) []why.Cause {
 	return []why.Cause{why.LivenessRestarts, why.StartupRestarts}
 }
 
-// probedSituation returns the situation of a running container by the results of its probes.
+// probedSituation returns the situation of a pod because of the probe results of a running container.
 func (v *view) probedSituation(c *v1.Container) situation {
 	failures := func(p *v1.Probe) (n int32, probed bool) {
 		if p == nil || p.HTTPGet == nil {
@@ -367,7 +369,7 @@ func (v *view) probedSituation(c *v1.Container) situation {
 	switch {
 	case n >= max(1, threshold(c.ReadinessProbe)):
 		return situation{what: "a readiness probe fails", causes: []why.Cause{why.ReadinessFails}}
-	case n > 0 || !probed: // the container keeps the readiness that it had
+	case n > 0 || !probed: // until then the container keeps its readiness from before
 		return situation{what: "a readiness probe has no result that counts", causes: []why.Cause{why.ReadinessPending, why.ReadinessFails, why.Running, why.ResizeWaits, why.StartupPending}}
 	}
 	return situation{well: true}
@@ -380,7 +382,7 @@ func threshold(p *v1.Probe) int32 {
 	return p.FailureThreshold
 }
 
-// createdAt returns when the newest instance of a container was created; zero: there was none.
+// createdAt returns when the newest instance of a container was created; zero: it never was.
 func (v *view) createdAt(name string) time.Time {
 	if in := v.newestOf[string(v.uid)+"/"+name]; in != nil {
 		return in.Created
@@ -388,7 +390,8 @@ func (v *view) createdAt(name string) time.Time {
 	return time.Time{}
 }
 
-// waits returns the situation of a container that does not run and has to be started.
+// waits returns the situation of a pod because of a container that does not run and has to start. in is its last instance; nil: there is
+// none in the ready sandbox.
 func (v *view) waits(c *v1.Container, in *Instance) situation {
 	switch {
 	case v.agent.inFlight(callPull, "", c.Image, 0):
@@ -403,12 +406,12 @@ func (v *view) waits(c *v1.Container, in *Instance) situation {
 		return situation{what: "an image cannot be pulled", causes: pullCauses}
 	case v.agent.inFlight(callCreate, v.uid, c.Name, 0), v.agent.inFlight(callStart, v.uid, c.Name, 0):
 		return situation{what: "a container is being started", causes: append([]why.Cause{why.ContainerStarts, why.EndedRestarts, why.CrashLoop, why.CreateFails}, startCauses...)}
-	case v.agent.failedAfter(callCreate, v.uid, c.Name, v.createdAt(c.Name)): // a creation whose answer was lost may have succeeded
+	case v.agent.failedAfter(callCreate, v.uid, c.Name, v.createdAt(c.Name)): // a call whose answer was lost may have created the container
 		return situation{what: "a container cannot be created", causes: []why.Cause{why.CreateFails}}
 	case v.agent.failed(callStart, v.uid, c.Name):
 		return situation{what: "a container cannot be started", causes: startCauses}
 	case in == nil:
-		in = v.newestOf[string(v.uid)+"/"+c.Name] // it ended in an earlier sandbox
+		in = v.newestOf[string(v.uid)+"/"+c.Name] // the container ended in an earlier sandbox
 	}
 	if !v.agent.hasServices {
 		return situation{what: "the agent has not received the services", causes: []why.Cause{why.ConfigInvalid, why.CrashLoop, why.EndedRestarts, why.ContainerStarts}}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An agent that starts on a slow disk reads the checkpoints of all its pods concurrently and restarts no container. It admits new
-// pods once it knows the allocated resources of the pods from the checkpoints.
+// An agent that starts on a slow disk reads the checkpoints of all pods concurrently, and restarts no container. It admits new pods only
+// when it knows the allocated resources of all pods from their checkpoints.
 func TestSlowDiskForEveryPod(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

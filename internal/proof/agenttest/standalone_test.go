@@ -19,14 +19,14 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// lone is an agent without an API server, with a control socket.
+// lone is an agent that has a control socket and no API server.
 type lone struct {
 	*testing.T
 	runtime *simcri.Runtime
 	http    *http.Client
 }
 
-// runAlone runs f in a bubble with an agent without an API server.
+// runAlone runs f in a synctest bubble with an agent that has no API server.
 func runAlone(t *testing.T, f func(l *lone)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,8 @@ func runAlone(t *testing.T, f func(l *lone)) {
 	})
 }
 
-// ask sends a request, decodes a successful answer into a value, and returns the status code.
+// ask sends a request to the control socket and returns the status code. It decodes a successful answer into the value into, unless that is
+// nil.
 func (l *lone) ask(method, path, body string, into any) int {
 	l.Helper()
 	code, text := l.send(method, path, body)
@@ -72,7 +73,7 @@ func (l *lone) ask(method, path, body string, into any) int {
 	return code
 }
 
-// send sends a request and waits until the agent is idle again.
+// send sends a request to the control socket and waits until the agent is idle again. It returns the status code and the body.
 func (l *lone) send(method, path, body string) (int, string) {
 	l.Helper()
 	req, err := http.NewRequestWithContext(l.Context(), method, "http://agent"+path, strings.NewReader(body))
@@ -119,7 +120,7 @@ spec:
     envFrom: [{configMapRef: {name: settings}}]
 `
 
-// A pod is pushed, runs, is edited, stopped, run again and removed. Two pods of one name never run at the same time.
+// A pod is pushed to the agent, runs, is edited, stopped, run again and removed. Two pods of one name never run at the same time.
 func TestStandalonePod(t *testing.T) {
 	t.Parallel()
 	runAlone(t, func(l *lone) {
@@ -168,7 +169,7 @@ func TestStandalonePod(t *testing.T) {
 	})
 }
 
-// If a pod needs something that it cannot have without an API server, a standalone node reports this.
+// If a pod needs something that only an API server can provide, the agent says so.
 func TestStandaloneSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	const pod = `

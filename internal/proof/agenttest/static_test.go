@@ -56,7 +56,7 @@ func (m *manifests) remove(file string) {
 	}
 }
 
-// manifest returns a pod that takes three seconds to end.
+// manifest returns the manifest of a pod that takes three seconds to end. more are additional lines of the container and the spec.
 func manifest(name, image string, more ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -72,7 +72,7 @@ spec:
 
 const webOnNode = "web-" + NodeName
 
-// mirrorOf waits for a ready mirror whose UID is not that of the pod but (nil: any UID).
+// mirrorOf waits until a mirror with this name is Ready and has another UID than the pod but (nil: any UID), and returns the mirror.
 func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	w.Helper()
 	var p *v1.Pod
@@ -83,8 +83,8 @@ func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	return p
 }
 
-// restartBeforeTheAPI replaces the agent while the API server is unreachable. The outage ends when the new agent has run for the
-// duration by.
+// restartBeforeTheAPI replaces the agent while the API server is unreachable. The API server comes back after the new agent has run for the
+// time by.
 func (w *World) restartBeforeTheAPI(by time.Duration) {
 	w.StopAgent()
 	w.SetOutage(true)
@@ -95,8 +95,8 @@ func (w *World) restartBeforeTheAPI(by time.Duration) {
 
 func (w *World) running(name string) string { return w.Witness.Running(Namespace, name, "main") }
 
-// A client cannot end a static pod through the API server: a deleted mirror comes back with another UID and age, and the
-// containers are not affected.
+// A client cannot end a static pod through the API: if it deletes the mirror, the mirror comes back with another UID and creation time, and
+// the containers keep running.
 func TestDeletedMirrorIsRemade(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -148,8 +148,7 @@ func TestMirrorWhoseRemovalIsRefused(t *testing.T) {
 	})
 }
 
-// An edited manifest makes a new pod, which starts when nothing of the old pod is left, and the mirror of the new pod replaces
-// the old mirror.
+// If a manifest changes, a new pod starts when nothing of the old one is left, and the mirror of the new pod replaces that of the old one.
 func TestEditedManifest(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -180,15 +179,15 @@ func TestEditedManifest(t *testing.T) {
 	})
 }
 
-// A manifest that is removed and comes back unchanged starts its pod anew, and this counts as a restart, as in upstream's
-// kubelet. The API does not allow a pod to leave a terminal phase, so the pod gets another mirror.
+// If a manifest is removed and comes back unchanged, its pod starts again and counts this as a restart, as with upstream's kubelet. The pod
+// gets a new mirror, because a pod in the API may not leave a terminal phase.
 func TestManifestComesBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		policy string
 		away   time.Duration
 	}{
-		{"Always", 2 * time.Second}, {"Never", 2 * time.Second}, // the previous life is ending
+		{"Always", 2 * time.Second}, {"Never", 2 * time.Second}, // the pod's previous life is still ending
 		{"Always", 20 * time.Second}, {"Never", 20 * time.Second}, // nothing of the previous life is left
 	} {
 		t.Run(fmt.Sprintf("%s, after %v", c.policy, c.away), func(t *testing.T) {
@@ -213,7 +212,7 @@ func TestManifestComesBack(t *testing.T) {
 	}
 }
 
-// Static pods start while the API server is down. Their mirrors appear when it is back.
+// Static pods start while the API server is unreachable. Their mirrors appear when it comes back.
 func TestStaticPodWithoutTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -258,8 +257,8 @@ data: {a: b}
 	})
 }
 
-// "podCIDR is the CIDR to use for pod IP addresses, only used in standalone mode": the agent sends it until the runtime accepts
-// it.
+// "podCIDR is the CIDR to use for pod IP addresses, only used in standalone mode": the agent sends it to the runtime until the runtime
+// accepts it.
 func TestPodCIDRStandalone(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{Standalone: true})
@@ -285,8 +284,8 @@ func TestPodCIDRStandalone(t *testing.T) {
 	})
 }
 
-// An agent that replaces another continues its static pods: no container restarts, no mirror is created again, no readiness
-// flaps. Changes that were made to the files while no agent ran take effect.
+// A new agent continues the static pods of the agent before: no container restarts, no mirror is created again, and readiness does not
+// flap. Changes of the manifests from the time without an agent take effect.
 func TestStaticPodsSurviveTheAgent(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -321,7 +320,7 @@ func TestStaticPodsSurviveTheAgent(t *testing.T) {
 	})
 }
 
-// countFlaps counts how often a ready pod is reported as not ready.
+// countFlaps counts how often a Ready pod becomes unready in the API.
 func countFlaps(cfg *Config) *atomic.Int32 {
 	var flaps atomic.Int32
 	cfg.Kube.OnChange = func(_ watch.EventType, old, obj runtime.Object) {
@@ -332,8 +331,8 @@ func countFlaps(cfg *Config) *atomic.Int32 {
 	return &flaps
 }
 
-// A new agent reads its manifests before the API server answers. So it learns the state of the containers in the mirror late.
-// That state still counts for a container whose probes have no result yet.
+// A new agent may read its manifests before the API server answers, so it learns late what the mirror says about the containers. That still
+// decides the readiness of a container whose probes have no result yet.
 func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -355,15 +354,15 @@ func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	})
 }
 
-// A manifest that is only half written when the agent starts does not count as deleted: its pod and its mirror stay. Other
-// changes of the manifests take effect.
+// A manifest that is only half written when the agent starts is not taken for a removed one: its pod and its mirror stay. Changes of other
+// manifests take effect.
 func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
 	for _, name := range []string{"torn", "edited", "removed"} {
 		files.write(name+".yaml", manifest(name, "registry.example/web:1"))
 	}
-	// One manifest specifies a UID, which looks like a UID of the API.
+	// One manifest has a UID of its own, which looks like a UID from the API.
 	own := strings.Replace(manifest("own", "registry.example/web:1"), "  name: own\n", "  name: own\n  uid: 6ba7b810-9dad-11d1-80b4-00c04fd430c8\n", 1)
 	files.write("own.yaml", own)
 	Run(t, cfg, func(w *World) {
@@ -394,7 +393,7 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 		files.write("own.yaml", own)
 		files.write("new.yaml", "wrong from the start")
 		files.write("torn.yaml", text)
-		w.WaitGone(removed) // only now: before, the pod could have been in the half-written file
+		w.WaitGone(removed) // only now, because before this the half-written file could have contained the pod
 		time.Sleep(time.Minute)
 		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID || len(w.Witness.StartsOf(uid, "main")) != 1 {
 			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)
@@ -404,7 +403,7 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	})
 }
 
-// A mirror without a static pod is removed once every source has answered.
+// A mirror whose static pod does not exist is removed once every source of pods has answered.
 func TestOrphanedMirrorIsRemoved(t *testing.T) {
 	t.Parallel()
 	cfg, _ := statics(t, Config{})
@@ -419,7 +418,7 @@ func TestOrphanedMirrorIsRemoved(t *testing.T) {
 	})
 }
 
-// The API server refuses mirrors with references to other objects. The mirror names what it omits.
+// A mirror may not refer to other objects, or the API server refuses it. An annotation of the mirror names what is left out.
 func TestMirrorLeavesReferencesOut(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -463,8 +462,8 @@ func TestStaticPodPreempts(t *testing.T) {
 	})
 }
 
-// A mirror whose Node is missing waits for it. If another pod has the mirror's name, the agent reports it and leaves that pod
-// alone.
+// If the Node is missing, a mirror waits for it. If another pod has the name of the mirror, the agent reports that and does not touch the
+// other pod.
 func TestMirrorThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{Runtime: simcri.Config{}})

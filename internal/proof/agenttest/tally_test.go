@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// tally counts what the simulation has covered.
+// tally counts what the seeds of TestSim have covered, and how the agents' answers were judged.
 type tally struct {
 	mu         sync.Mutex
 	seeds      int
@@ -21,9 +21,9 @@ type tally struct {
 	virtual    time.Duration
 	faults     map[string]int
 	rules      map[Rule]Armed
-	answers    map[string]*judged // by situation
-	early      int                // answers that were not judged, because the situation or the agent was too new
-	blind      int                // answers that were not judged, because the agent could not know the situation
+	answers    map[string]*judged // judged answers by situation (what)
+	early      int                // number of answers that were not judged, because the situation or the agent was too new
+	blind      int                // number of answers that were not judged, because the agent could not know the situation
 }
 
 func (t *tally) count(fault string) {
@@ -67,21 +67,20 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// enoughSeeds is the smallest number of seeds for which leastArmed is checked.
+// enoughSeeds is the number of seeds from which on the shares in leastArmed are checked.
 const enoughSeeds = 50
 
-// leastArmed returns, for each rule, the smallest share of its cases, in thousandths, in which the rule must be applied without
-// an exception. A share is below 1000 even if no exception has occurred so far, because a run of many seeds may have a rare one.
-// The tally prints how often each exception was made.
+// leastArmed returns, for some rules, the smallest share of cases (in thousandths) in which the Witness has to apply the rule and may not
+// make an exception. No share is 1000, because a run of many seeds may have a rare exception. The tally prints each exception.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
 }
 
-// leastAnswered is the least recall and the least precision of the agent's answers.
+// leastAnswered is the smallest recall and the smallest precision that the agents' answers must have (see answered).
 const leastAnswered = 0.98
 
-// answered returns the recall of the answers: of the pods that were not well, the part about which the agent gave the right cause. And
-// it returns their precision: of the answers that said that a pod is not well, the part that was right.
+// answered returns two shares. recall: of the answers about pods that are not well, those with a right cause. precision: of the answers
+// that say that a pod is not well, those that are right.
 func (t *tally) answered() (recall, precision float64) {
 	unwell, right, said, saidRight := 0, 0, 0, 0
 	for _, j := range t.answers {
@@ -116,7 +115,7 @@ func (t *tally) unarmed() (out []string) {
 	return out
 }
 
-// String returns the tally as text: faults by kind, then rules.
+// String returns the tally as text: the faults by kind, and then the rules.
 func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

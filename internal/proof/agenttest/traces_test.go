@@ -17,13 +17,13 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// traceSink stores the spans that an agent sends.
+// traceSink stores the trace spans that an agent exports.
 type traceSink struct {
 	mu    sync.Mutex
 	spans []sentSpan
 }
 
-// sentSpan contains a part of the fields of an OTLP span.
+// sentSpan has those fields of an OTLP span that the tests check.
 type sentSpan struct{ trace, id, parent, name string }
 
 func (s *traceSink) send(_ context.Context, request []byte) error {
@@ -44,7 +44,7 @@ func (s *traceSink) send(_ context.Context, request []byte) error {
 	return nil
 }
 
-// fieldsOf returns the bytes fields of a protobuf message.
+// fieldsOf returns the fields of a protobuf message that contain bytes, by field number.
 func fieldsOf(b []byte) map[protowire.Number][][]byte {
 	out := map[protowire.Number][][]byte{}
 	for len(b) > 0 {
@@ -59,7 +59,7 @@ func fieldsOf(b []byte) map[protowire.Number][][]byte {
 	return out
 }
 
-// tree returns the trace of the span called root: one span on each line, indented by depth, and sorted below each parent.
+// tree returns the trace whose first span has the name root: one span per line, indented by depth, and sorted by name below each parent.
 func (s *traceSink) tree(root string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *traceSink) count() int {
 	return len(s.spans)
 }
 
-// tracing returns a configuration with tracing.samplingRatePerMillion.
+// tracing returns a configuration with tracing.samplingRatePerMillion set to perMillion.
 func tracing(sink *traceSink, perMillion int32) Config {
 	return Config{
 		Agent: func(c *agent.Config) {
@@ -102,13 +102,13 @@ func tracing(sink *traceSink, perMillion int32) Config {
 	}
 }
 
-// A pod's start is one trace, with the calls to the runtime below the actions that make them. A restart has its own trace.
+// The start of a pod is one trace: each action has below it the calls to the runtime that it makes. A restart is a trace of its own.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	sink := &traceSink{}
-	// samplingRatePerMillion: every trace is kept.
+	// with this samplingRatePerMillion every trace is kept
 	Run(t, tracing(sink, 1_000_000), func(w *World) {
-		time.Sleep(time.Second) // now the services of the cluster are known, so no start waits for them
+		time.Sleep(time.Second) // by then the agent has the Services of the cluster, so that the start does not wait for them
 		w.Create(Pod("a"))
 		w.WaitReady("a")
 		time.Sleep(10 * time.Second)
@@ -136,7 +136,7 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// A pod that never runs also has a trace, which ends when nothing of the pod is left. If the rate is not set, nothing is sent.
+// A pod that never runs has a trace, too; it ends when nothing of the pod is left. Without samplingRatePerMillion nothing is sent.
 func TestTraceOfAPodThatNeverRuns(t *testing.T) {
 	t.Parallel()
 	sink := &traceSink{}

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// journal records the changes of pods in the API.
+// journal records how pods change in the API, as lines of text.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -49,7 +49,7 @@ func (j *journal) take() []string {
 	return out
 }
 
-// ids returns the running containers with their restart counts.
+// ids returns the ID and the restart count of each running container, by pod and container.
 func (w *World) ids() map[string]string {
 	out := map[string]string{}
 	for _, c := range w.Witness.Containers() {
@@ -60,7 +60,7 @@ func (w *World) ids() map[string]string {
 	return out
 }
 
-// A new agent changes nothing, whether or not the machine kept its checkpoints.
+// A new agent changes nothing, whether it finds checkpoints or not.
 func TestRestartOfTheAgent(t *testing.T) {
 	t.Parallel()
 	for name, forgetful := range map[string]bool{"checkpoints": false, "nothing kept": true} {
@@ -107,7 +107,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 	}
 }
 
-// During an outage of the API containers continue, and crashed ones restart. Afterwards the API shows the true state.
+// While the API server is unreachable, containers continue and crashed ones restart. Afterwards the API shows their state.
 func TestAPIOutage(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -124,7 +124,7 @@ func TestAPIOutage(t *testing.T) {
 		if n := w.Witness.Starts() - before; n != 1 {
 			t.Errorf("%d containers started during the outage, want the one that crashed", n)
 		}
-		w.Admin = nil // the API server is unreachable for everybody
+		w.Admin = nil // the API server cannot be reached by the test either
 		w.SetOutage(false)
 		w.Await("the restart is in the API", 2*time.Minute, func() bool {
 			return w.Kube.Pod(Namespace, "p0").Status.ContainerStatuses[0].RestartCount == 1
@@ -134,7 +134,7 @@ func TestAPIOutage(t *testing.T) {
 	})
 }
 
-// The agent learns of changes soon after an outage, however long the outage was.
+// After an outage of the API server, however long it was, the agent soon learns of changes.
 func TestAfterAnOutageTheAgentKnowsSoon(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -154,7 +154,7 @@ func TestAfterAnOutageTheAgentKnowsSoon(t *testing.T) {
 	})
 }
 
-// A watch that ends, breaks, or is too old only makes the agent list the pods again.
+// If a watch ends, breaks, or is too old, the agent only lists the pods again.
 func TestWatchTrouble(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Kube: simkube.Config{Latency: 20 * time.Millisecond, WatchLatency: 50 * time.Millisecond}, Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -179,7 +179,7 @@ func TestWatchTrouble(t *testing.T) {
 	})
 }
 
-// A runtime that hangs makes the node NotReady, and Ready again when it answers. No container changes.
+// While the runtime hangs, the node is not Ready; when it answers, the node is Ready again. No container changes.
 func TestRuntimeHangs(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -191,7 +191,7 @@ func TestRuntimeHangs(t *testing.T) {
 		w.Await("the node is NotReady", 10*time.Minute, func() bool { return w.NodeReady().Status == v1.ConditionFalse })
 		time.Sleep(10 * time.Minute)
 		back()
-		// The calls that hung end by their own timeouts, after two minutes at most.
+		// The calls that hang end by their own timeouts, at most two minutes long.
 		w.Await("the node is Ready", 130*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
 		w.Create(Pod("b"))
 		w.WaitReady("b")
@@ -203,7 +203,7 @@ func TestRuntimeHangs(t *testing.T) {
 	})
 }
 
-// A runtime that is restarted loses its event streams and answers nothing for a while.
+// When the runtime restarts, event streams break and calls fail for a while. No container changes.
 func TestRuntimeRestarts(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -225,7 +225,7 @@ func TestRuntimeRestarts(t *testing.T) {
 	})
 }
 
-// If the inspection of one pod hangs, no other pod is affected.
+// If the inspection of one pod hangs, other pods are not affected.
 func TestHungPod(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -257,7 +257,7 @@ func TestHungPod(t *testing.T) {
 	})
 }
 
-// If pods are deleted while no agent runs, the next agent ends them with the grace period in their containers' annotations.
+// Pods are deleted while no agent runs. The next agent ends them with the grace period from their containers' annotations.
 func TestDeletedWhileTheAgentIsDown(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -283,7 +283,7 @@ func TestDeletedWhileTheAgentIsDown(t *testing.T) {
 	})
 }
 
-// Nothing is stopped before the API has answered.
+// An agent that starts while the API server is unreachable stops nothing until the API server has answered.
 func TestAgentStartsDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -304,7 +304,7 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 	})
 }
 
-// Lost events only cost time, and so do calls whose answer is lost.
+// A lost event, or a call whose answer is lost, only costs time.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, m := range []string{simcri.MethodEvent, "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "PullImage"} {
@@ -328,7 +328,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// After a reboot all sandboxes are dead, and everything starts again in new ones.
+// After a reboot of the machine all sandboxes are dead, and every pod starts again in a new sandbox.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -347,7 +347,7 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// If the API server refuses the status of one pod, the statuses of other pods are not delayed.
+// If the API server does not answer a status of one pod, the statuses of other pods are not delayed.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -362,7 +362,7 @@ func TestStatusRefused(t *testing.T) {
 	})
 }
 
-// If an administrator removes the Node, the containers of its pods continue.
+// If an administrator deletes the Node object, the containers of its pods continue.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A tenant may copy the annotations of static pods into a pod. The pod gets neither their priority nor their exemption from
-// selectors and taints, and running pods stay.
+// A user may copy the annotations of a static pod into a pod. The pod does not get the priority of static pods, it has to match taints and
+// selectors, and it displaces no running pod.
 func TestForgedSourceGetsNothing(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -39,7 +39,7 @@ func TestForgedSourceGetsNothing(t *testing.T) {
 	})
 }
 
-// A pod that claims to be the mirror of an unknown static pod never runs, and is removed.
+// A pod that pretends to be the mirror of a static pod that does not exist never runs, and is removed.
 func TestForgedMirrorIsRemoved(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -51,8 +51,8 @@ func TestForgedMirrorIsRemoved(t *testing.T) {
 	})
 }
 
-// A client that knows the hash of a static pod can create a pod that looks like its mirror, and may write a status in which
-// everything has ended. The static pod continues, and the node replaces the forged mirror by its own.
+// A client that knows the hash of a static pod can create a pod that looks like its mirror, with a status that says that everything has
+// ended. The static pod continues, and the node replaces the forged mirror by a right one.
 func TestForgedMirrorMovesNoStaticPod(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -90,7 +90,7 @@ const usesKey = "    env: [{name: A, valueFrom: {secretKeyRef: {name: key, key: 
 
 const localKey = "{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: local}}"
 
-// secretInTheAPI creates a secret that a static pod must not reach.
+// secretInTheAPI creates a Secret in the API, which a static pod must not get.
 func (w *World) secretInTheAPI() {
 	w.Helper()
 	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "key"}, Data: map[string][]byte{"a": []byte("secret")}}
@@ -105,8 +105,8 @@ func (w *World) eventWith(text string) bool {
 	})
 }
 
-// A static pod that refers to a Secret which only the API server has is refused, with an event. The node does not fetch it with
-// its own identity. Once a manifest has the Secret, the pod runs with the Secret of the manifest.
+// A static pod that refers to a Secret which exists only in the API is refused, with an event. The node does not read the Secret with its
+// own identity. When a manifest contains the Secret, the pod runs with that one.
 func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -142,8 +142,8 @@ func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
 	})
 }
 
-// With the feature gate PreventStaticPodAPIReferences off, which Kubernetes still allows, the Secret comes from the API. The
-// mirror keeps the reference, so the API server refuses it.
+// With the gate PreventStaticPodAPIReferences turned off, which Kubernetes still allows, the Secret comes from the API. The mirror keeps
+// the reference, so that the API server refuses the mirror.
 func TestStaticPodRefersToTheAPIWhereTheGateIsOff(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})

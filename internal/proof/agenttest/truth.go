@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Differences lists where the API disagrees with the runtime. It compares the phase, conditions and address of each pod, and
-// the state, exit code, readiness and restart count of each container.
+// Differences lists what the API says differently from the runtime: phase, conditions and IP address of each pod, and state, exit code,
+// readiness and restart count of each container.
 func (w *World) Differences() (out []string) {
 	for _, of := range w.differences() {
 		out = append(out, of...)
@@ -21,11 +21,11 @@ func (w *World) Differences() (out []string) {
 	return out
 }
 
-// differences returns the differences by pod; a pod without differences is absent.
+// differences returns the differences by the UID of the pod. A pod without differences is not among them.
 func (w *World) differences() map[types.UID][]string {
 	out := map[types.UID][]string{}
 	pods := w.Kube.Pods()
-	for uid, p := range pods { // the runtime uses the UID of the static pod, which the mirror names in an annotation
+	for uid, p := range pods { // the runtime has the UID of the static pod, which is in an annotation of the mirror
 		if hash := types.UID(p.Annotations[pod.AnnotationHash]); pod.IsMirror(p) && pods[hash] == nil {
 			delete(pods, uid)
 			pods[hash] = p
@@ -49,14 +49,14 @@ func (w *World) differences() map[types.UID][]string {
 	return out
 }
 
-// truth is the state of a pod in the runtime, which must agree with the API.
+// truth compares one pod in the API with its state in the runtime.
 type truth struct {
 	pod     *v1.Pod
-	newest  map[string]*Instance // by container; nil: it was never created
-	sandbox *sandboxSeen         // the ready sandbox, or nil
-	id      string               // the ID of the ready sandbox
-	over    bool                 // the pod has run to its end
-	anew    bool                 // the static pod began a new life: its mirror may keep the higher restart count of the earlier life
+	newest  map[string]*Instance // newest instance of each container; nil: it was never created
+	sandbox *sandboxSeen         // ready sandbox; nil: there is none
+	id      string               // ID of the ready sandbox
+	over    bool                 // all containers have ended for good
+	anew    bool                 // the static pod began a new life, so its mirror may still show the higher restart counts of the life before
 	ended   bool                 // the pod was deleted
 	diff    []string
 }
@@ -119,7 +119,7 @@ func (t *truth) final() bool {
 	return t.pod.Status.Phase == v1.PodFailed || t.pod.Status.Phase == v1.PodSucceeded
 }
 
-// container compares the state of one container.
+// container compares the status of one container with its newest instance.
 func (t *truth) container(name string, statuses []v1.ContainerStatus) {
 	i := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == name })
 	in := t.newest[name]
@@ -150,10 +150,10 @@ func (t *truth) container(name string, statuses []v1.ContainerStatus) {
 	}
 }
 
-// finalPhase checks that a terminal phase agrees with how the containers ended.
+// finalPhase checks that the terminal phase agrees with how the containers ended.
 func (t *truth) finalPhase() {
 	s := &t.pod.Status
-	// A pod fails if it loses its sandbox before its containers have run, and its restart policy allows no other sandbox.
+	// A pod also fails if it loses its sandbox before all its containers have run, and its restartPolicy allows no new sandbox.
 	failed := slices.ContainsFunc(t.pod.Spec.Containers, func(c v1.Container) bool { return t.newest[c.Name] == nil || !t.newest[c.Name].Exited })
 	for name, in := range t.newest {
 		if in.Running {
@@ -171,7 +171,7 @@ func (t *truth) finalPhase() {
 	}
 }
 
-// phase checks that the phase of a pod that has not ended agrees with the containers that run.
+// phase checks that the phase of a pod without a terminal phase agrees with its running containers.
 func (t *truth) phase() {
 	if t.over {
 		t.differ("all of it has ended for good, its phase is %s", t.pod.Status.Phase)
@@ -184,14 +184,14 @@ func (t *truth) phase() {
 	for i := range t.pod.Spec.Containers {
 		in := t.newest[t.pod.Spec.Containers[i].Name]
 		begun = begun || in != nil && in.Sandbox == t.id
-		waits = waits || in == nil || !in.Running && !in.Exited && in.Attempt == 0 // an attempt above 0 follows a container that ran
+		waits = waits || in == nil || !in.Running && !in.Exited && in.Attempt == 0 // a container with an attempt above 0 has run before
 	}
 	want := v1.PodRunning
 	if waits {
 		want = v1.PodPending
 	}
 	if !begun && len(t.pod.Spec.InitContainers) > 0 {
-		return // its init containers have yet to run in this sandbox
+		return // the init containers have not run yet in this sandbox
 	}
 	if t.pod.Status.Phase != want {
 		t.differ("its phase is %s, by the runtime %s", t.pod.Status.Phase, want)
@@ -201,10 +201,10 @@ func (t *truth) phase() {
 	}
 }
 
-// ready compares readiness, of the containers and of the pod.
+// ready compares the readiness of the containers and of the pod.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
-		return // probes and readiness gates change the pod's readiness at any time
+		return // probes and readiness gates may change the readiness at any time
 	}
 	all := !t.final()
 	one := func(name string, statuses []v1.ContainerStatus) {
@@ -231,7 +231,7 @@ func (t *truth) ready() {
 
 func (t *truth) condition(typ v1.PodConditionType, want bool) {
 	if t.final() && len(t.newest) == 0 {
-		return // the node refused the pod and sets no other condition
+		return // the node refused the pod, and sets no other condition for such a pod
 	}
 	says := v1.ConditionFalse
 	if want {

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// Idle lists containers that should run but do not. It considers only pods that never end by themselves and whose images, hooks,
-// probes and commands are valid.
+// Idle lists containers that should run and do not. It considers only pods whose spec and annotations let them run for ever (see
+// runsForEver).
 func (w *World) Idle() []string {
 	var out []string
 	for uid, p := range w.Kube.Pods() {
@@ -35,7 +35,7 @@ func (w *World) Idle() []string {
 	return out
 }
 
-// runsForEver reports whether nothing in a pod's spec and annotations ends its containers or prevents their start.
+// runsForEver reports whether nothing in the pod's spec or annotations ends its containers or prevents their start.
 func runsForEver(p *v1.Pod) bool {
 	s := &p.Spec
 	if s.RestartPolicy != v1.RestartPolicyAlways || s.ActiveDeadlineSeconds != nil || probesFail(p) {
@@ -54,10 +54,10 @@ func runsForEver(p *v1.Pod) bool {
 	})
 }
 
-// Unresized lists resizes of main containers that are neither done nor refused with a reason, in the API and the runtime.
+// Unresized lists resizes of main containers that are neither carried out nor refused with a reason.
 func (w *World) Unresized() []string {
 	var out []string
-	free := int64(100_000) // the CPUs of a simulated machine, in thousandths
+	free := int64(100_000) // the simulated machine has 100 CPUs; free is in thousandths of a CPU
 	pods := w.Kube.Pods()
 	for _, p := range pods {
 		if p.Status.Phase == v1.PodRunning || p.Status.Phase == v1.PodPending {
@@ -91,7 +91,7 @@ func (w *World) Unresized() []string {
 		}
 		r, err := w.Runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
 		if err != nil {
-			continue // the container is gone in the meantime
+			continue // the container has disappeared in the meantime
 		}
 		if shares := r.GetStatus().GetResources().GetLinux().GetCpuShares(); shares != min(has*1024/1000, 1<<18) {
 			out = append(out, fmt.Sprintf("pod %s: it has %d shares of CPU, but %dm in the API", p.Name, shares, has))
@@ -101,7 +101,7 @@ func (w *World) Unresized() []string {
 	return out
 }
 
-// accepted returns how much of a container's request the node has accepted, in thousandths of a CPU.
+// accepted returns the allocated CPU request of the i-th main container, in thousandths of a CPU.
 func accepted(p *v1.Pod, i int) int64 {
 	for j := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[j]; s.Name == p.Spec.Containers[i].Name && s.AllocatedResources != nil {
@@ -111,7 +111,7 @@ func accepted(p *v1.Pod, i int) int64 {
 	return p.Spec.Containers[i].Resources.Requests.Cpu().MilliValue()
 }
 
-// Unfollowed lists manifests without the right pod or mirror, and mirrors without a manifest.
+// Unfollowed lists manifests that have no pod or no mirror, or a wrong one, and mirrors that have no manifest.
 func (w *World) Unfollowed() []string {
 	var out []string
 	wanted := w.Witness.Manifests()

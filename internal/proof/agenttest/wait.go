@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Await waits until the condition holds, at most for d. It checks every 20 ms, and after two seconds every 200 ms.
+// Await waits until ok returns true, and fails the test after the time d. It calls ok every 20 ms and, after two seconds, every 200 ms.
+// what describes the condition.
 func (w *World) Await(what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	w.await(RuleConverges, what, d, ok)
 }
 
-// awaitNone waits until a list of violations of a rule is empty.
+// awaitNone waits until list returns no violations of the rule, and fails the test after the time d.
 func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
 	w.Helper()
 	var left []string
@@ -32,7 +33,7 @@ func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
 	})
 }
 
-// await waits as Await does. If the condition does not hold in time, await records that the rule is broken.
+// await waits as Await does. If ok does not return true in time, it records that the rule is broken.
 func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	began := time.Now()
@@ -57,7 +58,7 @@ func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
 	}
 }
 
-// WaitPhase waits for a pod's phase in the API.
+// WaitPhase waits until the pod has this phase in the API.
 func (w *World) WaitPhase(name string, phase v1.PodPhase) {
 	w.Helper()
 	w.Await(fmt.Sprintf("pod %s %s", name, phase), 2*time.Minute, func() bool {
@@ -66,7 +67,7 @@ func (w *World) WaitPhase(name string, phase v1.PodPhase) {
 	})
 }
 
-// WaitReady waits until pods are ready in the API.
+// WaitReady waits until the pods are Ready in the API.
 func (w *World) WaitReady(names ...string) {
 	w.Helper()
 	w.Await(fmt.Sprintf("pods %s ready", names), 2*time.Minute, func() bool {
@@ -74,7 +75,7 @@ func (w *World) WaitReady(names ...string) {
 	})
 }
 
-// WaitGone waits until pods are gone from the API and from the runtime.
+// WaitGone waits until the pods are gone from the API and from the runtime.
 func (w *World) WaitGone(names ...string) {
 	w.Helper()
 	w.Await(fmt.Sprintf("pods %s gone", names), 5*time.Minute, func() bool {
@@ -84,8 +85,8 @@ func (w *World) WaitGone(names ...string) {
 	})
 }
 
-// WaitConverged waits until the API has agreed with the runtime for each pod at some instant. The status of a pod that ends
-// again and again may lag behind.
+// WaitConverged waits until each pod has agreed with the runtime at some instant. It does not require the same instant for all, because the
+// status of a pod that keeps restarting may always be a little late.
 func (w *World) WaitConverged(d time.Duration) {
 	w.Helper()
 	agreed := map[types.UID]bool{}
@@ -108,7 +109,7 @@ func (w *World) WaitConverged(d time.Duration) {
 // Ready reports whether a pod's Ready condition is true.
 func Ready(p *v1.Pod) bool { return Condition(p, v1.PodReady) == v1.ConditionTrue }
 
-// Condition returns the status of a pod's condition, "" without one.
+// Condition returns the status of a pod's condition; "": the pod does not have it.
 func Condition(p *v1.Pod, typ v1.PodConditionType) v1.ConditionStatus {
 	if p == nil {
 		return ""
@@ -121,7 +122,7 @@ func Condition(p *v1.Pod, typ v1.PodConditionType) v1.ConditionStatus {
 	return ""
 }
 
-// NodeReady returns the node's Ready condition; without one, an empty condition.
+// NodeReady returns the Ready condition of the Node; an empty condition if there is none.
 func (w *World) NodeReady() v1.NodeCondition {
 	n := w.Kube.Node(NodeName)
 	if n == nil {

@@ -18,11 +18,11 @@ type whyCase struct {
 	name string // says how the situation is made; docs/explain.md has it
 	// before is YAML before the pod; image is the image of its container, if it is not the usual one.
 	before, image string
-	// annotations, spec and container are YAML that is added to the pod's annotations, to its spec and to its container.
+	// annotations, spec and container are lines of YAML for the pod's annotations, its spec and its container.
 	annotations, spec, container string
 	faults                       []simcri.Fault
-	// wait is the time between the pod's creation and the question to the agent. If end is set, the test first stops the pod, and
-	// asks the agent three seconds and later after that.
+	// wait is the time from the creation of the pod until the agent is asked. If end is true, the test stops the pod after that time and
+	// asks three seconds later.
 	wait  time.Duration
 	end   bool
 	later time.Duration
@@ -38,7 +38,7 @@ func slow(method string) []simcri.Fault {
 	return []simcri.Fault{{Method: method, Pod: "web", Effect: simcri.Slow, Delay: 90 * time.Second}}
 }
 
-// pullRefused makes pulls fail; the runtime does not know for which pod it pulls.
+// pullRefused lets every pull fail with this message. The fault names no pod, because the runtime does not know for which pod it pulls.
 func pullRefused(message string) []simcri.Fault {
 	return []simcri.Fault{{Method: "PullImage", Effect: simcri.Refuse, Err: status.Error(codes.Unknown, message)}}
 }
@@ -103,7 +103,7 @@ func TestWhy(t *testing.T) {
 }
 
 func (c *whyCase) check(l *lone) {
-	time.Sleep(time.Second) // the agent refuses pushed pods until it has read the pods of an earlier agent
+	time.Sleep(time.Second) // the agent refuses pushed pods until it has read the pods of the agent before it
 	for _, f := range c.faults {
 		l.runtime.Inject(f)
 	}

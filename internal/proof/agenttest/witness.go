@@ -12,7 +12,7 @@ import (
 // Rule is the name of an invariant that the Witness checks.
 type Rule string
 
-// These are the rules.
+// These are the rules that the Witness checks.
 const (
 	RuleOneInstance  Rule = "a container never has two live instances"
 	RuleEnding       Rule = "nothing starts while a pod ends"
@@ -33,19 +33,19 @@ const (
 	RuleResize       Rule = "a resize is made, or it is said why not"
 )
 
-// Violation is a rule that broke.
+// Violation tells when and how a rule was broken.
 type Violation struct {
 	Rule Rule
 	At   time.Time
 	What string
 }
 
-// String returns the violation on one line.
+// String returns the violation in one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("%s %s: %s", v.At.Format("15:04:05.000"), v.Rule, v.What)
 }
 
-// Instance is a container of the runtime as the Witness saw it.
+// Instance is a container in the runtime, as the Witness saw it.
 type Instance struct {
 	ID, Name, Namespace, Pod, Sandbox string
 	UID                               types.UID
@@ -53,14 +53,14 @@ type Instance struct {
 	Running                           bool
 	Exited                            bool
 	Created, Started                  time.Time
-	Shares                            int64 // CPU shares that it was created with
+	Shares                            int64 // CPU shares with which it was created
 	ExitCode                          int32
 }
 
-// Witness watches the runtime and the API from outside and records every invariant that breaks. It sees each change when it
-// happens, and each answer that an agent receives. So it checks an agent's action against what the agent knew at that moment.
+// Witness watches the runtime and the API from outside the agent, and records every violation of a rule. It sees each change when it
+// happens, and each answer that an agent receives. So it can judge an agent's action by what the agent knew at that moment.
 type Witness struct {
-	// onBroken is called at the first violation.
+	// onBroken is called at the first violation; nil: nothing is called.
 	onBroken func()
 
 	mu         sync.Mutex
@@ -70,60 +70,60 @@ type Witness struct {
 	runtimeSeen
 	apiSeen
 	known
-	manifests map[string]*manifestSeen  // by the full name of the pod
-	versions  map[string]*v1.Pod        // the pod that each version of a manifest describes
-	statics   map[types.UID]*staticSeen // the static pods that an agent asked the runtime to run
+	manifests map[string]*manifestSeen  // manifest of each static pod, by namespace/name
+	versions  map[string]*v1.Pod        // pod that each version of a manifest describes
+	statics   map[types.UID]*staticSeen // static pods that an agent has asked the runtime to run
 	shortage  shortage
 
-	agents    int       // how many agents have started
-	lastAgent *learned  // what the newest agent has learned
+	agents    int       // number of agents that have started
+	lastAgent *learned  // what the newest agent knows
 	agentAt   time.Time // when the newest agent started
 	noAgent   bool
 	rereads   time.Duration // how often an agent reads the manifests again
-	moved     bool          // the machine's clock was set to another time
+	moved     bool          // the machine's clock has been changed
 
 	diskFaultAt time.Time // when a fault of the disk last began or ended
 }
 
-// runtimeSeen is what the runtime has, and what it had before.
+// runtimeSeen is what the runtime has and has had.
 type runtimeSeen struct {
 	containers map[string]*Instance
 	sandboxes  map[string]*sandboxSeen
-	newestOf   map[string]*Instance   // the newest attempt by uid/container, kept after its removal
-	initDone   map[string]bool        // by sandbox/container
-	creator    map[types.UID]int      // number of the agent that requested the pod's newest sandbox
-	users      map[string][]types.UID // the pods that ever had an IP address, by address
+	newestOf   map[string]*Instance   // newest instance of each container, by UID/NAME; kept after its removal
+	initDone   map[string]bool        // whether each init container has completed, by SANDBOX/NAME
+	creator    map[types.UID]int      // number of the agent that asked for the newest sandbox of each pod
+	users      map[string][]types.UID // pods that have ever had each IP address
 	starts     int
-	startsOf   map[string][]time.Time  // by uid/container, at most maxStarts
-	startsAll  map[string]int          // by uid
-	exits      map[string]int32        // the last exit code by uid/container
-	over       map[types.UID]time.Time // when every container of a pod had ended for good
-	termed     map[string]time.Time    // when the timeout of a StopContainer call ends, by container ID
+	startsOf   map[string][]time.Time  // times of the first starts of each container (at most maxStarts), by UID/NAME
+	startsAll  map[string]int          // number of starts of each pod's containers, by UID
+	exits      map[string]int32        // last exit code of each container, by UID/NAME
+	over       map[types.UID]time.Time // when all containers of a pod had ended for good, by UID
+	termed     map[string]time.Time    // when the timeout of a container's last StopContainer ends, by container ID
 }
 
-// apiSeen is what the API has, and what it had before.
+// apiSeen is what the API has and has had.
 type apiSeen struct {
 	pods       map[types.UID]*podSeen
-	eventCount map[types.UID]int32 // the count of each Started event, by UID of the event
-	eventsOf   map[string]int      // the sum of those counts, by UID of the pod
-	sentStatus map[string]sent     // the last status that an agent sent, by namespace/name
+	eventCount map[types.UID]int32 // count of each Started event, by UID of the event
+	eventsOf   map[string]int      // sum of these counts, by UID of the pod
+	sentStatus map[string]sent     // last status that an agent has sent for each pod, by namespace/name
 }
 
-// known is what agents have learned from the runtime, the API and their probes. It is kept when an agent restarts.
+// known is what all agents together have learned from the runtime, the API and their probes.
 type known struct {
 	ends        map[types.UID]*ends
-	doomed      map[string]cause     // the cause for which a probe or a hook requires a container to end, by container ID
-	streaks     map[probeKey]*streak // equal probe results in a row
-	knownAlive  map[string]types.UID // containers and sandboxes that an agent saw alive, by ID
-	unsaved     map[types.UID]bool   // pods with a checkpoint that could not be written
-	held        map[types.UID][]span // when a slow disk blocked turns of the pod
+	doomed      map[string]cause     // cause for which a failed probe or hook makes a container end, by container ID
+	streaks     map[probeKey]*streak // number of failures in a row of each probe
+	knownAlive  map[string]types.UID // pod of each container and sandbox that an agent has seen alive, by its ID
+	unsaved     map[types.UID]bool   // pods whose last checkpoint could not be written
+	held        map[types.UID][]span // times in which a slow disk blocked a turn of the pod's worker
 	inspections map[types.UID]*inspection
-	beganAnew   map[types.UID]bool      // static pods whose counts began at 0 again while an older mirror may remain
-	troubleAt   map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod ended
-	unreadyAt   map[types.UID]time.Time // when a probe last reached its failure threshold, or a hook last failed
+	beganAnew   map[types.UID]bool      // static pods whose restart counts began at 0 again while an older mirror may still exist
+	troubleAt   map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod had ended
+	unreadyAt   map[types.UID]time.Time // when a probe of the pod last reached its failureThreshold, or a hook last failed
 }
 
-// sent is a status on its way to the API server.
+// sent is a status that an agent has sent, and when.
 type sent struct {
 	at   time.Time
 	body string
@@ -139,17 +139,17 @@ type sandboxSeen struct {
 	ip    string
 }
 
-// podSeen is a pod as the API had it. It is kept after the pod has left the API.
+// podSeen is a pod as the API shows it or, after its end, has shown it.
 type podSeen struct {
 	pod       *v1.Pod
 	added     time.Time
 	deletedAt time.Time // when the pod's deletion was first requested
 	forced    bool
 	gone      bool        // the pod has left the API
-	readyAt   time.Time   // when an agent sent the newest status that says ready
-	resizes   []time.Time // when the pod's resource requests changed
+	readyAt   time.Time   // when an agent sent the newest status that says Ready
+	resizes   []time.Time // when the pod's resource requests were changed
 	finalAt   time.Time   // when the pod's phase became terminal
-	fails     bool        // the pod was reported as not ready because it is going to fail
+	fails     bool        // an agent has reported the pod as not ready because the node ends it; it must not become ready again or succeed
 }
 
 func newWitness() *Witness {
@@ -171,7 +171,7 @@ func newWitness() *Witness {
 	}
 }
 
-// broken records a violation. It is called with the lock held.
+// broken records a violation of the rule. The caller holds w.mu.
 func (w *Witness) broken(rule Rule, format string, args ...any) {
 	if len(w.violations) == 0 && w.onBroken != nil {
 		w.onBroken()
@@ -181,14 +181,14 @@ func (w *Witness) broken(rule Rule, format string, args ...any) {
 	}
 }
 
-// note records a violation that a test found by itself.
+// note records a violation that a test has found without the Witness.
 func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken(rule, format, args...)
 }
 
-// agent records that an agent starts, with an empty record t of what it learns. With nil it records that the agent has ended.
+// agent records that an agent starts; t is what it knows, which is nothing yet. With nil it records that the agent has ended.
 func (w *Witness) agent(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,19 +197,19 @@ func (w *Witness) agent(t *learned) {
 		w.agents++
 		w.lastAgent = t
 		w.agentAt = time.Now()
-		clear(w.streaks) // an agent that starts counts results from zero
+		clear(w.streaks) // a new agent counts the failures of probes from 0
 	}
 }
 
-// clockMoved records that the machine's clock was set to another time, so the times in an agent's checkpoints are wrong.
+// clockMoved records that the machine's clock was changed, so that the times in checkpoints are wrong.
 func (w *Witness) clockMoved() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.moved = true
 }
 
-// loaded records when a pod's end began according to the checkpoint that an agent reads. If the clock has been moved since, that time is
-// wrong, but the agent cannot know this, so the time is used.
+// loaded records when the end of a pod began, according to the checkpoint that an agent reads. After a change of the clock this time is
+// wrong, but the agent cannot know that and uses it.
 func (w *Witness) loaded(uid types.UID, began time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,7 +223,7 @@ func (w *Witness) loaded(uid types.UID, began time.Time) {
 	}
 }
 
-// deleting records that the World requests the deletion of a pod.
+// deleting records that the test asks the API to delete a pod. grace is in seconds; nil: the pod's own.
 func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,7 +237,7 @@ func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	s.forced = s.forced || grace != nil && *grace == 0 || grace == nil && *p.Spec.TerminationGracePeriodSeconds == 0
 }
 
-// force allows a pod to leave the API while its containers run, because a user removes it by force.
+// force records that a user removes a pod by force, so that it may leave the API while its containers run.
 func (w *Witness) force(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

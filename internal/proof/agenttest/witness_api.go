@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// apiChanged is called for every change in the API.
+// apiChanged is called for every change in the API and checks the rules about it.
 func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	if final := p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded; final && s.finalAt.IsZero() {
 		s.finalAt = time.Now()
 	}
-	if typ == watch.Added && s.gone && w.noAgent { // the pod was restored while no agent ran; a running agent would have begun to end it
+	if typ == watch.Added && s.gone && w.noAgent { // the pod came back while no agent ran; a running agent would have begun to end it
 		s.gone, s.forced, s.deletedAt, s.readyAt = false, false, time.Time{}, time.Time{}
 		delete(w.ends, p.UID)
 	}
@@ -66,8 +66,8 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.checkReadiness(s, was, p)
 }
 
-// sends records when an agent first sends a status, because by then the agent knew the content of the status. A repetition of the
-// same status keeps the first time.
+// sends records when an agent sends a status, because by then the agent knows what the status says. If the agent repeats a status, the
+// first time stays.
 func (w *Witness) sends(r *http.Request) {
 	name, is := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/status")
 	namespace, name, of := strings.Cut(name, "/pods/")
@@ -86,14 +86,14 @@ func (w *Witness) sends(r *http.Request) {
 	}
 }
 
-// checkReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a container or
-// sandbox ended, a probe failed, or the pod ends. If the node itself ends a pod (an eviction, a deadline), the agent reports the pod as
-// not ready at once. From then on the pod must never be ready again, and must not succeed.
+// checkReadiness checks that a pod becomes unready only for a cause that the agent learned after it had reported the pod as ready: a
+// container or sandbox ended, a probe failed, or the pod ends. If the node itself ends a pod (an eviction, a deadline), it reports the pod
+// as not ready at once. After that the pod must not become ready again, and must not succeed.
 func (w *Witness) checkReadiness(s *podSeen, was, is *v1.Pod) {
 	if s.fails && (Ready(is) || is.Status.Phase == v1.PodSucceeded) {
 		if is.Spec.ActiveDeadlineSeconds != nil && w.moved {
-			// An agent that cannot read the checkpoint computes the pod's deadline anew. If the clock was moved, the deadline may
-			// be in the future again, so the pod may be ready again.
+			// Without the checkpoint an agent computes the deadline anew. After a change of the clock the deadline may lie in the future
+			// again, so that the pod may become ready.
 			s.fails = false
 			w.count(RuleReadiness, "it has a deadline and the clock was moved")
 			return
@@ -122,7 +122,7 @@ func (w *Witness) checkReadiness(s *podSeen, was, is *v1.Pod) {
 	}
 	switch {
 	case is.DeletionTimestamp != nil:
-		return // a pod that is being deleted becomes not ready
+		return // a pod that is being deleted becomes unready
 	case len(is.Spec.ReadinessGates) > 0:
 		w.count(RuleReadiness, "the pod has readiness gates")
 		return
@@ -154,7 +154,7 @@ func (w *Witness) checkReadiness(s *podSeen, was, is *v1.Pod) {
 	}
 }
 
-// probesFail reports whether a pod has a probe, and an annotation that makes the simulated runtime fail probes.
+// probesFail reports whether a pod has a probe, and an annotation that makes probes fail in simcri.
 func probesFail(p *v1.Pod) bool {
 	fails := false
 	for a := range p.Annotations {
@@ -169,7 +169,7 @@ func allContainers(s *v1.PodSpec) []v1.Container {
 	return slices.Concat(s.InitContainers, s.Containers)
 }
 
-// event checks that Started events do not count more starts than there were.
+// event checks that Started events do not count more starts than the runtime has seen.
 func (w *Witness) event(e *v1.Event) {
 	uid := string(e.InvolvedObject.UID)
 	if e.Reason != "Started" || e.InvolvedObject.Kind != "Pod" {
@@ -183,8 +183,8 @@ func (w *Witness) event(e *v1.Event) {
 	}
 }
 
-// startsAnew reports, once for each new life, whether the restart counts of a mirror may fall: the static pod began anew while the
-// API was away, and the mirror still showed its earlier life.
+// startsAnew reports whether the restart counts in a mirror may fall: the static pod began a new life while the API server was unreachable,
+// and the mirror still showed the life before. It returns true once for each new life.
 func (w *Witness) startsAnew(p *v1.Pod) bool {
 	st := w.statics[types.UID(p.Annotations[pod.AnnotationHash])]
 	if !pod.IsMirror(p) || st == nil || !st.anew {
@@ -194,11 +194,11 @@ func (w *Witness) startsAnew(p *v1.Pod) bool {
 	return true
 }
 
-// wasAttempt reports whether a container has reached the attempt that a status counts. If not, the status is forged.
+// wasAttempt reports whether a container has ever reached the attempt that the status counts. If not, the status is forged.
 func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
 	uid := p.UID
 	if pod.IsMirror(p) {
-		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // if the mirror is forged, it may lack the other annotations
+		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // a forged mirror may lack the other annotations
 	}
 	in := w.newestOf[string(uid)+"/"+s.Name]
 	return in == nil || int64(s.RestartCount) <= int64(in.Attempt)+1

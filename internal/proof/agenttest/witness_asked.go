@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// asked checks a call of an agent before the runtime executes it. The caller calls done after the call.
+// asked checks a call of an agent before the runtime executes it. The function done is called when the call has ended.
 func (w *Witness) asked(t *learned, in any) (done func()) {
 	short := w.shortage.now != nil && w.shortage.now()
 	w.mu.Lock()
@@ -43,7 +43,7 @@ func (w *Witness) asked(t *learned, in any) (done func()) {
 	return func() {}
 }
 
-// starting checks that an agent starts nothing in a pod that it knows to be ending, or that it never learned of.
+// starting checks that an agent starts nothing in a pod of which it knows that it ends, or of which it has never heard.
 func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what string) func() {
 	uid, name := types.UID(c.GetMetadata().GetUid()), c.GetMetadata().GetName()
 	if w.pods[uid] != nil {
@@ -52,15 +52,15 @@ func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what stri
 		}
 		return w.startingIn(t, uid, name, what)
 	}
-	// The UID that a node makes for a static pod has no dashes. So a UID with dashes is a UID of the API, unless the pod's name
-	// is that of a static pod, whose manifest may set any UID.
+	// The UID of a static pod has no dashes. So a UID with dashes is from the API, unless the pod has the name of a static pod, whose
+	// manifest may have any UID.
 	if strings.Contains(string(uid), "-") && !strings.HasSuffix(name, pod.StaticSuffix(NodeName)) {
 		w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 		return func() {}
 	}
 	version := c.GetAnnotations()[annotationVersion]
 	if version == "" {
-		return func() {} // the Witness knows only manifests that the test registers
+		return func() {} // the Witness knows only manifests that the test has registered
 	}
 	full := c.GetMetadata().GetNamespace() + "/" + name
 	if w.manifests[full] == nil {
@@ -87,7 +87,7 @@ func (w *Witness) startingIn(t *learned, uid types.UID, name, what string) func(
 	}
 }
 
-// stopping checks a StopContainer call with this timeout.
+// stopping checks a call of StopContainer for the container with this ID.
 func (w *Witness) stopping(id string, timeout time.Duration) {
 	in := w.containers[id]
 	if in == nil || !in.Running {
@@ -105,7 +105,7 @@ func (w *Witness) stopping(id string, timeout time.Duration) {
 	}
 }
 
-// killing checks a call that ends a container at once. There must have been a StopContainer before it, whose timeout is over.
+// killing checks a call that kills a container at once. A StopContainer must have come before, and its timeout must have passed.
 func (w *Witness) killing(in *Instance, how string) {
 	if in == nil {
 		return
@@ -132,11 +132,11 @@ func (w *Witness) killingAll(sandbox string) {
 	}
 }
 
-// mayKill checks that the grace period of a container is over at the instant when it is killed.
+// mayKill checks that the grace period of a container has passed at the time at, when the container is killed.
 func (w *Witness) mayKill(in *Instance, at time.Time) {
 	causes := w.causes(in)
 	if len(causes) == 0 {
-		return // mayStop checks a stop without a cause
+		return // mayStop reports a stop without a cause
 	}
 	var soonest time.Time
 	var why cause
@@ -145,8 +145,7 @@ func (w *Witness) mayKill(in *Instance, at time.Time) {
 			w.count(RuleGrace, c.why)
 			return
 		}
-		// When several causes end the whole pod, the grace period runs from the earliest of them, and the shortest grace
-		// period counts.
+		// If several causes end the whole pod, the earliest beginning and the shortest grace period count.
 		for _, o := range causes[:i] {
 			if c.whole && o.whole {
 				c.grace = min(c.grace, o.grace)
@@ -166,10 +165,10 @@ func (w *Witness) mayKill(in *Instance, at time.Time) {
 	}
 }
 
-// rounding is the tolerance for times in whole seconds: those of the API, and the timeout of StopContainer.
+// rounding is the tolerance of comparisons with times in whole seconds: times in the API, and the timeout of StopContainer.
 const rounding = 1500 * time.Millisecond
 
-// mayStop checks that an agent stops a running container only when there is a cause.
+// mayStop checks that there is a cause when an agent stops a running container.
 func (w *Witness) mayStop(in *Instance) {
 	if w.specOf(in.UID) == nil {
 		w.count(RuleUncalled, "a pod that the test does not register")
@@ -187,14 +186,14 @@ func (w *Witness) mayStop(in *Instance) {
 		fmt.Sprintf("pod %s: container %s, attempt %d, is stopped, and the agent knows no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// suspect is a possible violation. It is not a violation if a cause is recorded at the same instant, because the agent may learn
-// of a failed probe before the Witness does.
+// suspect is a violation that may turn out to be none: if a cause is recorded at the same instant, because the agent may learn of a failed
+// probe before the Witness does.
 type suspect struct {
 	id string
 	Violation
 }
 
-// mayStopSandbox checks that an agent stops the sandbox of a pod only when there is a cause.
+// mayStopSandbox checks that there is a cause when an agent stops the sandbox of a pod.
 func (w *Witness) mayStopSandbox(id string) {
 	s := w.sandboxes[id]
 	if s == nil || !s.ready || w.specOf(s.uid) == nil {

@@ -11,13 +11,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// callKind is what a call of an agent to the runtime does for a pod.
+// callKind is the kind of an agent's call to the runtime.
 type callKind uint8
 
-// These are the kinds.
+// These are the kinds of calls.
 const (
 	callOther callKind = iota
-	callList           // of all pods of the runtime
+	callList           // lists all pods of the runtime
 	callInspect
 	callRunSandbox
 	callStopSandbox
@@ -29,22 +29,22 @@ const (
 	callExec
 )
 
-// callKey names the calls that do the same: of one kind, for one pod and, where the kind is about a container, for one container or
-// image.
+// callKey identifies calls that do the same: the kind, the pod and, for calls about a container, the name of the container or of its image.
+// A part that does not apply is "".
 type callKey struct {
 	kind callKind
 	uid  types.UID
 	name string
 }
 
-// callSeen is what one agent process experienced with the calls of one key.
+// callSeen is what one agent process has seen of the calls with one key.
 type callSeen struct {
-	flights []time.Time // when the calls in flight began
+	flights []time.Time // start times of the calls that are in flight
 	ended   bool        // a call has succeeded
-	failed  time.Time   // when the last call that ended began, if it failed; zero: it succeeded
+	failed  time.Time   // start time of the last call that has ended, if it failed; zero: it succeeded
 }
 
-// keyOf returns the key of a request. Requests that concern no pod have the kind callOther. The caller holds the lock.
+// keyOf returns the key of a request. A request that is about no pod has the kind callOther. The caller holds w.mu.
 func (w *Witness) keyOf(in any) callKey {
 	inSandbox := func(kind callKind, id string) callKey {
 		if s := w.sandboxes[id]; s != nil {
@@ -64,7 +64,7 @@ func (w *Witness) keyOf(in any) callKey {
 	case *runtimeapi.CreateContainerRequest:
 		return callKey{callCreate, types.UID(r.GetSandboxConfig().GetMetadata().GetUid()), r.GetConfig().GetMetadata().GetName()}
 	case *runtimeapi.PullImageRequest:
-		return callKey{callPull, "", r.GetImage().GetImage()} // pods that need the same image wait for one pull
+		return callKey{callPull, "", r.GetImage().GetImage()} // no UID, because all pods that need an image wait for one pull
 	case *runtimeapi.ImageStatusRequest:
 		return callKey{callImage, "", r.GetImage().GetImage()}
 	case *runtimeapi.StartContainerRequest:
@@ -88,7 +88,7 @@ func (w *Witness) keyOf(in any) callKey {
 	return callKey{}
 }
 
-// calls records that an agent begins a call. The caller calls done with the call's error after the call.
+// calls records that an agent begins a call. The function done is called with the error of the call when it has ended.
 func (w *Witness) calls(t *learned, in any) (done func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *Witness) calls(t *learned, in any) (done func(error)) {
 				break
 			}
 		}
-		if status.Code(err) != codes.Canceled { // a call that the agent itself canceled says nothing
+		if status.Code(err) != codes.Canceled { // a call that the agent itself canceled proves nothing
 			seen.failed, seen.ended = time.Time{}, seen.ended || err == nil
 			if err != nil {
 				seen.failed = began
@@ -121,7 +121,8 @@ func (w *Witness) calls(t *learned, in any) (done func(error)) {
 	}
 }
 
-// services records that an agent has received the services of the cluster, without which it cannot make environments.
+// services records that an agent has received the Services of the cluster, without which it cannot make the environment variables of
+// containers.
 func (w *Witness) services(t *learned, r *http.Request, resp *http.Response) {
 	if strings.HasSuffix(r.URL.Path, "/services") && resp.StatusCode == http.StatusOK {
 		w.mu.Lock()
@@ -130,25 +131,25 @@ func (w *Witness) services(t *learned, r *http.Request, resp *http.Response) {
 	}
 }
 
-// inFlight reports whether such a call has run for at least d.
+// inFlight reports whether a call with this key has been in flight for at least d.
 func (t *learned) inFlight(kind callKind, uid types.UID, name string, d time.Duration) bool {
 	s := t.calls[callKey{kind, uid, name}]
 	return s != nil && len(s.flights) > 0 && time.Since(s.flights[0]) >= d
 }
 
-// succeeded reports whether such a call has succeeded.
+// succeeded reports whether any call with this key has succeeded.
 func (t *learned) succeeded(kind callKind, uid types.UID, name string) bool {
 	s := t.calls[callKey{kind, uid, name}]
 	return s != nil && s.ended
 }
 
-// failedAfter reports whether the last such call that ended failed, and began after a time.
+// failedAfter reports whether the last call with this key that has ended failed, and began later than the time after.
 func (t *learned) failedAfter(kind callKind, uid types.UID, name string, after time.Time) bool {
 	s := t.calls[callKey{kind, uid, name}]
 	return s != nil && s.failed.After(after)
 }
 
-// failed reports whether the last such call that ended failed.
+// failed reports whether the last call with this key that has ended failed.
 func (t *learned) failed(kind callKind, uid types.UID, name string) bool {
 	s := t.calls[callKey{kind, uid, name}]
 	return s != nil && !s.failed.IsZero()

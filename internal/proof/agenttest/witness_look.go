@@ -21,7 +21,7 @@ func (w *Witness) Violations() []Violation {
 	return out
 }
 
-// Starts returns how many containers were started.
+// Starts returns how many times containers were started.
 func (w *Witness) Starts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,7 +35,7 @@ func (w *Witness) StartsOf(uid types.UID, container string) []time.Time {
 	return slices.Clone(w.startsOf[string(uid)+"/"+container])
 }
 
-// LastExit returns the exit code of the last instance that ended; false: none has ended.
+// LastExit returns the exit code of the container's last instance that has ended; false: none has.
 func (w *Witness) LastExit(uid types.UID, container string) (int32, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *Witness) LastExit(uid types.UID, container string) (int32, bool) {
 	return code, ok
 }
 
-// Running returns the ID of the running instance of a container, or "".
+// Running returns the ID of the running instance of a container; "": none runs.
 func (w *Witness) Running(namespace, podName, container string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,14 +55,14 @@ func (w *Witness) Running(namespace, podName, container string) string {
 	return ""
 }
 
-// Newest returns the newest instance of a container, or nil.
+// Newest returns the newest instance of a container; nil: there was none.
 func (w *Witness) Newest(uid types.UID, name string) *Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.newest(uid, name)
 }
 
-// newest does the same as Newest. The caller holds the lock.
+// newest is Newest for callers that hold w.mu.
 func (w *Witness) newest(uid types.UID, name string) *Instance {
 	var found *Instance
 	for _, c := range w.containers {
@@ -98,7 +98,7 @@ func (w *Witness) Sandboxes() []string {
 	return slices.Sorted(maps.Keys(w.sandboxes))
 }
 
-// Present reports whether the runtime has a sandbox of a pod with this name.
+// Present reports whether the runtime has a sandbox of a pod with this namespace and name.
 func (w *Witness) Present(namespace, name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *Witness) Present(namespace, name string) bool {
 	return false
 }
 
-// String lists the content of the runtime.
+// String describes the content of the runtime, one object per line.
 func (w *Witness) String() string {
 	var b strings.Builder
 	for _, c := range w.Containers() {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// runtimeChanged is called for every change in the runtime.
+// runtimeChanged is called for every change in the runtime and checks the rules about it.
 func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 		switch {
 		case o.uid == uid:
 			w.broken(RuleOneInstance, "pod %s has two ready sandboxes", s.name)
-		case o.name == s.name && w.creator[uid] == w.agents: // unchecked for a killed agent, whose request may complete late
+		case o.name == s.name && w.creator[uid] == w.agents: // not checked if an agent that was killed asked for the sandbox, because its call may complete late
 			w.broken(RuleNames, "two pods named %s are alive at once", s.name)
 		}
 	}
@@ -83,7 +83,7 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 	switch {
 	case in.Running && !was:
 		w.started(in)
-	case in.Exited: // this includes a container that could not be started
+	case in.Exited: // also a container that could not be started
 		w.ended(in)
 	}
 	w.noteOver(uid)

@@ -9,21 +9,21 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// shortage is what the Witness knows about a machine that runs short of memory or disk.
+// shortage is what the Witness knows about a shortage of the machine's memory or disk space.
 type shortage struct {
-	// now reports whether the machine is short; nil: the machine is never short. It is called with no lock held.
+	// now reports whether the machine is short now; nil: it never is. It is called without locks.
 	now func() bool
 	is  bool // the machine was short when the call that is being checked was made
-	// victims are the pods that an agent may have evicted, because it stopped one of their containers while the machine was
-	// short.
+	// victims are the pods that an agent may have evicted: it stopped one of their containers while the machine was short. The values are
+	// the times.
 	victims map[types.UID]time.Time
 }
 
-// secondVictim is how long after one eviction another pod may be evicted although the first one still runs.
+// secondVictim is the time after an eviction from which on another pod may be evicted although the first one still runs.
 const secondVictim = 30 * time.Second
 
-// evicts returns the cause of a stop during or after a shortage of the machine. It returns false for a critical pod, or for a
-// second pod while the first one still runs.
+// evicts returns the cause "eviction" for a stop that may belong to one: the machine is or was short. It returns false for a critical pod,
+// and for another pod while a first one still runs.
 func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	if since, was := w.shortage.victims[uid]; was {
 		return cause{"it was evicted", since, 0, true}, true
@@ -43,7 +43,7 @@ func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	return cause{"the machine is short", time.Now(), 0, true}, true
 }
 
-// runs reports whether any container of a pod runs.
+// runs reports whether a container of the pod runs.
 func (w *Witness) runs(uid types.UID) bool {
 	for _, c := range w.containers {
 		if c.UID == uid && c.Running {

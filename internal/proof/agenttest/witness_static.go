@@ -8,27 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// annotationVersion names the version of the manifest that a static pod was made from.
+// annotationVersion is the annotation with the version of the manifest from which a static pod comes.
 const annotationVersion = "agenttest/version"
 
-// manifestSeen is the manifest of one full name (namespace/name) in the directory of static pods.
+// manifestSeen is the manifest of a static pod with one namespace/name.
 type manifestSeen struct {
-	pod     *v1.Pod // nil: there is no manifest
+	pod     *v1.Pod // nil: the manifest was removed
 	version string
 	since   time.Time
-	torn    bool // the file is half written: the agent may never have read the content before
+	torn    bool // the file is half written, so the agent may never have read this content
 }
 
-// staticSeen is a static pod that the runtime was asked to run.
+// staticSeen is a static pod that an agent has asked the runtime to run.
 type staticSeen struct {
 	name    string // namespace/name
 	version string
 	pod     *v1.Pod
-	overAt  time.Time // when the pod's manifest was first removed or replaced
-	anew    bool      // a container counts its attempts from 0 again, and the mirror may not show that yet
+	overAt  time.Time // when the pod's manifest was first removed or replaced; zero: never
+	anew    bool      // a container counts its attempts from 0 again, which the mirror may not show yet
 }
 
-// manifest records the manifest that the directory has from now on for a full name; nil: the directory has no such manifest.
+// manifest records that the directory now has this pod's manifest for a namespace/name; nil: it has none.
 func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	}
 }
 
-// tear records that a manifest file is half written (torn), or whole again.
+// tear records that a manifest file is half written (torn is true), or complete again.
 func (w *Witness) tear(fullName string, torn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *Witness) tear(fullName string, torn bool) {
 	m.torn, m.since = torn, time.Now()
 }
 
-// Manifests returns the version of each present manifest, by the full name of its pod.
+// Manifests returns the version of each existing manifest, by the namespace/name of the pod.
 func (w *Witness) Manifests() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,20 +66,20 @@ func (w *Witness) Manifests() map[string]string {
 	return out
 }
 
-// staticOf records a static pod at the first call that an agent makes for it.
+// staticOf records a static pod when an agent makes the first call for it. version is that of its manifest.
 func (w *Witness) staticOf(uid types.UID, fullName, version string) {
 	if w.statics[uid] != nil {
 		return
 	}
 	st := &staticSeen{name: fullName, version: version, pod: w.versions[version]}
-	if m := w.manifests[fullName]; m.version != version { // the manifest changed during the first call
+	if m := w.manifests[fullName]; m.version != version { // the manifest was changed during the first call
 		st.overAt = m.since
 	}
 	w.statics[uid] = st
 }
 
-// manifestKnown returns when the agent must have learned that the manifest of a static pod was removed or replaced; zero:
-// it need not know. An agent reads the files when it starts, then periodically, and a changed file twice.
+// manifestKnown returns from when on the agent must know that the manifest of a static pod was removed or replaced; zero: it need not know.
+// An agent reads the manifests when it starts and then periodically, and reads a changed file twice.
 func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	m := w.manifests[st.name]
 	if m.version == st.version || m.torn {
@@ -91,10 +91,10 @@ func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	return m.since.Add(w.rereads + time.Second)
 }
 
-// staticGone forgets the attempts of the static pod's containers that are no longer in the runtime, because a later instance may
-// count from 0 again. It does so when the pod has no sandbox, or when its manifest was ever removed or replaced: a manifest that
-// is put back makes the same pod again, and if the disk was full, no checkpoint has the number of attempts. When nothing of the
-// pod is left, the next life of the pod starts from the manifest as it is now.
+// staticGone forgets the attempts of those containers of a static pod that the runtime no longer has, because the next instance may count
+// from 0 again. It does so if the pod has no sandbox, or if its manifest was ever removed or replaced: if the same manifest comes back, it
+// makes the same pod again, and after a full disk no checkpoint has the attempts. When nothing of the pod is left, the next life of the pod
+// comes from the present manifest.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {

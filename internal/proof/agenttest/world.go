@@ -25,41 +25,41 @@ const NodeName = "node-1"
 // Namespace is the default namespace of pods.
 const Namespace = "default"
 
-// agentName is the User-Agent of agents at the API server.
+// agentName is the User-Agent of the agents' requests, by which faults of the API server select them.
 const agentName = "agent"
 
-// Config configures a World. In the zero value everything answers at once.
+// Config configures a World. With the zero value everything answers at once and nothing fails.
 type Config struct {
 	Seed    uint64
 	Kube    simkube.Config
 	Runtime simcri.Config
-	// Agent changes the agent's configuration before each start.
+	// Agent changes the agent's configuration before each start; nil: it stays.
 	Agent func(*agent.Config)
-	// Deps changes the agent's dependencies before each start.
+	// Deps changes the agent's dependencies before each start; nil: they stay.
 	Deps func(*agent.Deps)
-	// Forgetful: checkpoints are lost when an agent ends.
+	// Forgetful is true if all checkpoints are lost when an agent ends.
 	Forgetful bool
-	// PullRecords is the directory of pull records; "": agents keep none.
+	// PullRecords is the directory in which agents record image pulls; "": they keep no records.
 	PullRecords string
-	// Memory and Storage are the sizes of the machine's memory and disk, as quantities. "": the machine never runs short.
+	// Memory and Storage are the sizes of the machine's memory and disk, as quantities ("4Gi"); "": the machine never runs short.
 	Memory, Storage string
-	// Short reports whether the machine is short if the containers use so many bytes of memory and of storage. Only then may a
-	// pod be evicted. Nil: the machine is never short.
+	// Short reports whether the machine is short when containers use this many bytes of memory and of storage. Only then may an agent evict
+	// a pod. nil: the machine is never short.
 	Short func(memory, storage int64) bool
-	// Standalone: the agent has no API server.
+	// Standalone is true if the agent has no API server.
 	Standalone bool
-	// ClockMoves: the test changes the machine's clock while an agent runs.
+	// ClockMoves is true if the test changes the machine's clock while an agent runs.
 	ClockMoves bool
-	// Plant is a defect that the Witness has to find.
+	// Plant is a bug that the Witness has to find; nil: none.
 	Plant *Bug
 }
 
-// World is one node: an agent, its runtime and its API server, in one synctest bubble.
+// World is one machine in a synctest bubble: an agent, its runtime and its API server.
 type World struct {
 	testing.TB
 	Kube    *simkube.Kube
 	Runtime *simcri.Runtime
-	// Admin is an administrator's client.
+	// Admin is a client with all rights; tests act as users with it.
 	Admin   kubernetes.Interface
 	Witness *Witness
 
@@ -67,16 +67,16 @@ type World struct {
 	clock   *clock
 	disk    *checkpoint.InMemory
 	log     *tail
-	atFirst string // the log when the first invariant broke
-	// line, agent and its control socket belong to the running agent. All are nil while no agent runs.
+	atFirst string // end of the log at the first violation
+	// line, agent and control (the control socket) belong to the running agent; all are nil while no agent runs.
 	line    *line
 	agent   *agent.Agent
 	control *bufconn.Listener
-	// started is the configuration with which the agent was started.
+	// started is the configuration of the last start of an agent.
 	started agent.Config
 	end     context.CancelFunc
 	ended   chan error
-	// ghosts has a channel for each killed agent. The goroutines of the agent may still run for a while.
+	// ghosts has, for each killed agent, the channel that reports its end. Its goroutines may still run for a while.
 	ghosts []chan error
 
 	diskFault atomic.Pointer[DiskFault] // nil: the disk works
@@ -85,8 +85,8 @@ type World struct {
 	quiet     bool // violations do not fail the test
 }
 
-// Run runs f in a bubble with a running agent. When f returns, it ends the agent. Violations that the Witness saw fail the
-// test, and so do goroutines that are left.
+// Run runs f in a synctest bubble with a running agent, and then ends the agent. It fails the test if the Witness saw a violation, or if a
+// goroutine is left.
 func Run(t *testing.T, cfg Config, f func(w *World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,11 +97,10 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 	})
 }
 
-// givenUp is the panic value with which a World with a planted bug ends. Without a planted bug, the World fails the test instead.
+// givenUp is the value with which a World panics to end a run with a planted bug. Without a planted bug the test fails instead.
 type givenUp struct{}
 
-// runPlanted does the same as Run with a planted bug. It returns the violations that the Witness found, and does not fail the test for
-// them.
+// runPlanted is like Run, for a World with a planted bug. It returns the violations that the Witness found, and they do not fail the test.
 func runPlanted(t *testing.T, cfg Config, f func(w *World)) (found []Violation) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +174,7 @@ func (w *World) close() {
 	}
 }
 
-// MoveClock changes the machine's clock: for this agent, the next agents and the runtime, but not for the API server.
+// MoveClock changes the clock of the machine by d: for this agent, for later agents and for the runtime, but not for the API server.
 func (w *World) MoveClock(d time.Duration) {
 	d = d.Truncate(time.Second)
 	w.clock.move(d)
@@ -193,14 +192,14 @@ func (w *World) MoveClock(d time.Duration) {
 	}
 }
 
-// Outage makes the API server unreachable for the given time.
+// Outage makes the API server unreachable for the time d.
 func (w *World) Outage(d time.Duration) {
 	w.SetOutage(true)
 	time.Sleep(d)
 	w.SetOutage(false)
 }
 
-// SetOutage makes the API server unreachable or reachable again, except for the World's own methods.
+// SetOutage makes the API server unreachable or reachable again, for agents. The World's own methods still work.
 func (w *World) SetOutage(on bool) {
 	w.Kube.SetOutage(on)
 }

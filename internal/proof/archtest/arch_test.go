@@ -21,31 +21,30 @@ const module = "github.com/wherry-node/wherry"
 // root is the root of the repository.
 var root = filepath.Join("..", "..", "..")
 
-// rooms are the directories of internal/, each with the rooms from which its packages may import. Imports go down only, so that a
-// reader can study one room at a time. The edges do not import each other, so that each edge can be replaced without changes of
-// other edges.
+// rooms has the directories of internal/, each with those from which its packages may import. Imports go only downwards, so that a reader
+// can study one room at a time. Edges do not import each other, so that each edge can be replaced without a change of another one.
 var rooms = map[string][]string{
-	// These packages make decisions. They have values only: no IO, clock, log or goroutine.
+	// core makes decisions. It has only values: no IO, clock, log or goroutine.
 	"core": {"core"},
-	// Several edges are built on these packages, which know nothing of nodes: requests to the API server, system calls on files
-	// that a container may control, and the scheduling of the node's own work.
+	// base has what several edges need and what knows nothing of nodes: requests to the API server, system calls on files that a container
+	// may control, and the scheduling of the node's own work.
 	"base": {},
-	// Each edge talks to one outside thing.
+	// edge talks to the outside: each package to one system.
 	"edge": {"core", "base"},
-	// These packages use the edges to execute the decisions.
+	// node connects the edges with the decisions.
 	"node": {"core", "base", "edge", "node"},
-	// These packages implement the commands of cmd/wherry. They use the public package agent, as any embedder does.
+	// cli implements the commands of cmd/wherry. It uses the public package agent, as other programs do.
 	"cli": {"core", "base", "edge", "cli"},
-	// These are a runtime and an API server in memory. They replace real ones and know nothing of the agent.
+	// sim has a runtime, an API server and a CSI driver in memory. They replace real ones and know nothing of the agent.
 	"sim": {"core", "base", "edge", "sim"},
-	// These packages have tests of the whole agent, and code that only tests use.
+	// proof has the tests of the whole agent, and code that only tests use.
 	"proof": {"core", "base", "edge", "node", "sim", "proof"},
 }
 
-// mayUseAgent lists the rooms that may import the public package agent, which imports the rest.
+// mayUseAgent has the rooms that may import the public package agent, which itself imports the others.
 var mayUseAgent = []string{"cli", "proof"}
 
-// pureForbidden are the packages that a pure package must not import: a pure package has no IO, no clock and no concurrency.
+// pureForbidden has the packages that core may not import, because they bring IO, a clock or concurrency.
 var pureForbidden = []string{
 	"os", "os/exec", "net", "net/http", "log", "log/slog", "context", "io/ioutil", "syscall", "sync/atomic",
 	"google.golang.org/grpc", "k8s.io/client-go", "k8s.io/klog",
@@ -77,7 +76,8 @@ func packages(t *testing.T) []listed {
 	return pkgs
 }
 
-// roomOf returns the room and the name of a package below internal/ (a nested package has the name of its parent), or nothing.
+// roomOf returns the room and the name of a package below internal/. A nested package has the name of its parent. For other packages both
+// are "".
 func roomOf(path string) (room, name string) {
 	rest, ok := strings.CutPrefix(path, module+"/internal/")
 	if !ok {
@@ -88,7 +88,7 @@ func roomOf(path string) (room, name string) {
 	return room, name
 }
 
-// dirOf returns the directory of a package of internal/, relative to the root of the repository, or "".
+// dirOf returns the directory of the package with this name below internal/, relative to this test; "": there is none.
 func dirOf(t *testing.T, name string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "internal", "*", name))
@@ -133,8 +133,8 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-// "No package-level variables but errors and compile-time guards, no init()", because many agents run in one process. Tables
-// that are never modified are allowed. The test recognises them by their initial value.
+// "No package-level variables but errors and compile-time guards, no init()", because many agents run in one process. Tables that never
+// change are allowed; the test recognises them by their initial values.
 func TestNoGlobalState(t *testing.T) {
 	for _, p := range packages(t) {
 		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {
@@ -175,8 +175,8 @@ func globalState(d ast.Decl) (problems []string) {
 	return problems
 }
 
-// harmless reports whether an initial value is an error, a literal table, a compiled pattern or codec (also a lazy one), or a
-// set of strings.
+// harmless reports whether the initial value of a variable is allowed: an error, a literal table, a compiled pattern or codec (also a lazy
+// one), or a set of strings.
 func harmless(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.CompositeLit, *ast.BasicLit:
@@ -209,7 +209,7 @@ func exprName(e ast.Expr) string {
 	return ""
 }
 
-// Every package documents its contract.
+// Every package has a file doc.go, in which it documents its contract.
 func TestEveryPackageHasADocFile(t *testing.T) {
 	for _, p := range packages(t) {
 		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {
@@ -221,7 +221,7 @@ func TestEveryPackageHasADocFile(t *testing.T) {
 	}
 }
 
-// ARCHITECTURE.md names symbols. Each `package.Symbol` in it must exist.
+// Each `package.Symbol` that ARCHITECTURE.md names exists.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if os.IsNotExist(err) {
@@ -254,19 +254,19 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 	}
 }
 
-// declares reports whether a Go file of a directory declares a symbol.
+// declares reports whether a Go file in the directory declares the symbol name.
 func declares(t *testing.T, dir, name string) bool {
 	t.Helper()
 	return matches(t, dir, ".go", `(?m)^(func (\([^)]*\) )?|type |var |const |\t)`+name+`\b`)
 }
 
-// declaresTest reports whether a test file of a directory declares a test.
+// declaresTest reports whether a test file in the directory declares the test name.
 func declaresTest(t *testing.T, dir, name string) bool {
 	t.Helper()
 	return matches(t, dir, "_test.go", `(?m)^func `+name+`\(`)
 }
 
-// matches reports whether the content of any file below dir whose name ends with end matches a pattern.
+// matches reports whether the pattern matches the content of any file below dir whose name ends with end.
 func matches(t *testing.T, dir, end, pattern string) bool {
 	t.Helper()
 	re := regexp.MustCompile(pattern)

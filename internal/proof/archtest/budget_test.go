@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// These constants limit the size of the agent. Upstream's kubelet has 1,779 packages and 80.6 MiB, stripped. The agent must stay
-// below 0.75 of the packages and 0.6 of the bytes (48 MiB). The constants are smaller, so that an addition is noticed. They leave
-// room for features that the agent still lacks.
+// These constants bound the size of the agent: the number of its packages and the bytes of its stripped binary. Upstream's kubelet has
+// 1,779 packages and 80.6 MiB; the agent has to stay below 0.75 and 0.6 of that. The constants are lower, so that additions are noticed,
+// and leave room for features that are still missing.
 const (
 	mostPackages = 650
 	mostBytes    = 34 << 20
 )
 
-// tooHeavy are packages that the binary must not contain, each with what it would add. The binary's size also costs memory,
-// because the kernel also maps the pages around each page that is used.
+// tooHeavy has packages that the binary must not contain, each with what it would bring. A larger binary also costs memory, because the
+// kernel maps pages around each page that is used.
 var tooHeavy = map[string]string{
 	"k8s.io/client-go/kubernetes":                 "a client, the types and the apply configurations of every group of Kubernetes, and a scheme of them all that is made at the start: 9 MiB. internal/base/kubeclient has what a node uses",
 	"k8s.io/client-go/gentype":                    "with its fakes managed fields and OpenAPI. internal/base/kubeclient has a generic client of a page",
@@ -51,7 +51,7 @@ func TestBudgetOfPackages(t *testing.T) {
 	}
 }
 
-// This checks the size of the last built binary, if there is one. CI builds it for the tests on real containers.
+// The test checks the binary that was built last, if there is one. CI builds it for the tests with real containers.
 func TestBudgetOfBinary(t *testing.T) {
 	t.Parallel()
 	st, err := os.Stat(filepath.Join(root, "bin", "wherry"))

@@ -1,18 +1,17 @@
 package archtest
 
-// hole is a published vulnerability, or a class of them. Either tests show that this node does not have it, or there is a reason
-// why it cannot have it. docs/security.md is generated from the tables of holes.
+// hole is a published vulnerability, or a class of vulnerabilities. Either tests show that the node does not have it, or the field here
+// says why it cannot have it. docs/security.md is generated from these tables.
 type hole struct {
-	id   string // a CVE number, a public issue, or the name of a class
+	id   string // CVE number, public issue, or name of the class
 	what string // what an attacker does and gains
-	// here is one sentence about how this node handles the vulnerability.
+	// here says in one sentence how this node handles the vulnerability.
 	here string
-	// tests are the tests that would fail if the hole were open, as package.TestName. If there are none, the field here says why
-	// the hole cannot exist on this node.
+	// tests are tests that fail if the node has the vulnerability, as package.TestName; nil: the node cannot have it, and here says why.
 	tests []string
 }
 
-// nodeHoles are the published vulnerabilities of the kubelet, and those of other parts that a node agent could repeat.
+// nodeHoles has the published vulnerabilities of the kubelet, and those of other components that a node agent could repeat.
 var nodeHoles = []hole{
 	{"CVE-2017-1002101", "a subPath that is a link shows the node's files to a container",
 		"a subPath is opened below its volume without following links (openat2), and the open file is mounted, not its name",
@@ -74,7 +73,7 @@ var nodeHoles = []hole{
 		[]string{"server.TestStreamingByGet", "server.TestMatrix"}},
 }
 
-// otherHoles are published vulnerabilities of other components, with the reason why a node agent cannot have them.
+// otherHoles has published vulnerabilities of other components, with the reasons why a node agent cannot have them.
 var otherHoles = []hole{
 	{"CVE-2019-1002100", "patches exhaust the API server", "the API server's code; the agent takes no patches", nil},
 	{"CVE-2019-1002101, CVE-2019-11246, CVE-2019-11249, CVE-2019-11251", "kubectl cp follows links of the archive", "kubectl's code; the agent unpacks no archive", nil},
@@ -100,8 +99,8 @@ var otherHoles = []hole{
 	{"CVE-2025-13281", "the controller manager sends requests to URLs in a Portworx storage class", "the controller manager's code", nil},
 }
 
-// classes are the classes of holes that this project's own reviews searched for. The code prevents each class as a whole, not
-// only one case of it.
+// classes has the classes of vulnerabilities for which this project has reviewed its own code. The code prevents each class as a whole, not
+// only single cases.
 var classes = []hole{
 	{"files that containers can write", "a link, FIFO, device, directory or sparse file of 4 TiB that replaces a hosts file, log or termination message makes the agent hang, fills its memory or shows another pod's file",
 		"only package hostfs opens such files: it follows no link, opens only regular files and bounds reads. A test of the source code forbids other calls",

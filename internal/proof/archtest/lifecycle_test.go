@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// docs/lifecycle.md names files and tests for each rule. Everything that it names must exist.
+// Each file and test that docs/lifecycle.md names exists.
 func TestLifecycleNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "lifecycle.md"))
@@ -52,7 +52,7 @@ func TestLifecycleNamesWhatExists(t *testing.T) {
 	}
 }
 
-// Each script begins with a sentence that states the rule that it tests.
+// Each script of package decide begins with a comment that states the rule which the script tests.
 func TestScriptsSayWhatTheyPin(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, dirOf(t, "decide"), "testdata", "decide", "*.txt"))

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// mdLink matches a Markdown link to a file or to a heading.
+// mdLink matches the target of a Markdown link.
 var mdLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// mdCode matches text between backticks, which contains no links.
+// mdCode matches Markdown code, in which there are no links.
 var mdCode = regexp.MustCompile("`[^`\n]*`")
 
 // root is the root of the repository, as a path from this package.
@@ -31,7 +31,7 @@ func pages(t *testing.T) []string {
 	return out
 }
 
-// Each link between pages leads to an existing file, and to an existing heading.
+// Each link in a page leads to an existing file and, if it names a heading, to an existing heading.
 func TestLinksOfPages(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -52,7 +52,7 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// brokenLink returns the problem of a link; "": there is none.
+// brokenLink says what is wrong with a link to target in a page; "": nothing.
 func brokenLink(t *testing.T, page, target string) string {
 	t.Helper()
 	path, heading, anchored := strings.Cut(target, "#")
@@ -69,7 +69,7 @@ func brokenLink(t *testing.T, page, target string) string {
 	return ""
 }
 
-// headings returns the anchors of a page's headings, as GitHub generates them.
+// headings returns the anchors of the headings in a page, as GitHub makes them.
 func headings(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -99,7 +99,7 @@ func readFile(t *testing.T, path string) []byte {
 	return data
 }
 
-// The index of docs names every page.
+// docs/README.md, the index, has every page of docs.
 func TestIndexOfPages(t *testing.T) {
 	t.Parallel()
 	index := string(readFile(t, filepath.Join(root, "docs", "README.md")))
@@ -114,7 +114,7 @@ func TestIndexOfPages(t *testing.T) {
 	}
 }
 
-// brokenLink finds a missing file and a missing heading.
+// The function brokenLink notices a missing file and a missing heading.
 func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "a.md")
@@ -130,8 +130,8 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// If a page of docs names a test as package.TestName, the test exists. Two pages are left out, because they have checks of their
-// own. Placeholder names are left out too, because they would match any test.
+// Each test that a page names as package.TestName exists. Two pages have checks of their own and are left out here, and so are placeholders
+// for names.
 func TestTestsThatPagesName(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile("`(\\w+\\.(?:Test|Fuzz)\\w+)`")
@@ -147,7 +147,7 @@ func TestTestsThatPagesName(t *testing.T) {
 	}
 }
 
-// The files that CONTRIBUTING names exist, except those that the reader writes.
+// Each file that CONTRIBUTING.md names exists, except those that the reader is to write.
 func TestPathsOfContributing(t *testing.T) {
 	t.Parallel()
 	written := []string{"internal/edge/volume/flocker.go", "internal/edge/volume/flocker_test.go",

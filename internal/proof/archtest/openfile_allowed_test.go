@@ -1,6 +1,6 @@
 package archtest
 
-// These are the reasons why no container, tenant or volume can decide what is at a path.
+// These are reasons why code may open a path without package hostfs: no container, tenant or volume can decide what is at the path.
 const (
 	kernelText  = "a file of /proc, /sys or a cgroup: the kernel makes the names and the text"
 	adminFile   = "a file that the node's administrator keeps, at a path of the configuration or of the operating system; it may be a link"
@@ -11,7 +11,7 @@ const (
 	readOnlyVolume = "a volume of files that the agent writes: containers have it mounted read-only"
 )
 
-// openAllowed are the exceptions, by file, function and call.
+// openAllowed has the allowed uses of openers, by file, function and call, each with its reason.
 var openAllowed = map[opening]string{
 	{"agent/facts.go:Agent.maskedPaths", "path/filepath.Glob"}:                       kernelText,
 	{"internal/edge/logind/logind.go:Bus.Raise", "os.WriteFile"}:                     adminFile,

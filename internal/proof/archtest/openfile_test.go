@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// openers are functions that open or list any kind of file at a path, follow links and wait for pipes, or read without a bound. A
-// container can replace a file that the node reads by a link to another pod's log, a pipe, /dev/zero or an empty file of 4 TiB.
-// hostfs.OpenUntrusted and similar functions are safe. Every other use is in openAllowed with its reason. The system calls
-// themselves are in hostfs, which needs no exceptions.
+// openers are functions that open or list whatever is at a path, follow links, wait for pipes, or read without a limit. A container could
+// replace a file that the node reads by a link to another pod's log, a pipe, /dev/zero or an empty file of 4 TiB. hostfs.OpenUntrusted and
+// similar functions are safe. Each use of an opener has to be in openAllowed, with its reason; package hostfs, which makes the system
+// calls, is exempt.
 var openers = map[string][]string{
 	"os":                    {"ReadFile", "Open", "OpenFile", "Create", "WriteFile", "ReadDir", "OpenRoot", "OpenInRoot", "DirFS", "CopyFS", "Truncate"},
 	"io":                    {"ReadAll"},
@@ -26,16 +26,15 @@ var openers = map[string][]string{
 	"io/ioutil":             {"ReadFile", "ReadAll", "ReadDir", "WriteFile"},
 }
 
-// opening is one use of an opener.
+// opening is one use of an opener in the code.
 type opening struct {
-	where string // for example internal/edge/volume/podfiles.go:messageFile; a method is "Type.Method"
-	call  string // for example os.OpenFile
+	where string // file and function, for example internal/edge/volume/podfiles.go:messageFile; a method is TYPE.METHOD
+	call  string // the function that is used, for example os.OpenFile
 }
 
-// openings returns the uses of openers in a file: calls, and functions that are passed as values. io.ReadAll of a bounded reader
-// does not count.
+// openings returns the uses of openers in a file, both as calls and as function values. io.ReadAll of a reader with a limit does not count.
 func openings(path string, file *ast.File) (found []opening) {
-	names := map[string]string{} // the names of imported packages in this file
+	names := map[string]string{} // name of each imported package in this file
 	for _, imp := range file.Imports {
 		at := strings.Trim(imp.Path.Value, `"`)
 		if openers[at] == nil {
@@ -75,8 +74,7 @@ func openings(path string, file *ast.File) (found []opening) {
 	return found
 }
 
-// hasBound reports whether an expression is a reader that stops after a given number of bytes: io.LimitReader(...) or
-// http.MaxBytesReader(...).
+// hasBound reports whether an expression is a reader with a limit: io.LimitReader(...) or http.MaxBytesReader(...).
 func hasBound(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	return ok && slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader"}, exprName(call.Fun))
@@ -97,7 +95,7 @@ func declName(d ast.Decl) string {
 	return exprName(t) + "." + fn.Name.Name
 }
 
-// check compares the uses with the exceptions and returns the problems. An exception without a use is a problem too.
+// check returns a problem for each use that is not allowed, and for each allowed use that does not exist.
 func check(found []opening, allowed map[opening]string) (problems []string) {
 	used := map[opening]bool{}
 	for _, o := range found {
@@ -114,7 +112,7 @@ func check(found []opening, allowed map[opening]string) (problems []string) {
 	return problems
 }
 
-// product reports whether a package is part of the agent or its command. Simulations and tests may open any file.
+// product reports whether a package is a part of the agent or of its command. Simulations and tests may open any file.
 func product(importPath string) bool {
 	room, _ := roomOf(importPath)
 	return (room != "" && room != "sim" && room != "proof") || importPath == module+"/agent" || strings.HasPrefix(importPath, module+"/cmd/")
@@ -145,7 +143,7 @@ func TestFilesOfContainersAreOpenedByTheHelper(t *testing.T) {
 	}
 }
 
-// The check finds planted uses of openers in every form.
+// The check finds uses of openers in every form.
 func TestAPlantedOpenIsFound(t *testing.T) {
 	t.Parallel()
 	const source = `package volume

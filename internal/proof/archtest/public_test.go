@@ -17,8 +17,8 @@ import (
 // publicPackages are the packages that other modules may import.
 var publicPackages = []string{module + "/agent", module + "/agent/simulated", module + "/agent/fleet", module + "/agent/fleet/fleettest"}
 
-// No exported name of a public package has an internal type. An embedder cannot name such a type, so it could neither create a
-// value nor implement an interface of it.
+// No exported name of a public package has a type from internal/. Another module could not name such a type, so it could neither make a
+// value of it nor implement an interface with it.
 func TestPublicAPINamesNoInternalType(t *testing.T) {
 	t.Parallel()
 	load := compiledPackages(t, publicPackages...)
@@ -37,7 +37,7 @@ func TestPublicAPINamesNoInternalType(t *testing.T) {
 	}
 }
 
-// The check finds each way in which an internal type can leak.
+// The check finds each way in which a type of internal/ can become visible.
 func TestLeaksAreFound(t *testing.T) {
 	t.Parallel()
 	pkg, err := compiledPackages(t, module+"/internal/proof/archtest/testdata/leaky").Import(module + "/internal/proof/archtest/testdata/leaky")
@@ -58,7 +58,7 @@ func TestLeaksAreFound(t *testing.T) {
 	}
 }
 
-// compiledPackages imports packages from the compiler's export data.
+// compiledPackages returns an importer for packages, which reads the compiler's export data.
 func compiledPackages(t *testing.T, paths ...string) types.Importer {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, paths...)...)
@@ -78,8 +78,8 @@ func compiledPackages(t *testing.T, paths ...string) types.Importer {
 	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
 }
 
-// leaks returns the exported names of pkg whose types contain a hidden package, sorted, each with the type. looked is the
-// number of exported names.
+// leaks returns the exported names of pkg whose types contain a type of a hidden package: sorted, each with that type. looked is how many
+// exported names were checked.
 func leaks(pkg *types.Package, hidden func(path string) bool) (found []string, looked int) {
 	l := &leakSearch{pkg: pkg, hidden: hidden}
 	for _, name := range pkg.Scope().Names() {
@@ -109,7 +109,7 @@ type leakSearch struct {
 	found  []string
 }
 
-// named checks the visible parts of a type: its type parameters, its exported fields, and its methods, including promoted ones.
+// named checks what is visible of a named type: its type parameters, its exported fields, and its methods, also promoted ones.
 func (l *leakSearch) named(name string, n *types.Named) {
 	for p := range n.TypeParams().TypeParams() {
 		l.check(name, p.Constraint())
@@ -121,7 +121,7 @@ func (l *leakSearch) named(name string, n *types.Named) {
 				l.check(name+"."+f.Name(), f.Type())
 			}
 		}
-	case *types.Interface: // the methods of an interface are checked with its type
+	case *types.Interface: // the methods of an interface are checked together with its type
 	default:
 		l.check(name, u)
 	}
@@ -136,8 +136,8 @@ func (l *leakSearch) named(name string, n *types.Named) {
 	}
 }
 
-// check finds hidden types in t. It does not enter types of other packages, or named types of this package, which are checked
-// at their declaration.
+// check looks for hidden types in t. It does not enter types of other packages. Named types of this package are checked where they are
+// declared.
 func (l *leakSearch) check(where string, t types.Type) {
 	switch t := t.(type) {
 	case *types.Alias:

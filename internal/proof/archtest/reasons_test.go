@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// said maps each reason to the positions in the code where the agent uses it. Its other keys are "const NAME" for each constant
-// that is a reason, and "use NAME" for each name that the code uses.
+// said has the reasons that the agent uses, each with the places in the code. A reason is a word in an event, a condition or a status. The
+// keys "const NAME" are constants that are reasons, and the keys "use NAME" are names that the code uses.
 type said map[string][]string
 
-// TestReasons checks that the table has each reason that the agent uses, and that the agent uses each reason of the table.
+// TestReasons checks that the table of reasons has each reason that the agent uses, and no reason that it does not use.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	found := said{}
@@ -58,7 +58,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsDocument checks that docs/reasons.md matches the table.
+// TestReasonsDocument checks that docs/reasons.md is generated from the present table.
 func TestReasonsDocument(t *testing.T) {
 	path := filepath.Join(root, "docs", "reasons.md")
 	if *update {
@@ -111,7 +111,7 @@ func sortedKeys(m said) (keys []string) {
 	return keys
 }
 
-// simulated are packages for tests, which use the reasons of other components.
+// simulated has packages that only tests use. Their reasons are those of other components.
 var simulated = []string{"agenttest", "simkube", "simcri", "fuzzfill", "archtest"}
 
 func (s said) walk(t *testing.T, dir string) {
@@ -142,8 +142,8 @@ func (s said) walk(t *testing.T, dir string) {
 
 var reasonName = regexp.MustCompile(`^(Event[A-Z]|.*[rR]eason)`)
 
-// look collects the reasons in a syntax node: the values of fields and variables named Reason, constants with such a name or
-// named Event..., the argument after an event's type, and the reason of a failed action.
+// look collects the reasons in a syntax node: values of fields and variables named Reason, constants named so or Event..., the argument
+// that follows the type of an event, and the reason of a failed action.
 func (s said) look(n ast.Node, path string) {
 	switch x := n.(type) {
 	case *ast.KeyValueExpr:
@@ -177,7 +177,7 @@ func (s said) look(n ast.Node, path string) {
 		}
 	case *ast.ReturnStmt:
 		s.afterType(x.Results, path)
-	case *ast.SelectorExpr: // v1.PodReasonDeferred
+	case *ast.SelectorExpr: // for example v1.PodReasonDeferred
 		if name, ok := strings.CutPrefix(x.Sel.Name, "PodReason"); ok {
 			s[name] = append(s[name], filepath.ToSlash(path))
 		}
@@ -186,7 +186,7 @@ func (s said) look(n ast.Node, path string) {
 	}
 }
 
-// afterType takes the element after v1.EventTypeNormal or v1.EventTypeWarning in a list.
+// afterType collects the element that follows v1.EventTypeNormal or v1.EventTypeWarning in a list.
 func (s said) afterType(list []ast.Expr, path string) {
 	for i, e := range list {
 		if sel, ok := e.(*ast.SelectorExpr); ok && strings.HasPrefix(sel.Sel.Name, "EventType") && i+1 < len(list) {
@@ -203,9 +203,9 @@ func (s said) literal(e ast.Expr, path string) {
 		if text, err := strconv.Unquote(x.Value); err == nil && x.Kind == token.STRING && reasonWord.MatchString(text) {
 			s[text] = append(s[text], filepath.ToSlash(path))
 		}
-	case *ast.BinaryExpr: // "OutOf" + name
+	case *ast.BinaryExpr: // for example "OutOf" + name
 		s.literal(x.X, path)
-	case *ast.CallExpr: // cmp.Or(reason, "Other")
+	case *ast.CallExpr: // for example cmp.Or(reason, "Other")
 		for _, a := range x.Args {
 			s.literal(a, path)
 		}

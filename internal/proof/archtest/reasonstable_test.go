@@ -1,6 +1,6 @@
 package archtest
 
-// These are the kinds of objects and fields in which a reason appears.
+// These are the places in the API in which a reason can appear.
 const (
 	inPodEvent      = "Events of pods"
 	inNodeEvent     = "Events of nodes"
@@ -12,12 +12,12 @@ const (
 	inAction        = "Failed actions, in the timeline of a pod"
 )
 
-// reason is a word in the API that tools may search for.
+// reason is a word in an event, a condition or a status of the API, for which tools may search.
 type reason struct {
 	name, in string
-	own      bool   // upstream's kubelet has no such reason
-	not      string // why this agent never uses it, or ""
-	when     string // when the agent uses it, if that is not obvious
+	own      bool   // upstream's kubelet does not use it
+	not      string // why this agent never uses it; "": it does
+	when     string // when the agent uses it; "": that is obvious
 }
 
 const (
@@ -128,5 +128,5 @@ var reasons = []reason{
 	{name: "InternalError", in: inAction, own: true}, {name: "Canceled", in: inAction, own: true},
 }
 
-// noReasons are strings that look like reasons but are not.
+// noReasons has strings that look like reasons and are none.
 var noReasons = map[string]bool{}

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/security.md")
 
-// Each entry of the tables names an existing test, or has no test and a reason.
+// Each vulnerability in the tables of holes names tests that exist, or says why it needs none.
 func TestEveryHoleHasItsTest(t *testing.T) {
 	t.Parallel()
 	cve := regexp.MustCompile(`CVE-\d{4}-\d+`)
@@ -44,7 +44,7 @@ func TestEveryHoleHasItsTest(t *testing.T) {
 	}
 }
 
-// testExists looks for package.TestName. For integration.TestName/"a subtest" it looks for the test's name.
+// testExists reports whether the test package.TestName exists. Of integration.TestName/"a subtest" it checks only the test.
 func testExists(t *testing.T, name string) bool {
 	t.Helper()
 	pkg, test, ok := strings.Cut(name, ".")
@@ -55,7 +55,7 @@ func testExists(t *testing.T, name string) bool {
 	return dir != "" && declaresTest(t, filepath.Join(root, dir), test)
 }
 
-// packageDir returns the directory of a package that a page names, relative to the repository; "": there is none.
+// packageDir returns the directory of a package that a page names, relative to the root of the repository; "": there is none.
 func packageDir(t *testing.T, pkg string) string {
 	t.Helper()
 	dirs := map[string]string{"integration": "test/integration", "crilog": "internal/edge/server/crilog", "agent": "agent", "wherry": "cmd/wherry", "tools": "tools"}
@@ -65,7 +65,7 @@ func packageDir(t *testing.T, pkg string) string {
 	return dirOf(t, pkg)
 }
 
-// docs/security.md is generated from the tables: `make golden` writes it.
+// docs/security.md is generated from the tables of holes (`make golden`).
 func TestSecurityPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(root, "docs", "security.md")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A function that takes a lock does not return a pointer into the guarded data, because the caller would read the data without
-// the lock.
+// A function that takes a lock does not return a pointer to data that the lock guards, because the caller would read the data without the
+// lock.
 func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	t.Parallel()
 	functions := 0
@@ -38,7 +38,7 @@ func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	}
 }
 
-// The check finds functions that return a pointer into guarded data.
+// The check finds functions that return a pointer to guarded data.
 func TestPointerToSharedStateIsSeen(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]int{
@@ -70,7 +70,7 @@ func locks(body *ast.BlockStmt) (found bool) {
 	return found
 }
 
-// pointersInto returns the positions of returned pointers to fields and elements.
+// pointersInto returns the positions at which a function body returns the address of a field or an element.
 func pointersInto(body *ast.BlockStmt) (at []token.Pos) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if _, ok := n.(*ast.FuncLit); ok {

@@ -14,7 +14,7 @@ import (
 
 var whyName = regexp.MustCompile(`^(Why|Why[A-Z].*)$`)
 
-// isWhy reports whether an expression has the name of a reason for people, for example x.Why, decide.WhyLiveness or WhyLiveness.
+// isWhy reports whether an expression has the name of a Why, a reason as text for people: x.Why, decide.WhyLiveness or WhyLiveness.
 func isWhy(e ast.Expr) bool {
 	switch x := e.(type) {
 	case *ast.SelectorExpr:
@@ -27,7 +27,7 @@ func isWhy(e ast.Expr) bool {
 	return false
 }
 
-// decidesByWhy lists where a file compares or switches on a reason for people.
+// decidesByWhy returns the positions at which a file compares a Why or switches on one.
 func decidesByWhy(fset *token.FileSet, f *ast.File) []string {
 	var found []string
 	ast.Inspect(f, func(n ast.Node) bool {

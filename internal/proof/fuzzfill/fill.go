@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fill fills the target of p with random data, deep enough to reach every field of a container.
+// Fill fills the value that p points to with random data, deep enough to reach every field of a container in a pod.
 func Fill(p any, r *rand.Rand) { fill(reflect.ValueOf(p).Elem(), r, 0) }
 
 func fill(v reflect.Value, r *rand.Rand, depth int) {
@@ -69,7 +69,7 @@ func fill(v reflect.Value, r *rand.Rand, depth int) {
 	}
 }
 
-// moment returns the zero time or a time within a minute of the beginning of 2030.
+// moment returns the zero time, or a time within a minute of the beginning of the year 2030.
 func moment(r *rand.Rand) time.Time {
 	if r.IntN(3) == 0 {
 		return time.Time{}

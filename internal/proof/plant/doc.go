@@ -1,3 +1,3 @@
-// Package plant creates, in tests, the things by which a container could replace a file that the node reads: a link, a pipe, a
-// device. The product does not import it.
+// Package plant creates, in tests, what a container could put in the place of a file that the node reads: a link, a pipe, a device and so
+// on. The product does not import it.
 package plant

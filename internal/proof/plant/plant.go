@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Secret is the content of the files to which the links of Things lead. No test may get to read it through a link.
+// Secret is the content of the file to which the links among Things lead. No reader may get it through such a link.
 const Secret = "2026-01-02T03:04:05Z stdout F the secret of another pod\n"
 
 // Thing is a directory entry that is not a regular file.
 type Thing struct {
 	Name string
-	// Plant creates such an entry at path.
+	// Plant creates the entry at path.
 	Plant func(t testing.TB, path string)
 }
 
-// Things returns each kind of thing that a container may put in the place of a file: a link, a pipe, a device and so on.
+// Things returns everything that a container may put in the place of a regular file: a link, a pipe, a device and so on.
 func Things() []Thing {
 	return []Thing{
 		{"link", func(t testing.TB, path string) {
@@ -42,7 +42,7 @@ func Things() []Thing {
 }
 
 func plantSocket(t testing.TB, path string) {
-	short, err := os.MkdirTemp("", "s") // a short directory, because a socket's path has at most 107 bytes
+	short, err := os.MkdirTemp("", "s") // the path of a Unix socket has at most 107 bytes, so the directory has a short name
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })
 	l, err := net.Listen("unix", filepath.Join(short, "s"))
@@ -66,10 +66,11 @@ func Grow(t testing.TB, path string) {
 	must(t, os.Truncate(path, 4<<40))
 }
 
-// Farm is how many links LinkFarm creates: more than the node lists at a time.
+// Farm is the number of links that LinkFarm creates. It is larger than the number of entries that the node lists at once.
 const Farm = 600
 
-// LinkFarm fills a directory with links to a file beside it. The function name returns the names of the links.
+// LinkFarm fills a directory with links to a file beside it, and returns the path of that file. The function name returns the name of the
+// i-th link.
 func LinkFarm(t testing.TB, dir string, name func(i int) string) (secret string) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o777))
@@ -93,7 +94,7 @@ func Allocates(t testing.TB, limit uint64, f func()) {
 	}
 }
 
-// Returns fails the test if f hangs. The limit is much longer than f takes on a slow machine.
+// Returns fails the test if f does not return within a time that is much longer than f needs on a slow machine.
 func Returns(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -109,7 +110,7 @@ func Returns(t testing.TB, f func()) {
 	}
 }
 
-// NeedRoot skips the test without root. In CI the test must have root.
+// NeedRoot skips the test if it does not run as root. In CI it fails the test instead.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {

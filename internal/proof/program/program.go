@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Write writes an executable file. A test that runs what it wrote with os.WriteFile fails now and then with "text file busy": a
-// process that a parallel test starts at that moment inherits the open file, and Linux runs no file that is open for writing.
-// Write lets no process of the test begin before the file is closed.
+// Write writes an executable file. With os.WriteFile, running the file would sometimes fail with "text file busy": a process that a
+// parallel test starts at that moment inherits the open file, and Linux does not run a file that is open for writing. Write makes sure that
+// no process of the test starts before the file is closed.
 func Write(t testing.TB, path string, content []byte) {
 	t.Helper()
 	syscall.ForkLock.RLock()

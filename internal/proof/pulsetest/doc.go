@@ -1,3 +1,3 @@
-// Package pulsetest has the contract of a loop that package pulse watches. The tests of such loops call it. The product does not import
-// it.
+// Package pulsetest has a test that every loop which package pulse watches has to pass. The tests of these loops call it. The product does
+// not import it.
 package pulsetest

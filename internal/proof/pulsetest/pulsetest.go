@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// StandsStill runs a loop and checks its method Turns. While another goroutine holds the loop's lock, Turns returns an error. When the
-// lock is released, Turns succeeds again. After the loop has ended, Turns returns an error.
+// StandsStill runs a loop and checks its method Turns (the argument turns): while another goroutine holds the loop's lock, Turns returns an
+// error; when the lock is free again, it succeeds; after the loop has ended, it returns an error.
 func StandsStill(t *testing.T, run, turns func(context.Context) error, lock sync.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -23,7 +23,7 @@ func StandsStill(t *testing.T, run, turns func(context.Context) error, lock sync
 		t.Fatal(err)
 	}
 	lock.Lock()
-	for range 2 { // during the first call the loop waits for the lock; during the second it is stuck already
+	for range 2 { // during the first call the loop comes to wait for the lock; during the second it waits all the time
 		if within(20*time.Millisecond) == nil {
 			t.Error("the loop turns without its lock")
 		}

@@ -1,6 +1,5 @@
-// Package script runs tests that are written as text files: commands, each with the output that it must have. The product does not
-// import it.
+// Package script runs tests that are text files: commands, each followed by the output that it must have. The product does not import it.
 //
-// Contract: a command starts at the beginning of a line, and its output follows it, indented. A line that begins with # is a comment.
-// With update, Run and Golden write what they got into the file instead of comparing it.
+// Contract: a command begins at the start of a line. Its expected output follows in indented lines. A line that begins with # is a comment.
+// If update is true, Run and Golden write the actual output into the file and compare nothing.
 package script

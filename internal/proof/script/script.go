@@ -10,24 +10,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Text is one script while it runs.
+// Text is a script that is being run. Its methods are for the function that executes the commands.
 type Text struct {
 	t    *testing.T
-	line int // the line of the command that runs; the first line is 1
+	line int // number of the line with the present command, from 1
 	out  strings.Builder
 }
 
-// Print adds a line to the output of the command that runs.
+// Print adds a line to the output of the present command.
 func (x *Text) Print(format string, args ...any) { fmt.Fprintf(&x.out, "    "+format+"\n", args...) }
 
-// Fail fails the test, and names the line of the command that runs.
+// Fail fails the test; the message has the line of the present command.
 func (x *Text) Fail(format string, args ...any) {
 	x.t.Helper()
 	x.t.Errorf("line %d: %s", x.line, fmt.Sprintf(format, args...))
 }
 
-// Run runs each file that matches pattern as a test of its own. start is called once for each script. It returns the function that
-// executes one command, which is called with the words of the command.
+// Run runs each file that matches pattern as a test of its own. It calls start once for each file. start returns the function that executes
+// a command, given the words of the command's line.
 func Run(t *testing.T, pattern string, update bool, start func(t *testing.T, x *Text) (command func(words []string))) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -52,7 +52,7 @@ func (x *Text) run(text string, command func(words []string)) {
 	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		x.line = i + 1
 		if strings.HasPrefix(line, " ") {
-			continue // expected output, which Golden compares
+			continue // this line is expected output, which Golden compares
 		}
 		x.out.WriteString(line + "\n")
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -61,7 +61,7 @@ func (x *Text) run(text string, command func(words []string)) {
 	}
 }
 
-// Golden fails the test if text differs from the content of the file. With update it writes text to the file.
+// Golden fails the test if the file's content is not equal to text. If update is true, it writes text into the file instead.
 func Golden(t *testing.T, file, text string, update bool) {
 	t.Helper()
 	if update {
