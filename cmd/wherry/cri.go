@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// newCRI returns the command that serves only the simulated runtime.
+// newCRI returns the command `wherry cri`, which serves the simulated runtime without an agent.
 func newCRI() *cobra.Command {
 	var listen string
 	var verbose bool
@@ -37,7 +37,8 @@ func newCRI() *cobra.Command {
 	return cmd
 }
 
-// serveCRI serves until ctx ends. It replaces a socket that an earlier process left, but not one that answers.
+// serveCRI serves the simulated runtime on a Unix socket until ctx ends. It replaces a socket file that an earlier process left, but
+// returns an error if another process answers on it.
 func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 	path, ok := strings.CutPrefix(endpoint, "unix://")
 	if !ok || !strings.HasPrefix(path, "/") {
@@ -61,7 +62,8 @@ func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 	return r.Serve(ctx, l)
 }
 
-// removeSocket removes a socket that an earlier process left. It leaves any other file alone, because a path may be mistyped.
+// removeSocket removes the socket file at path. If path is another kind of file, which a typing mistake may cause, it returns an error and
+// removes nothing.
 func removeSocket(path string) error {
 	st, err := os.Lstat(path)
 	switch {

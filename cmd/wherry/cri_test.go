@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// wherry cri replaces a socket that a killed process left. It replaces no socket on which a process answers, and no other
-// file.
+// `wherry cri` replaces the socket file of a killed process. It replaces neither a socket on which another process answers nor a file of
+// another kind.
 func TestCRIReplacesOnlyALeftSocket(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	ended, cancel := context.WithCancel(t.Context())
-	cancel() // with this context, serveCRI listens and returns at once
+	cancel() // with an ended context, serveCRI listens and returns at once
 
 	file := filepath.Join(dir, "notes.txt")
 	if err := os.WriteFile(file, []byte("keep me"), 0o600); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
-// csrFlags are the options of wherry csr.
+// csrFlags are the flags of `wherry csr`.
 type csrFlags struct {
 	access
 	cn, signer, from, key, name, out, base string
@@ -75,7 +75,7 @@ the certificate and a kubeconfig. Then use the kubeconfig once, and print the us
 	return cmd
 }
 
-// request returns the certificate request that the options describe.
+// request returns the certificate request that the flags describe. node is the command's argument; "": there is none.
 func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	h := identity.HandRequest{Object: f.name, Signer: f.signer, Usages: f.usages, Expiration: f.expiration, Dir: f.out, Base: f.base}
 	switch {
@@ -117,7 +117,7 @@ func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	return h, nil
 }
 
-// given reads an existing certificate request from the file of --from into h.
+// given reads the certificate request in the file of --from, and its key, into h.
 func (f *csrFlags) given(h *identity.HandRequest) (err error) {
 	if h.From, err = os.ReadFile(f.from); err != nil {
 		return fmt.Errorf("--from: %w", err)

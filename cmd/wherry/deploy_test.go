@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// The agent accepts the command lines in the systemd units, with the variables that kubeadm and an administrator set.
+// The agent accepts the command lines of the systemd units in deploy/, with the environment variables that kubeadm and administrators set.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	environment := regexp.MustCompile(`(?m)^Environment="(\w+)=(.*)"$`)

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/fleetctl"
 )
 
-// newFleet returns the commands of simulated nodes.
+// newFleet returns the command `wherry fleet`, which runs and controls many simulated nodes.
 func newFleet() *cobra.Command {
 	var r fleetctl.Run
 	cmd := &cobra.Command{
@@ -78,7 +78,7 @@ func newFleetClean() *cobra.Command {
 	return cmd
 }
 
-// fleetSocket adds the flags that find a running fleet.
+// fleetSocket adds the flags with which a command finds a running fleet: its name or its control socket.
 func fleetSocket(fs *pflag.FlagSet, c *fleetctl.Client) {
 	fleetName(fs, &c.Name)
 	fs.StringVar(&c.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
@@ -134,7 +134,7 @@ func newFleetStop() *cobra.Command {
 	return cmd
 }
 
-// fleetNodes adds the flags that choose nodes.
+// fleetNodes adds the flags that select nodes of a fleet.
 func fleetNodes(fs *pflag.FlagSet, s *fleet.Selector) {
 	fs.StringVar(&s.Group, "group", "", "only nodes of this group")
 	fs.IntVar(&s.Count, "count", 0, "this many nodes")

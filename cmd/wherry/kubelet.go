@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// newKubelet returns the command of the node agent. Only internal/edge/config parses its flags: it parses them before it
-// reads the configuration files that they name, and again afterwards, because flags take precedence.
+// newKubelet returns the command `wherry kubelet`. cobra does not parse its flags: internal/edge/config parses them before it reads the
+// configuration files that they name, and once more afterwards, because flags take precedence over files.
 func newKubelet() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubelet",
@@ -52,8 +52,8 @@ func newKubelet() *cobra.Command {
 	}
 }
 
-// completeKubelet completes an argument that begins with "-" to a flag of the agent, because cobra does not know these
-// flags. It completes other arguments to files.
+// completeKubelet completes the arguments of `wherry kubelet`, whose flags cobra does not know: an argument that begins with "-" to a flag,
+// any other to a file name.
 func completeKubelet(_ *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(start, "-") {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -18,11 +18,11 @@ func main() {
 	os.Exit(run(os.Args))
 }
 
-// run does the work of main and returns the exit status, so that deferred calls run before the process exits.
+// run does the work of main and returns the exit status. It is a function of its own so that deferred calls run before the process exits.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// After the first signal, signals have their default effect again: a second signal ends the process at once.
+	// After the first signal the next one has its default effect again: it ends the process at once.
 	context.AfterFunc(ctx, stop)
 
 	root := newRoot()
@@ -39,7 +39,8 @@ func run(args []string) int {
 	return 1
 }
 
-// commandLine returns the arguments of the root command. If the program's name is kubelet, it inserts the command kubelet.
+// commandLine returns the arguments for the root command. args[0] is the name of the program; if it is kubelet, the first argument becomes
+// the command kubelet.
 func commandLine(args []string) []string {
 	if len(args) > 0 && filepath.Base(args[0]) == "kubelet" {
 		return append([]string{"kubelet"}, args[1:]...)

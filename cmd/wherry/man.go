@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// newMan returns the command that writes the manual pages. It generates them from the commands, so they match this program.
+// newMan returns the command `wherry man`, which writes the manual pages. They are generated from the commands, so they match this program.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
@@ -36,7 +36,7 @@ func newMan() *cobra.Command {
 	}
 }
 
-// manualPages returns the pages of all commands.
+// manualPages returns the manual pages of all commands below root.
 func manualPages(root *cobra.Command) []manpage.Page {
 	root.InitDefaultCompletionCmd()
 	return manpage.Of(root, manpage.Config{

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// run1 runs a command line and returns what it prints.
+// run1 runs a wherry command line in this process and returns its output.
 func run1(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -28,7 +28,7 @@ func run1(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// visible calls f with each visible command and its flags.
+// visible calls f for each command that is not hidden, with the words of the command and its flags.
 func visible(f func(path []string, flags *pflag.FlagSet)) {
 	root := newRoot()
 	root.InitDefaultCompletionCmd()
@@ -49,7 +49,7 @@ func visible(f func(path []string, flags *pflag.FlagSet)) {
 	walk(root, nil)
 }
 
-// Each command has a manual page, and the page has each of its flags.
+// Each command has a manual page, which lists all of its flags.
 func TestManualPagesHaveEverything(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "man1")
@@ -74,7 +74,7 @@ func TestManualPagesHaveEverything(t *testing.T) {
 	}
 }
 
-// The script of each shell calls the program itself (__complete), which completes each command and each flag.
+// In each shell, the completion script asks the program itself (`wherry __complete`), which knows each command and each flag.
 func TestCompletionHasEverything(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -98,7 +98,7 @@ func TestCompletionHasEverything(t *testing.T) {
 	})
 }
 
-// The flags that upstream has removed are not completed. An argument that does not begin with "-" is completed to files.
+// Flags that upstream has removed are not completed. An argument without a leading "-" is completed to file names.
 func TestCompletionOfTheKubelet(t *testing.T) {
 	t.Parallel()
 	if said := run1(t, "__complete", "kubelet", "--node-l"); !strings.HasPrefix(said, "--node-labels\t") {

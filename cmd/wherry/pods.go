@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/podctl"
 )
 
-// newPodCommands returns the commands that talk to an agent over its socket.
+// newPodCommands returns the commands that talk to an agent over its control socket.
 func newPodCommands() []*cobra.Command {
 	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy(), newReplay()}
 }
@@ -60,7 +60,7 @@ func newLogs() *cobra.Command {
 	return cmd
 }
 
-// sessionFlags adds -i and -t. Their help texts are parameters, because exec and attach use them differently.
+// sessionFlags adds -i and -t. stdin and tty are their help texts, which differ between exec and attach.
 func sessionFlags(fs *pflag.FlagSet, x *podctl.Session, stdin, tty string) {
 	targetFlags(fs, &x.Target)
 	fs.StringVarP(&x.Container, "container", "c", "", "the container")

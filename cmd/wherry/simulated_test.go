@@ -19,7 +19,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// asProgram is the environment variable that makes the test binary behave as wherry, so that a test can run it as another user.
+// asProgram is an environment variable. If it is set, the test binary acts as the program wherry, so that a test can run it as another
+// user.
 const asProgram = "WHERRY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -29,17 +30,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is the ID of a user who may write only where a test allows it.
+// nobody is the ID of a user who can write only where the test allows it.
 const nobody = 65534
 
-// fakeNode is a process with a simulated node of a cluster. It may write only below dir.
+// fakeNode is a process that runs a simulated node of a cluster. It can write only below the directory dir.
 type fakeNode struct {
 	dir, root, manifests, log string
 	user                      *syscall.SysProcAttr
-	end                       func() error // asks the process to end, and waits for its end
+	end                       func() error // sends SIGTERM to the process and waits until it has ended
 }
 
-// command returns the command that runs this program with args, as the node's user.
+// command returns a command that runs wherry with these arguments, as the user of the node.
 func (n *fakeNode) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = []string{asProgram + "=1", "HOME=" + filepath.Join(n.dir, "home"), "TMPDIR=" + filepath.Join(n.dir, "tmp")}
@@ -47,7 +48,7 @@ func (n *fakeNode) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ask runs a command that connects to the node, and returns what it prints.
+// ask runs a wherry command that connects to the node's control socket, and returns its output.
 func (n *fakeNode) ask(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := n.command(append(args, "--socket", n.socket())...)
@@ -60,8 +61,8 @@ func (n *fakeNode) ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// startFakeNode starts a simulated node. --root-dir is the only flag for a directory that it sets. If the test runs as root,
-// the node runs as a user who may write only below the test's directory.
+// startFakeNode starts a simulated node. Of all flags for directories it sets only --root-dir. If the test runs as root, the node runs as
+// the user nobody, who can write only below the test's directory.
 func startFakeNode(t *testing.T) fakeNode {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,7 +105,7 @@ func startFakeNode(t *testing.T) fakeNode {
 	n.end = func() error {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		err := <-ended
-		ended <- err // the second caller of end, the clean-up, gets the error too
+		ended <- err // end is called again at the clean-up and then gets the same error
 		return err
 	}
 	t.Cleanup(func() { _ = n.end() })
@@ -125,7 +126,7 @@ func startFakeNode(t *testing.T) fakeNode {
 
 func (n *fakeNode) socket() string { return filepath.Join(n.root, "wherry.sock") }
 
-// write puts a static pod into the manifest directory.
+// write writes the manifest of a static pod into the node's manifest directory, and returns its path.
 func (n *fakeNode) write(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(n.manifests, name+".yaml")
@@ -136,7 +137,7 @@ func (n *fakeNode) write(t *testing.T, name string) string {
 	return path
 }
 
-// says runs a wherry command on the node's control socket until the output contains all texts of want.
+// says runs a wherry command against the node's control socket again and again, until the output contains all texts in want.
 func (n *fakeNode) says(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	var out string
@@ -178,7 +179,7 @@ func writeKubeconfig(t *testing.T, dir string, s *httptest.Server) string {
 	return file
 }
 
-// A simulated node of a cluster has a control socket in its root directory by default, and the commands work with it.
+// By default a simulated node of a cluster has a control socket in its root directory, and the wherry commands find it.
 func TestSimulatedNodeHasAControlSocket(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)
@@ -188,8 +189,7 @@ func TestSimulatedNodeHasAControlSocket(t *testing.T) {
 	n.says(t, nil, "logs", "web-fake")
 }
 
-// A simulated node notices at once that a file in its manifest directory is created or removed. The test sets the periodic
-// reading to once an hour.
+// A simulated node notices at once when a manifest is created or removed. In the test it reads the directory only once an hour by itself.
 func TestSimulatedNodeFollowsItsManifests(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)
@@ -205,8 +205,8 @@ func TestSimulatedNodeFollowsItsManifests(t *testing.T) {
 	})
 }
 
-// A simulated node writes only below its root directory. In the test it runs as a user who may write nowhere else, so an attempt
-// to write elsewhere causes an error in its log.
+// A simulated node writes only below its root directory. In the test it runs as a user who can write nowhere else, so that any other write
+// causes an error in the log.
 func TestSimulatedNodeWritesBelowItsRootOnly(t *testing.T) {
 	t.Parallel()
 	n := startFakeNode(t)
@@ -239,7 +239,7 @@ func TestSimulatedNodeWritesBelowItsRootOnly(t *testing.T) {
 		t.Errorf("outside of its root directory are %q, want %q: %v", outside, want, err)
 	}
 	all := strings.Join(inside, " ")
-	for _, want := range []string{"pki/", "logs/"} { // the node must have written these, or the test shows nothing
+	for _, want := range []string{"pki/", "logs/"} { // if the node had not written these, the test would show nothing
 		if !strings.Contains(all, want) {
 			t.Errorf("below its root directory are %q, none with %s", inside, want)
 		}

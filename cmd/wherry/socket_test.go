@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// A node of a cluster has a control socket only if the user configures one. The default path of a socket is where pods
-// cannot mount it.
+// A node of a cluster has a control socket only if the user configures one. The default path of a control socket is in a directory that
+// pods cannot mount.
 func TestControlSocketPath(t *testing.T) {
 	t.Parallel()
 	file := func(text string) string {
@@ -25,14 +25,14 @@ func TestControlSocketPath(t *testing.T) {
 		want string
 	}{
 		{nil, config.SystemSocket},
-		{[]string{"--kubeconfig=/k"}, ""}, // no socket by default: a client of it may do everything on the node
+		{[]string{"--kubeconfig=/k"}, ""}, // none by default, because a client of the socket may do everything on the node
 		{[]string{"--kubeconfig=/k", "--push-socket=/s"}, "/s"},
 		{[]string{"--kubeconfig=/k", "--wherry-config=" + on}, config.SystemSocket},
 		{[]string{"--kubeconfig=/k", "--wherry-config=" + on, "--push-socket=none"}, ""},
 		{[]string{"--wherry-config=" + off}, ""},
 		{[]string{"--wherry-config=" + off, "--push-socket=/s"}, "/s"},
 		{[]string{"--root-dir=/var/lib/kubelet/"}, config.SystemSocket},
-		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // not below /r, because pods may mount a directory below it
+		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // not below /r, because pods may mount directories below it
 		{[]string{"--push-socket=/s"}, "/s"},
 		{[]string{"--push-socket=none"}, ""},
 		{[]string{"--container-runtime-endpoint=simulated://", "--kubeconfig=/k", "--root-dir=/r"}, "/r/wherry.sock"}, // simulated pods mount nothing

@@ -20,12 +20,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newTools returns the tools for steps that a node and its control plane normally do by themselves.
+// newTools returns the commands token, csr and lease, with which a person can do steps that a node and its control plane usually do.
 func newTools() []*cobra.Command {
 	return []*cobra.Command{newToken(), newCSR(), newLease()}
 }
 
-// access configures a tool's access to the API server, as in kubectl.
+// access has the flags --kubeconfig and --context, with which a tool finds the API server as kubectl does.
 type access struct{ kubeconfig, context string }
 
 func (a *access) flags(fs *pflag.FlagSet) {
@@ -33,7 +33,7 @@ func (a *access) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.context, "context", "", "context of the kubeconfig; default: its current one")
 }
 
-// config returns the configuration of a client, and the namespace of the kubeconfig's context.
+// config returns a client configuration, and the namespace of the kubeconfig's context.
 func (a *access) config() (cfg *rest.Config, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig
@@ -64,7 +64,7 @@ func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
 	return c, cfg, nil
 }
 
-// explained returns the error of a failed request with the API server's address and a remedy, if the kind of error is known.
+// explained adds the API server's address and a remedy to the error of a request, if it is a known kind of error.
 func explained(err error, cfg *rest.Config) error {
 	var p *identity.Problem
 	if problem := identity.Explain(err, cfg.Host, "the kubeconfig"); errors.As(problem, &p) && p.Kind != identity.ProblemOther && p.Kind != identity.ProblemForbidden {
@@ -124,7 +124,7 @@ func newTokenCreate() *cobra.Command {
 	return cmd
 }
 
-// writeBootstrap writes the kubeconfig with which a node joins: this cluster and the token.
+// writeBootstrap writes a bootstrap kubeconfig, with which a node can join: it has the address and the CA of the cluster, and the token.
 func writeBootstrap(file string, cfg *rest.Config, token string) error {
 	ca := cfg.CAData
 	if len(ca) == 0 && cfg.CAFile != "" {
@@ -217,7 +217,7 @@ func newLease() *cobra.Command {
 	return lease
 }
 
-// withTimeout adds a timeout to ctx if d is not zero.
+// withTimeout returns a context that ends after d; if d is 0, only when ctx ends.
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d <= 0 {
 		return context.WithCancel(ctx)

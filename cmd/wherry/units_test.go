@@ -10,8 +10,8 @@ import (
 
 const hardening = "../../deploy/systemd/kubelet.service.d/20-hardening.conf"
 
-// directives reads a systemd unit. names are the names of all its settings. bare are the names of the settings that no
-// comment explains: a comment explains all settings below it up to the next empty line or section.
+// directives reads a systemd unit. names are the names of all its settings. bare are the names of those settings that no comment explains;
+// a comment explains all settings from it to the next empty line or section.
 func directives(t *testing.T, file string) (names, bare []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -37,9 +37,9 @@ func directives(t *testing.T, file string) (names, bare []string) {
 	return names, bare
 }
 
-// Each setting that restricts the agent has a comment with the reason. No setting gives the agent its own mount namespace,
-// because the container runtime would not see the mounts of volumes. No setting prevents the agent from setting the
-// set-group-ID bit or from using /dev, because the agent needs both.
+// In the hardened unit each setting that restricts the agent has a comment with the reason. The unit must not give the agent a mount
+// namespace of its own, because the container runtime would not see the mounts of volumes. It must allow the agent to set the set-group-ID
+// bit and to use /dev.
 func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	t.Parallel()
 	names, bare := directives(t, hardening)
@@ -58,7 +58,7 @@ func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	}
 }
 
-// systemd accepts the units with their drop-ins, if systemd is installed.
+// systemd accepts the units together with their drop-ins. The test is skipped on a machine without systemd-analyze.
 func TestUnitsAreValid(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -72,7 +72,7 @@ func TestUnitsAreValid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// systemd checks that the program exists, so /bin/true replaces it.
+			// systemd checks that programs exist, so /bin/true stands for them.
 			text = []byte(strings.NewReplacer("/usr/bin/kubelet", "/bin/true", "/usr/local/bin/wherry", "/bin/true").Replace(string(text)))
 			path := filepath.Join(dir, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
