@@ -1,5 +1,5 @@
-// Command embed is a program in another module that embeds a node: a simulated machine that runs one static pod. It ends when the
-// pod is Running.
+// Command embed shows how a program of another Go module embeds a node: a simulated machine that runs one static pod. It ends when the pod
+// is Running.
 //
 //	cd examples/embed && go run .
 package main
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// run creates a node, runs it until its pod is Running, and ends it.
+// run creates a node, runs it until its pod is Running, and ends the node.
 func run(ctx context.Context, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "embed")
 	if err != nil {
@@ -71,7 +71,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return errors.Join(err, <-ended)
 }
 
-// waitRunning gets the node's pods until all of them run, and prints them.
+// waitRunning reads the node's pods from the control socket until all of them are Running, and prints them.
 func waitRunning(ctx context.Context, socket string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

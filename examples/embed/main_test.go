@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A program in another module compiles with the public packages, and its node runs a pod.
+// A program of another module compiles with the public packages, and its node runs a pod.
 func TestAnotherModuleRunsANode(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -1,5 +1,5 @@
-// Command many runs many node agents in one process. Each is a node on a real control plane with a simulated runtime. The command
-// creates pods for each node, waits until all are Running, and prints the cost of an agent and of an idle pod.
+// Command many runs many node agents in one process. Each is a node of a real control plane with a simulated runtime. The command creates
+// pods on each node, waits until all are Running, and prints what an agent and an idle pod cost.
 //
 //	go run ./examples/many --kubeconfig .wherry/admin.kubeconfig --nodes 100 --pods 10
 package main
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// run performs the whole demonstration, and at the end removes the namespace and the nodes that it created.
+// run runs the demonstration. At the end it removes the namespace and the nodes that it created.
 func run(ctx context.Context, o options) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -114,7 +114,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// stage contains the control plane and the objects that the demonstration created there.
+// stage has the options, the clients of the control plane, and the namespace that the demonstration creates there.
 type stage struct {
 	options
 	config    *rest.Config
@@ -124,8 +124,8 @@ type stage struct {
 
 func (s *stage) node(i int) string { return fmt.Sprintf("%s-%03d", s.namespace, i) }
 
-// agent returns the agent of the i-th node. It acts as that node by impersonation, so the Node authorizer and NodeRestriction
-// see the identity of a bootstrapped node.
+// agent returns the agent of the i-th node. It impersonates the node's identity, so that the Node authorizer and NodeRestriction treat it
+// as a node that has joined.
 func (s *stage) agent(i int) (*agent.Agent, error) {
 	name := s.node(i)
 	as := rest.CopyConfig(s.config)
@@ -144,7 +144,7 @@ func (s *stage) agent(i int) (*agent.Agent, error) {
 	return agent.New(agent.Config{NodeName: name, Kubelet: kubelet}, deps)
 }
 
-// each calls f for 0..n-1, a few at a time.
+// each calls f for the numbers 0 to n-1, at most 16 at a time, and returns all errors.
 func each(n int, f func(i int) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -172,7 +172,7 @@ func (s *stage) createPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Pods need the service account of the namespace. A controller creates it a moment after the namespace.
+	// The API server refuses pods until the namespace has its default service account, which a controller creates a moment later.
 	err = poll(ctx, nil, func() (bool, error) {
 		_, err := s.admin.CoreV1().ServiceAccounts(s.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
@@ -236,8 +236,8 @@ func (s *stage) waitPods(ctx context.Context, failed <-chan error) error {
 	})
 }
 
-// clean removes the pods, the namespace and the nodes. The agents have ended, so no agent confirms that a pod has stopped:
-// clean deletes the pods with a grace period of 0.
+// clean deletes the pods, the namespace and the nodes. It deletes pods with grace period 0, because the agents have ended and none would
+// confirm that a pod has stopped.
 func (s *stage) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -251,7 +251,7 @@ func (s *stage) clean() error {
 	}))
 }
 
-// unlessGone returns the error of a deletion, but no error if the object does not exist.
+// unlessGone returns err, or nil if err says that the object does not exist.
 func unlessGone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -259,7 +259,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// poll repeats done until it returns true or an error, or ctx ends.
+// poll calls done again and again until it returns true or an error, until failed has an error, or until ctx ends.
 func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) error {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
@@ -278,7 +278,7 @@ func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) e
 	}
 }
 
-// settle waits five seconds. By then the agents are idle, so that the measurement is of idle pods and not of starts.
+// settle waits five seconds, until the agents are idle: the measurement is about idle pods, not about starts.
 func settle(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -286,7 +286,7 @@ func settle(ctx context.Context) {
 	}
 }
 
-// use contains the resources that a process uses.
+// use is what the process uses: goroutines, and bytes of heap.
 type use struct {
 	goroutines int
 	heap       int64

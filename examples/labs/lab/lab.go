@@ -1,4 +1,4 @@
-// Package lab has the common parts of the labs: a client for an API server, real or in memory, and a small HTTP server.
+// Package lab has what the labs share: a client for an API server, which may be a simulated one, and a small HTTP server.
 package lab
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// Main parses the flags and runs a lab until Ctrl-C.
+// Main parses the flags and runs a lab until it ends or gets an interrupt (Ctrl-C).
 func Main(run func(ctx context.Context) error) {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -30,8 +30,8 @@ func Main(run func(ctx context.Context) error) {
 	}
 }
 
-// Client returns a client for the cluster of a kubeconfig. Without a kubeconfig it starts an API server in memory, and
-// returns a client for it and a handler that serves it. kubectl can use the API server over this handler.
+// Client returns a client for the cluster of a kubeconfig. If kubeconfig is "", it returns a client for a simulated API server in memory,
+// and a handler that serves this API server, so that kubectl can use it too.
 func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, err error) {
 	if kubeconfig == "" {
 		k := simkube.New(simkube.Config{})
@@ -46,7 +46,7 @@ func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, er
 	return c, nil, err
 }
 
-// Serve serves until ctx ends.
+// Serve serves HTTP requests on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })

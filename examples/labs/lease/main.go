@@ -1,5 +1,5 @@
-// Command lease keeps a node Ready by renewing its lease while its agent does not run. With -ready it also writes the
-// conditions of a node that the control plane has marked Unknown. "wherry lease renew" does the same.
+// Command lease keeps a node Ready without its agent, by renewing its lease. With -ready it also writes the conditions of a node that the
+// control plane has marked Unknown. `wherry lease renew` does the same.
 //
 //	go run ./examples/labs/lease -kubeconfig .wherry/admin.kubeconfig -node NODE -ready
 package main

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/handtools"
 )
 
-// said stores the lab's output, and ends the lab when the output is complete.
+// said stores the output of the lab, and ends the lab when the output says that the node is Ready.
 type said struct {
 	bytes.Buffer
 	end context.CancelFunc
@@ -28,7 +28,7 @@ func (s *said) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A node that was marked Unknown becomes Ready again, and its lease is renewed.
+// A node whose Ready condition is Unknown becomes Ready again, and its lease is renewed.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	client, _, err := lab.Client("")

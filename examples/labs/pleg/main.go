@@ -1,5 +1,5 @@
-// Command pleg runs a pod life-cycle event generator with a simulated runtime and one pod. An HTTP request makes the pod's
-// sandbox not ready. The next relist finds that, and the lab prints ContainerDied.
+// Command pleg runs the agent's pod lifecycle event generator (PLEG) over a simulated runtime with one pod. An HTTP request stops the pod's
+// sandbox. The next relist of the PLEG finds this, and the lab prints ContainerDied.
 //
 //	go run ./examples/labs/pleg &
 //	curl localhost:8080
@@ -67,8 +67,8 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	go func() { ended <- g.Run(ctx) }()
 
 	flip := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Wait until the generator has seen that the sandbox is ready. The generator reports only changes, so it would
-		// report nothing about a sandbox that it has never seen ready.
+		// Wait until the PLEG has seen the sandbox ready. It reports only changes, so it would report nothing about a sandbox that it has
+		// never seen ready.
 		for !g.Synced() && r.Context().Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// After a request the sandbox is not ready, and the lab prints ContainerDied.
+// After a request the sandbox is stopped, and the lab prints ContainerDied.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

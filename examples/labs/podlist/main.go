@@ -1,5 +1,5 @@
-// Command podlist shows the pods that are bound to a node. Pods appear and disappear as they are created and deleted. The API
-// source fills the set of desired pods, and /pods prints it.
+// Command podlist shows the pods that are bound to a node, as they are created and deleted. A watch of the API keeps the set of the node's
+// pods, and the endpoint /pods prints the set.
 //
 //	go run ./examples/labs/podlist -kubeconfig .wherry/admin.kubeconfig -node NODE &
 //	curl localhost:8080/pods

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/examples/labs/lab"
 )
 
-// The list changes when pods are created and deleted, and shows only the node's pods.
+// The list follows the creation and deletion of pods, and has only pods of this node.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	client, _, err := lab.Client("")

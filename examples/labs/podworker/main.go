@@ -1,5 +1,5 @@
-// Command podworker has one worker for one pod, and a pod cache that is set by an HTTP request. The worker starts nothing until
-// the cache shows which containers of the pod the runtime has.
+// Command podworker runs one pod worker for one pod, with a pod cache that an HTTP request sets. The worker starts nothing until the pod
+// cache says what the runtime has of the pod.
 //
 //	go run ./examples/labs/podworker &
 //	curl 'localhost:8080/setcache?id=59367ef6-1bb2-4057-ba10-e71328a2c94e'
@@ -42,21 +42,21 @@ func main() {
 	})
 }
 
-// cache is a pod cache. It has no entry of a pod until a request sets one.
+// cache is a pod cache. It has no entry for a pod until a request sets one. stamps has the time of that request, by the pod's UID.
 type cache struct {
 	mu     sync.Mutex
 	stamps map[types.UID]time.Time
 }
 
-// Get returns an observation without sandboxes and containers. Its stamp is the time at which a request set the entry; zero:
-// no request has.
+// Get returns an inspection that found no sandboxes and no containers, and its stamp: the time when a request set the entry; zero: no
+// request has.
 func (c *cache) Get(uid types.UID) (*pod.Observed, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &pod.Observed{Ref: pod.Ref{UID: uid}}, c.stamps[uid]
 }
 
-// Inspect does nothing, because only requests set this cache.
+// Inspect inspects nothing, because only requests set this cache.
 func (c *cache) Inspect(types.UID) time.Time { return time.Now() }
 
 func (c *cache) set(uid types.UID) {
@@ -65,7 +65,7 @@ func (c *cache) set(uid types.UID) {
 	c.stamps[uid] = time.Now()
 }
 
-// wanted is the set of desired pods, with one pod.
+// wanted is the set of desired pods, which has one pod.
 type wanted struct{ *v1.Pod }
 
 func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
@@ -78,7 +78,7 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 // LastGrace returns nil, because the lab deletes no pod.
 func (wanted) LastGrace(types.UID) *int64 { return nil }
 
-// node implements all that a worker needs from its node. It only prints that a start begins.
+// node is the rest of what a worker needs from its node. It carries out nothing, and prints when a start begins.
 type node struct{ out io.Writer }
 
 func (node) Node(pod.Ref) decide.Node           { return decide.Node{NetworkReady: true, SourcesReady: true} }
@@ -90,7 +90,7 @@ func (node) Loaded(types.UID, *pod.Allocation)                                  
 func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory, *decide.ProbeResults) {}
 func (node) Turn(*podworker.Turn)                                               {}
 func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {
-	if job.Action.Op == pod.OpSetUp { // OpSetUp is the first action of a start
+	if job.Action.Op == pod.OpSetUp { // a start begins with OpSetUp
 		fmt.Fprintf(n.out, "a makeshift syncPod function\nthe pod to be handled is %s\n", job.Ref.Name)
 	}
 	return pod.Outcome{Err: errors.New("the lab performs no actions"), Reason: "Lab"}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The worker starts nothing until a request sets the cache for the pod.
+// The worker starts nothing until a request sets the pod's entry in the pod cache.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

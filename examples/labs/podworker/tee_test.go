@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// tee passes writes on and remembers whether there was one.
+// tee passes each write on to w and remembers in any that there was one.
 type tee struct {
 	w   io.Writer
 	any atomic.Bool

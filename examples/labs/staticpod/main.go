@@ -1,5 +1,5 @@
-// Command staticpod creates a static pod by hand. It turns a manifest into a pod of this node, and creates its mirror in the
-// API. kubectl get pod shows it as Pending, because no agent runs it. kubectl delete --force removes the mirror.
+// Command staticpod creates the mirror of a static pod by hand: it turns a manifest into a pod of the node, and creates the pod's mirror in
+// the API. kubectl get pod shows the mirror as Pending, because no agent runs the pod. kubectl delete --force removes it.
 //
 //	go run ./examples/labs/staticpod -kubeconfig .wherry/admin.kubeconfig -node NODE
 package main
@@ -47,7 +47,7 @@ func run(ctx context.Context, out io.Writer, client kubernetes.Interface, node s
 	}
 	p := manifest.Origin{Source: pod.SourceFile, Name: "mystatic.yaml", NodeName: node, Seen: time.Now()}.Static(m.Pods[0])
 	mirror := p.DeepCopy()
-	mirror.UID = "" // the API server sets another UID
+	mirror.UID = "" // the API server gives the mirror another UID
 	mirror.Annotations[pod.AnnotationMirror] = mirror.Annotations[pod.AnnotationHash]
 	got, err := client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
 	if err != nil {

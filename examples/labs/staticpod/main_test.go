@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/examples/labs/lab"
 )
 
-// The mirror of a static pod created by hand exists and is Pending.
+// The mirror that the lab creates exists and is Pending.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	client, _, err := lab.Client("")

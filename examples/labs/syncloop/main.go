@@ -1,6 +1,5 @@
-// Command syncloop shows the causes for which a node decides about a pod, one after another: a source, the runtime, a probe, a
-// timer, the outcome of an action. It runs a whole agent with a simulated runtime and one pod whose probe begins to fail, and
-// prints the pod's timeline as it grows.
+// Command syncloop shows what makes a node decide about a pod: a source, the runtime, a probe, a timer, the outcome of an action. It runs
+// an agent with a simulated runtime and one pod whose probe begins to fail, and prints the records of the pod's timeline as they appear.
 //
 //	go run ./examples/labs/syncloop
 package main
@@ -63,7 +62,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	ended := make(chan error, 1)
 	go func() {
 		err := a.Run(ctx)
-		cancel() // an agent that ends by itself ends the lab
+		cancel() // ends the lab if the agent ends by itself
 		ended <- err
 	}()
 	base := "http://" + l.Addr().String()
@@ -91,7 +90,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// push sends the pod as soon as the agent accepts it.
+// push pushes the pod to the agent, and repeats that until the agent accepts the pod.
 func push(ctx context.Context, base string) error {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/pods", strings.NewReader(manifest))
@@ -114,7 +113,7 @@ func push(ctx context.Context, base string) error {
 	}
 }
 
-// explain returns the pod's timeline, or nil while the agent has no timeline of the pod.
+// explain returns the timeline of the pod; nil: the agent has none yet.
 func explain(ctx context.Context, base string) []timeline.Record {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/explain/default/web", nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Each kind of cause makes the node decide about the pod. The first cause is the source.
+// Each kind of cause makes the node decide about the pod. The first one is the source.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the first cause is %q, want source", cause)
 		}
 		first = false
-		cause, _, _ = strings.Cut(cause, " of ") // the order of outcomes varies: set-up and pull run at the same time
+		cause, _, _ = strings.Cut(cause, " of ") // the order of outcomes varies, because set-up and pull-image run at the same time
 		delete(missing, cause)
 		if len(missing) == 0 {
 			cancel()
