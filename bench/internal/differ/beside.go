@@ -232,7 +232,7 @@ func (d *differ) comesBack() bool {
 	return false
 }
 
-// written returns when the manifest of a static pod is last written, counted from the start of the case; 0: never after the start.
+// written returns when the manifest of a static pod is last written, counted from the pod's first sandbox; 0: never after the start.
 func (d *differ) written() (at time.Duration) {
 	for _, a := range d.c.Acts {
 		if a.Do == WriteFile {

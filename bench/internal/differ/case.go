@@ -21,9 +21,9 @@ type Case struct {
 	// Plays says, by the name of the container, what its instances do. The first Play is for the first instance, the second for the second,
 	// and the last for all further ones.
 	Plays map[string][]Play
-	// Acts are in the order of their times.
+	// Acts are in the order of their times (At), which count from the pod's first sandbox.
 	Acts []Act
-	// For is the time from the start of the case until the pod is deleted.
+	// For is the time from the pod's first sandbox until the pod is deleted.
 	For time.Duration
 	// Kill is true if the restart of a case of kind Restart kills both agents instead of asking them to end.
 	Kill bool `json:",omitempty"`

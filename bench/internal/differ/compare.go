@@ -262,7 +262,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
-// noLastStatus returns the name of the excuse why the last status of a container (of the pod if name is "") is not compared; "" if it is
+// noLastStatus returns the name of the excuse because of which the last status of a container (of the pod if name is "") is not compared; "" if it is
 // compared.
 func (d *differ) noLastStatus(name string) string {
 	switch {

@@ -78,7 +78,7 @@ func (d *differ) beforeResizes(message string) string {
 	return message
 }
 
-// noEvent returns the name of the excuse why the events of the key k are not compared; "" if they are compared.
+// noEvent returns the name of the excuse because of which the events of the key k are not compared; "" if they are compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst

@@ -110,8 +110,8 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is added to the time settled, for which the API must have a value for it to be compared, because Wherry may send a change a little
-// later, together with the next one.
+// sends is how much later Wherry may send a change, together with the next one. It is added to settled, the time for which the API must
+// have a value for the value to be compared.
 const sends = 300 * time.Millisecond
 
 // lasting returns the values that are compared: those that the API had for more than two seconds. It leaves out values that began shortly

@@ -137,7 +137,7 @@ func (a *answers) judge(w *World, s situation, name string, answer *why.Answer) 
 	}
 }
 
-// situations returns the situation of each pod that the Witness knows.
+// situations returns, for each pod that the Witness knows, what keeps the pod from running (see situation).
 func (w *World) situations() map[types.UID]situation {
 	out := map[types.UID]situation{}
 	files := w.disk.UIDs()

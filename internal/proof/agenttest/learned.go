@@ -211,7 +211,8 @@ func (w *Witness) inspection(uid types.UID) *inspection {
 	return i
 }
 
-// inspects records that the agent has received the status of an object of the pod.
+// inspects records that the agent has received the status of an object of the pod. If the end of an object was seen before, the agent may
+// have learned of that end only now.
 func (w *Witness) inspects(uid types.UID) {
 	if w.inspection(uid).ended {
 		w.troubleAt[uid] = time.Now()

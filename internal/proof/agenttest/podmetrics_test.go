@@ -51,7 +51,7 @@ func (r *reading) want(want float64, name string, labels ...string) {
 	}
 }
 
-// Resizes are counted by what they change and by their result. Pods are counted by their phase of life.
+// Resizes are counted by what they change and by their result. Pods are counted by the stage of their life, such as desired or active.
 func TestPodMetrics(t *testing.T) {
 	t.Parallel()
 	r := &reading{}

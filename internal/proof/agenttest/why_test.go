@@ -15,8 +15,8 @@ import (
 
 // whyCase makes one situation happen to pod "web" of a node without an API server, and says which cause the agent must give.
 type whyCase struct {
-	name string // says how the situation is made; docs/explain.md has it
-	// before is YAML before the pod; image is the image of its container, if it is not the usual one.
+	name string // describes how the situation is made; docs/explain.md shows it
+	// before is YAML before that of the pod, such as another object. image is the image of the container; "": the usual one.
 	before, image string
 	// annotations, spec and container are lines of YAML for the pod's annotations, its spec and its container.
 	annotations, spec, container string
@@ -131,7 +131,7 @@ func (c *whyCase) check(l *lone) {
 	}
 }
 
-// textOf returns all texts of an answer.
+// textOf returns all texts of an answer, one per line.
 func textOf(a *why.Answer) string {
 	return strings.Join(append(append([]string{a.Line, a.Next}, a.Facts...), a.Do...), "\n")
 }

@@ -16,10 +16,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of causes in docs/explain.md")
 
-// leastCauses is how many causes the tests have to make happen to a whole agent.
+// leastCauses is the number of causes (why.Cause) that tests have to produce with a whole agent.
 const leastCauses = 60
 
-// notMade says why no test makes a cause happen to a whole simulated agent.
+// notMade has the causes that no test produces with a whole agent, each with the reason.
 var notMade = map[why.Cause]string{
 	why.NodeShutsDown:     "a simulated machine does not shut down; `internal/core/why` and `internal/node/nodeshutdown` test the parts",
 	why.VolumeNotAttached: "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
@@ -27,7 +27,7 @@ var notMade = map[why.Cause]string{
 	why.DriverMissing:     "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
 }
 
-// madeBy returns for each cause how the tests make it happen.
+// madeBy returns, for each cause, the names of the cases that produce it.
 func madeBy() map[why.Cause][]string {
 	out := map[why.Cause][]string{}
 	for _, c := range whyCases {
@@ -39,7 +39,7 @@ func madeBy() map[why.Cause][]string {
 	return out
 }
 
-// The tests make at least 60 causes happen to a whole agent. For each other cause, notMade has the reason why they do not.
+// The tests produce at least 60 causes with a whole agent. For each other cause, notMade says why not.
 func TestMostCausesAreMadeToHappen(t *testing.T) {
 	t.Parallel()
 	made := madeBy()
@@ -59,7 +59,7 @@ const (
 	tableEnd   = "<!-- /causes -->"
 )
 
-// docs/explain.md lists every cause with its meaning, which is the comment of its constant, and how the tests make it happen.
+// docs/explain.md lists each cause with its meaning, which is the comment of its constant, and with the cases that produce it.
 func TestCausesDocument(t *testing.T) {
 	t.Parallel()
 	old, err := os.ReadFile(page)
@@ -101,7 +101,7 @@ func causesTable(t *testing.T) string {
 	return b.String() + "\n"
 }
 
-// meanings returns the comment of each cause.
+// meanings returns the comment of the constant of each cause.
 func meanings(t *testing.T) map[why.Cause]string {
 	f, err := parser.ParseFile(token.NewFileSet(), "../../core/why/cause.go", nil, parser.ParseComments)
 	if err != nil {
@@ -116,7 +116,7 @@ func meanings(t *testing.T) map[why.Cause]string {
 		for _, s := range g.Specs {
 			v := s.(*ast.ValueSpec)
 			if len(v.Values) == 0 {
-				continue // a level
+				continue // this constant is a level, not a cause
 			}
 			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
 				name, err := strconv.Unquote(lit.Value)

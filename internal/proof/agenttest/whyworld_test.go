@@ -26,11 +26,11 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// whyStory makes one situation happen to pod "web" of a node with an API server, and says which cause the agent must give.
+// whyStory brings the pod "web" of a node with an API server into one situation, and has the cause that the agent must name.
 type whyStory struct {
-	name   string // says how the situation is made; docs/explain.md has it
+	name   string // describes how the situation is made; docs/explain.md shows it
 	config func(*Config)
-	happen func(w *World) // returns when the agent is to be asked
+	happen func(w *World) // brings the pod into the situation; when it returns, the agent is asked
 	cause  why.Cause
 	says   string // text that the answer must contain
 }
@@ -185,7 +185,7 @@ var whyStories = []whyStory{
 	{name: "a client changes the image of the pod, and the container takes 20 s to end", cause: why.DefinitionRestarts, happen: func(w *World) {
 		web := w.Create(Pod("web", Annotate(simcri.AnnotationStopAfter, "20s")))
 		w.WaitReady("web")
-		w.Witness.force(web) // the Witness does not know that images change
+		w.Witness.force(web) // lets the Witness accept a restart of the container, because it does not know that images change
 		w.patch("web", `{"spec":{"containers":[{"name":"main","image":"registry.example/app:2"}]}}`)
 		time.Sleep(10 * time.Second)
 	}},
@@ -198,7 +198,7 @@ var whyStories = []whyStory{
 	}},
 }
 
-// withConfigMap gives a pod a volume with a ConfigMap.
+// withConfigMap gives a pod a volume from the ConfigMap with this name.
 func withConfigMap(name string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}}}
@@ -206,7 +206,7 @@ func withConfigMap(name string) func(*v1.Pod) {
 	}
 }
 
-// slowVolumes is a disk whose operations on directories of pods take two minutes while slow is set. Its checkpoints are fast.
+// slowVolumes is a disk on which operations on the directories of pods take two minutes while slow is true. Checkpoints are not slow.
 type slowVolumes struct {
 	*checkpoint.InMemory
 	slow *atomic.Bool
@@ -221,7 +221,7 @@ func (d slowVolumes) Volumes(types.UID) error {
 	return nil
 }
 
-// slowDirectories is a story on a disk that happen can make slow.
+// slowDirectories returns a whyStory on such a disk. happen can make the disk slow through its parameter slow.
 func slowDirectories(name string, cause why.Cause, happen func(w *World, slow *atomic.Bool)) whyStory {
 	slow := &atomic.Bool{}
 	return whyStory{name: name, cause: cause, config: func(c *Config) {
@@ -235,7 +235,7 @@ func slowDirectories(name string, cause why.Cause, happen func(w *World, slow *a
 	}}
 }
 
-// patch changes a pod as a client does.
+// patch sends a strategic merge patch of a pod to the API server, as a client does.
 func (w *World) patch(name, patch string, subresource ...string) {
 	w.Helper()
 	if _, err := w.Admin.CoreV1().Pods(Namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
@@ -243,7 +243,7 @@ func (w *World) patch(name, patch string, subresource ...string) {
 	}
 }
 
-// The whole agent gives the right cause for each situation of a node with an API server.
+// On a node with an API server, the whole agent names the right cause in each situation.
 func TestWhyWithAPI(t *testing.T) {
 	t.Parallel()
 	for _, s := range whyStories {

@@ -253,7 +253,7 @@ func nc(args []string) (int, error) {
 			_ = c.CloseWrite()
 		}
 	}()
-	// As in nc, -w limits the connection and also the time without data.
+	// As in nc, -w limits how long connecting may take, and also how long the applet waits for data.
 	buffer := make([]byte, 64<<10)
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(idle))

@@ -109,7 +109,7 @@ func system(bin string) ([]images.File, error) {
 		switch f.Path {
 		case "bin/sh", "bin/nc", "etc/group": // these files are created below
 		case "etc/passwd":
-			// /etc/passwd has only the users of the original image, because a user ID without an entry has group 0.
+			// As in the original image, other user IDs have no entry in /etc/passwd, so that they get group 0.
 			kept = append(kept, images.File{Path: f.Path, Mode: f.Mode, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
 				images.File{Path: "etc/group", Mode: f.Mode, Data: []byte("root:x:0:\nnobody:x:65534:\n")})
 		default:
