@@ -27,7 +27,7 @@ type Call struct {
 	Container string // "": the call is for the sandbox
 	Attempt   uint32
 	Timeout   int64  // timeout of StopContainer, in seconds
-	Command   string // for ExecSync: the probe or the hook that runs
+	Command   string // for ExecSync: the probe or the hook that runs; "": another call
 	Failed    bool
 	Late      bool // the container of a StopContainer or preStop hook had already ended, so the call has no effect
 }

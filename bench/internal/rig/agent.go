@@ -15,7 +15,7 @@ import (
 
 // Program is a node agent that understands the kubelet's flags and configuration file.
 type Program struct {
-	Name string   // name of the benchmark's arm; the node is called "bench-" and this name
+	Name string   // name of the agent in the benchmark's table; the node is called "bench-" and this name
 	Args []string // path of the program, and its first arguments
 	// Config has additional lines of the agent's KubeletConfiguration.
 	Config string

@@ -26,7 +26,7 @@ const ConfigMaps = 20
 // ConfigMap returns the name of the i-th ConfigMap.
 func ConfigMap(i int) string { return fmt.Sprintf("config-%d", i) }
 
-// Rig is what all arms of the benchmark share: the control plane, the runtime and the registry.
+// Rig is what all arms of the benchmark (the agents and baselines that it compares) share: the control plane, the runtime and the registry.
 type Rig struct {
 	Bin    string // directory with the project's built programs
 	Dir    string // directory of the rig; a short path, because it contains Unix sockets
@@ -210,7 +210,8 @@ func (r *Rig) Close() error {
 	return os.RemoveAll(r.Dir)
 }
 
-// Cgroup returns the parent cgroup of an arm's pods. The process ID in its name separates benchmarks that run at the same time.
+// Cgroup returns the parent cgroup of the pods of one arm (see Rig). The process ID in its name separates benchmarks that run at the same
+// time.
 func Cgroup(arm string) string { return fmt.Sprintf("/wherry-bench-%d-%s", os.Getpid(), arm) }
 
 // subnet returns the pod CIDR. It depends on the process ID, so that benchmarks at the same time have different ones.

@@ -13,8 +13,9 @@ import (
 // Samples are measured values, by the name of what was measured.
 type Samples = map[string][]float64
 
-// Stat is a statistic of one arm: a quantile, such as the median, of all samples, with its spread. Min and Max are the smallest and largest
-// quantile of a single round or, if there is only one round, the smallest and largest sample. Value always lies between them.
+// Stat is a statistic of one arm (one of the agents or baselines that the benchmark compares): a quantile, such as the median, of all
+// samples, with its spread. Min and Max are the smallest and largest quantile of a single round or, if there is only one round, the
+// smallest and largest sample. Value always lies between them.
 type Stat struct {
 	Value, Min, Max float64
 	N               int // number of samples

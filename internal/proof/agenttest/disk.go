@@ -23,7 +23,7 @@ type DiskFault struct {
 	Slow time.Duration
 }
 
-// SetDisk makes the disk fail in this way, for checkpoints and for the volumes of all pods. DiskFault{} is a disk that works.
+// SetDisk makes the disk fail as f says, for checkpoints and for the volumes of all pods. DiskFault{} is a disk that works.
 func (w *World) SetDisk(f DiskFault) {
 	w.diskFault.Store(&f)
 	w.Witness.diskChanged()

@@ -133,7 +133,7 @@ func nft(ctx context.Context, args ...string) (string, error) {
 type before struct {
 	// Forwarding is the sysctl net.ipv4.ip_forward, which the CNI plugins set to 1.
 	Forwarding string `json:"forwarding"`
-	// Tables are the netfilter tables that existed.
+	// Tables are the netfilter tables that existed, each as "FAMILY NAME".
 	Tables []string `json:"tables"`
 }
 
