@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A container ignores TERM and exits by itself about when its grace period ends. Then a difference in its exit code is no difference
-// of the agents, unless both sides show the same code or the exit comes well after the kill.
+// A container ignores SIGTERM and exits by itself at about the end of its grace period. A difference in its exit code then depends on the
+// timing. It is a difference of the agents only if both report the same code or the exit comes well after the kill.
 func TestAnExitBesideTheEndOfAGracePeriod(t *testing.T) {
 	for _, try := range []struct {
 		what    string
@@ -34,8 +34,8 @@ func TestAnExitBesideTheEndOfAGracePeriod(t *testing.T) {
 	}
 }
 
-// Shortly before the pod's end only one side starts a main container again. That container then holds up the end of the sidecar, so
-// when the sidecar is stopped, and with which timeout, is no difference. If both sides run the container, it is one.
+// Shortly before the pod's end only one agent starts a main container again. That container delays the stop of the sidecar, so the time and
+// the timeout of that stop are not compared. If both agents run the container, they are.
 func TestASidecarThatOutlivesAnExtraInstance(t *testing.T) {
 	for both, classes := range map[bool][]string{false: nil, true: {"calls of sidecar: only upstream has [\"stop(8)\"], only Wherry has [\"stop(2)\"]"}} {
 		c := oneContainer()
@@ -57,7 +57,8 @@ func TestASidecarThatOutlivesAnExtraInstance(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet does not delay the restart after a stop. A resize of the container before that makes no other difference of it.
+// Upstream's kubelet does not delay the restart after a stop. If the container was resized before the stop, the difference has the same
+// class.
 func TestAResizeBeforeAStopIsNoOtherDifference(t *testing.T) {
 	c := oneContainer()
 	c.Acts = []Act{{At: 8 * time.Second, Do: Resize, Container: "main-0"}}

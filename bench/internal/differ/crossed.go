@@ -39,7 +39,7 @@ const (
 	isFailure // a probe reaches its failure threshold, so the agent has to stop the container
 	isSuccess // the startup probe of a sidecar succeeds
 	isEnd     // the pod ends by itself
-	isKill    // the grace period of a container ends that would soon have ended by itself
+	isKill    // the grace period of a container ends at about the time when the container would exit by itself
 )
 
 const (
@@ -129,7 +129,7 @@ func (d *differ) meets(a, b beat) bool {
 	}
 	kind, other := d.c.kind(a.container), d.c.kind(b.container)
 	switch {
-	case a.is == isKill, b.is == isKill: // all that matters is whether the container has ended before, see killed
+	case a.is == isKill, b.is == isKill: // only whether the container exits before it is killed matters (see killed)
 		return false
 	case a.container == "" && (a.is == isEnd || b.is == isEnd):
 		return ended(a.act) || ended(b.act)
@@ -295,8 +295,8 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	return all
 }
 
-// killed returns when the grace period of an instance ends, and whether the runtime then kills the instance, if the instance ends by
-// itself within a second and a half of that time. Otherwise the time is 0.
+// killed returns when the grace period of an instance that ignores SIGTERM ends, and whether the runtime then killed the instance. If the
+// instance does not exit by itself within a second and a half of that time, it returns 0.
 func (d *differ) killed(t *Trace, name string, attempt uint32, in *instance) (time.Duration, bool) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() || p.Term != TermIgnored {
@@ -315,7 +315,7 @@ func (d *differ) killed(t *Trace, name string, attempt uint32, in *instance) (ti
 	return 0, false
 }
 
-// endsWith reports whether the API showed that an instance ended with an exit code.
+// endsWith reports whether the API showed that this instance of the container ended with the exit code.
 func (t *Trace) endsWith(name string, attempt uint32, code int32) bool {
 	return slices.ContainsFunc(t.Statuses, func(s Seen) bool {
 		st := statusOf(s.Pod, name)

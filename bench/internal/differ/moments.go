@@ -160,8 +160,8 @@ func (d *differ) anotherEndsItself(name string) bool {
 	})
 }
 
-// outlivesAnExtra reports whether a container is a sidecar, and only one side has a last instance of a container that ends before
-// sidecars do. Then the time of the sidecar's end, and what is left of its grace period, depend on the timing.
+// outlivesAnExtra reports whether a container is a sidecar that stops after an instance of another container that only one agent started.
+// The time of the sidecar's stop, and what is left of its grace period, then depend on the timing.
 func (d *differ) outlivesAnExtra(name string) bool {
 	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.containers(), func(other string) bool {
 		if d.c.kind(other) == "sidecar" || d.sameNumber(other) {

@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// withCredentials gives a pod a trust bundle and a certificate.
+// withCredentials gives a pod a volume that projects a trust bundle (ClusterTrustBundle) and a certificate (PodCertificateRequest).
 func withCredentials(p *v1.Pod) {
 	bundle := "roots"
 	p.Spec.Volumes = []v1.Volume{{Name: "id", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
@@ -29,7 +29,7 @@ func withCredentials(p *v1.Pod) {
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "id", MountPath: "/id"}}
 }
 
-// certificateRequests lists the requests of pods for certificates, oldest first.
+// certificateRequests returns the PodCertificateRequests in the API, the oldest first.
 func (w *World) certificateRequests() []certificatesv1beta1.PodCertificateRequest {
 	w.Helper()
 	list, err := w.Admin.CertificatesV1beta1().PodCertificateRequests(Namespace).List(context.Background(), metav1.ListOptions{})
@@ -42,7 +42,8 @@ func (w *World) certificateRequests() []certificatesv1beta1.PodCertificateReques
 	return list.Items
 }
 
-// issueCertificate answers a request with a certificate that lives an hour and is due for renewal after half of that.
+// issueCertificate answers a PodCertificateRequest with a certificate that is valid for an hour and has to be renewed after half of that
+// time.
 func (w *World) issueCertificate(req *certificatesv1beta1.PodCertificateRequest) {
 	w.Helper()
 	csr, err := x509.ParseCertificateRequest(req.Spec.StubPKCS10Request)
@@ -67,7 +68,7 @@ func (w *World) issueCertificate(req *certificatesv1beta1.PodCertificateRequest)
 	}
 }
 
-// credentialGates turns the projections of trust bundles and of certificates on.
+// credentialGates turns on the feature gates of both projections.
 func credentialGates(c *agent.Config) {
 	c.Kubelet.FeatureGates = map[string]bool{"ClusterTrustBundleProjection": true, "PodCertificateRequest": true}
 }
@@ -81,8 +82,8 @@ func (w *World) createTrustBundle(name string) {
 	}
 }
 
-// A pod waits for the trust bundle and the certificate that it projects, with the reason at each point, and the certificate is renewed in
-// time. At rest nothing is asked.
+// A pod waits until its trust bundle and its certificate exist; an event says for what it waits. The certificate is renewed in time.
+// Between these events the agent sends no requests.
 func TestCredentialProjections(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Agent: credentialGates}, func(w *World) {
@@ -114,7 +115,7 @@ func TestCredentialProjections(t *testing.T) {
 	})
 }
 
-// With the gates off, as they are by default, the pod does not start, and the event names the gates.
+// If the feature gates are off, which is the default, the pod does not start, and an event names the gates.
 func TestCredentialProjectionsNeedTheirGates(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

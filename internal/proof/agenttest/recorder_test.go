@@ -11,14 +11,14 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// The turns in which something of a pod went wrong are on disk when the agent is killed. They are the turns that the agent took: this
-// version decides them in the same way. Nothing is recorded of a pod that is well, and nothing at all without the setting.
+// After a kill of the agent, the disk has the turns in which something of a pod went wrong. They can be decided again, with the same
+// result. Nothing is recorded about a pod without trouble, and nothing at all if recording is not configured.
 func TestTurnsThatWentWrongAreRecorded(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	record := int64(1 << 20)
 	Run(t, Config{Agent: func(c *agent.Config) { c.RootDir, c.RecordBytes = root, record }}, func(w *World) {
-		time.Sleep(time.Second) // a pod that is created before the agent knows its Node and the services may fail to start at first
+		time.Sleep(time.Second) // a pod that is created before the agent knows its Node and the Services may fail to start at first
 		w.Create(Pod("well"))
 		w.Create(Pod("crash", Annotate(simcri.AnnotationExitCode, "3"), Annotate(simcri.AnnotationRunFor, "1s")))
 		w.Create(Pod("unset", withConfigMap("nowhere")))

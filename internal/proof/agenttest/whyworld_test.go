@@ -274,7 +274,7 @@ func (s *whyStory) check(w *World) {
 	}
 }
 
-// Asked about a pod that is not on its node, the agent says on which node the pod is, or which pods have similar names.
+// If the agent is asked about a pod that is not on its node, it says on which node the pod is, or which pods have similar names.
 func TestWhyOfAPodThatIsNotHere(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
