@@ -57,7 +57,8 @@ func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 		for e, began := range d.extras {
 			ofPod := !slices.Contains(d.c.containers(), name)
 			at := t.Created.Add(began.Sub(e.t.Created) - time.Second)
-			if (e.name == name || ofPod) && s.since.After(at) && s.since.Before(t.Deleted) {
+			ofEnd := e.name == name || name == "condition "+string(v1.PodInitialized) && d.c.kind(e.name) == "init"
+			if (e.name == name || ofPod) && s.since.After(at) && (ofEnd || s.since.Before(t.Deleted)) {
 				return true
 			}
 		}
@@ -123,6 +124,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 	case strings.HasPrefix(aspect, "states of") && len(u) == 0 && all(w, func(v string) bool { return strings.HasPrefix(v, "waiting ") }) &&
 		stood(wherry, w, func(s span) bool { return d.wherry.beginsAgain(s.since, name) }):
 		return classWaitsForHook
+	case aspect == "phases" && len(w) == 0 && d.pendingAgain(upstream, wherry):
+		return classPendingAgain
 	case aspect == "phases" && d.comesBack() && len(w) == 0 && slices.Equal(u, []string{"Running"}) && d.upstream.lastUnknown():
 		return classRunsByUnknown
 	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") && stood(wherry, w, betweenLives):
@@ -305,14 +308,20 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether the values of u, which only upstream reported, only say that a container is not ready, and the readiness
-// probe of the container uses the network. Such values appear while the pod ends.
+// hearsNobody reports whether the values of u, which only upstream reported while the pod ended, say no more than that a container is not
+// ready whose readiness probe uses the network: nobody listens after the container has ended. Wherry reports that the containers have
+// ended.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
-	if len(w) > 0 || !strings.HasPrefix(aspect, "readiness") || slices.ContainsFunc(u, func(v string) bool { return !strings.Contains(v, " ready=false ") }) {
-		return false
+	probed := func(name string) bool {
+		p := d.c.probe(name, "readiness")
+		return p != nil && p.Exec == nil
 	}
-	p := d.c.probe(name, "readiness")
-	return p != nil && p.Exec == nil
+	if strings.HasPrefix(aspect, "readiness") {
+		return len(w) == 0 && all(u, func(v string) bool { return strings.Contains(v, " ready=false ") }) && probed(name)
+	}
+	ofReadiness := strings.HasPrefix(aspect, "condition Ready ") || strings.HasPrefix(aspect, "condition ContainersReady ")
+	return ofReadiness && slices.Equal(u, []string{"False ContainersNotReady"}) && slices.ContainsFunc(d.c.containers(), probed) &&
+		all(w, func(v string) bool { return v == "False PodCompleted" || v == "False PodFailed" })
 }
 
 // unheard reports whether a network probe failed because the container had exited: nobody listened on the port, although the play never

@@ -378,16 +378,19 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	}
 }
 
-// resizedMeanwhile returns a text for the name of a class if the container was resized between the stop of its previous instance and the
-// start of this one; otherwise "".
+// resizedMeanwhile returns a text if the container was resized before its first instance started, or after the end of the instance before
+// had begun and before this instance started.
 func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) string {
-	before := d.upstream.instances(name)[attempt-1]
-	if attempt%lifeAttempts == 0 || before == nil || before.stopped.IsZero() {
-		return ""
+	from, text := d.upstream.Created, ", resized before its first start"
+	if before := d.upstream.instances(name)[attempt-1]; attempt%lifeAttempts > 0 {
+		if before == nil || before.stopped.IsZero() {
+			return ""
+		}
+		from, text = before.stopped, ", resized while it restarts"
 	}
 	for _, a := range d.c.Acts {
-		if at := d.upstream.Created.Add(a.At); a.Do == Resize && a.Container == name && at.After(before.stopped) && at.Before(u.began.Add(time.Second)) {
-			return ", resized while it restarts"
+		if at := d.upstream.Created.Add(a.At); a.Do == Resize && a.Container == name && at.After(from) && at.Before(u.began.Add(time.Second)) {
+			return text
 		}
 	}
 	return ""
@@ -464,7 +467,8 @@ func sameCalls(u, w []string) bool {
 	})
 }
 
-// apart returns the elements of a and b that are not in their longest common subsequence.
+// apart returns the elements of a and b that are not in their longest common subsequence. Of several such sequences it takes the one with
+// the earliest elements of a.
 func apart(a, b []string) (onlyA, onlyB []string) {
 	most := make([][]int, len(a)+1)
 	for i := range most {
@@ -484,7 +488,7 @@ func apart(a, b []string) (onlyA, onlyB []string) {
 		switch {
 		case a[i] == b[j]:
 			i, j = i+1, j+1
-		case most[i+1][j] >= most[i][j+1]:
+		case most[i+1][j] > most[i][j+1]:
 			onlyA = append(onlyA, a[i])
 			i++
 		default:

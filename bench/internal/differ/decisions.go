@@ -82,6 +82,11 @@ var Decisions = []Decision{
 		Notice: "A container that fails its liveness probe soon after each start waits 10 s before its second restart, like a container that exits.",
 	},
 	{
+		Class:  `time of StartContainer of main#3 after a stop: Wherry is later`,
+		Why:    `As for the second restart. The first restart has no delay, whatever caused it: the loss of the sandbox, or the change of an image before that.`,
+		Notice: "As above.",
+	},
+	{
 		Class:  `time of StartContainer of main after a failed start, whose definition is changed: upstream is later`,
 		Why:    `"The kubelet restarts containers with an exponential back-off delay": the first start with a changed definition is not a restart. Upstream's kubelet counts it as one, so the first real restart already waits 10 s.`,
 		Notice: "After kubectl set image, or a resize, the first restart comes at once, as in a new pod.",
@@ -187,6 +192,11 @@ var Decisions = []Decision{
 		Notice: "kubectl get pods shows a container as running as soon as it runs, whatever the hook of another one does.",
 	},
 	{
+		Class:  `calls of main, resized before its first start: only upstream has ["resize"]`,
+		Why:    "Upstream's kubelet starts the container with the size that the pod requested before the kubelet began to wait for another container, and then resizes it.",
+		Notice: "A container that is resized before its start starts with its new size.",
+	},
+	{
 		Class:  `calls of main, resized while it restarts: only upstream has ["resize"]`,
 		Why:    "Upstream's kubelet starts the next instance with the size that the pod requested when the kubelet began to stop the instance before, and then resizes it.",
 		Notice: "A container that is resized while it restarts starts with its new size.",
@@ -210,6 +220,11 @@ var Decisions = []Decision{
 		Class:  classHookForgotten,
 		Why:    `"If either a PostStart or PreStop hook fails, it kills the Container." Upstream's kubelet remembers only in memory that the hook failed: if it is restarted while it stops the container, it then shows the container as running and ready.`,
 		Notice: "A container whose postStart hook failed ends, even if the agent is restarted meanwhile.",
+	},
+	{
+		Class:  classChangedInHook,
+		Why:    "No documentation says that a change of the image waits for a postStart hook of the old version. Upstream's kubelet waits for the hook in the pod's only routine.",
+		Notice: "kubectl set image replaces a container whose postStart hook hangs.",
 	},
 	{
 		Class:  classResizedInHook,
@@ -250,6 +265,11 @@ var Decisions = []Decision{
 		Class:  classHearsNobody,
 		Why:    `As for the condition ContainersReady while the pod ends: upstream's kubelet reports the ends of the containers only when all have ended, and continues to probe them.`,
 		Notice: "A container that has ended is shown as ended.",
+	},
+	{
+		Class:  classPendingAgain,
+		Why:    `"Running: The Pod has been bound to a node, and all of the containers have been created." The container was created, and is restarted in the new sandbox. Upstream's kubelet takes it for one that was never created.`,
+		Notice: "A pod that was Running is not shown as Pending.",
 	},
 	{
 		Class:  classDeadlineInTheEnd,
@@ -455,6 +475,16 @@ var Decisions = []Decision{
 		Class:  "event Normal ResizeCompleted, of a pod that ends: upstream one, Wherry none",
 		Why:    "As for ResizeStarted.",
 		Notice: "As above.",
+	},
+	{
+		Class:  "event Normal ResizeCompleted, of a container that ends: upstream one, Wherry none",
+		Why:    "As for ResizeStarted: a container that ends, and does not start again, is not resized.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "event Warning Failed spec.containers{main}, in a sandbox that was lost: upstream one, Wherry none",
+		Why:    "The runtime has lost the sandbox, so no container starts in it. Upstream's kubelet tries that if it has not looked at the pod since; Wherry first makes a new sandbox.",
+		Notice: "There is no event about a start that could not succeed.",
 	},
 	{
 		Class:  "event Normal ResizeCompleted: upstream several, Wherry one",

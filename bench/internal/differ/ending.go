@@ -138,6 +138,30 @@ func (d *differ) resizedInItsEnd() bool {
 	})
 }
 
+// resizedAtItsEnd reports whether the pod was resized, and each container that was to change had been asked to end before by both agents
+// and did not start again.
+func (d *differ) resizedAtItsEnd() bool {
+	ending := func(t *Trace, a Act) bool {
+		var newest *instance
+		for attempt, in := range t.instances(a.Container) {
+			if t.instances(a.Container)[attempt+1] == nil {
+				newest = in
+			}
+		}
+		return newest != nil && !newest.stopped.IsZero() && newest.stopped.Before(t.Created.Add(a.At))
+	}
+	resized := false
+	for _, a := range d.c.Acts {
+		if a.Do != Resize {
+			continue
+		}
+		if resized = true; !ending(d.upstream, a) || !ending(d.wherry, a) {
+			return false
+		}
+	}
+	return resized
+}
+
 // removedStatic reports whether the case is a static pod whose manifest was removed.
 func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 

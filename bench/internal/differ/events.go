@@ -95,6 +95,10 @@ func (d *differ) ofWhat(k string) string {
 	switch {
 	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedInItsEnd():
 		return ", of a pod that ends"
+	case reason == "ResizeCompleted" && d.resizedAtItsEnd():
+		return ", of a container that ends"
+	case reason == "Failed" && strings.HasPrefix(d.upstream.Events[k].Message, "Error: sandbox container "):
+		return ", in a sandbox that was lost"
 	case (reason == "Pulling" || reason == "Failed") && d.sharesMissing():
 		return ", whose image another container could not get"
 	case (reason == "SandboxChanged" || reason == "BackOff") && d.comesBack():

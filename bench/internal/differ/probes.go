@@ -1,10 +1,12 @@
 package differ
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // The functions in this file calculate when the probes of a container instance succeed and fail. That follows from the spec and the Play,
@@ -120,6 +122,11 @@ func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 		if !in.stopped.IsZero() {
 			asked = min(asked, in.stopped.Sub(in.began))
 		}
+		for _, a := range d.c.Acts {
+			if lost := t.Created.Add(a.At).Sub(in.began); a.Do == LoseSandbox && lost > 0 { // the instance ends with its sandbox
+				runs, asked = min(runs, lost), min(asked, lost)
+			}
+		}
 		if probe != "readiness" { // readiness probes continue while the container has its grace period
 			asked = min(asked, d.ends(t).Sub(in.began))
 			runs = asked
@@ -156,10 +163,11 @@ func (d *differ) unreported(name, probe string, u, w Event) bool {
 	return (mayW || silent && d.wherry.ended(d.c, name)) && !mustU
 }
 
-// ended reports whether an instance of the container was stopped or exited by itself.
+// ended reports whether an instance of the container was stopped, exited by itself or was lost with its sandbox.
 func (t *Trace) ended(c *Case, name string) bool {
+	lost := slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == LoseSandbox })
 	for attempt, in := range t.instances(name) {
-		if !in.stopped.IsZero() || c.play(name, attempt%lifeAttempts).Exits {
+		if lost || !in.stopped.IsZero() || c.play(name, attempt%lifeAttempts).Exits {
 			return true
 		}
 	}
@@ -185,6 +193,9 @@ func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 		last := t.Ended.Sub(in.began)
 		if !in.stopped.IsZero() {
 			last = in.stopped.Sub(in.began) + slowEnd
+			if p.Term == TermIgnored { // the instance runs on until the runtime kills it
+				last += time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))*time.Second - slowEnd
+			}
 		}
 		if first.first < last && until > ends && (!p.Exits || p.Runs > ends) {
 			return true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,11 +29,13 @@ const (
 	classHookForgotten  = "a container whose postStart hook failed is still stopped after a restart of the agents: only Wherry"
 	classDebugsInTheEnd = "an ephemeral container is started while the last container ends for a failed probe: only Wherry"
 	classResizedInHook  = "a container is resized while its own postStart hook runs: only Wherry"
+	classChangedInHook  = "a container whose image is changed is stopped while its own postStart hook runs: only Wherry"
 	classOldImageFirst  = "a container whose image is changed while another one's postStart hook runs is started with its old image first: only upstream"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
 	// These classes change only what the API sees, not the requests to the runtime.
 	classNeverAgain       = "a pod that never restarts and loses its sandbox before its main containers have run is Failed: only Wherry"
+	classPendingAgain     = "a pod that has lost its sandbox is Pending while a main container waits for its back-off: only upstream"
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )
 
@@ -65,6 +68,8 @@ func (d *differ) root() string {
 		return classHookForgotten
 	case d.resizedInHook():
 		return classResizedInHook
+	case d.changedInHook():
+		return classChangedInHook
 	case d.oldImageFirst():
 		return classOldImageFirst
 	case d.deletedInStop():
@@ -83,6 +88,19 @@ func (d *differ) resizedInHook() bool {
 			})
 		}
 		return w.to-w.from >= settled && resized(d.wherry) && !resized(d.upstream)
+	})
+}
+
+// changedInHook reports whether only Wherry stopped a container whose image an act changed while the postStart hook of that container ran.
+func (d *differ) changedInHook() bool {
+	return slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
+		stopped := func(t *Trace) bool {
+			in := t.instances(w.container)[w.attempt]
+			return in != nil && !in.stopped.IsZero() && in.stopped.Sub(t.Created) < w.to
+		}
+		return w.to-w.from >= settled && stopped(d.wherry) && !stopped(d.upstream) && slices.ContainsFunc(d.c.Acts, func(a Act) bool {
+			return a.Do == SetImage && a.Container == w.container && a.At > w.from && a.At < w.to
+		})
 	})
 }
 
@@ -125,6 +143,19 @@ func (d *differ) deletedInStop() bool {
 			return false
 		})
 	})
+}
+
+// pendingAgain reports whether only upstream's kubelet showed the pod as Running, then, after the loss of its sandbox, as Pending, and then as
+// Running again. upstream and wherry are the phases over time.
+func (d *differ) pendingAgain(upstream, wherry []span) bool {
+	again := func(t *Trace, spans []span) bool {
+		return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
+			return a.Do == LoseSandbox && slices.ContainsFunc(spans, func(s span) bool {
+				return strings.HasPrefix(s.value, "Pending") && s.since.After(t.Created.Add(a.At))
+			})
+		})
+	}
+	return again(d.upstream, upstream) && !again(d.wherry, wherry)
 }
 
 // neverAgain reports whether a pod with restartPolicy Never lost its sandbox, and then became Failed with Wherry but remained Pending with
