@@ -541,3 +541,21 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 	}
 	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{Inline: vol.CSI}))
 }
+
+// setUpInTree sets up a volume of a former in-tree plugin, which a pod has without a claim. Unlike an inline CSI volume, it belongs to no
+// pod: it is attached and staged like a persistent volume.
+func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error {
+	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
+	if err != nil || have != nil && !have.Republish {
+		return err
+	}
+	pv, err := csispec.TranslatedInline(vol, p.Pod.Namespace)
+	if err != nil {
+		return err
+	}
+	if err := checkName("name of the volume", pv.Name); err != nil {
+		return err
+	}
+	b := &bound{PersistentVolume: pv.Name, Kind: kindCSI, Driver: pv.Spec.CSI.Driver, Handle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
+	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{PV: pv}))
+}
