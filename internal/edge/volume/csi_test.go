@@ -540,6 +540,7 @@ func TestAttachedVolume(t *testing.T) {
 	f.NodeChanged()
 	f.await(t, func() bool { return looks() > before })
 	f.claims.set(func() { f.claims.node.Status.VolumesInUse = []v1.UniqueVolumeName{name} })
+	f.Reported([]v1.UniqueVolumeName{name})
 	f.NodeChanged()
 	if err := <-result; err != nil {
 		t.Fatal(err)
