@@ -1,6 +1,7 @@
 package volume_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -50,4 +51,23 @@ func TestInTreeVolumes(t *testing.T) {
 	}
 	p := podOf("c", vol("v", v1.VolumeSource{Cinder: &v1.CinderVolumeSource{VolumeID: "c"}}))
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "waits for CSI driver cinder.csi.openstack.org to register on this node")
+}
+
+// An inline volume for which the driver makes nothing is an empty directory, as on upstream's nodes. It ends with the pod.
+func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{})
+	f.driver.SetFault("NodePublishVolume", &simcsi.Fault{Lie: true})
+	p := podOf("a", vol("v", v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}))
+	setUp(t, f.fixture, p)
+	at := filepath.Join(f.root, "pods/a/volumes/kubernetes.io~csi/v/mount")
+	if info, err := os.Stat(at); err != nil || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(at); !os.IsNotExist(err) {
+		t.Errorf("left: %v", err)
+	}
 }
