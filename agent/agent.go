@@ -235,6 +235,7 @@ func (a *Agent) buildNode() error {
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		Cached:        a.own.Last, Reached: a.startup.reached,
+		Written: a.platform.reported,
 		PodCIDR: a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
 	})
 	return err

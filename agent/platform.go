@@ -59,6 +59,7 @@ type platform struct {
 	plugins     *plugin.Watcher                      // nil: the node accepts no CSI plugins
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
 	visits      func(context.Context) error          // looks at mounted volumes again and again; nil: no volume needs that
+	reported    func(*v1.Node)                       // called with each status of the Node that the API server has got; nil: nothing depends on that
 	nodeChanged func()                               // called when the Node's status has other volumes; nil: nothing depends on that
 }
 
@@ -198,6 +199,7 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 	cfg.Event = a.events.record
 	volumes = volume.New(cfg)
 	g.volumes, g.inUse, g.nodeChanged, g.visits = volumes, volumes.InUse, volumes.NodeChanged, volumes.Run
+	g.reported = func(n *v1.Node) { volumes.Reported(n.Status.VolumesInUse) }
 	g.plugins = plugin.New(plugin.Config{
 		Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
 	})

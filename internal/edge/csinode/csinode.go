@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
 // API is the part of the API server for CSINode objects.
@@ -62,6 +64,8 @@ const (
 	writeWithin = 30 * time.Second // the bound of a call, with its wait for other calls
 	// annotationNodeID contains the drivers' names of the node, for programs that do not read the CSINode.
 	annotationNodeID = "csi.volume.kubernetes.io/nodeid"
+	// annotationMigrated names the former in-tree plugins whose volumes count as volumes of CSI drivers, for the scheduler.
+	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"
 )
 
 // Put adds or replaces a driver.
@@ -119,7 +123,9 @@ func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (er
 			break
 		}
 		want := have.DeepCopy()
-		if f(&want.Spec); equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, annotationMigrated, csispec.MigratedPlugins)
+		f(&want.Spec)
+		if equality.Semantic.DeepEqual(have.Spec, want.Spec) && (missing || have.Annotations[annotationMigrated] == csispec.MigratedPlugins) {
 			return nil
 		}
 		if missing {

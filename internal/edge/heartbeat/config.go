@@ -99,7 +99,10 @@ type Config struct {
 	// same time.
 	OnRepeatedFailure func()
 	// Reached, when set, is called when the Node reaches a stage. It may be called more than once for a stage. It must not block.
-	Reached  func(Stage)
+	Reached func(Stage)
+	// Written, when set, is called after each round with the Node that the API server has then, and before the next call of Source.Update.
+	// It must not block.
+	Written  func(node *v1.Node)
 	Recorder Recorder // optional
 	Leases   Leases   // optional
 	// Rand returns a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call
@@ -130,6 +133,9 @@ func (c *Config) setDefaults() {
 	setDuration(&c.ReportFrequency, DefaultReportFrequency)
 	setDuration(&c.LeaseDuration, DefaultLeaseDuration)
 	c.ReportFrequency = max(c.ReportFrequency, c.StatusFrequency)
+	if c.Written == nil {
+		c.Written = func(*v1.Node) {}
+	}
 	if c.OnRepeatedFailure == nil {
 		c.OnRepeatedFailure = func() {}
 	}

@@ -48,6 +48,7 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 	changed := cidrChanged || nodestatus.Changed(&base.Status, &res.Node.Status) ||
 		!equality.Semantic.DeepEqual(base.Labels, res.Node.Labels) || !equality.Semantic.DeepEqual(base.Annotations, res.Node.Annotations)
 	if !changed && time.Since(h.lastReport) < h.cfg.ReportFrequency+h.reportDelay {
+		h.cfg.Written(base)
 		return nil
 	}
 	// A random delay spreads the next reports, because nodes that changed or started at the same time would otherwise keep
@@ -114,6 +115,7 @@ func (h *Heartbeat) send(ctx context.Context, base *v1.Node, res nodestatus.Resu
 	}
 	h.lastReport = time.Now()
 	h.keep(node)
+	h.cfg.Written(node)
 	h.record(res.Events)
 	for _, e := range res.Events {
 		h.cfg.Log.Info("node status changed", "event", e.Reason)

@@ -26,7 +26,7 @@ func (v *Volumes) attached(ctx context.Context, b *bound) (map[string]string, er
 		changed := v.nodeChanged.next()
 		node := v.cfg.Claims.Node()
 		name := csispec.UniqueName(b.Driver, b.Handle)
-		said := slices.Contains(node.Status.VolumesInUse, name)
+		said := v.using.isReported(name) && slices.Contains(node.Status.VolumesInUse, name)
 		if said && slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name }) {
 			return v.attachment(ctx, b, node.Name)
 		}
@@ -66,6 +66,8 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 		}}
 	case err != nil:
 		return nil, fmt.Errorf("read VolumeAttachment: %w", err)
+	case a.DeletionTimestamp != nil:
+		return nil, &pod.Lacking{What: pod.LackAttachment, Err: errors.New("waits for the volume to be attached to this node again: it is being detached")}
 	case a.Status.AttachError != nil:
 		return nil, &pod.Lacking{What: pod.LackAttach, Err: fmt.Errorf("the volume cannot be attached to this node: %s (since %s)",
 			pod.Text(strings.TrimSpace(a.Status.AttachError.Message)), a.Status.AttachError.Time.UTC().Format(time.RFC3339))}

@@ -172,7 +172,7 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 	if err := d.Publish(ctx, csispec.Publish(in)); err != nil {
 		return err
 	}
-	if err := checkTarget(dir, b.Driver); err != nil {
+	if err := v.checkTarget(dir, b); err != nil {
 		return err
 	}
 	if in.StagingPath == "" {
@@ -187,12 +187,18 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 }
 
 // checkTarget checks that the target path of a volume that a driver has published is a directory. A driver may report success without
-// having made the directory. A link at this path would lead the runtime to another directory of the node.
-func checkTarget(dir, driver string) error {
+// having made the directory. A link at this path would lead the runtime to another directory of the node. Some drivers make nothing for an
+// inline volume that stays empty, and runtimes then make the directory; the agent makes it instead. Data in it would end with the pod, as
+// that of any inline volume. The data of a persistent volume must not get into such a directory.
+func (v *Volumes) checkTarget(dir string, b *bound) error {
+	driver := b.Driver
 	target, err := entryOf(dir, mountDir)
 	switch {
 	case err != nil:
 		return err
+	case target == nil && b.Inline:
+		v.cfg.Log.Warn("a CSI driver made nothing at the target_path of an inline volume, which is an empty directory now", "driver", driver, "volume", b.PersistentVolume, "pod", b.Pod)
+		return ensureDir(filepath.Join(dir, mountDir))
 	case target == nil:
 		return fmt.Errorf("CSI driver %s said that it published the volume, but there is nothing at its target_path", driver)
 	case !target.IsDir():
@@ -540,4 +546,22 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return err
 	}
 	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{Inline: vol.CSI}))
+}
+
+// setUpInTree sets up a volume of a former in-tree plugin, which a pod has without a claim. Unlike an inline CSI volume, it belongs to no
+// pod: it is attached and staged like a persistent volume.
+func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error {
+	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
+	if err != nil || have != nil && !have.Republish {
+		return err
+	}
+	pv, err := csispec.TranslatedInline(vol, p.Pod.Namespace)
+	if err != nil {
+		return err
+	}
+	if err := checkName("name of the volume", pv.Name); err != nil {
+		return err
+	}
+	b := &bound{PersistentVolume: pv.Name, Kind: kindCSI, Driver: pv.Spec.CSI.Driver, Handle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
+	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{PV: pv}))
 }

@@ -65,6 +65,7 @@ type csiFixture struct {
 	*fixture
 	driver  *simcsi.Driver
 	disks   string
+	serves  string        // the driver serves this name, too; "": only driverName
 	changed chan struct{} // receives a value after each call of the driver and each change of InUse
 
 	mu         sync.Mutex
@@ -219,7 +220,7 @@ func (f *csiFixture) restart() *volume.Volumes {
 			f.told = append(f.told, ref.Kind+" "+ref.Name+" "+reason)
 		},
 		Driver: func(name string) volume.Driver {
-			if d := f.registeredDriver(); d != nil && name == driverName {
+			if d := f.registeredDriver(); d != nil && (name == driverName || name == f.serves) {
 				return d
 			}
 			return nil
@@ -539,6 +540,7 @@ func TestAttachedVolume(t *testing.T) {
 	f.NodeChanged()
 	f.await(t, func() bool { return looks() > before })
 	f.claims.set(func() { f.claims.node.Status.VolumesInUse = []v1.UniqueVolumeName{name} })
+	f.Reported([]v1.UniqueVolumeName{name})
 	f.NodeChanged()
 	if err := <-result; err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 
 // expandMounting expands a volume while it is being mounted. path is where it is staged, or published if it is not staged.
 func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Driver, b *bound, path string) error {
-	if b.Inline || !in.Can.Expand {
+	if in.Claim == nil || !in.Can.Expand {
 		return nil
 	}
 	return v.expand(ctx, &expansion{uid: in.Pod.UID, in: in, d: d, b: b, path: path})
@@ -161,6 +161,9 @@ func (v *Volumes) expandIfGrown(ctx context.Context, uid types.UID, volume strin
 	pv, err := v.cfg.Claims.PersistentVolume(asking, b.PersistentVolume)
 	if err != nil {
 		return fmt.Errorf("read persistentvolume %s: %w", b.PersistentVolume, err)
+	}
+	if pv, err = csispec.Translated(pv); err != nil {
+		return err
 	}
 	size := pv.Spec.Capacity[v1.ResourceStorage]
 	if size.Value() <= b.Size || pv.Spec.ClaimRef == nil {

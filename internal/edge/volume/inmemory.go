@@ -54,7 +54,7 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 		k, err := kindOf(vol)
 		switch {
 		case err != nil:
-		case k == kindCSI:
+		case k == kindCSI, k == kindInTree:
 			err = errNoDrivers
 		case k == kindClaim:
 			err = m.setUpClaim(ctx, p.Pod, vol)

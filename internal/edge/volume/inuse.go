@@ -16,6 +16,34 @@ type inUse struct {
 	turn  uint64 // counts the changes of records
 	known bool   // names is the result
 	names []v1.UniqueVolumeName
+	// reported says of the volumes that are being set up whether the API server has them as in use since they have a record. A volume
+	// leaves it with its record: a status that an earlier use has left may be replaced by one without the volume at any moment.
+	reported map[v1.UniqueVolumeName]bool
+}
+
+// isReported reports whether the API server knows that a volume is in use, which has a record.
+func (u *inUse) isReported(name v1.UniqueVolumeName) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, asked := u.reported[name]; !asked { // another pod has given the volume up meanwhile
+		u.reported[name] = false
+	}
+	return u.reported[name]
+}
+
+// Reported must be called after the API server has got the Node's status with these volumesInUse, or when it has them already, and before the
+// next call of InUse. It wakes the set-ups that wait for that.
+func (v *Volumes) Reported(names []v1.UniqueVolumeName) {
+	v.using.mu.Lock()
+	news := false
+	for name, before := range v.using.reported {
+		v.using.reported[name] = slices.Contains(names, name)
+		news = news || v.using.reported[name] && !before
+	}
+	v.using.mu.Unlock()
+	if news {
+		v.nodeChanged.tell()
+	}
 }
 
 // InUse lists the volumes that must not be detached from this node: the attached volumes that are mounted for a pod, or whose set-up
@@ -53,10 +81,19 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	return names, true
 }
 
-// usesChanged must be called after a record has changed. The next InUse reads the disk again.
-func (v *Volumes) usesChanged() {
+// usesChanged must be called after the record of a volume has changed. The next InUse reads the disk again. gone says that a pod does not use
+// the volume any more.
+func (v *Volumes) usesChanged(b *bound, gone bool) {
 	v.using.mu.Lock()
 	v.using.turn++
+	if v.using.reported == nil {
+		v.using.reported = map[v1.UniqueVolumeName]bool{}
+	}
+	if name := csispec.UniqueName(b.Driver, b.Handle); gone {
+		delete(v.using.reported, name)
+	} else {
+		v.using.reported[name] = v.using.reported[name] // the next Reported answers
+	}
 	v.using.known = false
 	v.using.mu.Unlock()
 	v.cfg.InUseChanged()

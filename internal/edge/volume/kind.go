@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
 // kind is the kind of a volume, as it appears in the path of the volume's directory.
@@ -28,6 +30,8 @@ const (
 	// kindClaim is a volume with a PersistentVolumeClaim. The record that the agent writes of such a volume (see bound) has the
 	// kind of the persistent volume instead: kindCSI, kindLocal or kindHostPath.
 	kindClaim kind = "claim"
+	// kindInTree is a volume of a former in-tree plugin. The record that the agent writes of such a volume has kindCSI.
+	kindInTree kind = "in-tree"
 )
 
 func (k kind) dir() string { return "kubernetes.io~" + string(k) }
@@ -37,7 +41,7 @@ func (k kind) files() bool {
 	switch k {
 	case kindConfigMap, kindSecret, kindDownwardAPI, kindProjected:
 		return true
-	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindNFS, kindCSI, kindClaim:
+	case kindEmptyDir, kindHostPath, kindImage, kindLocal, kindNFS, kindCSI, kindClaim, kindInTree:
 		return false
 	}
 	return false
@@ -70,6 +74,8 @@ func kindOf(vol *v1.Volume) (kind, error) {
 		return kindCSI, nil
 	case s.NFS != nil:
 		return kindNFS, nil
+	case csispec.InTree(vol):
+		return kindInTree, nil
 	}
 	return "", fmt.Errorf("%w: %s (what this node agent supports is in the table of its README; "+
 		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi or persistentVolumeClaim, or another node)", ErrUnsupported, sourceName(s))
@@ -115,6 +121,8 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 		return v.setUpInline(ctx, p, vol)
 	case k == kindNFS:
 		return v.setUpNFS(ctx, vol.NFS, v.layout.volume(p.Pod.UID, k, vol.Name), nil)
+	case k == kindInTree:
+		return v.setUpInTree(ctx, p, vol)
 	case k.files():
 		return v.setUpFiles(ctx, p, vol, k)
 	}

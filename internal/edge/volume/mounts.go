@@ -120,7 +120,7 @@ func (w places) of(p *v1.Pod, vol *v1.Volume, k kind) (dir string, b bound, err 
 	switch k {
 	case kindHostPath:
 		return vol.HostPath.Path, bound{Kind: k}, nil
-	case kindClaim, kindCSI:
+	case kindClaim, kindCSI, kindInTree:
 		if b, err = w.bound(p.UID, vol.Name); err != nil {
 			return "", b, err
 		}

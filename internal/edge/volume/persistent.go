@@ -91,6 +91,9 @@ func findClaim(ctx context.Context, api Claims, p *v1.Pod, vol *v1.Volume) (foun
 	case err != nil:
 		return found{}, fmt.Errorf("read persistentvolume %s: %w", pvName, err)
 	}
+	if pv, err = csispec.Translated(pv); err != nil {
+		return found{}, err
+	}
 	return found{claim, pv}, claims.CheckVolume(p, vol, claim, pv, api.Node())
 }
 

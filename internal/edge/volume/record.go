@@ -132,7 +132,7 @@ func (v *Volumes) writeRecord(uid types.UID, volume string, b *bound) error {
 		return fmt.Errorf("write record of volume: %w", err)
 	}
 	if b.Attach && !b.Done {
-		v.usesChanged()
+		v.usesChanged(b, false)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 		}
 	}
 	if b.Attach {
-		v.usesChanged()
+		v.usesChanged(b, true)
 	}
 	return nil
 }

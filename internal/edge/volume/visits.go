@@ -33,7 +33,7 @@ type visit struct {
 
 // add makes the node look at a mounted volume from now on.
 func (s *visits) add(uid types.UID, volume string, b *bound) {
-	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: !b.Inline}
+	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != ""}
 	if b.Kind != kindCSI || !one.republish && !one.expand {
 		return
 	}

@@ -69,6 +69,8 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
 		{Name: "image programs", Module: "tools", Env: static, Makes: []string{"images/web"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
+		{Name: "csimock", Module: "conformance", Env: static, Makes: []string{"csimock"},
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csimock", "./csimock"}},
 		{Name: "CoreDNS", Module: "tools/coredns", Env: static, Makes: []string{"images/coredns"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/coredns", "."}},
 		{Name: "e2e.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e.test"}, OnDemand: true,

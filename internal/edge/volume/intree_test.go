@@ -1,0 +1,73 @@
+package volume_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/sim/simcsi"
+)
+
+// A volume of a former in-tree plugin is a volume of the CSI driver that has replaced the plugin, with a claim or without one.
+func TestInTreeVolumes(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.serves = "ebs.csi.aws.com"
+	f.claims.drivers[f.serves] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{AttachRequired: ptr(false)}}
+	f.claims.bind("d", v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1", FSType: "ext4"}}, v1.ReadWriteOnce)
+	inline := v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-2", ReadOnly: true}}
+	for _, c := range []struct {
+		name, handle, dir string
+		vol               v1.Volume
+		readOnly          bool
+	}{
+		{"a", "vol-1", "pv-d", claim("v", "d", false), false},
+		{"b", "vol-2", "ebs.csi.aws.com-vol-2", vol("v", inline), true},
+	} {
+		p := podOf(types.UID(c.name), c.vol)
+		setUp(t, f.fixture, p)
+		r := f.driver.LastPublish()
+		if want := filepath.Join(f.root, "pods", string(p.UID), "volumes/kubernetes.io~csi", c.dir, "mount"); r.TargetPath != want || r.VolumeId != c.handle || r.StagingTargetPath == "" || r.Readonly != c.readOnly {
+			t.Errorf("%s: the request to publish: %v", c.name, r)
+		}
+		mounts, err := f.Mounts(t.Context(), volume.MountInput{Pod: p, Container: &p.Spec.Containers[0]})
+		if err != nil || mounts[0].HostPath != r.TargetPath || mounts[0].Readonly != c.readOnly {
+			t.Errorf("%s: %v, %v", c.name, mounts, err)
+		}
+		f.Volumes = f.restart()
+		setUp(t, f.fixture, p)
+		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+			t.Fatal(err)
+		}
+		if staged, published := f.driver.Holds(); staged+published != 0 {
+			t.Errorf("%s: %d staged, %d published volumes are left", c.name, staged, published)
+		}
+	}
+	p := podOf("c", vol("v", v1.VolumeSource{Cinder: &v1.CinderVolumeSource{VolumeID: "c"}}))
+	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "waits for CSI driver cinder.csi.openstack.org to register on this node")
+}
+
+// An inline volume for which the driver makes nothing is an empty directory, as on upstream's nodes. It ends with the pod.
+func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{})
+	f.driver.SetFault("NodePublishVolume", &simcsi.Fault{Lie: true})
+	p := podOf("a", vol("v", v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}}))
+	setUp(t, f.fixture, p)
+	at := filepath.Join(f.root, "pods/a/volumes/kubernetes.io~csi/v/mount")
+	if info, err := os.Stat(at); err != nil || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(at); !os.IsNotExist(err) {
+		t.Errorf("left: %v", err)
+	}
+}
