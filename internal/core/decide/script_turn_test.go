@@ -1,7 +1,6 @@
 package decide_test
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
@@ -31,10 +30,14 @@ func (s *story) restore() {
 		return
 	}
 	s.pod, s.lastGrace, s.now, s.node, s.pol = in.Pod, in.LastGrace, in.Now, in.Node, *in.Policy
-	s.observed, s.sandboxes, s.containers = *in.Observed, slices.Clone(in.Observed.Sandboxes), slices.Clone(in.Observed.Containers)
+	s.sandboxes, s.containers = slices.Clone(in.Observed.Sandboxes), slices.Clone(in.Observed.Containers)
 	s.mem, s.saved, s.said, s.old = *in.Memory, in.Memory.Kept(), in.Probed, in.Stale
-	s.hashes = map[string]string{}
-	maps.Copy(s.hashes, in.Hashes)
+	s.hashes = map[string]string{} // the world makes the hashes of containers that it creates, so it makes those of the turn too
+	for name := range in.Hashes {
+		if spec := s.spec(name); spec != nil {
+			s.hashes[name] = specHash(spec.Image)
+		}
+	}
 	s.sized, s.group = len(in.Sizes) > 0, in.Memory.GroupSize
 	s.vols, s.dirs = in.Memory.SetUp, in.Memory.SetUp
 	for _, a := range in.InFlight {
@@ -43,7 +46,12 @@ func (s *story) restore() {
 	for i := range s.containers {
 		c := &s.containers[i]
 		s.given[c.ID] = c.Actual
+		if spec := s.spec(c.Name); spec != nil && c.SpecHash == in.Hashes[c.Name] {
+			c.SpecHash = specHash(spec.Image)
+		}
 		r := s.record(c.Name)
 		r.tried, r.ran = max(r.tried, int(c.Attempt)), true
 	}
+	s.observed = *in.Observed
+	s.observed.Containers = slices.Clone(s.containers)
 }
