@@ -2,8 +2,6 @@ package decide_test
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,98 +42,6 @@ func tell(t *testing.T, x *script.Text) func([]string) {
 		}
 	})
 	return s.command
-}
-
-// replays checks that an exported turn is decided in the same way when it is read from its file.
-func replays(t *testing.T, in *decide.Input, plan *decide.Plan) {
-	t.Helper()
-	turn := replay.Of(in.Observed.Ref, in)
-	turn.Decided(plan)
-	data, err := turn.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := replay.Parse("turn", data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines, same := replay.Diff(read.Plan, read.Again()); !same {
-		t.Errorf("an exported turn is decided otherwise:\n%s\n%s", strings.Join(lines, "\n"), data)
-	}
-	scripted(t, turn, in, plan)
-}
-
-// steps checks that a turn gives the same plan when somebody steps through it, and that exactly one step begins each action.
-func steps(t *testing.T, in *decide.Input, plan *decide.Plan) {
-	t.Helper()
-	stepped, list := decide.Steps(in)
-	if lines, same := replay.Diff(replay.Lines(plan, in.Now), replay.Lines(&stepped, in.Now)); !same {
-		t.Errorf("a turn with steps is decided otherwise:\n%s", strings.Join(lines, "\n"))
-	}
-	begun := 0
-	for _, s := range list {
-		if s.Rule == "" || s.Saw == "" {
-			t.Errorf("a step says nothing: %+v", s)
-		}
-		for _, l := range s.Decided {
-			if strings.HasPrefix(l, "begins ") {
-				begun++
-			}
-		}
-	}
-	if begun != len(plan.Do) {
-		t.Errorf("the steps begin %d actions, the plan has %d: %+v", begun, len(plan.Do), list)
-	}
-}
-
-// scripted checks that the script made of an exported turn gives the same plan.
-func scripted(t *testing.T, turn *replay.Turn, in *decide.Input, plan *decide.Plan) {
-	t.Helper()
-	text, err := turn.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var again decide.Input
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if f[0] == "turn-of" {
-			if err := replay.ReadPart(&again, f[1], f[2]); err != nil || len(f) != 3 {
-				t.Fatalf("%v: %s", err, line)
-			}
-		}
-	}
-	now := decide.Decide(&again)
-	if lines, same := replay.Diff(replay.PlanLines(plan, in.Now), replay.PlanLines(&now, again.Now)); !same {
-		t.Errorf("the script of a turn gives another plan:\n%s\n%s", strings.Join(lines, "\n"), text)
-	}
-}
-
-// TestScriptsOfTurns runs the scripts that are made of the exported turns of package replay.
-func TestScriptsOfTurns(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("../replay/testdata/*.json")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no turns", err)
-	}
-	dir := t.TempDir()
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		turn, err := replay.Parse(file, data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := turn.Script()
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, filepath.Base(file)+".txt"), []byte(text), 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	script.Run(t, filepath.Join(dir, "*.txt"), false, tell)
 }
 
 // story is a script about one pod.

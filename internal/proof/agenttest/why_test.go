@@ -28,6 +28,7 @@ type whyCase struct {
 	later time.Duration
 	cause why.Cause
 	says  string // text that the answer must contain
+	shown string // text in the message of the waiting container, which kubectl describe shows
 }
 
 func refuses(method, message string) []simcri.Fault {
@@ -47,20 +48,20 @@ var whyCases = []whyCase{
 	{name: "nothing is wrong", wait: 10 * time.Second, cause: why.Running},
 	{name: "the container ends with exit code 0, and restartPolicy is Never", annotations: `wherry.dev/sim-exit-code: "0", wherry.dev/sim-run-for: 1s`, spec: "restartPolicy: Never", wait: 10 * time.Second, cause: why.Completed},
 	{name: "the container ends with exit code 3, and restartPolicy is Never", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, spec: "restartPolicy: Never", wait: 10 * time.Second, cause: why.Failed, says: "no input"},
-	{name: "the container ends with exit code 3 again and again", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, wait: 60 * time.Second, cause: why.CrashLoop, says: "no input"},
+	{name: "the container ends with exit code 3 again and again", annotations: `wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: no input`, wait: 60 * time.Second, cause: why.CrashLoop, says: "no input", shown: "back-off 40s restarting failed container=main"},
 	{name: "the runtime says OOMKilled of each end of the container", annotations: `wherry.dev/sim-exit-code: "137", wherry.dev/sim-exit-reason: OOMKilled`, wait: 60 * time.Second, cause: why.OutOfMemory, says: "limits.memory"},
 	{name: "a pull takes 90 s", faults: []simcri.Fault{{Method: "PullImage", Effect: simcri.Slow, Delay: 90 * time.Second}}, wait: 20 * time.Second, cause: why.Pulling, says: "registry.example/app:1"},
-	{name: "the runtime answers a pull with the words: not found", faults: pullRefused("failed to resolve: registry.example/app:1: not found"), wait: 20 * time.Second, cause: why.ImageNotFound, says: "registry.example/app:1"},
+	{name: "the runtime answers a pull with the words: not found", faults: pullRefused("failed to resolve: registry.example/app:1: not found"), wait: 20 * time.Second, cause: why.ImageNotFound, says: "registry.example/app:1", shown: "registry.example/app:1: not found"},
 	{name: "the runtime answers a pull with the words: 401 Unauthorized", faults: pullRefused("401 Unauthorized"), wait: 20 * time.Second, cause: why.ImageDenied, says: "imagePullSecret"},
 	{name: "the runtime answers a pull with the words: no such host", faults: pullRefused("dial tcp: lookup registry.example: no such host"), wait: 20 * time.Second, cause: why.RegistryAway},
 	{name: "the runtime answers a pull with the words: unexpected tar header", faults: pullRefused("unpack: unexpected tar header"), wait: 20 * time.Second, cause: why.PullFails, says: "tar header"},
 	{name: "the image is not on the node, and imagePullPolicy is Never", container: "imagePullPolicy: Never", wait: 20 * time.Second, cause: why.ImageNeverPulled},
-	{name: "envFrom names a ConfigMap that does not exist", container: "envFrom: [{configMapRef: {name: nowhere}}]", wait: 20 * time.Second, cause: why.ConfigInvalid, says: "nowhere"},
+	{name: "envFrom names a ConfigMap that does not exist", container: "envFrom: [{configMapRef: {name: nowhere}}]", wait: 20 * time.Second, cause: why.ConfigInvalid, says: "nowhere", shown: "nowhere"},
 	{name: "a volume names a ConfigMap that does not exist", spec: "volumes: [{name: v, configMap: {name: nowhere}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.ConfigMapMissing, says: "nowhere"},
 	{name: "the pod has a volume of Ceph RBD", spec: "volumes: [{name: v, rbd: {monitors: [m], image: i}}]", container: "volumeMounts: [{name: v, mountPath: /v}]", wait: 20 * time.Second, cause: why.VolumeUnsupported, says: "rbd"},
 	{name: "RunPodSandbox takes 90 s", faults: slow("RunPodSandbox"), wait: 20 * time.Second, cause: why.SandboxStarts},
 	{name: "the runtime refuses RunPodSandbox", faults: refuses("RunPodSandbox", "no IP addresses left"), wait: 20 * time.Second, cause: why.SandboxFails, says: "no IP addresses left"},
-	{name: "the runtime refuses CreateContainer", faults: refuses("CreateContainer", "snapshot is broken"), wait: 20 * time.Second, cause: why.CreateFails, says: "snapshot is broken"},
+	{name: "the runtime refuses CreateContainer", faults: refuses("CreateContainer", "snapshot is broken"), wait: 20 * time.Second, cause: why.CreateFails, says: "snapshot is broken", shown: "snapshot is broken"},
 	{name: "the runtime refuses StartContainer", annotations: "wherry.dev/sim-start-error: cgroup is gone", wait: 20 * time.Second, cause: why.StartFails, says: "cgroup is gone"},
 	{name: "the runtime answers StartContainer with the words: executable file not found", annotations: "wherry.dev/sim-start-error: 'exec nope: executable file not found in $PATH'", wait: 20 * time.Second, cause: why.CommandNotFound, says: "nope"},
 	{name: "StartContainer takes 90 s", faults: slow("StartContainer"), wait: 20 * time.Second, cause: why.ContainerStarts},
@@ -124,6 +125,11 @@ func (c *whyCase) check(l *lone) {
 	a := &one.Answer
 	if a.Cause != c.cause || !strings.Contains(textOf(a), c.says) {
 		l.Errorf("%s, want %s with %q:\n%s", a.Cause, c.cause, c.says, textOf(a))
+	}
+	if c.shown != "" {
+		if s := l.pod("web").Status.ContainerStatuses[0].State.Waiting; s == nil || !strings.Contains(s.Message, c.shown) {
+			l.Errorf("the container's status says %+v, want a message with %q", s, c.shown)
+		}
 	}
 	var list []explainedPod
 	if l.ask(http.MethodGet, "/explain", "", &list); len(list) != 1 || list[0].Name != "web" || list[0].Answer.Cause != c.cause {
