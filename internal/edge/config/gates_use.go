@@ -55,8 +55,8 @@ var gateUses = map[string]fieldUse{
 	"KubeletPodResourcesListUseActivePods": notHonoured(noDevices, "false"),
 
 	// Volumes.
-	"ClusterTrustBundleProjection": honoured("internal/edge/volume.TestCredentials", "internal/proof/agenttest.TestCredentialProjections"),
-	"PodCertificateRequest":        honoured("internal/edge/volume.TestCredentials", "internal/proof/agenttest.TestCredentialProjections"),
+	"ClusterTrustBundleProjection": honoured("internal/proof/agenttest.TestCredentialProjectionsNeedTheirGates"),
+	"PodCertificateRequest":        honoured("internal/proof/agenttest.TestCredentialProjectionsNeedTheirGates"),
 	"CSIVolumeHealth":              notHonoured(noHealth, "false"),
 	"SELinuxMount":                 notHonoured("volumes are not mounted with SELinux labels", "false"),
 
