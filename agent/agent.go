@@ -75,8 +75,9 @@ type Agent struct {
 	podsLimit   atomic.Int64                         // the result of podsMemory; 0: not known yet
 	heartbeat   *heartbeat.Heartbeat                 // nil when standalone
 	own         *ownNode                             // nil when standalone
-	writer      *status.Writer                       // nil when standalone
-	mirrors     *mirror.Mirrors                      // nil when standalone
+	offline     offlineStart
+	writer      *status.Writer  // nil when standalone
+	mirrors     *mirror.Mirrors // nil when standalone
 	report      *syncloop.Report
 	loop        *syncloop.Loop
 	server      *server.Server
@@ -196,7 +197,11 @@ func (a *Agent) notify(source string) func(types.UID) {
 
 // buildPods wires the desired pods and the pod cache.
 func (a *Agent) buildPods() error {
-	a.pods = podset.New(a.cfg.NodeName, a.sources(), a.notify("source"))
+	look := a.notify("source")
+	a.pods = podset.New(a.cfg.NodeName, a.sources(), func(uid types.UID) {
+		look(uid)
+		a.offline.changed()
+	})
 	a.pods.OnSpec(a.metrics.ResizeAsked)
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
@@ -227,7 +232,12 @@ func (a *Agent) buildNode() error {
 	if a.deps.Client == nil {
 		return nil
 	}
-	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, a.platform.nodeChanged)
+	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, func() {
+		if a.platform.nodeChanged != nil {
+			a.platform.nodeChanged()
+		}
+		a.offline.changed()
+	})
 	var err error
 	a.own.follow = a.followOwnNode()
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
@@ -363,6 +373,7 @@ func (a *Agent) parts() []part {
 	if a.deps.Client != nil {
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"own node", a.own.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
 	}
+	parts = append(parts, a.offlineParts()...)
 	if a.deps.Client == nil && a.cfg.Kubelet.PodCIDR != "" {
 		parts = append(parts, part{"pod CIDR", a.ownPodCIDR})
 	}
@@ -434,8 +445,13 @@ func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
 
 // ownPodCIDR sends podCIDR to the runtime on a node without an API server.
 func (a *Agent) ownPodCIDR(ctx context.Context) error {
-	for {
-		err := a.podCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","))
+	return a.sendPodCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","), func() bool { return false })
+}
+
+// sendPodCIDR sends the pod CIDRs to the runtime. After a failure it tries again, until ctx ends or the CIDRs are obsolete.
+func (a *Agent) sendPodCIDR(ctx context.Context, cidrs []string, obsolete func() bool) error {
+	for !obsolete() {
+		err := a.podCIDR(ctx, cidrs)
 		var again <-chan time.Time // nil, so it never fires; a failure sets it
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("the runtime does not accept podCIDR; trying again", "err", err)
@@ -447,6 +463,8 @@ func (a *Agent) ownPodCIDR(ctx context.Context) error {
 		case <-again:
 		}
 	}
+	<-ctx.Done()
+	return nil
 }
 
 func (a *Agent) probeEvent(e probe.Event) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
@@ -31,6 +32,9 @@ func (a *Agent) Summary() string {
 				ready = ", ready"
 			}
 		}
+	}
+	if since := a.offline.status().Since; since != nil {
+		ready = ", offline: pods as last known at " + since.Local().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("node %s%s, pods: %d", a.cfg.NodeName, ready, len(a.pods.List()))
 }

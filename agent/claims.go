@@ -25,7 +25,11 @@ func (a *Agent) claims() volume.Claims {
 	if a.deps.Client == nil {
 		return nil
 	}
-	return nodeClaims{a.clients.api, a.latestNode}
+	c := nodeClaims{a.clients.api, a.latestNode}
+	if a.offline.keeper != nil {
+		return a.offline.keeper.Claims(c)
+	}
+	return c
 }
 
 // latestNode returns this node as the API server has it, or nil if the node is not registered yet.

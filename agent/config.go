@@ -88,6 +88,8 @@ type Config struct {
 	WorkShares map[string]float64
 	// Flags are shown at /flagz.
 	Flags map[string]string
+	// OfflineStart lets the node start without its API server. The zero value does not.
+	OfflineStart OfflineStart
 	// Server limits the cost of clients of the HTTPS API. The zero value has the defaults.
 	Server ServerLimits
 	// KeepImages are images that are never removed: full names without tag or digest, or prefixes that end with "/*".
@@ -221,6 +223,10 @@ func (c *Config) check(d *Deps) error {
 		return errors.New("agent: Deps.API needs Deps.TLS")
 	case c.RootDir == "" && d.Machine.real:
 		return errors.New("agent: Config.RootDir is empty")
+	case c.OfflineStart.Enabled && d.Feed != nil:
+		return errors.New("agent: Config.OfflineStart and Deps.Feed exclude each other")
+	case c.OfflineStart.Enabled && (c.OfflineStart.Dir == "" && c.RootDir == "" || c.OfflineStart.KeyFile == "" && c.CertDir == ""):
+		return errors.New("agent: Config.OfflineStart needs Dir or RootDir, and KeyFile or CertDir")
 	}
 	if _, errs := config.NewGates(c.Kubelet.FeatureGates); len(errs) > 0 {
 		return fmt.Errorf("agent: Config.Kubelet: %w", errors.Join(errs...))
@@ -243,6 +249,7 @@ func (c *Config) setDefaults() {
 	if c.DeadContainers == 0 {
 		c.DeadContainers = 1
 	}
+	c.OfflineStart.setDefaults(c)
 	if c.Server.ReviewQPS == 0 {
 		c.Server.ReviewQPS = 20
 	}

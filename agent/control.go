@@ -71,6 +71,7 @@ func (a *Agent) buildControl() error {
 	maps.Copy(extra, map[string]http.Handler{
 		"GET /pods/{namespace}/{name}": a.servePod(view),
 		"GET /node":                    http.HandlerFunc(a.serveNode),
+		"GET /lastknown":               http.HandlerFunc(a.serveLastKnown),
 	})
 	maps.Copy(extra, a.explanations(view))
 	if a.events.local != nil {

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/core/why"
@@ -30,6 +31,10 @@ type explanation struct {
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
 	// Inspection describes a problem with the inspections of the pod. While there is one, the node's view of the pod may be old.
 	Inspection string `json:"inspection,omitempty"`
+	// LastKnown is when the API server last answered, if the node has started without it: the pod is as the API server had it then.
+	// Expired are the credentials of the pod that have expired since.
+	LastKnown *time.Time `json:"lastKnown,omitempty"`
+	Expired   []string   `json:"expired,omitempty"`
 }
 
 // explanations returns the endpoints that say why pods are in their state.
@@ -153,6 +158,9 @@ func turnOf(t *podworker.Turn) *why.Turn {
 // answer explains one pod. t is the turn that the pod's worker has taken; nil: the worker did not answer.
 func (a *Agent) answer(p *v1.Pod, t *why.Turn) explanation {
 	out := explanation{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+	if _, src := a.pods.Get(p.UID); src == pod.SourceAPI {
+		out.LastKnown, out.Expired = a.offline.outdated(p.UID)
+	}
 	if worker := a.loop.Worker(p.UID); worker != nil {
 		out.UnderWay = worker.UnderWay()
 	}

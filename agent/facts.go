@@ -208,16 +208,20 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject returns the Node from the API, or the Node that the agent would register. It returns an empty Node until the
-// agent knows one of these (refreshNode). It does no IO.
+// nodeObject returns the Node from the API, or the one of the record from which the node has started, or the Node that the agent would
+// register. It returns an empty Node until the agent knows one of these (refreshNode). It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {
 			return n
 		}
 	}
-	if n := a.node.Node(); n != nil {
+	measured := a.node.Node()
+	if n := a.offline.node(measured); n != nil {
 		return n
+	}
+	if measured != nil {
+		return measured
 	}
 	return &v1.Node{}
 }
@@ -275,7 +279,7 @@ const nodeKnownWithin = 30 * time.Second
 // yet. If there is no Node in the API, admission uses the Node that would be registered. nodeKnown also waits until the manifests have
 // been read, so that no other pod gets the resources that a static pod needs.
 func (a *Agent) nodeKnown() bool {
-	known := a.heartbeat == nil || a.heartbeat.Node() != nil
+	known := a.heartbeat == nil || a.heartbeat.Node() != nil || a.offline.node(nil) != nil
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
 }
 

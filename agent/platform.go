@@ -97,9 +97,12 @@ func (a *Agent) buildPlatform() error {
 	if a.deps.Client != nil {
 		named.Classes = a.clients.api.RuntimeClasses()
 		named.API = objects.New(objects.Config{Follow: a.followObjects(),
-			API: a.clients.objects(gates), Log: a.log, Notify: refresh, Node: a.nodeUID,
+			API: a.clients.objects(gates), Log: a.log, Notify: refresh, Node: a.nodeUID, Changed: a.offline.changed, Expired: a.tokenExpired,
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
+	}
+	if a.buildOffline(named.API); a.offline.keeper != nil {
+		named.Classes = a.offline.keeper.Classes(named.Classes)
 	}
 	refs := referents.New(named)
 	g := &platform{objects: refs, local: named.Local, missing: refs.Missing(), hasLocal: refs.Has}
@@ -184,8 +187,12 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 		return
 	}
 	var volumes *volume.Volumes
+	var cluster drivers.Cluster = csinode.New(csinode.Config{API: a.clients.api.CSINodes(), Nodes: a.clients.api.Nodes(), NodeName: a.cfg.NodeName})
+	if a.offline.keeper != nil {
+		cluster = a.offline.keeper.Drivers(cluster)
+	}
 	registry := drivers.New(drivers.Config{
-		Cluster:    csinode.New(csinode.Config{API: a.clients.api.CSINodes(), Nodes: a.clients.api.Nodes(), NodeName: a.cfg.NodeName}),
+		Cluster:    cluster,
 		Registered: func(name string) { volumes.DriverRegistered(name) }, Log: a.log,
 	})
 	cfg.Driver = func(name string) volume.Driver {

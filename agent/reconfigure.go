@@ -28,6 +28,10 @@ const (
 	reasonInvalidConfig = "InvalidConfiguration"
 )
 
+// reasonTokenExpired is the reason of the event of a pod that uses an expired token, because the API server does not answer. Upstream's
+// kubelet has no such event.
+const reasonTokenExpired = "ServiceAccountTokenExpired"
+
 // ErrNotRunning means that Reconfigure was called before Run had built the node.
 var ErrNotRunning = errors.New("agent: Reconfigure: the agent does not run yet")
 

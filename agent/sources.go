@@ -42,7 +42,7 @@ func (a *Agent) sourceParts() []part {
 		out = append(out, part{"static pods of a URL", url.Run})
 	}
 	if a.deps.Client != nil {
-		api := &source.API{Pods: a.clients.api.Pods(metav1.NamespaceAll), NodeName: a.cfg.NodeName, Target: a.target(), Observe: a.writer.Observe, Log: a.log,
+		api := &source.API{Pods: a.clients.api.Pods(metav1.NamespaceAll), NodeName: a.cfg.NodeName, Target: a.target(), Observe: a.writer.Observe, Contact: a.offline.contact(), Log: a.log,
 			Follow: a.followBy(Query{Resource: "pods", Node: a.cfg.NodeName})}
 		out = append(out, part{"source", api.Run})
 	}

@@ -98,7 +98,7 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
 		Owner: cfg.Owner, ManageHost: cfg.Simulated == nil, Server: serverLimits(&cfg.Wherry.Server),
-		KeepImages: cfg.Wherry.Images.NeverRemove, RecordBytes: cfg.Wherry.FlightRecorder.MaxBytes,
+		KeepImages: cfg.Wherry.Images.NeverRemove, RecordBytes: cfg.Wherry.FlightRecorder.MaxBytes, OfflineStart: offlineStart(&cfg),
 	}
 	if m := int(cfg.MaxDeadContainers); m >= 0 {
 		c.MaxDeadContainers = &m
@@ -144,6 +144,16 @@ func serverLimits(s *config.WherryServer) agent.ServerLimits {
 		StreamingByGet: s.StreamingByGet == config.StreamingAsUpstream, ReviewQPS: float32(s.ReviewQPS), ReviewBurst: s.ReviewBurst,
 		WaitingReviews: s.MaxWaitingReviews, UnknownConnections: s.MaxUnknownConnections,
 	}
+}
+
+// offlineStart returns the settings of a start without the API server. A simulated node has none, because its containers end with it.
+func offlineStart(cfg *config.Config) agent.OfflineStart {
+	o := &cfg.Wherry.OfflineStart
+	if cfg.Simulated != nil || !o.Enabled {
+		return agent.OfflineStart{}
+	}
+	after, maxAge, maxBytes := o.Limits()
+	return agent.OfflineStart{Enabled: true, KeyFile: o.KeyFile, After: after, MaxAge: maxAge, MaxBytes: maxBytes}
 }
 
 // logLinks returns the directory for links to the logs of all containers, where log collectors look. It does not depend on

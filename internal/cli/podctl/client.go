@@ -19,6 +19,7 @@ import (
 	spdyclient "k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/core/why"
 	"github.com/wherry-node/wherry/internal/edge/push"
@@ -185,6 +186,37 @@ type explanation struct {
 	Records   []timeline.Record `json:"records,omitempty"`
 	// Inspection describes a problem with the inspections of the pod.
 	Inspection string `json:"inspection,omitempty"`
+	// LastKnown is when the API server last answered, if the node has started without it. Expired are the credentials of the pod that
+	// have expired since.
+	LastKnown *time.Time `json:"lastKnown,omitempty"`
+	Expired   []string   `json:"expired,omitempty"`
+}
+
+// lastKnown says whether the pods of the API come from a record.
+type lastKnown struct {
+	Since   *time.Time `json:"since,omitempty"`
+	Problem string     `json:"problem,omitempty"`
+}
+
+// lastKnown asks whether the pods of the API come from a record. For an older agent, which keeps no record, they do not.
+func (c *client) lastKnown(ctx context.Context) (lastKnown, error) {
+	var l lastKnown
+	err := c.ask(ctx, http.MethodGet, "/lastknown", nil, nil, &l)
+	if isNotFound(err) {
+		err = nil
+	}
+	return l, err
+}
+
+// note says in one line what the user has to know about the record; "": nothing.
+func (l lastKnown) note() string {
+	switch {
+	case l.Since != nil:
+		return fmt.Sprintf("The API server has not answered since this agent started: its pods are as last known at %s.", l.Since.Local().Format(time.RFC3339))
+	case l.Problem != "":
+		return "Offline start: " + plain.Text(l.Problem)
+	}
+	return ""
 }
 
 func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {

@@ -135,6 +135,9 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
+	if err := printNote(ctx, s.Err, c); err != nil {
+		return err
+	}
 	var list []explanation
 	asked := 0 // the pods of the namespace
 	for _, e := range answers {
@@ -187,7 +190,7 @@ func allWell(n int, namespace string) string {
 const maxFacts = 4
 
 // writeAnswer prints an answer. The first line says what is wrong. At most eleven more lines say since when, what comes
-// next, what the evidence is, and what the user can do.
+// next, what the evidence is, and what the user can do. A node that has started without its API server adds up to five lines.
 func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	a := &e.Answer
 	fmt.Fprintf(w, "%s/%s: %s\n", plain.Text(e.Namespace), plain.Text(e.Name), plain.Text(a.Line))
@@ -201,6 +204,12 @@ func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 		fmt.Fprintf(t, "  next\tin %s: %s\n", until(a.NextAt, now), plain.Text(a.Next))
 	case a.Next != "":
 		fmt.Fprintf(t, "  next\t%s\n", plain.Text(a.Next))
+	}
+	if e.LastKnown != nil {
+		fmt.Fprintf(t, "  offline\tthe API server has not answered since this agent started: the pod is as last known at %s\n", e.LastKnown.Local().Format(time.RFC3339))
+	}
+	for _, text := range e.Expired[:min(len(e.Expired), maxFacts)] {
+		fmt.Fprintf(t, "  expired\t%s\n", plain.Text(text))
 	}
 	for _, f := range a.Facts[:min(len(a.Facts), maxFacts)] {
 		what, text, _ := strings.Cut(f, ": ")

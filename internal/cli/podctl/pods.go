@@ -72,7 +72,19 @@ func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 			shown = append(shown, *p)
 		}
 	}
+	if err := printNote(ctx, s.Err, c); err != nil {
+		return err
+	}
 	return printPods(s.Out, s.Err, shown, r.Format)
+}
+
+// printNote says on errOut if the pods of the API are known only from a record.
+func printNote(ctx context.Context, errOut io.Writer, c *client) error {
+	l, err := c.lastKnown(ctx)
+	if note := l.note(); err == nil && note != "" {
+		fmt.Fprintln(errOut, note)
+	}
+	return err
 }
 
 func printPods(out, errOut io.Writer, pods []v1.Pod, format string) error {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -28,6 +30,16 @@ type Wherry struct {
 	ControlSocket  WherrySocketFile `json:"controlSocket"`
 	Images         WherryImages     `json:"images"`
 	FlightRecorder WherryRecorder   `json:"flightRecorder"`
+	OfflineStart   WherryOffline    `json:"offlineStart"`
+}
+
+// WherryOffline are the settings of a start without the API server.
+type WherryOffline struct {
+	Enabled bool   `json:"enabled"`
+	KeyFile string `json:"keyFile,omitempty"`
+	After   string `json:"after"`
+	MaxAge  string `json:"maxAge"`
+	MaxSize string `json:"maxSize"`
 }
 
 // WherryRecorder are the settings of the recorded turns of pods that went wrong.
@@ -92,6 +104,14 @@ var wherryFields = []wherryField{
 	{"flightRecorder.maxBytes", "8388608",
 		"How many bytes of disk, below --root-dir, the recorded turns of pods that went wrong may take; `wherry explain POD --recorded` reads them. " +
 			"0: the node records nothing. Otherwise from 65536 to 1073741824. The node keeps at most 8 turns of one pod and 1000 turns in all; the oldest go first."},
+	{"offlineStart.enabled", "false",
+		"Whether the node keeps on disk what the API server last said, and starts its pods from that record if the API server does not answer when the node starts ([offline.md](offline.md))."},
+	{"offlineStart.keyFile", "`offline-start.key` in --cert-dir, which the node makes",
+		"The file with the key that encrypts the record: 16 to 4096 random bytes that only the file's owner may read. The node never makes a file that is named here; without it, it keeps no record and starts from none. " +
+			"With systemd's LoadCredentialEncrypted= the path is for example `/run/credentials/kubelet.service/offline-start`."},
+	{"offlineStart.after", "5s", "How long the API server may take to answer before the node starts from the record: 1s to 10m."},
+	{"offlineStart.maxAge", "168h", "How long ago the API server may have answered last. The node starts from no older record. At most 87600h."},
+	{"offlineStart.maxSize", "64Mi", "How large the record may be: 1Mi to 1Gi. If more is needed, the newest pods are left out, and the log says so."},
 }
 
 func defaultWherry() Wherry {
@@ -99,6 +119,7 @@ func defaultWherry() Wherry {
 		APIVersion: WherryAPIVersion, Kind: WherryKind,
 		Server:         WherryServer{StreamingByGet: StreamingRequireCreate, ReviewQPS: 20, ReviewBurst: 40, MaxWaitingReviews: 64, MaxUnknownConnections: 256},
 		FlightRecorder: WherryRecorder{MaxBytes: 8 << 20},
+		OfflineStart:   WherryOffline{After: "5s", MaxAge: "168h", MaxSize: "64Mi"},
 	}
 }
 
@@ -121,6 +142,13 @@ func loadWherry(name string) (Wherry, error) {
 			return w, fmt.Errorf("--wherry-config %s: controlSocket.path: %w", name, err)
 		}
 		w.ControlSocket.Path = filepath.Join(filepath.Dir(abs), p)
+	}
+	if p := w.OfflineStart.KeyFile; p != "" && !filepath.IsAbs(p) {
+		abs, err := filepath.Abs(name)
+		if err != nil {
+			return w, fmt.Errorf("--wherry-config %s: offlineStart.keyFile: %w", name, err)
+		}
+		w.OfflineStart.KeyFile = filepath.Join(filepath.Dir(abs), p)
 	}
 	return w, nil
 }
@@ -174,11 +202,38 @@ func (w *Wherry) check() (errs []error) {
 	if n := w.FlightRecorder.MaxBytes; n != 0 && (n < 64<<10 || n > 1<<30) {
 		errs = append(errs, fmt.Errorf("flightRecorder.maxBytes: %d must be 0 or from 65536 to 1073741824", n))
 	}
+	errs = append(errs, w.OfflineStart.check()...)
 	if _, err := pullaccess.ParseAllowlist(w.Images.NeverRemove); err != nil {
 		errs = append(errs, fmt.Errorf("images.neverRemove: %w", err))
 	}
 	if e := w.ControlSocket.Enabled; e != nil && !*e && w.ControlSocket.Path != "" {
 		errs = append(errs, errors.New("controlSocket.path: has no effect with controlSocket.enabled: false: remove one of them"))
+	}
+	return errs
+}
+
+// Limits returns the values of after, maxAge and maxSize (bytes). They must be valid: check finds those that are not.
+func (o *WherryOffline) Limits() (after, maxAge time.Duration, maxBytes int64) {
+	after, _ = time.ParseDuration(o.After)
+	maxAge, _ = time.ParseDuration(o.MaxAge)
+	size, _ := resource.ParseQuantity(o.MaxSize)
+	return after, maxAge, size.Value()
+}
+
+func (o *WherryOffline) check() (errs []error) {
+	for _, d := range []struct {
+		path, value string
+		least, most time.Duration
+	}{{"offlineStart.after", o.After, time.Second, 10 * time.Minute}, {"offlineStart.maxAge", o.MaxAge, time.Minute, 87600 * time.Hour}} {
+		if got, err := time.ParseDuration(d.value); err != nil || got < d.least || got > d.most {
+			errs = append(errs, fmt.Errorf("%s: %q must be a duration from %v to %v, for example 90s or 48h", d.path, d.value, d.least, d.most))
+		}
+	}
+	if size, err := resource.ParseQuantity(o.MaxSize); err != nil || size.Value() < 1<<20 || size.Value() > 1<<30 {
+		errs = append(errs, fmt.Errorf("offlineStart.maxSize: %q must be a quantity from 1Mi to 1Gi", o.MaxSize))
+	}
+	if !o.Enabled && o.KeyFile != "" {
+		errs = append(errs, errors.New("offlineStart.keyFile: has no effect without offlineStart.enabled: true: set it, or remove the field"))
 	}
 	return errs
 }

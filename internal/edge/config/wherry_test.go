@@ -58,6 +58,10 @@ func TestWherryFileIsStrict(t *testing.T) {
 		wherryHead + "server: {reviewQPS: 0}":                             "server.reviewQPS: 0 must be above 0",
 		wherryHead + "server: {streamingByGet: Never}":                    `server.streamingByGet: "Never" must be RequireCreate or AsUpstream`,
 		wherryHead + "server: {maxWaitingReviews: -1}":                    "server.maxWaitingReviews: -1 must be from 1",
+		wherryHead + "offlineStart: {enabled: true, maxAge: soon}":        `offlineStart.maxAge: "soon" must be a duration from 1m0s to 87600h0m0s`,
+		wherryHead + "offlineStart: {enabled: true, after: 0s}":           `offlineStart.after: "0s" must be a duration`,
+		wherryHead + "offlineStart: {enabled: true, maxSize: 1Ki}":        `offlineStart.maxSize: "1Ki" must be a quantity from 1Mi to 1Gi`,
+		wherryHead + "offlineStart: {keyFile: /key}":                      "offlineStart.keyFile: has no effect",
 		wherryHead + "controlSocket: {enabled: false, path: /run/x.sock}": "controlSocket.path: has no effect",
 	} {
 		if _, _, err := Load([]string{"--wherry-config=" + wherryFile(t, text)}); err == nil || !strings.Contains(err.Error(), want) {

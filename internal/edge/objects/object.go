@@ -111,6 +111,11 @@ func (o *object) wait(ctx context.Context) (content, error) {
 // set stores a new state and notifies the pods if it differs from the last one.
 func (o *object) set(c content, err error) {
 	o.mu.Lock()
+	o.setLocked(c, err)
+}
+
+// setLocked does the same as set. It is called with the lock held and releases it.
+func (o *object) setLocked(c content, err error) {
 	news := o.missed
 	select {
 	case <-o.answered:
@@ -120,6 +125,7 @@ func (o *object) set(c content, err error) {
 	}
 	o.content, o.err, o.missed = c, err, false
 	o.mu.Unlock()
+	o.owner.cfg.Changed()
 	if !news {
 		return
 	}
@@ -223,13 +229,37 @@ func (o *object) cached(ctx context.Context) (content, error) {
 	if fresh {
 		return c, err
 	}
+	return o.fetch(ctx)
+}
+
+// fetch reads the object from the API server and stores the answer.
+func (o *object) fetch(ctx context.Context) (content, error) {
 	began := time.Now()
-	c, err = o.owner.get(ctx, o.key)
+	c, err := o.owner.get(ctx, o.key)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return c, err // a failed read is not cached
+		return c, err // a failed read is not stored
 	}
 	o.mu.Lock()
 	o.content, o.err, o.read = c, err, began
 	o.mu.Unlock()
+	o.owner.cfg.Changed()
 	return c, err
 }
+
+// recall answers with what the API server said to an earlier agent, unless the API server has answered this agent. The answer of a
+// watch replaces it.
+func (o *object) recall(c content) {
+	var err error
+	if !c.exists() {
+		err = o.key.notFound()
+	}
+	o.mu.Lock()
+	if o.known() {
+		o.mu.Unlock()
+		return
+	}
+	o.setLocked(c, err)
+}
+
+// known reports whether the API server has said whether the object exists. It is called with the lock held.
+func (o *object) known() bool { return o.content.exists() || apierrors.IsNotFound(o.err) }

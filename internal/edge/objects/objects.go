@@ -79,6 +79,10 @@ type Config struct {
 	Node func() (name string, uid types.UID)
 	// NoServices: do not watch the Services of the cluster. Services then returns an empty, complete list.
 	NoServices bool
+	// Changed, if set, is called, from any goroutine, after every change of what State returns. It must not block.
+	Changed func()
+	// Expired, if set, is called when a pod is given a token that has expired (Recall). It must not block.
+	Expired func(p *v1.Pod, serviceAccount string, expired time.Time)
 }
 
 // Objects is a view of the API objects that this node's pods refer to.
@@ -94,6 +98,8 @@ type Objects struct {
 	wg      sync.WaitGroup
 	pods    map[types.UID][]*object // the objects that each pod refers to
 	watched map[key]*object         // the objects that any pod refers to
+
+	recall recalled
 }
 
 // kind is a kind of object that pods refer to.
@@ -133,8 +139,14 @@ func New(cfg Config) *Objects {
 	if cfg.CacheTTL <= 0 {
 		cfg.CacheTTL = time.Minute
 	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
+	if cfg.Expired == nil {
+		cfg.Expired = func(*v1.Pod, string, time.Time) {}
+	}
 	o := &Objects{
-		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.API.ServiceAccounts, cfg.Log),
+		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg),
 		pods: map[types.UID][]*object{}, watched: map[key]*object{},
 	}
 	o.certificates = certificates{
@@ -243,6 +255,9 @@ func (o *Objects) Track(p *v1.Pod) {
 		if obj == nil {
 			obj = newObject(o, k)
 			o.watched[k] = obj
+			if c, ok := o.recall.object(k); ok {
+				obj.recall(c)
+			}
 			o.start(obj)
 		}
 		if !slices.Contains(before, obj) {
@@ -317,8 +332,13 @@ func (o *Objects) read(ctx context.Context, k key) (content, error) {
 	o.mu.Lock()
 	obj, running := o.watched[k], o.running != nil
 	o.mu.Unlock()
+	if o.recall.offline.Load() { // a request may hang
+		return o.recalledContent(obj, k)
+	}
 	switch {
-	case obj == nil || o.cfg.Strategy == StrategyGet || (o.cfg.Strategy == StrategyWatch && !running):
+	case obj != nil && o.cfg.Strategy == StrategyGet:
+		return obj.fetch(ctx)
+	case obj == nil || (o.cfg.Strategy == StrategyWatch && !running):
 		return o.get(ctx, k)
 	case o.cfg.Strategy == StrategyCache:
 		return obj.cached(ctx)

@@ -16,8 +16,9 @@ import (
 // serviceStore watches all Services of the cluster, because a pod's environment variables name the services of the pod's namespace and
 // the service of the API server.
 type serviceStore struct {
-	api Watcher[*v1.ServiceList]
-	log *slog.Logger
+	api     Watcher[*v1.ServiceList]
+	log     *slog.Logger
+	changed func()
 
 	mu     sync.Mutex
 	synced bool
@@ -26,7 +27,7 @@ type serviceStore struct {
 }
 
 func newServiceStore(cfg Config) *serviceStore {
-	return &serviceStore{api: cfg.API.Services, log: cfg.Log, byName: map[string]map[string]*v1.Service{}}
+	return &serviceStore{api: cfg.API.Services, log: cfg.Log, changed: cfg.Changed, byName: map[string]map[string]*v1.Service{}}
 }
 
 // slimService keeps the fields from which environments are made. It returns nil for a service without a cluster IP,
@@ -66,6 +67,7 @@ func (s *serviceStore) Watch(ctx context.Context, opts metav1.ListOptions) (watc
 }
 
 func (s *serviceStore) Replace(items []runtime.Object) (done bool) {
+	defer s.changed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.byName)
@@ -83,6 +85,7 @@ func (s *serviceStore) Apply(event watch.EventType, obj runtime.Object) (done bo
 	if !ok {
 		return false
 	}
+	defer s.changed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.errs = 0

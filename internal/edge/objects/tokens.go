@@ -59,8 +59,12 @@ func (t *token) expires() time.Time { return t.renew.Add(t.left) }
 type tokens struct {
 	accounts func(namespace string) ServiceAccounts
 	log      *slog.Logger
+	changed  func()
+	expires  func(p *v1.Pod, serviceAccount string, expired time.Time)
 
 	mu sync.Mutex
+	// offline makes get return the token that the pod has, even if it has expired, instead of requesting a new one.
+	offline bool
 	// pods holds the tokens of each tracked pod; nil for a pod without tokens. Tokens of other pods are not kept. Most pods have
 	// one token, so they form a linked list instead of a map.
 	pods map[types.UID]*heldToken
@@ -77,9 +81,9 @@ type heldToken struct {
 	next *heldToken
 }
 
-func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
+func newTokens(cfg Config) *tokens {
 	return &tokens{
-		accounts: accounts, log: log, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1),
+		accounts: cfg.API.ServiceAccounts, log: cfg.Log, changed: cfg.Changed, expires: cfg.Expired, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1),
 		also: func(_, _, next time.Time) ([]types.UID, time.Time) { return nil, next },
 	}
 }
@@ -189,10 +193,13 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	}
 	now := time.Now()
 	t.mu.Lock()
-	held := t.has(p.UID, k)
+	held, offline := t.has(p.UID, k), t.offline
 	t.mu.Unlock()
 	if now.Before(held.renew) {
 		return held.value, held.expires(), nil
+	}
+	if offline { // a request may hang
+		return t.lastKnown(p, k, held)
 	}
 
 	fresh, err := t.request(ctx, p, k, seconds)
@@ -200,6 +207,7 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	defer t.mu.Unlock()
 	if err == nil {
 		t.keep(p.UID, k, fresh)
+		t.changed()
 		return fresh.value, fresh.expires(), nil
 	}
 	if time.Now().Before(held.expires()) {

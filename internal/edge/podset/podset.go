@@ -30,6 +30,8 @@ type Set struct {
 	removed map[types.UID]bool
 	graces  map[types.UID]int64 // last grace periods of deleted pods, which LastGrace returns
 	doubts  map[pod.Source]bool
+	// recalled are the sources whose pods are known only from an earlier agent. Such a source is also in waiting.
+	recalled map[pod.Source]bool
 }
 
 type held struct {
@@ -40,7 +42,7 @@ type held struct {
 // New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, with no lock
 // held, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, graces: map[types.UID]int64{}, doubts: map[pod.Source]bool{}}
+	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, graces: map[types.UID]int64{}, doubts: map[pod.Source]bool{}, recalled: map[pod.Source]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -113,12 +115,32 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	}
 	ready := s.waiting[src] && len(s.waiting) == 1
 	delete(s.waiting, src)
+	delete(s.recalled, src)
 	if ready {
 		s.settled()
 		changed.uids, changed.names = append(changed.uids, ""), append(changed.names, "")
 	}
 	s.mu.Unlock()
 	s.tell(changed)
+}
+
+// Recall stores the pods that a source had when it last answered an earlier agent. The source still counts as one that has not
+// answered: nothing is stopped because no source has it, and the first Replace ends or changes pods of which the source now says
+// something else. If the source has answered meanwhile, Recall stores nothing and returns false.
+func (s *Set) Recall(src pod.Source, pods []*v1.Pod) bool {
+	s.mu.Lock()
+	if !s.waiting[src] {
+		s.mu.Unlock()
+		return false
+	}
+	var changed changes
+	for _, p := range pods {
+		s.put(src, p, &changed)
+	}
+	s.recalled[src] = true
+	s.mu.Unlock()
+	s.tell(changed)
+	return true
 }
 
 // settled drops removed once every source has answered and none is in doubt. It is called with the lock held.
@@ -390,6 +412,13 @@ func (s *Set) List() []*v1.Pod {
 		return 1
 	})
 	return out
+}
+
+// Known reports whether the pods of every configured source are known, if only from an earlier agent.
+func (s *Set) Known() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return !s.none && len(s.waiting) == len(s.recalled)
 }
 
 // Ready reports whether every configured source has answered once. Until then nothing may be stopped because no source wants it.

@@ -44,6 +44,9 @@ type API struct {
 	Observe func(*v1.Pod)
 	// Follow, if set, lists and watches instead of Pods.
 	Follow func(ctx context.Context, f kubeclient.Followed)
+	// Contact, if set, is called with nil when the API server has answered a list or opened a watch, and with the error when it has
+	// not. It is not called if Follow is set.
+	Contact func(err error)
 	// Log gets errors about objects that cannot be pods, and about failed tries.
 	Log *slog.Logger
 }
@@ -79,7 +82,11 @@ func (f *follower) List(ctx context.Context, opts metav1.ListOptions) (runtime.O
 // Watch watches the pods of the node.
 func (f *follower) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.FieldSelector = f.only
-	return f.Pods.Watch(ctx, opts)
+	w, err := f.Pods.Watch(ctx, opts)
+	if err == nil && f.Contact != nil {
+		f.Contact(nil)
+	}
+	return w, err
 }
 
 // Replace passes a complete list of pods on to the Target.
@@ -92,6 +99,9 @@ func (f *follower) Replace(items []runtime.Object) (done bool) {
 	}
 	f.said = ""
 	f.Target.Replace(pod.SourceAPI, pods)
+	if f.Contact != nil {
+		f.Contact(nil)
+	}
 	return false
 }
 
@@ -112,6 +122,9 @@ func (f *follower) Apply(event watch.EventType, obj runtime.Object) (done bool) 
 
 // Failed logs why the node cannot read its pods, once for each reason.
 func (f *follower) Failed(err error) {
+	if f.Contact != nil {
+		f.Contact(err)
+	}
 	if why := err.Error(); why != f.said {
 		f.said = why
 		f.Log.Warn("cannot watch the pods of this node, will try again", "err", err)

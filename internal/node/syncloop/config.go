@@ -21,8 +21,10 @@ type Pods interface {
 	podworker.Desired
 	List() []*v1.Pod
 	Mirror(p *v1.Pod) *v1.Pod
-	// Ready is true once every source has answered.
+	// Ready is true once every source has answered. Known is true once the pods of every source are known, if only from a record of
+	// its last answer.
 	Ready() bool
+	Known() bool
 	// Unwanted reports whether a pod may be stopped because no source has it.
 	Unwanted(ref pod.Ref) bool
 	// Forget is called when nothing is left of a pod that no source has.

@@ -31,7 +31,7 @@ func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResul
 	l.refresh()
 	l.admission.Lock()
 	defer l.admission.Unlock()
-	if l.cfg.NodeKnown != nil && !l.cfg.NodeKnown() || !l.cfg.Pods.Ready() {
+	if l.cfg.NodeKnown != nil && !l.cfg.NodeKnown() || !l.cfg.Pods.Known() {
 		return r, false
 	}
 	if _, unread := l.holders(p.UID); unread {

@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +40,17 @@ const maxSteps = 3
 
 func newLearned() *learned {
 	return &learned{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}, calls: map[callKey]*callSeen{}}
+}
+
+// recalls makes an agent know the pods and the services that any agent before it has learned of.
+func (w *Witness) recalls(t *learned) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if last := w.recorded; last != nil {
+		maps.Copy(t.known, last.known)
+		t.hasServices = last.hasServices
+	}
+	w.recorded = t
 }
 
 func (t *learned) of(uid types.UID) *steps {

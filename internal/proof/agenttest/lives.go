@@ -55,6 +55,9 @@ func (w *World) StartAgent() {
 	ended := make(chan error, 1)
 	w.line, w.agent, w.end, w.ended = l, a, cancel, ended
 	w.Witness.agent(l.known)
+	if w.cfg.Record {
+		w.Witness.recalls(l.known)
+	}
 	go func() { ended <- a.Run(ctx) }()
 }
 

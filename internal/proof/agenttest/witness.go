@@ -121,6 +121,7 @@ type known struct {
 	beganAnew   map[types.UID]bool      // static pods whose restart counts began at 0 again while an older mirror may still exist
 	troubleAt   map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod had ended
 	unreadyAt   map[types.UID]time.Time // when a probe of the pod last reached its failureThreshold, or a hook last failed
+	recorded    *learned                // what the last agent that keeps a record has learned (Config.Record)
 }
 
 // sent is a status that an agent has sent, and when.

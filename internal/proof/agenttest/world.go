@@ -46,6 +46,8 @@ type Config struct {
 	// Short reports whether the machine is short when containers use this many bytes of memory and of storage. Only then may an agent evict
 	// a pod. nil: the machine is never short.
 	Short func(memory, storage int64) bool
+	// Record is true if agents keep a record of what the API server says (agent.Config.OfflineStart), so that each knows the pods of the last.
+	Record bool
 	// Standalone is true if the agent has no API server.
 	Standalone bool
 	// ClockMoves is true if the test changes the machine's clock while an agent runs.

@@ -79,6 +79,8 @@ var openAllowed = map[opening]string{
 	{"internal/edge/server/tls.go:ClientCAs.read", "os.ReadFile"}:                    adminFile,
 	{"internal/edge/source/dir.go:scan.list", "os.ReadDir"}:                          manifestDir,
 	{"internal/edge/source/dir.go:scan.read", "os.OpenFile"}:                         manifestDir,
+	{"internal/edge/lastknown/key.go:readKey", "os.Open"}:                            adminFile,
+	{"internal/edge/lastknown/lastknown.go:Store.open", "os.Open"}:                   ownFile,
 	{"internal/edge/push/store.go:store.load", "os.ReadDir"}:                         ownFile,
 	{"internal/edge/push/store.go:store.load", "os.ReadFile"}:                        ownFile,
 	{"internal/edge/stats/groups.go:tree.containers", "os.ReadDir"}:                  kernelText,
