@@ -23,6 +23,8 @@ type Record struct {
 	Waited time.Duration `json:"waited,omitempty"` // how long the action waited in a queue before it began
 	Took   time.Duration `json:"took,omitempty"`
 	Error  string        `json:"error,omitempty"`
+	// Band is what the pod does from this decision on; BandNone if the record is no decision.
+	Band Band `json:"band,omitzero"`
 }
 
 // Kind distinguishes a decision from the begin and the end of an action.
@@ -54,6 +56,13 @@ func (r *Ring) Add(rec Record) {
 	}
 	r.records[r.dropped%maxRecords] = rec
 	r.dropped++
+}
+
+// Added returns how many records were ever added. A caller that remembers the number knows whether there are new records.
+func (r *Ring) Added() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.records) + r.dropped
 }
 
 // Records returns the records, oldest first, and how many older ones were dropped.
