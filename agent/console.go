@@ -118,10 +118,6 @@ func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
 	l.lookPods(ctx, now, wanted, b)
 	l.lookWork(b)
 	l.lookEvents(b)
-	if now.Sub(l.nodeAt) >= nodeEvery || !b.Keep("node") {
-		l.nodeAt = now
-		l.lookNode(ctx, b)
-	}
 	every := useEvery
 	if len(wanted) > 0 {
 		every = useSoon
@@ -129,6 +125,10 @@ func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
 	if now.Sub(l.usedAt) >= every || !b.Keep("use") {
 		l.usedAt = now
 		l.lookUse(ctx, now, b)
+	}
+	if now.Sub(l.nodeAt) >= nodeEvery || !b.Keep("node") {
+		l.nodeAt = now
+		l.lookNode(ctx, b)
 	}
 }
 

@@ -82,10 +82,11 @@ func (c *Console) upstream(ctx context.Context) (*url.URL, http.RoundTripper, st
 	} else if c.Socket != "" {
 		return nil, nil, "", noAgent{a.socket}
 	}
-	return &url.URL{Scheme: "http", Host: "agent"}, a.transport, "the node or fleet at " + a.socket, nil
+	return &url.URL{Scheme: "http", Host: "agent", Path: "/"}, a.transport, "the node or fleet at " + a.socket, nil
 }
 
-// relay serves the page from this program, and passes requests for data on. Nothing else of the node's API can be reached.
+// relay serves the page from this program, and passes requests for data on to base, whose path is not empty. Nothing else of the
+// node's API can be reached.
 func relay(base *url.URL, transport http.RoundTripper) http.Handler {
 	assets := console.Assets()
 	proxy := &httputil.ReverseProxy{

@@ -23,7 +23,7 @@ export function draw(app) {
   if (only && !count[only]) only = "";
   const bad = (count.crashed || 0) + (count.failed || 0) + (count.partitioned || 0) + (count.notReady || 0), p = f.pods;
   keyed(parts.tiles, [
-    ["Nodes ready", `${f.ready} of ${f.want}`, bad ? `${bad} are not well` : "all that should be", bad > 0],
+    ["Nodes Ready in the API", `${f.ready} of ${f.want}`, bad ? `${bad} nodes are down or cut off` : "none is down or cut off", bad > 0],
     ["Pods", `${p.running} running`, `${p.ready} ready, ${p.pending} pending, ${p.failed} failed`, p.failed > 0],
     ["Starts", `${p.startsPerSecond.toFixed(1)} /s`, "pods first seen running, over ten seconds", false],
     ["Leases", f.overdue > 0 ? `${f.overdue.toFixed(1)} s late` : "in time", "the one that is due for longest", f.overdue > 10],

@@ -4,7 +4,7 @@ import { axis, draw as bands, words } from "./bands.js";
 import { age, bytes, cores, moment } from "./format.js";
 
 const rank = { trouble: 0, progress: 1, well: 2 };
-const windows = [[0, "automatic"], [60, "1 minute"], [120, "2 minutes"], [300, "5 minutes"], [900, "15 minutes"], [3600, "1 hour"], [21600, "6 hours"]];
+const windows = [[0, "automatic"], [60, "1 minute"], [120, "2 minutes"], [300, "5 minutes"], [900, "15 minutes"], [1800, "30 minutes"], [3600, "1 hour"], [21600, "6 hours"]];
 let parts = null, text = "", only = "", span = 0;
 
 export function open(main, app) {
