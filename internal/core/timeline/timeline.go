@@ -1,6 +1,8 @@
 package timeline
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,25 +19,43 @@ const (
 type Record struct {
 	At     time.Time     `json:"at"`
 	Kind   Kind          `json:"kind"`
+	Band   Band          `json:"band,omitzero"`   // what the pod does from this decision on; BandNone if the record is no decision
 	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
 	What   string        `json:"what"`            // phase of the pod, or the action
 	Why    string        `json:"why,omitempty"`
 	Waited time.Duration `json:"waited,omitempty"` // how long the action waited in a queue before it began
 	Took   time.Duration `json:"took,omitempty"`
 	Error  string        `json:"error,omitempty"`
-	// Band is what the pod does from this decision on; BandNone if the record is no decision.
-	Band Band `json:"band,omitzero"`
 }
 
 // Kind distinguishes a decision from the begin and the end of an action.
-type Kind string
+type Kind uint8
 
 // The kinds of records.
 const (
-	KindDecision Kind = "decision"
-	KindBegan    Kind = "began"
-	KindEnded    Kind = "ended"
+	KindDecision Kind = iota + 1
+	KindBegan
+	KindEnded
 )
+
+var kindNames = [...]string{"", "decision", "began", "ended"}
+
+// String returns the word for a kind.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", k)
+}
+
+// MarshalText writes the word, and UnmarshalText reads it.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads the word. A word of a newer agent is the zero value.
+func (k *Kind) UnmarshalText(text []byte) error {
+	*k = Kind(max(0, slices.Index(kindNames[:], string(text)))) //nolint:gosec // an index of four words
+	return nil
+}
 
 // Ring is one pod's timeline. The zero value is ready; it takes memory only as it fills.
 type Ring struct {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -51,6 +52,10 @@ func Open(t *testing.T, width, height int) *Tab {
 	if program == "" {
 		t.Skip("there is no Chromium on this machine: apt-get install chromium")
 	}
+	profile, err := os.MkdirTemp("", "wherry-browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	toBrowser, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +65,9 @@ func Open(t *testing.T, width, height int) *Tab {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", //nolint:gosec // found in PATH
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir())
-	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // descriptors 3 and 4
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+profile)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the browser has many processes, which end together
+	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser}   // descriptors 3 and 4
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", program, err)
 	}
@@ -74,12 +80,13 @@ func Open(t *testing.T, width, height int) *Tab {
 	}()
 	t.Cleanup(func() {
 		_ = in.Close() // the browser ends with its pipe
-		_ = cmd.Process.Kill()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		_ = out.Close()
 		for range tab.answers { // let read end
 		}
 		<-read
+		_ = os.RemoveAll(profile)
 	})
 	var target struct{ TargetID, SessionID string }
 	tab.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
