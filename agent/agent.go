@@ -83,6 +83,7 @@ type Agent struct {
 	server      *server.Server
 	push        *push.Source   // nil: pods cannot be pushed
 	control     *server.Server // nil: there is no control socket
+	pages       pages
 	stats       *stats.Stats
 	metrics     *stats.Metrics
 	tracer      atomic.Pointer[trace.Tracer] // nil: nothing is traced

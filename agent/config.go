@@ -98,6 +98,9 @@ type Config struct {
 	RecordBytes int64
 	// PushAPI allows clients with the right to "nodes/proxy" to push pods over the HTTPS API too.
 	PushAPI bool
+	// Console serves a web page about the node at /console/, on the HTTPS API to clients with the right to get "nodes/console" or
+	// "nodes/proxy", and on the control socket.
+	Console bool
 	// Port is the port of the HTTPS server in the Node object, if the caller opens the listeners; 0: Kubelet.Port.
 	Port int32
 }

@@ -83,7 +83,7 @@ func (a *Agent) buildControl() error {
 		Runtime: a.streams(), Enable: server.Enable{Debugging: true, Statusz: true},
 		Sources: server.Sources{
 			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return config.Masked(a.kubelet()) },
-			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
+			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra, Console: a.consolePage(),
 		},
 		Checks: []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}}, Log: a.log,
 	})

@@ -43,7 +43,7 @@ func (a *Agent) buildServer() error {
 			SetVerbosity: a.deps.SetVerbosity,
 			Stats:        a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Probes: a.probed.Handler(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return config.Masked(a.kubelet()) },
 			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log", Journalctl: a.journalctl(), Checkpoint: a.checkpointer(),
-			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
+			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra, Console: a.consolePage(), ConsoleRefused: a.consoleRefused(),
 		},
 		StreamingByGet: a.cfg.Server.StreamingByGet, StreamIdle: k.StreamingConnectionIdleTimeout.Duration, UnknownConnections: a.cfg.Server.UnknownConnections,
 		Checks:     []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}},

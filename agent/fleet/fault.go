@@ -163,13 +163,19 @@ func (f *Fleet) healAll(nodes []*node, number int) {
 
 // activeFault is a fault that a node has now.
 type activeFault struct {
-	kind FaultKind
-	end  func() // ends a fault of the runtime; nil for the other kinds
+	kind  FaultKind
+	text  string // what the runtime does; empty for the other kinds
+	since time.Time
+	until time.Time // zero: until Heal
+	end   func()    // ends a fault of the runtime; nil for the other kinds
 }
 
 // suffer begins a fault. The caller holds the lock.
 func (n *node) suffer(fault Fault, number int) error {
-	active := activeFault{kind: fault.Kind}
+	active := activeFault{kind: fault.Kind, since: time.Now()}
+	if fault.For > 0 {
+		active.until = active.since.Add(fault.For)
+	}
 	switch fault.Kind {
 	case FaultCrash, FaultAgent:
 		n.down = true
@@ -194,13 +200,31 @@ func (n *node) suffer(fault Fault, number int) error {
 		if err != nil {
 			return err
 		}
-		active.end = end
+		active.end, active.text = end, describe(&fault.Runtime)
 	}
 	if n.faults == nil {
 		n.faults = map[int]activeFault{}
 	}
 	n.faults[number] = active
 	return nil
+}
+
+// describe says in a few words what a fault of the runtime does.
+func describe(r *simulated.Fault) string {
+	var what []string
+	for _, p := range []struct {
+		is   bool
+		text string
+	}{{r.Hang, "hangs"}, {r.Error != "", "fails"}, {r.Delay > 0, "takes " + r.Delay.String() + " longer"}, {r.LoseEvents, "loses events"}} {
+		if p.is {
+			what = append(what, p.text)
+		}
+	}
+	text := strings.Join(what, ", ")
+	if r.Method != "" {
+		text = r.Method + " " + text
+	}
+	return text
 }
 
 // forgetRuntimeFaults forgets the faults of a runtime that has ended with its machine. The caller holds the lock.

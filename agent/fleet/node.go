@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type node struct {
 	stop   context.CancelFunc  // ends the agent that runs; nil: none runs
 	faults map[int]activeFault // by the number that Inject gave them
 	sim    *simulated.Node     // nil: the machine is off
+	agent  *agent.Agent        // the agent that runs; nil: none runs
+	page   http.Handler        // the console of agent; nil: nobody has asked for it
 }
 
 // run runs the node's agents until ctx ends. After a crash it waits for the node's return.
@@ -101,15 +104,24 @@ func (n *node) stopped(err error) (failed bool) {
 
 // runAgent runs one agent of the node until ctx ends.
 func (n *node) runAgent(ctx context.Context, sim *simulated.Node) error {
-	a, err := n.agent(sim)
+	a, err := n.newAgent(sim)
 	if err != nil {
 		return err
 	}
+	n.runs(a)
+	defer n.runs(nil)
 	return a.Run(ctx)
 }
 
-// agent returns a new agent on the node's machine.
-func (n *node) agent(sim *simulated.Node) (*agent.Agent, error) {
+// runs notes which agent runs.
+func (n *node) runs(a *agent.Agent) {
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	n.agent, n.page = a, nil
+}
+
+// newAgent returns a new agent on the node's machine.
+func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	f, g := n.fleet, n.group
 	k := *g.Kubelet.DeepCopy()
 	off, none := false, int32(0)

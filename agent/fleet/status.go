@@ -127,7 +127,7 @@ func (f *Fleet) Nodes() []NodeStatus {
 	defer f.mu.Unlock()
 	out := make([]NodeStatus, 0, len(f.nodes))
 	for _, n := range f.nodes {
-		s := NodeStatus{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods[n.name]}
+		s := NodeStatus{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods[n.name].all}
 		if n.err != nil {
 			s.Reason = n.err.Error()
 		}

@@ -199,13 +199,21 @@ type Pods struct {
 	StartsPerSecond float64 `json:"startsPerSecond"`
 }
 
+// nodePods counts the pods of one node.
+type nodePods struct{ all, ready int }
+
 // count returns the numbers of pods, of all nodes and by node.
-func (w *podWatch) count() (all Pods, byNode map[string]int) {
+func (w *podWatch) count() (all Pods, byNode map[string]nodePods) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	byNode = map[string]int{}
+	byNode = map[string]nodePods{}
 	for _, s := range w.pods {
-		byNode[s.node]++
+		of := byNode[s.node]
+		of.all++
+		if s.ready {
+			of.ready++
+		}
+		byNode[s.node] = of
 		switch s.phase {
 		case v1.PodRunning:
 			all.Running++

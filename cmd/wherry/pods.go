@@ -9,7 +9,7 @@ import (
 
 // newPodCommands returns the commands that talk to an agent over its control socket.
 func newPodCommands() []*cobra.Command {
-	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy(), newReplay()}
+	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain(), newWhy(), newReplay(), newConsole()}
 }
 
 func streams(cmd *cobra.Command) podctl.Streams {

@@ -263,6 +263,33 @@ func (s *Scheduler) again() {
 	s.dispatch(time.Now())
 }
 
+// Waiter is a job that waits.
+type Waiter struct {
+	Class Class
+	UID   types.UID
+	Since time.Time
+}
+
+// mostWaiters bounds how many jobs Waiting returns.
+const mostWaiters = 200
+
+// Waiting returns jobs that wait, by class and in the order of the pods' turns.
+func (s *Scheduler) Waiting() (out []Waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.queue.classes {
+		for _, t := range s.queue.classes[c].pods {
+			for _, j := range t.jobs {
+				if len(out) == mostWaiters {
+					return out
+				}
+				out = append(out, Waiter{Class: j.class, UID: j.uid, Since: j.asked})
+			}
+		}
+	}
+	return out
+}
+
 // Load is the state of a Scheduler: its limit, and how many jobs count as load or wait.
 type Load struct{ Limit, Flying, Waiting int }
 

@@ -98,6 +98,7 @@ func (c *control) handler() http.Handler {
 		}
 		answer(w, names)
 	})
+	mux.Handle("GET /console/", c.fleet.Console())
 	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
 		c.stop()
 		answer(w, c.state())
@@ -139,6 +140,9 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	}
 	return true
 }
+
+// Socket returns the path of the socket of a fleet; asked is the path that the user chose, or "".
+func Socket(asked, name string) string { return socketPath(asked, name) }
 
 // Client talks to the fleet that listens on a socket.
 type Client struct {

@@ -98,7 +98,7 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
 		Owner: cfg.Owner, ManageHost: cfg.Simulated == nil, Server: serverLimits(&cfg.Wherry.Server),
-		KeepImages: cfg.Wherry.Images.NeverRemove, RecordBytes: cfg.Wherry.FlightRecorder.MaxBytes, OfflineStart: offlineStart(&cfg),
+		KeepImages: cfg.Wherry.Images.NeverRemove, RecordBytes: cfg.Wherry.FlightRecorder.MaxBytes, OfflineStart: offlineStart(&cfg), Console: cfg.Console(),
 	}
 	if m := int(cfg.MaxDeadContainers); m >= 0 {
 		c.MaxDeadContainers = &m

@@ -48,7 +48,7 @@ func startNode(t *testing.T) string {
 	kubelet.PodLogsDir = filepath.Join(dir, "logs")
 	deps := n.Deps()
 	deps.Log = slog.New(slog.DiscardHandler)
-	a, err := agent.New(agent.Config{NodeName: "n1", Kubelet: kubelet, ControlSocket: socket}, deps)
+	a, err := agent.New(agent.Config{NodeName: "n1", Kubelet: kubelet, ControlSocket: socket, Console: true}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package timeline
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ const (
 type Record struct {
 	At     time.Time     `json:"at"`
 	Kind   Kind          `json:"kind"`
+	Band   Band          `json:"band,omitzero"`   // what the pod does from this decision on; BandNone if the record is no decision
 	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
 	What   string        `json:"what"`            // phase of the pod, or the action
 	Why    string        `json:"why,omitempty"`
@@ -26,14 +29,33 @@ type Record struct {
 }
 
 // Kind distinguishes a decision from the begin and the end of an action.
-type Kind string
+type Kind uint8
 
 // The kinds of records.
 const (
-	KindDecision Kind = "decision"
-	KindBegan    Kind = "began"
-	KindEnded    Kind = "ended"
+	KindDecision Kind = iota + 1
+	KindBegan
+	KindEnded
 )
+
+var kindNames = [...]string{"", "decision", "began", "ended"}
+
+// String returns the word for a kind.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", k)
+}
+
+// MarshalText writes the word, and UnmarshalText reads it.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads the word. A word of a newer agent is the zero value.
+func (k *Kind) UnmarshalText(text []byte) error {
+	*k = Kind(max(0, slices.Index(kindNames[:], string(text)))) //nolint:gosec // an index of four words
+	return nil
+}
 
 // Ring is one pod's timeline. The zero value is ready; it takes memory only as it fills.
 type Ring struct {
@@ -54,6 +76,13 @@ func (r *Ring) Add(rec Record) {
 	}
 	r.records[r.dropped%maxRecords] = rec
 	r.dropped++
+}
+
+// Added returns how many records were ever added. A caller that remembers the number knows whether there are new records.
+func (r *Ring) Added() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.records) + r.dropped
 }
 
 // Records returns the records, oldest first, and how many older ones were dropped.

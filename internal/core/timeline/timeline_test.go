@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,6 +28,24 @@ func TestTheNewestStay(t *testing.T) {
 				t.Fatalf("of %d: record %d is %q, want %d", n, i, got[i].What, want+i)
 			}
 		}
+	}
+}
+
+// The words of kinds and bands are read as they are written, and a word of a newer agent is no error.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for k := KindDecision; k <= KindEnded; k++ {
+		for b := BandNone; b <= BandFailed; b++ {
+			text, err := json.Marshal(Record{Kind: k, Band: b})
+			var got Record
+			if err != nil || json.Unmarshal(text, &got) != nil || got.Kind != k || got.Band != b || strings.Contains(string(text), "band") != (b != BandNone) {
+				t.Errorf("%v and %v became %s, and that %+v", k, b, text, got)
+			}
+		}
+	}
+	var got Record
+	if err := json.Unmarshal([]byte(`{"kind":"slept","band":"dreaming"}`), &got); err != nil || got.Kind != 0 || got.Band != BandNone {
+		t.Errorf("words of a newer agent: %+v, %v", got, err)
 	}
 }
 

@@ -138,6 +138,14 @@ func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKube
 // NoSocket is the value of --push-socket for no socket.
 const NoSocket = "none"
 
+// Console reports whether the node serves its web page.
+func (c Config) Console() bool {
+	if e := c.Wherry.Console.Enabled; e != nil {
+		return *e
+	}
+	return c.Standalone() || c.Simulated != nil
+}
+
 // ControlSocket returns the path of the control socket, and whether the user configured it; "": no socket. --push-socket takes
 // precedence over controlSocket of --wherry-config. By default a standalone node has a control socket. A node of a cluster has
 // none, because a client of the socket may do everything. A simulated node has one in its root directory, because nothing runs

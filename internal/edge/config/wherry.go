@@ -31,6 +31,7 @@ type Wherry struct {
 	Images         WherryImages     `json:"images"`
 	FlightRecorder WherryRecorder   `json:"flightRecorder"`
 	OfflineStart   WherryOffline    `json:"offlineStart"`
+	Console        WherryConsole    `json:"console"`
 }
 
 // WherryOffline are the settings of a start without the API server.
@@ -45,6 +46,11 @@ type WherryOffline struct {
 // WherryRecorder are the settings of the recorded turns of pods that went wrong.
 type WherryRecorder struct {
 	MaxBytes int64 `json:"maxBytes"`
+}
+
+// WherryConsole are the settings of the web page about the node. Enabled is nil if the file does not set it.
+type WherryConsole struct {
+	Enabled *bool `json:"enabled,omitempty"`
 }
 
 // WherryImages are the settings of images.
@@ -98,6 +104,8 @@ var wherryFields = []wherryField{
 		"Whether the node has a control socket, which `wherry ps`, `logs`, `exec` and other commands use. Whoever can open it may do everything on the node. `--push-socket` overrides it."},
 	{"controlSocket.path", SystemSocket + "; with another --root-dir: another name in the same directory; for a simulated node: " + socketName + " in --root-dir",
 		"The path of the control socket. Choose a directory that no pod mounts as a volume. `--push-socket` overrides it."},
+	{"console.enabled", "true for a standalone or simulated node, false for one that has joined a cluster",
+		"Whether the node serves a web page about itself at `/console/`, on the HTTPS API and on the control socket. On the HTTPS API a client needs the right to `get` nodes/console or nodes/proxy. docs/console.md describes the page."},
 	{"images.neverRemove", "none",
 		"Images that the node never removes, even if they are unused for long or the disk is full: full names without tag or digest " +
 			"(`docker.io/library/busybox`), or all images of a registry or a path (`registry.example.com/base/*`). Images that the runtime has pinned are never removed either."},

@@ -90,6 +90,13 @@ func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struc
 	return events, l.seq, l.news
 }
 
+// Newest returns the newest events, at most so many, oldest first.
+func (l *Local) Newest(most int) []v1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events[max(0, len(l.events)-most):])
+}
+
 // ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer and selects
 // newer events. With ?wait= (seconds) the request waits for the first of them.
 func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {

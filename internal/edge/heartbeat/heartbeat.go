@@ -16,10 +16,11 @@ import (
 
 // Heartbeat keeps the heartbeats of one node. Now and Node may be called from any goroutine; call Run once.
 type Heartbeat struct {
-	cfg  Config
-	wake chan struct{}
-	node atomic.Pointer[v1.Node] // the API's newest answer
-	seen chan struct{}           // closed when the API has answered with the Node for the first time
+	cfg     Config
+	wake    chan struct{}
+	node    atomic.Pointer[v1.Node] // the API's newest answer
+	seen    chan struct{}           // closed when the API has answered with the Node for the first time
+	renewed atomic.Int64            // when this Heartbeat last renewed the lease, in Unix nanoseconds; 0: never
 	// asked is when the newest successful read of the Node from etcd began. It does not include reads from a cache, and updates by the
 	// watch.
 	asked atomic.Pointer[time.Time]
@@ -56,6 +57,14 @@ func (h *Heartbeat) Now() {
 
 // Node returns the API's newest answer; nil before the first. The caller must not change it.
 func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
+
+// Renewed returns when the lease was last renewed; the zero time if it was not, or if Config.Leases renews it.
+func (h *Heartbeat) Renewed() time.Time {
+	if at := h.renewed.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
 
 // NodeSince reports whether Node is at least as new as t: at t or later the heartbeat has begun to read the Node from etcd, not from a
 // cache or the watch, and has got it. If not, NodeSince makes the heartbeat read it now and returns false; a moment later NodeSince

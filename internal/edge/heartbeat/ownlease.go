@@ -35,6 +35,7 @@ func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 	switch {
 	case err == nil:
 		said.well()
+		h.renewed.Store(time.Now().UnixNano())
 		return nil
 	case ctx.Err() != nil:
 		return err

@@ -48,7 +48,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			if err != nil {
 				s.strangers.log(s.cfg.Log, r, err)
 			}
-			deny(w, http.StatusUnauthorized, "Unauthorized")
+			s.refuse(w, r, http.StatusUnauthorized, "", "Unauthorized")
 			return
 		}
 		if crossOrigin(r) {
@@ -87,9 +87,19 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, a Attributes, s
 			return true
 		}
 	}
-	deny(w, http.StatusForbidden, fmt.Sprintf(
+	s.refuse(w, r, http.StatusForbidden, a.User.Username, fmt.Sprintf(
 		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", a.User.Username, a.Verb, subs))
 	return false
+}
+
+// refuse denies a request. A browser that wants to see the console gets a page that says what its user needs.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, user, text string) {
+	if page := s.cfg.Sources.ConsoleRefused; page != nil && root(r.URL.Path) == "console" && r.Method == http.MethodGet &&
+		strings.Contains(r.Header.Get("Accept"), "text/html") {
+		page(w, status, s.cfg.NodeName, user)
+		return
+	}
+	deny(w, status, text)
 }
 
 // needsCreate reports whether a request runs something in a container by a method other than POST: WebSocket clients use GET. Without
@@ -178,7 +188,7 @@ func subresources(method, path string) []string {
 			return []string{"proxy"}
 		}
 		return []string{"pods", "proxy"}
-	case "healthz", "configz":
+	case "healthz", "configz", "console":
 		return []string{first, "proxy"}
 	case "stats", "metrics", "checkpoint", "statusz":
 		return []string{first}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -42,6 +43,9 @@ func endpoints() []endpoint {
 		{"GET", "/healthz/unknown", "get", []string{"healthz", "proxy"}},
 		{"GET", "/configz", "get", []string{"configz", "proxy"}},
 		{"GET", "/flagz", "get", []string{"configz"}},
+		{"GET", "/console/", "get", []string{"console", "proxy"}},
+		{"GET", "/console/stream", "get", []string{"console", "proxy"}},
+		{"GET", "/console/logs/ns/web/main", "get", []string{"console", "proxy"}},
 		{"GET", "/statusz", "get", []string{"statusz"}},
 		{"GET", "/metrics", "get", []string{"metrics"}},
 		{"GET", "/metrics/cadvisor", "get", []string{"metrics"}},
@@ -93,8 +97,47 @@ func full(t *testing.T) *bench {
 			Flags:        func() map[string]string { return map[string]string{"v": "2"} },
 			SetVerbosity: func(string) error { return nil },
 			SystemLogDir: t.TempDir(),
+			Console:      ok,
+			ConsoleRefused: func(w http.ResponseWriter, status int, node, user string) {
+				w.WriteHeader(status)
+				fmt.Fprintf(w, "page of %s for %q", node, user)
+			},
 		}
 	})
+}
+
+// A browser that may not see the console gets a page that says what its user needs. Other clients, and requests for other paths, get the
+// usual answers.
+func TestABrowserWithoutRightsGetsAPage(t *testing.T) {
+	t.Parallel()
+	b := full(t)
+	good := b.ca.issue(t, "nobody", "group")
+	for _, c := range []struct {
+		name, path, accept string
+		client             *http.Client
+		status             int
+		page               string
+	}{
+		{"a browser that nobody knows", "/console/", "text/html,*/*", b.client(nil, ""), http.StatusUnauthorized, `for ""`},
+		{"a browser without the right", "/console/", "text/html,*/*", b.client(&good, ""), http.StatusForbidden, `for "nobody"`},
+		{"a program without the right", "/console/", "*/*", b.client(&good, ""), http.StatusForbidden, ""},
+		{"a browser at another path", "/configz", "text/html,*/*", b.client(&good, ""), http.StatusForbidden, ""},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", c.accept)
+		resp, err := c.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != c.status || strings.HasPrefix(string(body), "page of") != (c.page != "") || !strings.HasSuffix(string(body), c.page) {
+			t.Errorf("%s: %d %q, want %d and a page %q", c.name, resp.StatusCode, body, c.status, c.page)
+		}
+	}
 }
 
 // "Unauthenticated, wrongly authenticated and unauthorised requests to every endpoint get 401 or 403."

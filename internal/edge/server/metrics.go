@@ -85,7 +85,7 @@ func (s *Server) count(serverType string, next http.Handler) http.Handler {
 func pathLabel(path string) string {
 	switch r := root(path); r {
 	case "healthz", "pods", "stats", "metrics", "metrics/slis", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
-		"attach", "portForward", "containerLogs", "configz", "runningpods", "flagz", "statusz", "logs", "debug":
+		"attach", "portForward", "containerLogs", "configz", "runningpods", "flagz", "statusz", "logs", "debug", "console":
 		return r
 	}
 	return "other"
@@ -101,7 +101,7 @@ func methodLabel(method string) string {
 }
 
 func longRunning(path string) bool {
-	return path == "exec" || path == "attach" || path == "portForward" || path == "debug"
+	return path == "exec" || path == "attach" || path == "portForward" || path == "debug" || path == "console"
 }
 
 // serveMetrics serves the metrics of a registry. A collector that fails does not hide the others.

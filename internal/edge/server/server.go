@@ -144,6 +144,7 @@ func (s *Server) guardedRoutes() (routes []route) {
 		}
 	}
 	add(s.serveLogs, "GET /containerLogs/{namespace}/{pod}/{container}")
+	s.addConsole(add)
 	s.addDescriptions(add)
 	s.addDebugging(add)
 	for pattern, h := range s.cfg.Sources.Extra {
@@ -161,6 +162,17 @@ func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	if src.Configz != nil {
 		add(s.serveConfigz, "/configz")
 	}
+}
+
+// addConsole adds the web page, its stream, and the logs that it shows. A client that may see the page needs no other right for them.
+func (s *Server) addConsole(add func(http.HandlerFunc, ...string)) {
+	page := s.cfg.Sources.Console
+	if page == nil {
+		return
+	}
+	add(page.ServeHTTP, "GET /console/")
+	add(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "console/", http.StatusFound) }, "GET /console")
+	add(s.serveLogs, "GET /console/logs/{namespace}/{pod}/{container}")
 }
 
 // addZPages adds the endpoints that describe the process: the flags in effect, and its state.

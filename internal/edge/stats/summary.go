@@ -39,6 +39,11 @@ func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
 // Read measures everything and returns it in the form of /stats/summary. Eviction and the node status use it.
 func (s *Stats) Read(ctx context.Context) *statsapi.Summary { return s.summarize(ctx, everything) }
 
+// CPUAndMemory measures the CPU and memory of the node and of its containers, and returns them in the form of /stats/summary.
+func (s *Stats) CPUAndMemory(ctx context.Context) *statsapi.Summary {
+	return s.summarize(ctx, cpuAndMemory)
+}
+
 func (s *Stats) summarize(ctx context.Context, want level) *statsapi.Summary {
 	r, err := s.collect(ctx, want)
 	if err != nil {

@@ -99,6 +99,19 @@ func (g *Gate) admit(uid types.UID) {
 	g.inside[uid] = stay{since: time.Now(), among: len(g.inside) + 1}
 }
 
+// Line is the state of a Gate.
+type Line struct {
+	Slots, Inside    int // how many pods may start at once, and how many do
+	Starts, Restarts []types.UID
+}
+
+// Line returns a copy of the present state. Starts and Restarts are the pods that wait, the next one first.
+func (g *Gate) Line() Line {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Line{Slots: g.slots.Now(), Inside: len(g.inside), Starts: slices.Clone(g.starts), Restarts: slices.Clone(g.restarts)}
+}
+
 // Finish gives up the slot of a pod that has been started. The Gate adapts the number of slots to how long the start took.
 func (g *Gate) Finish(uid types.UID) {
 	g.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/wherry-node/wherry/internal/core/bands"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/replay"
@@ -34,13 +35,13 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 }
 
 // record adds a turn to the timeline, unless its only decision was to continue to wait.
-func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
+func (w *Worker) record(cause string, now time.Time, band timeline.Band, plan *decide.Plan) {
 	text := string(plan.Why)
-	if w.turned && plan.Phase == w.lastPhase && text == w.lastText && len(plan.Do) == 0 && len(plan.Cancel) == 0 {
+	if w.turned && plan.Phase == w.lastPhase && band == w.lastBand && text == w.lastText && len(plan.Do) == 0 && len(plan.Cancel) == 0 {
 		return
 	}
-	w.turned, w.lastPhase, w.lastText = true, plan.Phase, text
-	w.ring.Add(timeline.Record{At: now, Kind: timeline.KindDecision, Cause: cause, What: plan.Phase.String(), Why: text})
+	w.turned, w.lastPhase, w.lastBand, w.lastText = true, plan.Phase, band, text
+	w.ring.Add(timeline.Record{At: now, Kind: timeline.KindDecision, Cause: cause, What: plan.Phase.String(), Why: text, Band: band})
 	for _, a := range plan.Cancel {
 		w.ring.Add(timeline.Record{At: now, Kind: timeline.KindBegan, What: "cancel " + a.String()})
 	}
@@ -71,6 +72,14 @@ func (w *Worker) export(in *decide.Input, plan *decide.Plan, look *glance) *repl
 		return nil
 	}
 	return t
+}
+
+// band returns the band of a turn. While the inspection is older than what was done, the pod does what it did before.
+func (w *Worker) band(in *decide.Input, plan *decide.Plan) timeline.Band {
+	if in.Stale && w.lastBand != timeline.BandNone && plan.Phase == w.lastPhase {
+		return w.lastBand
+	}
+	return bands.Now(in, plan)
 }
 
 func (w *Worker) recordOutcome(o pod.Outcome) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
 // glance is the part of a turn's input that other goroutines write. run takes it under the lock.
@@ -49,7 +50,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.cfg.Host.Probe(desired, obs, w.memory, &w.work.probed)
 		if wait := w.admit(desired, obs); wait {
 			plan := decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted, WakeAt: began.Add(askAgain)}
-			w.record(look.cause, began, &plan)
+			w.record(look.cause, began, timeline.BandWaiting, &plan)
 			w.arm(plan.WakeAt, began)
 			w.answer(&look, &Turn{
 				Ref: w.ref, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan, Looked: true, Now: began,
@@ -77,7 +78,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.cfg.Host.Probe(desired, obs, w.memory, &w.work.probed)
 	}
 	w.pace(&in, &plan)
-	w.record(look.cause, began, &plan)
+	w.record(look.cause, began, w.band(&in, &plan), &plan)
 	w.begin(accepted, obs, &plan)
 	turn := Turn{
 		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Probed: w.work.probed,

@@ -149,6 +149,7 @@ type Worker struct {
 	owed       bool // the volumes have to be set up again
 	turned     bool // the timeline has at least one decision
 	lastPhase  decide.Phase
+	lastBand   timeline.Band
 	lastText   string  // the text of the last decision in the timeline
 	lastPod    *v1.Pod // the pod's object at the last turn, to detect changes that downward API volumes show
 	wanted     *v1.Pod // the source's object of the pod at the last turn
@@ -208,6 +209,9 @@ func (w *Worker) Ref() pod.Ref {
 
 // Timeline returns the pod's record of decisions, oldest first, and how many older ones were dropped.
 func (w *Worker) Timeline() ([]timeline.Record, int) { return w.ring.Records() }
+
+// Recorded returns how many records were ever added to the timeline.
+func (w *Worker) Recorded() int { return w.ring.Added() }
 
 // Tell adds a record to the timeline. It may be called concurrently.
 func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }

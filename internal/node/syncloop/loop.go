@@ -153,6 +153,9 @@ func (l *Loop) close() {
 	l.wg.Wait()
 }
 
+// Gate returns which pods wait until others have started.
+func (l *Loop) Gate() podworker.Line { return l.gate.Line() }
+
 // Look makes the worker of a pod look again. It creates the worker if there is none and the pod is wanted or present. The empty
 // UID stands for all pods. It never blocks.
 func (l *Loop) Look(uid types.UID, cause string) {

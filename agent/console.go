@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/wherry-node/wherry/internal/core/view"
+	"github.com/wherry-node/wherry/internal/core/why"
+	"github.com/wherry-node/wherry/internal/edge/console"
+	"github.com/wherry-node/wherry/internal/edge/server"
+)
+
+// pages has the console of the node. It is made when somebody asks for it first, so that it costs nothing before.
+type pages struct {
+	once sync.Once
+	page *console.Console
+}
+
+// page returns the node's console.
+func (a *Agent) page() *console.Console {
+	a.pages.once.Do(func() { a.pages.page = console.New(&looker{a: a, view: a.view(), rows: map[types.UID]shown{}}) })
+	return a.pages.page
+}
+
+// servePage answers requests for the node's console.
+func (a *Agent) servePage(w http.ResponseWriter, r *http.Request) { a.page().ServeHTTP(w, r) }
+
+// consolePage returns the console for a server of the node; nil: the configuration has none.
+func (a *Agent) consolePage() http.Handler {
+	if !a.cfg.Console {
+		return nil
+	}
+	return http.HandlerFunc(a.servePage)
+}
+
+// consoleRefused returns what answers a browser that may not see the console; nil: there is no console.
+func (a *Agent) consoleRefused() func(w http.ResponseWriter, status int, node, user string) {
+	if !a.cfg.Console {
+		return nil
+	}
+	return console.Refuse
+}
+
+// Console returns a handler for the node's console, with the container logs that it shows, at the paths below /console/. It checks
+// nobody's rights: that is the caller's task. It answers 503 while the agent does not run. It may be called at any time.
+func (a *Agent) Console() http.Handler {
+	var once sync.Once
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the console of this node cannot be served", http.StatusInternalServerError)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.built.Load() {
+			http.Error(w, "the node agent is not running", http.StatusServiceUnavailable)
+			return
+		}
+		once.Do(func() {
+			s, err := server.New(server.Config{
+				NodeName: a.cfg.NodeName, Authenticator: socketUser{}, Authorizer: server.AlwaysAllow{}, Pods: a.view(),
+				Enable: server.Enable{Debugging: true}, Sources: server.Sources{Console: http.HandlerFunc(a.servePage)}, Log: a.log,
+			})
+			if err != nil {
+				a.log.Error("the console cannot be served", "err", err)
+				return
+			}
+			h = s.Handler()
+		})
+		h.ServeHTTP(w, r)
+	})
+}
+
+// How often the parts of the console that need a measurement are computed, at most.
+const (
+	nodeEvery = 5 * time.Second
+	useEvery  = 10 * time.Second
+	useSoon   = 3 * time.Second // while somebody looks at one pod
+	// againAfter is when the answer of a pod that is not well is computed again although nothing was recorded, wellAfter that of the others.
+	againAfter = 5 * time.Second
+	wellAfter  = 30 * time.Second
+	// maxShownEvents bounds the events of the console.
+	maxShownEvents = 100
+)
+
+// looker computes what the console shows. The console calls Look from one goroutine at a time.
+type looker struct {
+	a    *Agent
+	view *podView
+
+	rows           map[types.UID]shown
+	nodeAt, usedAt time.Time
+	cpu, memory    int64  // of the node, as last measured
+	events         string // the version of the newest event that is shown
+}
+
+// shown is what the row of a pod was made from.
+type shown struct {
+	recorded int
+	pod      *v1.Pod // the source's object
+	failures int     // of probes, in a row
+	at       time.Time
+	nextAt   time.Time
+	level    why.Level
+}
+
+var _ console.Source = (*looker)(nil)
+
+// Look puts the documents of the node on the board: "node", "work", "use", "events", "row/UID" for each pod, and
+// "detail/NAMESPACE/NAME/pod" for each pod that is looked at in detail.
+func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
+	now := time.Now()
+	l.lookPods(ctx, now, wanted, b)
+	l.lookWork(b)
+	l.lookEvents(b)
+	every := useEvery
+	if len(wanted) > 0 {
+		every = useSoon
+	}
+	if now.Sub(l.usedAt) >= every || !b.Keep("use") {
+		l.usedAt = now
+		l.lookUse(ctx, now, b)
+	}
+	if now.Sub(l.nodeAt) >= nodeEvery || !b.Keep("node") {
+		l.nodeAt = now
+		l.lookNode(ctx, b)
+	}
+}
+
+// lookPods asks the workers of those pods for an answer about which something has changed.
+func (l *looker) lookPods(ctx context.Context, now time.Time, wanted []string, b *console.Board) {
+	all := l.a.pods.List()
+	var ask []*v1.Pod
+	for _, p := range all {
+		detailed := slices.Contains(wanted, p.Namespace+"/"+p.Name)
+		if l.changed(p, now, detailed) || !b.Keep("row/"+string(p.UID)) || detailed && !b.Keep(detailKey(p)) {
+			ask = append(ask, l.view.withStatus(p))
+		}
+	}
+	for i, e := range l.a.answers(ctx, ask) {
+		p := ask[i]
+		in := view.Pod{Pod: p, Answer: e.Answer, Inspection: e.Inspection}
+		in.Records, in.Dropped, _ = l.a.timelineOf(p.UID)
+		for _, f := range e.UnderWay {
+			in.UnderWay = append(in.UnderWay, why.Flight{Action: f.Action, Began: f.Began})
+		}
+		for _, f := range l.a.probes.Failing(p.UID) {
+			in.Failing = append(in.Failing, why.FailingProbe{Container: f.Container, Kind: f.Kind.String(), Times: f.Times, Threshold: f.Threshold, Output: f.Output})
+		}
+		s := l.rows[p.UID]
+		s.level, s.nextAt = e.Answer.Level, e.Answer.NextAt
+		l.rows[p.UID] = s
+		b.Put("row/"+string(p.UID), view.RowOf(&in))
+		if slices.Contains(wanted, p.Namespace+"/"+p.Name) {
+			b.Put(detailKey(p), view.DetailOf(&in))
+		}
+	}
+	if len(l.rows) > 2*len(all)+16 {
+		l.forget(all)
+	}
+}
+
+func detailKey(p *v1.Pod) string { return "detail/" + p.Namespace + "/" + p.Name + "/pod" }
+
+// changed reports whether the row of a pod may differ from what is shown, and notes what the next row is made from.
+func (l *looker) changed(p *v1.Pod, now time.Time, detailed bool) bool {
+	old := l.rows[p.UID]
+	s := shown{pod: p, at: now, level: old.level, nextAt: old.nextAt}
+	if w := l.a.loop.Worker(p.UID); w != nil {
+		s.recorded = w.Recorded()
+	}
+	for _, f := range l.a.probes.Failing(p.UID) {
+		s.failures += f.Times
+	}
+	patience := wellAfter
+	if old.level != why.Well || detailed {
+		patience = againAfter
+	}
+	late := now.Sub(old.at) >= patience || !old.nextAt.IsZero() && old.nextAt.After(old.at) && !old.nextAt.After(now)
+	if old.pod == s.pod && old.recorded == s.recorded && old.failures == s.failures && !late {
+		return false
+	}
+	l.rows[p.UID] = s
+	return true
+}
+
+// forget drops the pods that the node does not have any more.
+func (l *looker) forget(all []*v1.Pod) {
+	have := make(map[types.UID]shown, len(all))
+	for _, p := range all {
+		have[p.UID] = l.rows[p.UID]
+	}
+	l.rows = have
+}
+
+func (l *looker) lookNode(ctx context.Context, b *console.Board) {
+	a := l.a
+	a.refreshNode(ctx)
+	m := view.Measured{Signals: a.platform.signals(ctx), Thresholds: a.settings.Thresholds, CPU: l.cpu, Memory: l.memory}
+	if a.heartbeat != nil {
+		m.Lease = a.heartbeat.Renewed()
+	}
+	n := view.NodeOf(a.nodeObject(), l.view.List(), &m)
+	n.Standalone = a.deps.Client == nil
+	n.Name = cmp.Or(n.Name, a.cfg.NodeName)
+	b.Put("node", n)
+}
+
+// lookWork puts what waits for its turn on the board.
+func (l *looker) lookWork(b *console.Board) {
+	gate := l.a.loop.Gate()
+	load := l.a.work.Load()
+	w := view.Work{Slots: gate.Slots, Starting: gate.Inside, Limit: load.Limit, Busy: load.Flying, Held: []view.Held{}}
+	hold := func(class string, uid types.UID, since time.Time) {
+		if len(w.Held) >= view.MaxHeld {
+			w.More++
+			return
+		}
+		h := view.Held{Class: class, Since: since, Pod: string(uid)}
+		if p, _ := l.a.pods.Get(uid); p != nil {
+			h.Pod = p.Namespace + "/" + p.Name
+		}
+		w.Held = append(w.Held, h)
+	}
+	for _, uid := range gate.Starts {
+		hold("start", uid, time.Time{})
+	}
+	for _, uid := range gate.Restarts {
+		hold("restart", uid, time.Time{})
+	}
+	for _, j := range l.a.work.Waiting() {
+		hold(j.Class.String(), j.UID, j.Since)
+	}
+	b.Put("work", w)
+}
+
+// lookEvents puts the newest events on the board. The events of a node with an API server are there, so the page says how to read them.
+func (l *looker) lookEvents(b *console.Board) {
+	local := l.a.events.local
+	if local == nil {
+		if !b.Keep("events") {
+			b.Put("events", nil)
+		}
+		return
+	}
+	events := local.Newest(maxShownEvents)
+	version := ""
+	if len(events) > 0 {
+		version = events[len(events)-1].ResourceVersion
+	}
+	if b.Keep("events") && version == l.events {
+		return
+	}
+	l.events = version
+	out := make([]view.Event, 0, len(events))
+	for i := range slices.Backward(events) {
+		e := &events[i]
+		o := &e.InvolvedObject
+		out = append(out, view.EventOf(e.LastTimestamp.Time, e.Type, e.Reason, o.Kind+" "+o.Namespace+"/"+o.Name, e.Message, int(e.Count)))
+	}
+	b.Put("events", out)
+}
+
+// lookUse measures CPU and memory of the node and of its containers.
+func (l *looker) lookUse(ctx context.Context, now time.Time, b *console.Board) {
+	sum := l.a.stats.CPUAndMemory(ctx)
+	use := view.Use{At: now, Pods: map[string][]view.UnitUse{}}
+	l.cpu, l.memory = amounts(sum.Node.CPU, sum.Node.Memory)
+	for i := range sum.Pods {
+		p := &sum.Pods[i]
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			cpu, memory := amounts(c.CPU, c.Memory)
+			use.Pods[p.PodRef.UID] = append(use.Pods[p.PodRef.UID], view.UnitUse{Name: c.Name, CPU: cpu, Memory: memory})
+		}
+	}
+	b.Put("use", use)
+}
+
+// amounts returns thousandths of a core and bytes of the working set; 0: not measured.
+func amounts(c *statsapi.CPUStats, m *statsapi.MemoryStats) (cpu, memory int64) {
+	if c != nil && c.UsageNanoCores != nil {
+		cpu = int64(*c.UsageNanoCores / 1_000_000) //nolint:gosec // fewer than 2^63 thousandths of a core
+	}
+	if m != nil && m.WorkingSetBytes != nil {
+		memory = int64(*m.WorkingSetBytes) //nolint:gosec // fewer than 2^63 bytes
+	}
+	return cpu, memory
+}

@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/view"
+	"github.com/wherry-node/wherry/internal/edge/console"
+)
+
+// Console returns a handler for the web page of the fleet at /console/, and for those of its nodes at /console/nodes/NODE/. It
+// checks nobody's rights: that is the caller's task. It computes nothing while nobody looks.
+func (f *Fleet) Console() http.Handler {
+	page := console.New(looker{f})
+	mux := http.NewServeMux()
+	mux.Handle("GET "+console.Path, page)
+	mux.HandleFunc("GET "+console.Path+"nodes/{node}/", func(w http.ResponseWriter, r *http.Request) {
+		if !console.Secure(w, r) {
+			return
+		}
+		name := r.PathValue("node")
+		h := f.consoleOf(name)
+		if h == nil {
+			http.Error(w, "the agent of node "+name+" does not run", http.StatusServiceUnavailable)
+			return
+		}
+		http.StripPrefix(console.Path+"nodes/"+name, rooted(h)).ServeHTTP(w, r)
+	})
+	return mux
+}
+
+// rooted serves requests below "/" by a handler of requests below console.Path.
+func rooted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := r.Clone(r.Context())
+		to.URL.Path, to.URL.RawPath = console.Path+r.URL.Path[1:], "" // the path begins with a slash: see Console
+		h.ServeHTTP(w, to)
+	})
+}
+
+// consoleOf returns the console of a node's agent; nil: the fleet has no such node, or its agent does not run.
+func (f *Fleet) consoleOf(name string) http.Handler {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil || n.agent == nil {
+		return nil
+	}
+	if n.page == nil {
+		n.page = n.agent.Console()
+	}
+	return n.page
+}
+
+// looker computes what the console of a fleet shows.
+type looker struct{ f *Fleet }
+
+var _ console.Source = looker{}
+
+// Look puts the fleet as "fleet" and each node as "cell/NODE" on the board.
+func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
+	f := l.f
+	s := f.Status()
+	_, pods := f.pods.count()
+	out := view.Fleet{
+		Name: s.Name, Want: s.Nodes.Want, Ready: s.Nodes.Ready, Overdue: s.Leases.Overdue.Round(100 * time.Millisecond).Seconds(),
+		Pods: view.FleetPods{
+			Pending: s.Pods.Pending, Running: s.Pods.Running, Succeeded: s.Pods.Succeeded, Failed: s.Pods.Failed, Ready: s.Pods.Ready,
+			StartsPerSecond: s.Pods.StartsPerSecond,
+		},
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out.Began = f.began
+	out.Faults = f.underWay()
+	for _, n := range f.nodes {
+		c := view.Cell{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods[n.name].all, Ready: pods[n.name].ready}
+		if n.err != nil {
+			c.Reason = n.err.Error()
+		}
+		for _, i := range slices.Sorted(maps.Keys(n.faults)) {
+			c.Faults = append(c.Faults, string(n.faults[i].kind))
+		}
+		b.Put("cell/"+n.name, c)
+	}
+	b.Put("fleet", out)
+}
+
+// mostFaults bounds the list of faults under way.
+const mostFaults = 50
+
+// underWay returns the faults that nodes have now, the newest first. The caller holds the lock.
+func (f *Fleet) underWay() []view.Fault {
+	byNumber := map[int]view.Fault{}
+	for _, n := range f.nodes {
+		for number, a := range n.faults {
+			v, ok := byNumber[number]
+			if !ok {
+				v = view.Fault{Kind: string(a.kind), Text: a.text, Since: a.since, Until: a.until}
+			}
+			v.Nodes++
+			byNumber[number] = v
+		}
+	}
+	numbers := slices.SortedFunc(maps.Keys(byNumber), func(a, b int) int { return cmp.Compare(b, a) })
+	out := make([]view.Fault, 0, len(numbers))
+	for _, i := range numbers[:min(len(numbers), mostFaults)] {
+		out = append(out, byNumber[i])
+	}
+	return out
+}

@@ -1,0 +1,195 @@
+package podctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/proof/browser"
+)
+
+// consolePods are a pod that is well, one that crashes again and again, one whose image is missing, and one with a hostile message.
+const consolePods = `
+apiVersion: v1
+kind: Pod
+metadata: {name: well}
+spec: {containers: [{name: main, image: registry.example/web:1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: crash, annotations: {wherry.dev/sim-exit-code: "3", wherry.dev/sim-message: "<img src=x onerror=document.title='owned'>"}}
+spec: {containers: [{name: main, image: registry.example/crash:1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: missing}
+spec: {containers: [{name: main, image: registry.example/lost:1, imagePullPolicy: Never}]}
+`
+
+// openConsole runs wherry console for a node with pods until the test ends, and returns its link.
+func openConsole(t *testing.T) string {
+	t.Helper()
+	socket := startNode(t)
+	file := filepath.Join(t.TempDir(), "pods.yaml")
+	if err := os.WriteFile(file, []byte(consolePods), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := Run{Files: []string{file}, Detach: true, Grace: -1}
+	run.Agent.Socket = socket
+	if err := run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&Console{Socket: socket}).Run(ctx, Streams{In: strings.NewReader(""), Out: in, Err: in})
+		_ = in.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the console ended with %v", err)
+		}
+	})
+	text := make([]byte, 4096)
+	n, err := out.Read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/open/\w+`).FindString(string(text[:n]))
+	if link == "" {
+		t.Fatalf("no link in %q", text[:n])
+	}
+	return link
+}
+
+// The browser of the link gets the page, its stream and logs, and nothing else of the node.
+func TestConsoleReachesOnlyTheConsole(t *testing.T) {
+	t.Parallel()
+	link := openConsole(t)
+	base, _, _ := strings.Cut(link, "/open/")
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar, Timeout: time.Minute}
+	get := func(path string) (int, string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body := make([]byte, 200)
+		n, _ := io.ReadFull(resp.Body, body)
+		return resp.StatusCode, resp.Header.Get("Content-Type") + " " + string(body[:n])
+	}
+	if status, body := get(base + "/console/"); status != http.StatusUnauthorized {
+		t.Errorf("without the link: %d %s", status, body)
+	}
+	if status, body := get(link); status != http.StatusOK || !strings.HasPrefix(body, "text/html") {
+		t.Fatalf("the link: %d %s", status, body)
+	}
+	for path, want := range map[string]string{
+		"/":                                  "200 text/html",
+		"/console/app.js":                    "200 text/javascript",
+		"/console/stream":                    "200 text/event-stream",
+		"/console/logs/default/nothing/main": "404 text/plain",
+		"/console/nodes/x/":                  "200 text/html",
+		"/pods":                              "404 text/plain",
+		"/console/../pods":                   "404 text/plain",
+		"/console/logs/../../pods":           "404 text/plain",
+		"/console/%2e%2e/pods":               "404 text/plain",
+		"/console/logs/%2e%2e/%2e%2e/pods":   "404 text/plain",
+		"/console/logs%2f..%2f..%2fpods":     "404 text/plain",
+		"/exec/default/well/main?command=id": "404 text/plain",
+		"/console/nodes/x/../../../configz":  "404 text/plain",
+	} {
+		status, body := get(base + path)
+		if got := fmt.Sprintf("%d %s", status, body); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// What the node answers never becomes a page, whatever it says that it is, and it sees no cookie of the browser.
+func TestRelayTrustsNoNode(t *testing.T) {
+	t.Parallel()
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Set-Cookie", "a=b")
+		fmt.Fprintf(w, "%s %s %s", r.URL.Path, r.Header.Get("Cookie"), r.Header.Get("Origin"))
+	}))
+	defer node.Close()
+	base, err := url.Parse(node.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/console/logs/ns/web/main", nil)
+	r.Header.Set("Cookie", "secret=1")
+	r.Header.Set("Origin", "http://127.0.0.1:1")
+	w := httptest.NewRecorder()
+	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport).ServeHTTP(w, r)
+	if got := w.Body.String(); got != "/api/v1/nodes/n1/proxy/console/logs/ns/web/main  " || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") || w.Header().Get("Set-Cookie") != "" {
+		t.Errorf("%q with %v", got, w.Header())
+	}
+}
+
+// In a real browser the page shows the pods and their answers, follows links, steps through the record, follows the colours that the
+// user prefers, and keeps the rules of accessibility. What containers write stays text.
+func TestConsoleInABrowser(t *testing.T) {
+	t.Parallel()
+	tab := browser.Open(t, 1360, 900)
+	link := openConsole(t)
+	tab.Go(link)
+	tab.Until("the three pods", `document.querySelectorAll("table.pods tbody tr").length === 3`)
+	tab.Until("the crash loop, as text", `document.querySelector("tr.trouble .line") && document.body.innerText.includes("CrashLoop")`)
+	tab.Until("stripes with words for screen readers", `[...document.querySelectorAll(".bands")].every((b) => b.getAttribute("aria-label"))`)
+	for _, dark := range []bool{false, true} {
+		tab.Dark(dark)
+		tab.CheckAccess(fmt.Sprintf("the pods, dark=%v", dark))
+	}
+	tab.Dark(false)
+	tab.Eval(`document.querySelector('input[type=search]').value = "well"; document.querySelector('input[type=search]').dispatchEvent(new Event("input"))`, nil)
+	tab.Until("only the pod that was searched for", `document.querySelectorAll("table.pods tbody tr").length === 1`)
+	tab.Eval(`document.querySelector('input[type=search]').value = ""; document.querySelector('input[type=search]').dispatchEvent(new Event("input"))`, nil)
+	tab.Until("all pods again", `document.querySelectorAll("table.pods tbody tr").length === 3`)
+
+	tab.Eval(`[...document.querySelectorAll("a.name")].find((a) => a.textContent.endsWith("crash")).click()`, nil)
+	tab.Until("the answer", `document.querySelector(".answer.trouble")?.innerText.includes("exit code 3")`)
+	tab.Until("the message of the container, as text", `document.querySelector(".answer").innerText.includes("<img src=x")`)
+	tab.Until("the record", `document.querySelectorAll(".record tbody tr").length > 5`)
+	tab.Eval(`[...document.querySelectorAll("button")].find((b) => b.textContent.includes("back")).click()`, nil)
+	tab.Until("the step before the newest", `document.querySelector(".record tr[aria-current]")?.nextElementSibling && !document.querySelector(".record tr[aria-current]").nextElementSibling.hasAttribute("aria-current")`)
+	for _, dark := range []bool{false, true} {
+		tab.Dark(dark)
+		tab.CheckAccess(fmt.Sprintf("a pod, dark=%v", dark))
+	}
+	for name, sign := range map[string]string{"node": "memory.available", "events": "Pod default/", "work": "Nothing waits"} {
+		tab.Eval(`location.hash = "#/`+name+`"`, nil)
+		tab.Until("the view "+name, `document.querySelector("main").innerText.includes("`+sign+`")`)
+		tab.CheckAccess("the view " + name)
+	}
+	var title string
+	tab.Eval(`document.title`, &title)
+	if title != "n1 - Wherry console" || len(tab.Problems) > 0 {
+		t.Errorf("title %q, problems %v", title, tab.Problems)
+	}
+}

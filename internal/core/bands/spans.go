@@ -1,0 +1,74 @@
+package bands
+
+import (
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/timeline"
+)
+
+// Span is one stripe of a picture of a pod's life.
+type Span struct {
+	Band timeline.Band `json:"band"`
+	From time.Time     `json:"from"`
+	// To is the end; zero: the span goes on.
+	To time.Time `json:"to,omitzero"`
+	// Why is the reason of the last decision of the span, or the error that led to it.
+	Why string `json:"why,omitempty"`
+}
+
+// tooShort is the length below which a span is left out of the picture: the check of an image that is present takes less. The
+// span before it, or after it, takes its place. Spans of trouble and the last span are never left out.
+const tooShort = 25 * time.Millisecond
+
+// Spans returns the stripes of a record, oldest first.
+func Spans(records []timeline.Record) []Span {
+	var out []Span
+	failed := "" // the last error that no success has followed
+	for i := range records {
+		r := &records[i]
+		if r.Kind == timeline.KindEnded {
+			failed = r.Error
+		}
+		if r.Band == timeline.BandNone {
+			continue
+		}
+		why := r.Why
+		if r.Band == timeline.BandFailing && failed != "" {
+			why = failed
+		}
+		if n := len(out); n > 0 && out[n-1].Band == r.Band {
+			out[n-1].Why = why
+			continue
+		}
+		out = closed(out, r.At)
+		if n := len(out); n > 0 && out[n-1].Band == r.Band { // the span between the two was too short
+			out[n-1].To, out[n-1].Why = time.Time{}, why
+			continue
+		}
+		from := r.At
+		if n := len(out); n > 0 {
+			from = out[n-1].To
+		} else if len(records) > 0 && i > 0 && records[0].Band != timeline.BandNone {
+			from = records[0].At // everything before was too short
+		}
+		out = append(out, Span{Band: r.Band, From: from, Why: why})
+	}
+	return out
+}
+
+// closed ends the last span at a time, or removes it if it was too short.
+func closed(out []Span, at time.Time) []Span {
+	n := len(out)
+	if n == 0 {
+		return out
+	}
+	last := &out[n-1]
+	if at.Sub(last.From) < tooShort && last.Band != timeline.BandFailing && last.Band != timeline.BandFailed {
+		if n > 1 {
+			out[n-2].To = at
+		}
+		return out[:n-1]
+	}
+	last.To = at
+	return out
+}

@@ -1,0 +1,44 @@
+package view
+
+import "time"
+
+// Fleet is a fleet as a whole.
+type Fleet struct {
+	Name    string    `json:"name"`
+	Began   time.Time `json:"began,omitzero"`
+	Want    int       `json:"want"`
+	Ready   int       `json:"ready"`
+	Pods    FleetPods `json:"pods"`
+	Overdue float64   `json:"overdue"` // by how many seconds the lease that is due for longest is overdue
+	Faults  []Fault   `json:"faults"`
+}
+
+// FleetPods counts the pods of a fleet.
+type FleetPods struct {
+	Pending         int     `json:"pending"`
+	Running         int     `json:"running"`
+	Succeeded       int     `json:"succeeded"`
+	Failed          int     `json:"failed"`
+	Ready           int     `json:"ready"`
+	StartsPerSecond float64 `json:"startsPerSecond"`
+}
+
+// Fault is a fault under way.
+type Fault struct {
+	Kind  string    `json:"kind"`
+	Text  string    `json:"text,omitempty"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"` // zero: until somebody heals it
+	Nodes int       `json:"nodes"`
+}
+
+// Cell is one node of a fleet in the heat map.
+type Cell struct {
+	Name   string   `json:"name"`
+	Group  string   `json:"group"`
+	State  string   `json:"state"` // joining, ready, notReady, crashed, partitioned, failed or leaving
+	Reason string   `json:"reason,omitempty"`
+	Pods   int      `json:"pods"`
+	Ready  int      `json:"ready"` // pods that are ready
+	Faults []string `json:"faults,omitempty"`
+}
