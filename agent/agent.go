@@ -333,50 +333,50 @@ func (a *Agent) Run(ctx context.Context) error {
 // parts returns everything that Run runs.
 func (a *Agent) parts() []part {
 	parts := append(a.opened.parts, []part{
-		{"runtime", a.runtime.Run},
-		{"pleg", a.pleg.Run},
-		{"probes", a.probes.Run},
-		{"syncloop", a.loop.Run},
-		{"eviction", a.evictor.Run},
-		{"image collection", a.collector.Run},
-		{"objects", a.platform.objects.Run},
+		{name: "runtime", begin: a.runtime.Begin},
+		{name: "pleg", run: a.pleg.Run},
+		{name: "probes", begin: a.probes.Begin},
+		{name: "syncloop", run: a.loop.Run},
+		{name: "eviction", begin: a.evictor.Begin},
+		{name: "image collection", begin: a.collector.Begin},
+		{name: "objects", begin: a.platform.objects.Begin},
 	}...)
 	if a.platform.plugins != nil {
-		parts = append(parts, part{"plugins", a.platform.plugins.Run}, part{"visits of volumes", a.platform.visits})
+		parts = append(parts, part{name: "plugins", run: a.platform.plugins.Run}, part{name: "visits of volumes", run: a.platform.visits})
 	}
 	if a.server != nil {
-		parts = append(parts, part{"server", a.serve})
+		parts = append(parts, part{name: "server", run: a.serve})
 	}
 	if a.rotator = a.logRotator(); a.rotator != nil {
-		parts = append(parts, part{"log rotation", a.rotator.Run})
+		parts = append(parts, part{name: "log rotation", begin: a.rotator.Begin})
 	}
 	if a.pulls != nil {
-		parts = append(parts, part{"image pull records", a.pulls.Run})
+		parts = append(parts, part{name: "image pull records", run: a.pulls.Run})
 	}
 	if t := a.tracer.Load(); t != nil {
-		parts = append(parts, part{"traces", t.Run})
+		parts = append(parts, part{name: "traces", run: t.Run})
 	}
 	if a.push != nil {
-		parts = append(parts, part{"push", a.push.Run})
+		parts = append(parts, part{name: "push", run: a.push.Run})
 	}
 	if a.recorder != nil {
-		parts = append(parts, part{"recorder", a.recorder.Run})
+		parts = append(parts, part{name: "recorder", run: a.recorder.Run})
 	}
 	if a.shutdown != nil {
-		parts = append(parts, part{"shutdown", a.shutdown.Run})
+		parts = append(parts, part{name: "shutdown", run: a.shutdown.Run})
 	}
 	if a.control != nil {
-		parts = append(parts, part{"control", a.serveControl})
+		parts = append(parts, part{name: "control", run: a.serveControl})
 	}
 	if a.deps.Machine.real {
-		parts = append(parts, part{"kernel log", a.watchKills}, part{"disk layout", a.stats.Run})
+		parts = append(parts, part{name: "kernel log", run: a.watchKills}, part{name: "disk layout", run: a.stats.Run})
 	}
 	if a.deps.Client != nil {
-		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"own node", a.own.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
+		parts = append(parts, part{name: "heartbeat", begin: a.heartbeat.Begin}, part{name: "own node", begin: a.own.Begin}, part{name: "status", begin: a.writer.Begin}, part{name: "mirrors", begin: a.mirrors.Begin})
 	}
 	parts = append(parts, a.offlineParts()...)
 	if a.deps.Client == nil && a.cfg.Kubelet.PodCIDR != "" {
-		parts = append(parts, part{"pod CIDR", a.ownPodCIDR})
+		parts = append(parts, part{name: "pod CIDR", run: a.ownPodCIDR})
 	}
 	return append(parts, a.sourceParts()...)
 }

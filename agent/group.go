@@ -7,10 +7,13 @@ import (
 	"sync"
 )
 
-// part is one of the components of the agent. It runs until its context ends.
+// part is one of the components of the agent. It runs until its context ends. It has either run, which blocks, or begin, which
+// returns at once: a part that is at rest most of the time needs no goroutine for that. The agent calls join after the end of
+// the context.
 type part struct {
-	name string
-	run  func(context.Context) error
+	name  string
+	run   func(context.Context) error
+	begin func(context.Context) (join func())
 }
 
 // runAll runs the parts until ctx ends or a part fails, then waits until all parts have ended. Parts end in any order, so
@@ -23,7 +26,12 @@ func runAll(ctx context.Context, parts []part) error {
 		mu   sync.Mutex
 		errs []error
 	)
+	var joins []func()
 	for _, p := range parts {
+		if p.begin != nil {
+			joins = append(joins, p.begin(ctx))
+			continue
+		}
 		wg.Go(func() {
 			err := p.run(ctx)
 			if err == nil && ctx.Err() == nil {
@@ -36,6 +44,10 @@ func runAll(ctx context.Context, parts []part) error {
 			}
 			cancel()
 		})
+	}
+	<-ctx.Done()
+	for _, join := range joins {
+		join()
 	}
 	wg.Wait()
 	return errors.Join(errs...)

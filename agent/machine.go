@@ -104,6 +104,14 @@ func SimulatedMachine(s Shape) *Machine {
 	return m
 }
 
+// pids is how many process IDs a simulated machine has.
+const pids = 1 << 22
+
+// Whole returns the resources of a simulated machine.
+func (m *Machine) Whole() Used {
+	return Used{Memory: m.shape.Memory.Value(), Storage: m.shape.Storage.Value(), Processes: pids}
+}
+
 // watchesManifests reports whether the kernel notifies the agent of changes in staticPodPath.
 func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
@@ -115,7 +123,7 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 			KernelVersion: "simulated", OSImage: "Wherry simulated machine",
 			CPUs: m.shape.CPUs, MemoryBytes: m.shape.Memory.Value(),
 		},
-		Storage: m.shape.Storage.Value(), PIDs: 1 << 22, Address: m.shape.Address,
+		Storage: m.shape.Storage.Value(), PIDs: pids, Address: m.shape.Address,
 	}
 	if used := m.shape.Used; used != nil {
 		f.Used = func() (memory, storage, pids int64) {

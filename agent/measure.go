@@ -51,8 +51,11 @@ func (a *Agent) buildMetrics() error {
 		catalogue.PullRecords = a.pullRecords.Count
 	}
 	catalogue.Tally, catalogue.PersistentVolumes = a.tally, a.persistentVolumes
-	for _, g := range gates(&a.cfg).List() {
-		catalogue.Gates = append(catalogue.Gates, stats.Gate(g))
+	catalogue.Gates = func() (out []stats.Gate) {
+		for _, g := range gates(&a.cfg).List() {
+			out = append(out, stats.Gate(g))
+		}
+		return out
 	}
 	if a.deps.Machine.real {
 		catalogue.CgroupVersion = a.cgroupVersion

@@ -150,7 +150,7 @@ func (a *Agent) offlineParts() []part {
 	if a.offline.keeper == nil {
 		return nil
 	}
-	return []part{{"offline start", a.offline.keeper.Run}, {"pod CIDR of the record", a.recordedPodCIDR}}
+	return []part{{name: "offline start", run: a.offline.keeper.Run}, {name: "pod CIDR of the record", run: a.recordedPodCIDR}}
 }
 
 // recordedPodCIDR sends the pod CIDRs of the record to the runtime, if the node starts from the record.

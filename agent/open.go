@@ -101,7 +101,7 @@ func (a *Agent) openClient(ctx context.Context) error {
 		return err
 	}
 	a.opened.client = c
-	a.opened.parts = append(a.opened.parts, part{"client certificate", c.Run})
+	a.opened.parts = append(a.opened.parts, part{name: "client certificate", run: c.Run})
 	a.opened.fails = append(a.opened.fails, c.Failing)
 	k := &a.cfg.Kubelet
 	main := a.restConfig()
@@ -187,7 +187,7 @@ func (a *Agent) openControl(context.Context) error {
 func (a *Agent) protectLoopback(context.Context) error {
 	if a.cfg.ManageHost && *a.cfg.Kubelet.MakeIPTablesUtilChains {
 		rules := firewall.New(firewall.Config{Run: firewall.Exec, Log: a.log})
-		a.opened.parts = append(a.opened.parts, part{"rules for 127.0.0.0/8", rules.Run})
+		a.opened.parts = append(a.opened.parts, part{name: "rules for 127.0.0.0/8", run: rules.Run})
 	}
 	return nil
 }

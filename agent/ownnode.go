@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,22 +25,21 @@ type ownNode struct {
 	volumes func()
 	last    atomic.Pointer[v1.Node]
 	// follow gets the Node from a shared Feed, instead of the agent's own watch; nil: the agent watches.
-	follow func(context.Context, kubeclient.Followed)
+	follow func(context.Context, kubeclient.Followed) (join func())
 }
 
 func newOwnNode(c *kubeclient.Client, name string, volumes func()) *ownNode {
 	return &ownNode{nodes: c.Nodes(), only: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), volumes: volumes}
 }
 
-// Run watches until ctx ends.
-func (o *ownNode) Run(ctx context.Context) error {
+// Begin begins to watch until ctx ends. It returns at once; join waits for the end.
+func (o *ownNode) Begin(ctx context.Context) (join func()) {
 	if o.follow != nil {
-		o.follow(ctx, o)
-		<-ctx.Done()
-		return nil
+		return o.follow(ctx, o)
 	}
-	kubeclient.Follow(ctx, o, 30*time.Second)
-	return nil
+	var watching sync.WaitGroup
+	watching.Go(func() { kubeclient.Follow(ctx, o, 30*time.Second) })
+	return watching.Wait
 }
 
 // Last returns the newest Node that the watch has received. It returns nil before the first event, after a watch has failed,

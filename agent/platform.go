@@ -84,7 +84,7 @@ type referrer interface {
 	volume.Objects
 	volume.Credentials
 	Track(p *v1.Pod)
-	Run(ctx context.Context) error
+	Begin(ctx context.Context) (join func())
 }
 
 // buildPlatform builds what the agent needs of its machine, real or simulated: directories, mounts, cgroups, images, API objects.

@@ -37,7 +37,7 @@ func (a *Agent) openServing(context.Context) error {
 		return err
 	}
 	a.opened.server = s
-	a.opened.parts = append(a.opened.parts, part{"serving certificate", s.Run})
+	a.opened.parts = append(a.opened.parts, part{name: "serving certificate", run: s.Run})
 	a.opened.fails = append(a.opened.fails, s.Failing)
 	a.deps.TLS, err = serverTLS(&a.cfg, s.GetCertificate, a.log)
 	return err

@@ -36,15 +36,15 @@ func (a *Agent) sources() []pod.Source {
 func (a *Agent) sourceParts() []part {
 	var out []part
 	if dir := a.manifestDir(); dir != nil {
-		out = append(out, part{"static pods", dir.Run})
+		out = append(out, part{name: "static pods", run: dir.Run})
 	}
 	if url := a.manifestURL(); url != nil {
-		out = append(out, part{"static pods of a URL", url.Run})
+		out = append(out, part{name: "static pods of a URL", run: url.Run})
 	}
 	if a.deps.Client != nil {
 		api := &source.API{Pods: a.clients.api.Pods(metav1.NamespaceAll), NodeName: a.cfg.NodeName, Target: a.target(), Observe: a.writer.Observe, Contact: a.offline.contact(), Log: a.log,
 			Follow: a.followBy(Query{Resource: "pods", Node: a.cfg.NodeName})}
-		out = append(out, part{"source", api.Run})
+		out = append(out, part{name: "source", begin: api.Begin})
 	}
 	return out
 }

@@ -25,13 +25,30 @@ const (
 	FaultPartition FaultKind = "partition"
 	// FaultRuntime makes the container runtime misbehave, as Fault.Runtime says.
 	FaultRuntime FaultKind = "runtime"
+	// FaultSlowAPI delays each request of the node to the API server by Fault.Delay. Watches that are open go on.
+	FaultSlowAPI FaultKind = "slow-api"
+	// FaultLease keeps the node from renewing its lease. Everything else goes on.
+	FaultLease FaultKind = "lease"
+	// FaultPressure makes processes outside the pods use memory, disk space or process IDs, as Fault.Pressure says.
+	FaultPressure FaultKind = "pressure"
+	// FaultExit ends running containers once, as Fault.Exit says. It does not last.
+	FaultExit FaultKind = "exit"
 )
+
+// faultKinds are all kinds.
+var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultExit}
 
 // Fault is something that goes wrong on nodes.
 type Fault struct {
 	Kind FaultKind `json:"kind"`
 	// Runtime is for FaultRuntime.
 	Runtime simulated.Fault `json:"runtime"`
+	// Delay is for FaultSlowAPI.
+	Delay time.Duration `json:"delay"`
+	// Pressure is for FaultPressure.
+	Pressure simulated.Pressure `json:"pressure"`
+	// Exit is for FaultExit.
+	Exit Exit `json:"exit"`
 	// For is how long the fault lasts; 0: until Heal.
 	For time.Duration `json:"for"`
 }
@@ -50,8 +67,8 @@ type Selector struct {
 // ErrNoNode means that no node matches a selector.
 var ErrNoNode = errors.New("no node is chosen")
 
-// choose returns the chosen nodes, sorted by name. The caller holds the lock.
-func (f *Fleet) choose(s Selector) ([]*node, error) {
+// check returns why a Selector chooses nothing.
+func (s *Selector) check() error {
 	ways := 0
 	for _, is := range []bool{len(s.Names) > 0, s.Count != 0, s.Percent != 0, s.All} {
 		if is {
@@ -60,9 +77,18 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 	}
 	switch {
 	case ways != 1:
-		return nil, errors.New("choose the nodes in one way: by names, by a count, by a percentage, or all")
+		return errors.New("choose the nodes in one way: by names, by a count, by a percentage, or all")
 	case s.Count < 0 || s.Percent < 0 || s.Percent > 100:
-		return nil, errors.New("choose a positive number of nodes, or at most 100 percent")
+		return errors.New("choose a positive number of nodes, or at most 100 percent")
+	}
+	return nil
+}
+
+// choose returns the chosen nodes, sorted by name. The caller holds the lock.
+func (f *Fleet) choose(s Selector) ([]*node, error) {
+	switch err := s.check(); {
+	case err != nil:
+		return nil, err
 	case s.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == s.Group }):
 		return nil, fmt.Errorf("group %q: %w", s.Group, ErrNoGroup)
 	}
@@ -100,19 +126,22 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 }
 
 // Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults, each for its own time. After an
-// error no node has the fault.
+// error no node has the fault. For FaultExit it returns the containers that it has ended, as NODE/NAMESPACE/POD/CONTAINER.
 func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 	if fault.For < 0 {
 		return nil, errors.New("a fault cannot last for a negative time")
 	}
-	if !slices.Contains([]FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime}, fault.Kind) {
-		return nil, fmt.Errorf("fault %q: use %s, %s, %s or %s", fault.Kind, FaultCrash, FaultAgent, FaultPartition, FaultRuntime)
+	if err := fault.check(); err != nil {
+		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes, err := f.choose(s)
 	if err != nil {
 		return nil, err
+	}
+	if fault.Kind == FaultExit {
+		return f.exit(nodes, fault.Exit, s.Seed), nil
 	}
 	f.injected++
 	number := f.injected
@@ -131,6 +160,25 @@ func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 	}
 	f.cfg.Log.Info("a fault begins", "fault", fault.Kind, "nodes", len(names), "for", fault.For)
 	return names, nil
+}
+
+// check returns why a fault makes no sense.
+func (fault *Fault) check() error {
+	switch {
+	case !slices.Contains(faultKinds, fault.Kind):
+		return fmt.Errorf("fault %q: use one of %v", fault.Kind, faultKinds)
+	case fault.Kind == FaultRuntime:
+		return fault.Runtime.Check()
+	case fault.Kind == FaultSlowAPI && fault.Delay <= 0:
+		return fmt.Errorf("fault %s needs a delay", fault.Kind)
+	case fault.Kind == FaultPressure:
+		return fault.Pressure.Check()
+	case fault.Kind == FaultExit && fault.For > 0:
+		return fmt.Errorf("fault %s happens once: it has no duration", fault.Kind)
+	case fault.Kind == FaultExit:
+		return fault.Exit.check()
+	}
+	return nil
 }
 
 // Heal ends all faults of the chosen nodes, and returns their names.
@@ -167,7 +215,7 @@ type activeFault struct {
 	text  string // what the runtime does; empty for the other kinds
 	since time.Time
 	until time.Time // zero: until Heal
-	end   func()    // ends a fault of the runtime; nil for the other kinds
+	end   func()    // ends the fault; nil: heal ends it
 }
 
 // suffer begins a fault. The caller holds the lock.
@@ -201,6 +249,19 @@ func (n *node) suffer(fault Fault, number int) error {
 			return err
 		}
 		active.end, active.text = end, describe(&fault.Runtime)
+	case FaultSlowAPI:
+		active.end = n.link.slow(fault.Delay)
+	case FaultLease:
+		n.link.keepLease(false)
+	case FaultPressure:
+		if n.sim == nil {
+			return fmt.Errorf("node %s has crashed: it has no memory and disk in use", n.name)
+		}
+		end, err := n.sim.Press(fault.Pressure)
+		if err != nil {
+			return err
+		}
+		active.end = end
 	}
 	if n.faults == nil {
 		n.faults = map[int]activeFault{}
@@ -227,9 +288,9 @@ func describe(r *simulated.Fault) string {
 	return text
 }
 
-// forgetRuntimeFaults forgets the faults of a runtime that has ended with its machine. The caller holds the lock.
+// forgetRuntimeFaults forgets the faults of a runtime and the pressure of processes that have ended with their machine. The caller holds the lock.
 func (n *node) forgetRuntimeFaults() {
-	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return a.kind == FaultRuntime })
+	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return a.kind == FaultRuntime || a.kind == FaultPressure })
 }
 
 // has reports whether the node has a fault of one of the kinds. The caller holds the lock.
@@ -259,6 +320,9 @@ func (n *node) heal(number int) {
 		if h := n.fleet.hub; h != nil {
 			h.heal(n.link)
 		}
+	}
+	if !n.has(FaultLease) {
+		n.link.keepLease(true)
 	}
 	if n.down && !n.has(FaultCrash, FaultAgent) {
 		n.down = false

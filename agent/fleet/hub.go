@@ -47,11 +47,12 @@ func newSource() source {
 
 // follower is one node that follows a part of a source.
 type follower struct {
-	to   agent.Follower
-	link *link
-	gone chan struct{} // closed when it is done
-	done bool
-	old  bool // the follower missed changes in a partition
+	to    agent.Follower
+	link  *link
+	leave func() // ends it; the caller does not hold the lock
+	done  bool   // it gets no more changes
+	left  bool   // leave was called
+	old   bool   // it missed changes in a partition
 }
 
 func newHub(api *kubeclient.Client, mine *regexp.Regexp) *hub {
@@ -86,26 +87,28 @@ type feedOf struct {
 	link *link
 }
 
-// Follow passes on objects to one agent until ctx ends or f is done.
-func (o feedOf) Follow(ctx context.Context, q agent.Query, f agent.Follower) {
+// Follow passes on objects to one agent until ctx ends or f is done. It needs no goroutine.
+func (o feedOf) Follow(ctx context.Context, q agent.Query, f agent.Follower) (join func()) {
 	h := o.hub
-	me := &follower{to: f, link: o.link, gone: make(chan struct{})}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	from, part, release := h.find(q)
+	me := &follower{to: f, link: o.link}
+	me.leave = func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if me.done = true; !me.left {
+			me.left = true
+			from.drop(part, me)
+			release()
+		}
+	}
 	from.followers[part] = append(from.followers[part], me)
 	if from.synced {
 		from.replace(part, me)
 	}
-	h.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-me.gone:
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	me.done = true
-	from.drop(part, me)
-	release()
+	context.AfterFunc(ctx, me.leave)
+	return me.leave
 }
 
 // find returns the source of a query, and which part of it is asked for. release says that the follower no longer needs it. The caller holds the
@@ -210,7 +213,7 @@ func (s *source) replace(part string, f *follower) {
 func (f *follower) ends(done bool) {
 	if done && !f.done {
 		f.done = true
-		close(f.gone)
+		go f.leave() // the caller holds the lock, and goes through the followers
 	}
 }
 

@@ -136,10 +136,10 @@ func (w *wheel) fire() {
 	w.turn()
 }
 
-// renew renews one lease. The renewal of a partitioned node is not sent, because its request would only hang.
+// renew renews one lease. The renewal of a node that is partitioned or has lost its lease is not sent.
 func (w *wheel) renew(k *kept) {
 	err := errPartition
-	if !k.link.partitioned() {
+	if k.link.keepsLease() {
 		ctx, cancel := context.WithTimeout(through(w.ctx, k.link), k.every)
 		err = k.lease.Renew(ctx)
 		cancel()
@@ -155,7 +155,7 @@ func (w *wheel) renew(k *kept) {
 		// Jitter spreads the renewals of nodes that joined together.
 		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
 		k.owed = next
-	case errors.Is(err, errNoNode), k.link.partitioned():
+	case errors.Is(err, errNoNode), !k.link.keepsLease():
 		k.owed = next // a fault of the node, not the fleet, delays this lease
 	case w.ctx.Err() == nil:
 		w.failed++

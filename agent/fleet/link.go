@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,9 +23,11 @@ type link struct {
 	// user is the name to impersonate; "": none.
 	user string
 
-	mu   sync.Mutex
-	cut  chan struct{} // closed when the partition ends; nil: there is no partition
-	open map[*cutBody]struct{}
+	mu      sync.Mutex
+	cut     chan struct{}    // closed when the partition ends; nil: there is no partition
+	slows   []*time.Duration // the delays of each request
+	noLease bool             // the lease is not renewed
+	open    map[*cutBody]struct{}
 }
 
 var _ http.RoundTripper = (*link)(nil)
@@ -32,10 +35,19 @@ var _ http.RoundTripper = (*link)(nil)
 // RoundTrip sends a request.
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
-	cut := l.cut
+	cut, delay := l.cut, time.Duration(0)
+	for _, d := range l.slows {
+		delay += *d
+	}
 	l.mu.Unlock()
 	if cut != nil {
 		return nil, hang(r, cut)
+	}
+	if delay > 0 && !pause(r.Context(), delay) {
+		if r.Body != nil {
+			_ = r.Body.Close() // a RoundTripper closes the body also if it fails
+		}
+		return nil, r.Context().Err()
 	}
 	if l.user != "" {
 		r = r.Clone(r.Context())
@@ -97,6 +109,33 @@ func (l *link) partition(cut bool) {
 		close(l.cut)
 		l.cut = nil
 	}
+}
+
+// slow delays each request by d until end is called.
+func (l *link) slow(d time.Duration) (end func()) {
+	own := &d
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slows = append(l.slows, own)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.slows = slices.DeleteFunc(l.slows, func(other *time.Duration) bool { return other == own })
+	}
+}
+
+// keepLease says whether the lease of the node is renewed.
+func (l *link) keepLease(keep bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noLease = !keep
+}
+
+// keepsLease reports whether the lease of the node can be renewed.
+func (l *link) keepsLease() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut == nil && !l.noLease
 }
 
 // partitioned reports whether the node is cut off.

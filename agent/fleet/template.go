@@ -2,22 +2,17 @@ package fleet
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/agent/simulated"
-	"github.com/wherry-node/wherry/internal/core/strict"
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
@@ -70,8 +65,8 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("%s: the template is empty: write apiVersion: %s, kind: %s and groups", name, TemplateAPIVersion, TemplateKind)
 	}
-	t := template{name: name}
-	if err := t.decode(data); err != nil {
+	t := template{document: document{name: name}}
+	if err := t.decode(data, TemplateKind, &t.file, &t.raw); err != nil {
 		return nil, err
 	}
 	var groups []Group
@@ -92,64 +87,13 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 
 // template is the state of ParseTemplate.
 type template struct {
-	name string
-	tree yamlv3.Node
-	raw  struct { // the fields that the file sets
+	document
+	raw struct { // the fields that the file sets
 		Groups []struct {
 			Kubelet map[string]any `json:"kubelet"`
 		} `json:"groups"`
 	}
 	file templateFile
-	errs []error
-}
-
-// maxProblems bounds how many problems of a template are named.
-const maxProblems = 50
-
-// bad adds a problem of a field.
-func (t *template) bad(path, text string) {
-	switch n := len(t.errs); {
-	case n > maxProblems:
-	case n == maxProblems:
-		t.errs = append(t.errs, fmt.Errorf("%s: more than %d problems in all", t.name, maxProblems))
-	default:
-		where := t.name
-		if line := lineOf(&t.tree, path); line > 0 {
-			where += ":" + strconv.Itoa(line)
-		}
-		t.errs = append(t.errs, fmt.Errorf("%s: %s: %s", where, path, text))
-	}
-}
-
-// decode reads the file and compares it with the type.
-func (t *template) decode(data []byte) error {
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err == nil {
-		err = yamlv3.Unmarshal(data, &t.tree)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: not valid YAML or JSON: %w", t.name, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(asJSON))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return fmt.Errorf("%s: not valid YAML or JSON: %w", t.name, err)
-	}
-	m, ok := v.(map[string]any)
-	if !ok || m["apiVersion"] != TemplateAPIVersion || m["kind"] != TemplateKind {
-		return fmt.Errorf("%s: apiVersion %v, kind %v: must be %s and %s", t.name, m["apiVersion"], m["kind"], TemplateAPIVersion, TemplateKind)
-	}
-	for _, p := range (strict.Types{}).Check(v, &t.file) {
-		t.bad(p.Path, p.Detail)
-	}
-	if len(t.errs) > 0 {
-		return errors.Join(t.errs...)
-	}
-	if err := errors.Join(json.Unmarshal(asJSON, &t.file), json.Unmarshal(asJSON, &t.raw)); err != nil {
-		return fmt.Errorf("%s: %w", t.name, err)
-	}
-	return nil
 }
 
 // fleetSets are the fields of KubeletConfiguration that a template may not set, each with what to use instead.
@@ -193,59 +137,4 @@ func (t *template) group(i int) Group {
 	}
 	g.Kubelet = &k
 	return g
-}
-
-// lineOf returns the line of a field in a YAML document, or of the nearest field above it; 0: unknown.
-func lineOf(tree *yamlv3.Node, path string) int {
-	if len(tree.Content) == 0 {
-		return 0
-	}
-	n := tree.Content[0]
-	line := n.Line
-	for _, step := range steps(path) {
-		if n.Kind == yamlv3.AliasNode {
-			n = n.Alias
-		}
-		next, at := child(n, step)
-		if next == nil {
-			break
-		}
-		n, line = next, at
-	}
-	return line
-}
-
-// child returns the value of a key or an index, and the line on which it begins.
-func child(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
-	switch n.Kind {
-	case yamlv3.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i+1], n.Content[i].Line
-			}
-		}
-	case yamlv3.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i].Line
-		}
-	}
-	return nil, 0
-}
-
-// steps cuts "groups[0].labels[a.b/c]" into names, indexes and keys.
-func steps(path string) (out []string) {
-	for path != "" {
-		if rest, ok := strings.CutPrefix(path, "["); ok {
-			key, after, _ := strings.Cut(rest, "]")
-			out, path = append(out, key), strings.TrimPrefix(after, ".")
-			continue
-		}
-		end := strings.IndexAny(path, ".[")
-		if end < 0 {
-			return append(out, path)
-		}
-		out = append(out, path[:end])
-		path = strings.TrimPrefix(path[end:], ".")
-	}
-	return out
 }

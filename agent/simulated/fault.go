@@ -25,8 +25,8 @@ type Fault struct {
 	Chance float64
 }
 
-// check returns why a fault makes no sense.
-func (f *Fault) check() error {
+// Check returns why a fault makes no sense; nil: it does.
+func (f *Fault) Check() error {
 	kinds := 0
 	for _, is := range []bool{f.Hang, f.Error != "", f.LoseEvents} {
 		if is {
@@ -48,7 +48,7 @@ func (f *Fault) check() error {
 
 // Inject makes the runtime misbehave until remove is called. remove may be called more than once.
 func (n *Node) Inject(f Fault) (remove func(), err error) {
-	if err := f.check(); err != nil {
+	if err := f.Check(); err != nil {
 		return nil, err
 	}
 	fault := simcri.Fault{Method: f.Method, Effect: simcri.Slow, Delay: f.Delay, Chance: f.Chance}

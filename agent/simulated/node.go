@@ -72,8 +72,9 @@ const (
 
 // Node is a machine that does not exist, with its container runtime.
 type Node struct {
-	runtime *simcri.Runtime
-	machine *agent.Machine
+	runtime   *simcri.Runtime
+	machine   *agent.Machine
+	pressures pressures
 }
 
 // New returns a node without pods. It starts nothing.
@@ -85,17 +86,17 @@ func New(cfg Config) *Node {
 	runtime := simcri.New(simcri.Config{
 		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, WriteLogs: cfg.Logs, Log: cfg.Log,
 	})
-	return &Node{
-		runtime: runtime,
-		machine: agent.SimulatedMachine(agent.Shape{
-			CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
-			PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests,
-			Used: func() agent.Used {
-				memory, disk, processes := runtime.Used()
-				return agent.Used{Memory: memory, Storage: disk, Processes: processes}
-			},
-		}),
-	}
+	n := &Node{runtime: runtime}
+	n.machine = agent.SimulatedMachine(agent.Shape{
+		CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
+		PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests,
+		Used: func() agent.Used {
+			memory, disk, processes := runtime.Used()
+			return n.pressures.on(agent.Used{Memory: memory, Storage: disk, Processes: processes})
+		},
+	})
+	n.pressures.whole = n.machine.Whole()
+	return n
 }
 
 // Deps returns what an agent on this node works with: Runtime, Images, Dialer and Machine. The caller adds Log, and Client where

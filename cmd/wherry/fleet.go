@@ -28,6 +28,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 		Example: `  wherry fleet --nodes 100 --pods 500
   wherry fleet --template shapes.yaml
   wherry fleet --nodes 1000 --once --within 2m
+  wherry fleet --nodes 100 --pods 500 --scenario faults.yaml
   wherry fleet --nodes 50 --kubeconfig ~/.kube/config --yes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.Run(cmd.Context(), cmd.ErrOrStderr()) },
@@ -36,6 +37,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.SortFlags = false
 	fs.IntVar(&r.Nodes, "nodes", 0, "how many nodes; 0: as the template says, or 10 without a template")
 	fs.StringVarP(&r.Template, "template", "f", "", "file with the shapes of the nodes")
+	fs.StringVar(&r.Scenario, "scenario", "", "file with faults that happen while the fleet runs")
 	fs.IntVar(&r.Pods, "pods", 0, "create this many pods when all nodes are Ready; the scheduler places them")
 	fs.StringVarP(&r.Namespace, "namespace", "n", "default", "namespace of these pods")
 	fleetName(fs, &r.Name)
@@ -54,7 +56,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 	fs.IntVarP(&r.Verbosity, "v", "v", 0, "verbosity of the log: 1 also the fleet's actions, 2 also those of its agents")
-	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
+	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
 	return cmd
 }
 
@@ -124,6 +126,18 @@ the pods on them.`,
 	return cmd
 }
 
+func newFleetApply() *cobra.Command {
+	var a fleetctl.Apply
+	cmd := &cobra.Command{
+		Use: "apply FILE", Short: "Make the faults of a scenario happen in a running fleet", Args: cobra.ExactArgs(1),
+		Long: `Make the faults of a scenario happen in a running fleet: see docs/fleet.md. The command returns at once; the fleet itself says
+what happens. The scenario goes on until all its events have happened, or the fleet ends.`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.Run(cmd.Context(), cmd.OutOrStdout(), args[0]) },
+	}
+	fleetSocket(cmd.Flags(), &a.Client)
+	return cmd
+}
+
 func newFleetStop() *cobra.Command {
 	var s fleetctl.Stop
 	cmd := &cobra.Command{
@@ -153,14 +167,23 @@ func newFleetFault() *cobra.Command {
   agent      only the agent ends; the containers continue to run, and the next agent finds them
   partition  the node and the API server do not reach each other
   runtime    the container runtime misbehaves: --delay, --error, --hang or --lose-events
+  slow-api   the node's requests to the API server take longer: --delay
+  lease      the node does not renew its lease
+  pressure   processes outside the pods use --memory, --disk or --processes, in percent of the machine
+  exit       running containers end once: --pod, --container, --exit-code or --oom
 
 The fault lasts until "wherry fleet heal", or for the time of --for.`,
 		Example: `  wherry fleet fault crash fleet-node-7 --for 1m
   wherry fleet fault partition --percent 10 --seed 3
-  wherry fleet fault runtime --all --method PullImage --delay 30s`,
-		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime"},
+  wherry fleet fault runtime --all --method PullImage --delay 30s
+  wherry fleet fault pressure fleet-node-3 --memory 99 --for 5m
+  wherry fleet fault exit --all --pod 'web-*' --oom`,
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
+			if f.Fault.Kind == fleet.FaultSlowAPI { // the flag --delay is for two kinds
+				f.Fault.Delay, f.Fault.Runtime.Delay = f.Fault.Runtime.Delay, 0
+			}
 			return f.Run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
@@ -169,11 +192,19 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 	fleetNodes(fs, &f.Nodes)
 	fs.DurationVar(&f.Fault.For, "for", 0, "how long; 0: until wherry fleet heal")
 	fs.StringVar(&f.Fault.Runtime.Method, "method", "", "of runtime: only this CRI method")
-	fs.DurationVar(&f.Fault.Runtime.Delay, "delay", 0, "of runtime: calls take longer")
+	fs.DurationVar(&f.Fault.Runtime.Delay, "delay", 0, "of runtime and slow-api: calls and requests take longer")
 	fs.StringVar(&f.Fault.Runtime.Error, "error", "", "of runtime: calls fail with this message")
 	fs.BoolVar(&f.Fault.Runtime.Hang, "hang", false, "of runtime: calls hang")
 	fs.BoolVar(&f.Fault.Runtime.LoseEvents, "lose-events", false, "of runtime: events of containers are lost")
 	fs.Float64Var(&f.Fault.Runtime.Chance, "chance", 0, "of runtime: for each call, from 0 to 1; 0: always")
+	fs.Float64Var(&f.Fault.Pressure.Memory, "memory", 0, "of pressure: this part of the memory is in use, in percent")
+	fs.Float64Var(&f.Fault.Pressure.Disk, "disk", 0, "of pressure: this part of the disk is in use, in percent")
+	fs.Float64Var(&f.Fault.Pressure.Processes, "processes", 0, "of pressure: this part of the process IDs is in use, in percent")
+	fs.StringVar(&f.Fault.Exit.Namespace, "pod-namespace", "", "of exit: only containers of pods in namespaces that match this pattern")
+	fs.StringVar(&f.Fault.Exit.Pod, "pod", "", "of exit: only containers of pods whose names match this pattern")
+	fs.StringVar(&f.Fault.Exit.Container, "container", "", "of exit: only containers whose names match this pattern")
+	fs.Int32Var(&f.Fault.Exit.Code, "exit-code", 0, "of exit: the exit code")
+	fs.BoolVar(&f.Fault.Exit.OOM, "oom", false, "of exit: as if the memory were short (exit code 137, OOMKilled)")
 	fleetSocket(fs, &f.Client)
 	return cmd
 }

@@ -251,12 +251,7 @@ func (c *Fault) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	const most = 10
-	text := strings.Join(names[:min(most, len(names))], " ")
-	if len(names) > most {
-		text += fmt.Sprintf(" and %d more", len(names)-most)
-	}
-	fmt.Fprintf(out, "%s: %s\n", what, text)
+	fmt.Fprintf(out, "%s: %s\n", what, listed(names))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package fleetctl
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -120,5 +121,60 @@ func TestBadArguments(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// A scenario plays from the start, and another one in the running fleet. A wrong one is refused before anything starts.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	kube, kubeconfig := cluster(t)
+	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetScenario\nevents:\n"
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "scenario.yaml")
+		if err := os.WriteFile(path, []byte(head+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	r := Run{Name: "f", Nodes: 3, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
+	for text, want := range map[string]string{
+		"- fault: fire\n":                              `scenario.yaml:4: events[0].fault: fault "fire"`,
+		"- {fault: crash, nodes: {group: big}}\n":      `events[0].nodes.group: "big": no such group`,
+		"- {fault: crash, nodes: {percent: 1000}}\n":   "scenario.yaml:4: events[0].nodes: choose a positive number",
+		"- {fault: crash, times: 2, every: forever}\n": "scenario.yaml:4: events[0].every",
+	} {
+		bad := r
+		bad.Scenario = write(text)
+		if err := bad.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	if n := nodesOf(t, kube); n != 0 {
+		t.Errorf("%d nodes joined", n)
+	}
+	r.Scenario = write("- {name: first, fault: crash, when: {nodesReady: 3}, nodes: {names: [f-node-2]}}\n")
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), &bytes.Buffer{}) }()
+	c := Client{Name: "f", Socket: r.Socket}
+	crashed := func(n int) func() bool {
+		return func() bool {
+			s, err := c.State(t.Context())
+			return err == nil && s.Nodes.Crashed == n
+		}
+	}
+	until(t, "one node has crashed", crashed(1))
+	var out bytes.Buffer
+	if err := (&Apply{c}).Run(t.Context(), &out, write("- {fault: crash, nodes: {names: [f-node-1]}}\n- {fault: crash, nodes: {names: [f-node-3]}}\n")); err != nil || out.String() != "the scenario has begun: 2 events\n" {
+		t.Errorf("apply said %q: %v", out.String(), err)
+	}
+	until(t, "all nodes have crashed", crashed(3))
+	if err := (&Apply{c}).Run(t.Context(), &out, write("- {fault: crash, nodes: {group: big}}\n")); err == nil || !strings.Contains(err.Error(), "no such group") {
+		t.Errorf("apply of a wrong scenario: %v", err)
+	}
+	if _, err := c.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -28,6 +28,7 @@ type Run struct {
 	Name     string
 	Nodes    int    // the number of nodes; 0: as the template says, or 10 without a template
 	Template string // a file; "": one group
+	Scenario string // a file with faults that happen; "": none
 	// Kubeconfig and Context name a cluster. Without Kubeconfig a control plane is started.
 	Kubeconfig, Context string
 	// Yes allows a cluster that this command has not started.
@@ -66,6 +67,12 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	var plan *fleet.Scenario
+	if r.Scenario != "" {
+		if plan, err = readScenario(r.Scenario); err != nil {
+			return err
+		}
+	}
 	total := 0
 	for i := range groups {
 		total += groups[i].Count
@@ -75,7 +82,11 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, OwnWatches: r.OwnWatches,
 		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
 	}
-	if _, err := fleet.New(cfg); err != nil { // before anything starts
+	checked, err := fleet.New(cfg) // before anything starts
+	if err == nil && plan != nil {
+		err = checked.Check(plan)
+	}
+	if err != nil {
 		return err
 	}
 	l, err := socket.Listen(socketPath(r.Socket, r.Name), socketDir())
@@ -112,8 +123,15 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	w := &watcher{run: r, fleet: f, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
-	c := &control{fleet: f, state: w.state, stop: stop}
+	plays := &plays{ctx: ctx, fleet: f, said: said}
+	defer plays.wait()
+	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
 	serving.Go(func() { _ = server.Serve(served, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
+	if plan != nil {
+		if err := plays.begin(r.Scenario, plan); err != nil {
+			return err
+		}
+	}
 	var late error
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -148,7 +166,7 @@ func (r *Run) groups() ([]fleet.Group, error) {
 		}
 		return []fleet.Group{{Count: n}}, nil
 	}
-	data, err := readTemplate(r.Template)
+	data, err := readBounded(r.Template)
 	if err != nil {
 		return nil, fmt.Errorf("--template: %w", err)
 	}
@@ -165,8 +183,8 @@ func (r *Run) groups() ([]fleet.Group, error) {
 	return groups, nil
 }
 
-// readTemplate reads a file of at most fleet.MaxTemplate bytes.
-func readTemplate(name string) ([]byte, error) {
+// readBounded reads a file of at most fleet.MaxTemplate bytes. The caller refuses a file that is longer.
+func readBounded(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -227,13 +245,16 @@ func (r *Run) log(from int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// progress writes lines with the time since the start.
+// progress writes lines with the time since the start. Methods may be called concurrently.
 type progress struct {
 	out   io.Writer
 	began time.Time
+	mu    sync.Mutex
 }
 
 func (p *progress) line(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	fmt.Fprintf(p.out, "%6.1f s  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 

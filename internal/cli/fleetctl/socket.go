@@ -54,14 +54,15 @@ func socketDir() string {
 	return filepath.Join(os.TempDir(), "wherry-"+strconv.Itoa(os.Geteuid()))
 }
 
-// maxRequest bounds the body of a request to the socket in bytes.
-const maxRequest = 1 << 20
+// maxRequest bounds the body of a request to the socket in bytes. A scenario as a string of JSON may be twice as long as its file.
+const maxRequest = 2*fleet.MaxTemplate + 4096
 
 // control serves the requests of the commands.
 type control struct {
 	fleet *fleet.Fleet
 	state func() State
 	stop  func()
+	play  func(name string, s *fleet.Scenario) error
 }
 
 // handler returns the socket's handler. It refuses processes of containers and of other users.
@@ -99,6 +100,21 @@ func (c *control) handler() http.Handler {
 		answer(w, names)
 	})
 	mux.Handle("GET /console/", c.fleet.Console())
+	mux.HandleFunc("POST /scenario", func(w http.ResponseWriter, r *http.Request) {
+		var q playRequest
+		if !read(w, r, &q) {
+			return
+		}
+		s, err := fleet.ParseScenario(q.File, []byte(q.Text))
+		if err == nil {
+			err = c.play(q.File, s)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(w, c.state())
+	})
 	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
 		c.stop()
 		answer(w, c.state())
@@ -123,6 +139,12 @@ type faultRequest struct {
 	Nodes fleet.Selector `json:"nodes"`
 	Fault fleet.Fault    `json:"fault"`
 	Heal  bool           `json:"heal"`
+}
+
+// playRequest asks for a scenario: the text of a file.
+type playRequest struct {
+	File string `json:"file"`
+	Text string `json:"text"`
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -222,6 +244,12 @@ func (c *Client) Inject(ctx context.Context, nodes fleet.Selector, fault fleet.F
 func (c *Client) Heal(ctx context.Context, nodes fleet.Selector) (names []string, err error) {
 	err = c.ask(ctx, http.MethodPost, "/fault", faultRequest{Nodes: nodes, Heal: true}, &names)
 	return names, err
+}
+
+// Play makes the events of a scenario happen. file is the name of the file with this text, for messages.
+func (c *Client) Play(ctx context.Context, file string, text []byte) error {
+	var s State
+	return c.ask(ctx, http.MethodPost, "/scenario", playRequest{file, string(text)}, &s)
 }
 
 // listens reports whether the process of the fleet has not ended: it locks a file beside its socket.

@@ -1,12 +1,10 @@
 package event
 
 import (
-	"container/list"
 	"crypto/sha256"
 	"io"
+	"slices"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // These limits decide when events are counted, combined and dropped.
@@ -31,27 +29,47 @@ type written struct {
 // seen remembers recent events, so that repetitions are found: by object, reason and text, by object and reason, and by object
 // and type. It has no lock of its own.
 type seen struct {
-	events  *recent[*sameEvent]
-	reasons *recent[*sameReason]
-	objects *recent[*rate.Limiter]
+	events  recent[sameEvent]
+	reasons recent[sameReason]
+	objects recent[allowance]
 	last    int64 // number at the end of the newest event's name, which makes names unique
 }
 
+// sameEvent is an event that was sent. Its times are in nanoseconds since the epoch.
 type sameEvent struct {
-	name  string
-	first time.Time
-	count int32
+	number int64 // the number at the end of its name
+	first  int64
+	count  int32
 }
 
 // sameReason holds the different texts of the events with one object and one reason.
 type sameReason struct {
-	texts map[key]struct{}
-	last  time.Time
+	texts []key // at most alike
+	last  int64 // when the last event came, in nanoseconds since the epoch
 }
 
-func newSeen() *seen {
-	return &seen{events: newRecent[*sameEvent](), reasons: newRecent[*sameReason](), objects: newRecent[*rate.Limiter]()}
+// allowance is how many events of one object and type may still be sent. It grows by one each spamEvery, up to spamBurst.
+type allowance struct {
+	left float64
+	at   int64 // when left was computed, in nanoseconds since the epoch
 }
+
+// take reports whether one more event may be sent, and counts it if so.
+func (a *allowance) take(now time.Time) bool {
+	if a.at == 0 {
+		a.left = spamBurst
+	} else if passed := now.UnixNano() - a.at; passed > 0 {
+		a.left = min(spamBurst, a.left+float64(passed)/float64(spamEvery))
+	}
+	a.at = now.UnixNano()
+	if a.left < 1 {
+		return false
+	}
+	a.left--
+	return true
+}
+
+func newSeen() *seen { return &seen{} }
 
 // note remembers that an event has occurred, and says whether and how to write it.
 func (s *seen) note(t *recorded) written {
@@ -61,31 +79,29 @@ func (s *seen) note(t *recorded) written {
 	eventKey := keyOf(append(object, t.reason, o.FieldPath, t.message)...)
 
 	var w written
-	reason := s.reasons.get(reasonKey, func() *sameReason { return &sameReason{} })
-	if reason.texts == nil || t.at.Sub(reason.last) > alikeFor {
-		reason.texts = map[key]struct{}{}
+	reason := s.reasons.get(reasonKey)
+	if t.at.UnixNano()-reason.last > int64(alikeFor) {
+		reason.texts = nil
 	}
-	reason.last = t.at
-	reason.texts[keyOf(t.message)] = struct{}{}
+	reason.last = t.at.UnixNano()
+	if text := keyOf(t.message); !slices.Contains(reason.texts, text) {
+		reason.texts = append(reason.texts, text)
+	}
 	if w.combined = len(reason.texts) >= alike; w.combined {
-		for other := range reason.texts { // remove one text, so that the map does not grow
-			delete(reason.texts, other)
-			break
-		}
+		reason.texts = slices.Delete(reason.texts, 0, 1) // so that they do not grow
 		eventKey = reasonKey
 	}
 
-	e := s.events.get(eventKey, func() *sameEvent { return &sameEvent{first: t.at} })
+	e := s.events.get(eventKey)
 	w.again = e.count > 0
 	if !w.again {
 		s.last = max(s.last+1, t.at.UnixNano())
-		e.name = nameOf(o.Name, s.last)
+		e.number, e.first = s.last, t.at.UnixNano()
 	}
 	e.count++
-	w.name, w.first, w.count = e.name, e.first, e.count
+	w.name, w.first, w.count = nameOf(o.Name, e.number), time.Unix(0, e.first), e.count
 
-	limit := s.objects.get(keyOf(object...), func() *rate.Limiter { return rate.NewLimiter(rate.Every(spamEvery), spamBurst) })
-	w.spam = !limit.AllowN(t.at, 1)
+	w.spam = !s.objects.get(keyOf(object...)).take(t.at)
 	return w
 }
 
@@ -104,31 +120,41 @@ func keyOf(parts ...string) (k key) {
 
 // recent is a cache that keeps the values that were used last.
 type recent[V any] struct {
-	order *list.List // contains *recentEntry, the newest first
-	byKey map[key]*list.Element
+	byKey map[key]*recentEntry[V]
+	uses  uint32 // counts the calls of get
 }
 
 type recentEntry[V any] struct {
-	key   key
 	value V
+	used  uint32 // the number of the call that used it last
 }
 
-func newRecent[V any]() *recent[V] {
-	return &recent[V]{order: list.New(), byKey: map[key]*list.Element{}}
+// get returns the value of k. If there is none, it adds the zero value. It makes room by a search for the oldest value, because there
+// are few of them, and a list in their order would need more memory than they do.
+func (r *recent[V]) get(k key) *V {
+	r.uses++
+	e := r.byKey[k]
+	if e == nil {
+		if len(r.byKey) >= remembered {
+			r.dropOldest()
+		}
+		if r.byKey == nil {
+			r.byKey = map[key]*recentEntry[V]{}
+		}
+		e = &recentEntry[V]{}
+		r.byKey[k] = e
+	}
+	e.used = r.uses
+	return &e.value
 }
 
-// get returns the value of k. If there is none, it stores the result of make.
-func (r *recent[V]) get(k key, make func() V) V {
-	if e, ok := r.byKey[k]; ok {
-		r.order.MoveToFront(e)
-		return e.Value.(*recentEntry[V]).value
+func (r *recent[V]) dropOldest() {
+	var oldest key
+	most := uint32(0)
+	for k, e := range r.byKey {
+		if age := r.uses - e.used; age >= most { // right also after uses has overflowed
+			oldest, most = k, age
+		}
 	}
-	if r.order.Len() >= remembered {
-		oldest := r.order.Back()
-		r.order.Remove(oldest)
-		delete(r.byKey, oldest.Value.(*recentEntry[V]).key)
-	}
-	v := make()
-	r.byKey[k] = r.order.PushFront(&recentEntry[V]{k, v})
-	return v
+	delete(r.byKey, oldest)
 }

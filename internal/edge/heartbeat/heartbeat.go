@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
 // Heartbeat keeps the heartbeats of one node. Now and Node may be called from any goroutine; call Run once.
 type Heartbeat struct {
 	cfg     Config
-	wake    chan struct{}
+	rounds  *rounds.Rounds
 	node    atomic.Pointer[v1.Node] // the API's newest answer
 	seen    chan struct{}           // closed when the API has answered with the Node for the first time
 	renewed atomic.Int64            // when this Heartbeat last renewed the lease, in Unix nanoseconds; 0: never
@@ -27,7 +28,13 @@ type Heartbeat struct {
 	// fresh makes the next round read the Node from etcd.
 	fresh atomic.Bool
 
-	// Only the status loop uses the fields below.
+	// woken: Now was called after the last round began.
+	woken atomic.Bool
+
+	// Only the rounds use the fields below.
+	registered    bool
+	next          time.Time // when the next round is due
+	starting      starting
 	lastReport    time.Time
 	reportDelay   time.Duration
 	cidrs         []string // the last CIDRs that PodCIDR accepted
@@ -42,17 +49,16 @@ func New(cfg Config) (*Heartbeat, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h := &Heartbeat{cfg: cfg, wake: make(chan struct{}, 1), seen: make(chan struct{})}
+	h := &Heartbeat{cfg: cfg, seen: make(chan struct{})}
+	h.rounds = rounds.New(h.turn)
 	h.said.log = cfg.Log
 	return h, nil
 }
 
-// Now makes the status loop compute the status at once. It never blocks.
+// Now makes the heartbeat compute the status at once. It never blocks.
 func (h *Heartbeat) Now() {
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	h.woken.Store(true)
+	h.rounds.Wake()
 }
 
 // Node returns the API's newest answer; nil before the first. The caller must not change it.
@@ -78,19 +84,25 @@ func (h *Heartbeat) NodeSince(t time.Time) bool {
 	return false
 }
 
-// Run registers the node and keeps its heartbeats until ctx ends. Then it returns nil.
-func (h *Heartbeat) Run(ctx context.Context) error {
+// Begin begins to register the node and to keep its heartbeats, until ctx ends. It returns at once; join waits for the end.
+func (h *Heartbeat) Begin(ctx context.Context) (join func()) {
 	h.event(v1.EventTypeNormal, nodestatus.EventStarting, "Starting kubelet.")
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var renewing sync.WaitGroup
+	end := renewing.Wait
 	if h.cfg.Leases != nil {
-		defer h.cfg.Leases.Keep(h.cfg.NodeName, h.uid)()
+		end = h.cfg.Leases.Keep(h.cfg.NodeName, h.uid)
 	} else {
-		wg.Go(func() { h.renewLease(ctx) })
+		renewing.Go(func() { h.renewLease(ctx) })
 	}
-	h.runStatus(ctx)
-	return nil
+	status := h.rounds.Begin(ctx)
+	return func() {
+		status()
+		end()
+	}
 }
+
+// Run registers the node and keeps its heartbeats until ctx ends, as Begin does. Then it returns nil.
+func (h *Heartbeat) Run(ctx context.Context) error { return rounds.Until(ctx, h.Begin) }
 
 func (h *Heartbeat) uid() types.UID {
 	if n := h.Node(); n != nil {
@@ -99,36 +111,30 @@ func (h *Heartbeat) uid() types.UID {
 	return ""
 }
 
-// runStatus is the status loop: one round each StatusFrequency and after Now, and computations without a request while
-// the node starts.
-func (h *Heartbeat) runStatus(ctx context.Context) {
-	if h.cfg.Register && !h.register(ctx) {
-		return
-	}
-	var start starting
-	next := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.wake:
-			h.round(ctx)
-		case now := <-timer.C:
-			if now.Before(next) {
-				h.fastLook(ctx)
-			} else {
-				h.round(ctx)
-				next = time.Now().Add(h.cfg.StatusFrequency)
-			}
+// turn registers the node once. Then it makes a round each StatusFrequency and after Now, and computations without a request while the node
+// starts. It returns the time until the next turn.
+func (h *Heartbeat) turn(ctx context.Context) time.Duration {
+	if !h.registered {
+		if h.cfg.Register && !h.register(ctx) {
+			return rounds.Never // ctx has ended
 		}
-		wait := time.Until(next)
-		if start.lasts(h.Node()) {
-			wait = min(wait, fastInterval)
-		}
-		timer.Reset(max(wait, 0))
+		h.registered = true
 	}
+	woken := h.woken.Swap(false)
+	switch {
+	case !time.Now().Before(h.next):
+		h.round(ctx)
+		h.next = time.Now().Add(h.cfg.StatusFrequency)
+	case woken:
+		h.round(ctx)
+	case h.starting.lasts(h.Node()):
+		h.fastLook(ctx)
+	}
+	wait := time.Until(h.next)
+	if h.starting.lasts(h.Node()) {
+		wait = min(wait, fastInterval)
+	}
+	return max(wait, 0)
 }
 
 // starting is the time from the first known Node until it is Ready, at most two minutes. It occurs once.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
@@ -54,10 +55,10 @@ func (c *Config) Limits() Limits { return Limits{c.MaxSize, c.MaxFiles, c.Worker
 
 // Rotator rotates the logs of one node. Create it with New, then Run it.
 type Rotator struct {
-	cfg     Config
-	now     func() time.Time
-	limits  atomic.Pointer[Limits] // the limits are never changed; new ones replace them
-	changed chan struct{}          // gets a value when limits was replaced
+	cfg    Config
+	now    func() time.Time
+	limits atomic.Pointer[Limits] // the limits are never changed; new ones replace them
+	rounds *rounds.Rounds
 }
 
 // New returns a Rotator; it starts nothing.
@@ -65,7 +66,8 @@ func New(cfg Config) *Rotator {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Rotator{cfg: cfg, now: time.Now, changed: make(chan struct{}, 1)}
+	r := &Rotator{cfg: cfg, now: time.Now}
+	r.rounds = rounds.New(r.round)
 	r.store(cfg.Limits())
 	return r
 }
@@ -78,32 +80,24 @@ func (r *Rotator) store(l Limits) {
 // SetLimits replaces the limits and begins a round. It does not block.
 func (r *Rotator) SetLimits(l Limits) {
 	r.store(l)
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
+	r.rounds.Wake()
 }
 
-// Run checks all logs now, and then once per interval, until ctx ends.
-func (r *Rotator) Run(ctx context.Context) error {
-	t := time.NewTimer(0)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-r.changed:
-		}
-		l := r.limits.Load()
-		if l.MaxSize <= 0 {
-			t.Stop() // stopped until the limits change
-			continue
-		}
-		began := time.Now()
-		r.Round(ctx)
-		t.Reset(max(0, l.Interval-time.Since(began)))
+// Begin begins to check all logs, now and then once per interval, until ctx ends. It returns at once; join waits for the end.
+func (r *Rotator) Begin(ctx context.Context) (join func()) { return r.rounds.Begin(ctx) }
+
+// Run checks all logs until ctx ends, as Begin does.
+func (r *Rotator) Run(ctx context.Context) error { return rounds.Until(ctx, r.Begin) }
+
+// round checks all logs, and returns the time until the next check.
+func (r *Rotator) round(ctx context.Context) time.Duration {
+	l := r.limits.Load()
+	if l.MaxSize <= 0 {
+		return rounds.Never // until the limits change
 	}
+	began := time.Now()
+	r.Round(ctx)
+	return max(0, l.Interval-time.Since(began))
 }
 
 // Round checks all logs once and rotates those that are due.

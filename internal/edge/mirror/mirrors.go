@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -98,21 +99,24 @@ func New(cfg Config) *Mirrors {
 	return &Mirrors{cfg: cfg, names: map[string]*name{}, refused: map[types.UID]bool{}}
 }
 
-// Run works until ctx ends. At rest it holds no goroutine but the caller's.
-func (m *Mirrors) Run(ctx context.Context) error {
+// Begin begins to work until ctx ends. It returns at once; join waits for the end. At rest there is no goroutine.
+func (m *Mirrors) Begin(ctx context.Context) (join func()) {
 	m.mu.Lock()
 	m.ctx = ctx
 	m.mu.Unlock()
 	m.Look("")
-	<-ctx.Done()
-	m.mu.Lock()
-	for _, n := range m.names {
-		n.stop()
+	return func() {
+		m.mu.Lock()
+		for _, n := range m.names {
+			n.stop()
+		}
+		m.mu.Unlock()
+		m.wg.Wait()
 	}
-	m.mu.Unlock()
-	m.wg.Wait()
-	return nil
 }
+
+// Run works until ctx ends, as Begin does.
+func (m *Mirrors) Run(ctx context.Context) error { return rounds.Until(ctx, m.Begin) }
 
 // Refused records that the API server refuses the status of a mirror. That happens if the mirror shows the end of an earlier life
 // of its pod (the manifest was removed and came back unchanged), because the API never lets a pod leave a terminal phase. The pod

@@ -45,7 +45,7 @@ type certificates struct {
 	log      *slog.Logger
 	follow   func(*certRequest) // begins the watch of a request; it must not block
 	notify   func(types.UID)
-	wake     chan<- struct{} // makes Objects.remind look again
+	wake     func() // makes Objects.remind look again
 
 	mu sync.Mutex
 	// pods has the certificates of each tracked pod that projects one.
@@ -268,10 +268,7 @@ func (c *certificates) dueSince(since, now, next time.Time) ([]types.UID, time.T
 }
 
 func (c *certificates) remindSoon() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake()
 }
 
 // certRequest is a PodCertificateRequest that a signer has not answered. Its key is only in memory.

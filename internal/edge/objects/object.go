@@ -70,6 +70,7 @@ type object struct {
 	key    key
 	refs   int                // how many pods refer to it; guarded by owner.mu
 	cancel context.CancelFunc // ends the watch; nil: the object is not watched; guarded by owner.mu
+	join   func()             // waits for the end of a Feed; nil: no Feed follows the object; guarded by owner.mu
 
 	mu       sync.Mutex
 	answered chan struct{} // closed when the first answer has come

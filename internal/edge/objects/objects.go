@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 )
 
 // Strategy is how Objects finds changes of ConfigMaps and Secrets: configMapAndSecretChangeDetectionStrategy of
@@ -71,9 +72,9 @@ type Config struct {
 	// CacheTTL is how old a stored answer may be with StrategyCache (default: 1 minute). With StrategyCache and StrategyGet it is also
 	// how often Notify is called for every pod.
 	CacheTTL time.Duration
-	// Follow, if set, lists and watches one ConfigMap or Secret, or all Services ("configmaps", "secrets", "services"), instead of API. It
-	// blocks until ctx ends or f is done.
-	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed)
+	// Follow, if set, lists and watches one ConfigMap or Secret, or all Services ("configmaps", "secrets", "services"), instead of API,
+	// until ctx ends or f is done. It returns at once; join waits for the end.
+	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) (join func())
 	// Node returns the name and the UID of this node; the UID is empty until the node is registered. It is called only if
 	// API.CertificateRequests is set. It must not block.
 	Node func() (name string, uid types.UID)
@@ -96,6 +97,7 @@ type Objects struct {
 	mu      sync.Mutex
 	running context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
+	joins   []func()                // wait for what Begin began
 	pods    map[types.UID][]*object // the objects that each pod refers to
 	watched map[key]*object         // the objects that any pod refers to
 
@@ -151,45 +153,65 @@ func New(cfg Config) *Objects {
 	}
 	o.certificates = certificates{
 		requests: cfg.API.CertificateRequests, accounts: cfg.API.ServiceAccounts, node: cfg.Node, log: cfg.Log,
-		follow: o.followRequest, notify: cfg.Notify, wake: o.tokens.wake, pods: map[types.UID]map[certKey]*certificate{},
+		follow: o.followRequest, notify: cfg.Notify, wake: o.tokens.rounds.Wake, pods: map[types.UID]map[certKey]*certificate{},
 	}
 	o.tokens.also = o.certificates.dueSince
 	return o
 }
 
-// Run watches until ctx ends, and returns when everything it started has ended. It may run once.
-func (o *Objects) Run(ctx context.Context) error {
+// Begin begins to watch until ctx ends. It returns at once; join waits until everything that it started has ended. It may be called once.
+func (o *Objects) Begin(ctx context.Context) (join func()) {
 	o.mu.Lock()
-	if o.running != nil {
-		o.mu.Unlock()
-		return errors.New("objects: Run called twice")
-	}
+	defer o.mu.Unlock()
 	o.running = ctx
 	if !o.cfg.NoServices {
-		o.wg.Go(func() { o.follow(ctx, "services", key{}, o.services) })
+		o.follow(ctx, "services", key{}, o.services, func() {}, func(join func()) { o.joins = append(o.joins, join) })
 	}
 	for _, obj := range o.watched {
 		o.start(obj)
 	}
 	o.startBundles()
-	o.wg.Go(func() { o.tokens.remind(ctx, o.cfg.Notify) })
-	o.mu.Unlock()
-	o.remind(ctx)
-	<-ctx.Done()
-	// Track calls start, which checks the context with this lock held. Once Run has taken the lock after the context ended, no start
-	// adds a goroutine to the group while Wait runs.
+	o.joins = append(o.joins, o.tokens.remind(ctx, o.cfg.Notify))
+	if o.cfg.Strategy != StrategyWatch {
+		o.wg.Go(func() { o.remind(ctx) })
+	}
+	return o.join
+}
+
+// join waits until nothing runs any more. The context of Begin has ended.
+func (o *Objects) join() {
+	// Track calls start, which checks the context with this lock held. Once join has taken the lock after the context ended, no start adds
+	// a goroutine to the group while Wait runs.
 	o.mu.Lock()
 	//lint:ignore SA2001 a barrier, not a critical section
 	o.mu.Unlock()
 	o.wg.Wait()
-	return nil
+	o.mu.Lock()
+	joins := slices.Clone(o.joins)
+	for _, obj := range o.watched {
+		if obj.join != nil {
+			joins = append(joins, obj.join)
+		}
+	}
+	o.mu.Unlock()
+	for _, join := range joins {
+		join()
+	}
+}
+
+// Run watches until ctx ends, as Begin does. It may run once.
+func (o *Objects) Run(ctx context.Context) error {
+	o.mu.Lock()
+	ran := o.running != nil
+	o.mu.Unlock()
+	if ran {
+		return errors.New("objects: Run called twice")
+	}
+	return rounds.Until(ctx, o.Begin)
 }
 
 // remind calls Notify for all pods periodically, for the strategies that do not watch.
 func (o *Objects) remind(ctx context.Context) {
-	if o.cfg.Strategy == StrategyWatch {
-		return
-	}
 	tick := time.NewTicker(o.cfg.CacheTTL)
 	defer tick.Stop()
 	for {
@@ -222,19 +244,25 @@ func (o *Objects) start(obj *object) {
 	}
 	ctx, cancel := context.WithCancel(o.running)
 	obj.cancel = cancel
-	o.wg.Go(func() {
-		defer cancel()
-		o.follow(ctx, obj.key.kind.String()+"s", obj.key, obj)
-	})
+	o.follow(ctx, obj.key.kind.String()+"s", obj.key, obj, cancel, func(join func()) { obj.join = join })
 }
 
-// follow follows one object, or all Services, until ctx ends or f is done.
-func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclient.Followed) {
-	if o.cfg.Follow != nil {
-		o.cfg.Follow(ctx, resource, k.namespace, k.name, f)
+// follow begins to follow one object, or all Services, until ctx ends or f is done. Where the agent itself watches, it calls ended at the
+// end. Where a Feed follows, it gives keep, with the lock held, the function that waits for the end.
+func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclient.Followed, ended func(), keep func(join func())) {
+	if o.cfg.Follow == nil {
+		o.wg.Go(func() {
+			defer ended()
+			kubeclient.Follow(ctx, f, longestWait)
+		})
 		return
 	}
-	kubeclient.Follow(ctx, f, longestWait)
+	o.wg.Go(func() { // not here, because f gets its first call in Follow, and takes the lock
+		join := o.cfg.Follow(ctx, resource, k.namespace, k.name, f)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		keep(join)
+	})
 }
 
 // Track stores which objects a pod refers to. It may be called for every change of the pod, and is cheap when the references are

@@ -208,10 +208,7 @@ func (t *tokens) recall(all []Token) {
 		}
 		t.pods[k.Pod] = &heldToken{request, token{value: k.Value, renew: k.Renew, left: k.Expires.Sub(k.Renew)}, t.pods[k.Pod]}
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.rounds.Wake()
 }
 
 // answered ends recall. It returns the pods with a token that is due for renewal.

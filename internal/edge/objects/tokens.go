@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 )
 
 // "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
@@ -68,8 +69,11 @@ type tokens struct {
 	// pods holds the tokens of each tracked pod; nil for a pod without tokens. Tokens of other pods are not kept. Most pods have
 	// one token, so they form a linked list instead of a map.
 	pods map[types.UID]*heldToken
-	next time.Time     // when remind checks again; zero: it has not checked yet
-	wake chan struct{} // capacity 1; a value in it makes remind check earlier
+	next time.Time // when the rounds check again; zero: they have not checked yet
+
+	rounds *rounds.Rounds
+	notify func(types.UID) // set by remind, before the rounds begin
+	since  time.Time       // when the rounds checked last; only they use it
 	// also lists the pods for which something else is due, and returns the time of the next look, which is never after next.
 	also func(since, now, next time.Time) (uids []types.UID, at time.Time)
 }
@@ -82,10 +86,12 @@ type heldToken struct {
 }
 
 func newTokens(cfg Config) *tokens {
-	return &tokens{
-		accounts: cfg.API.ServiceAccounts, log: cfg.Log, changed: cfg.Changed, expires: cfg.Expired, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1),
+	t := &tokens{
+		accounts: cfg.API.ServiceAccounts, log: cfg.Log, changed: cfg.Changed, expires: cfg.Expired, pods: map[types.UID]*heldToken{},
 		also: func(_, _, next time.Time) ([]types.UID, time.Time) { return nil, next },
 	}
+	t.rounds = rounds.New(t.round)
+	return t
 }
 
 func (t *tokens) track(p *v1.Pod) {
@@ -114,10 +120,7 @@ func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
 		t.pods[uid] = &heldToken{k, granted, first}
 	}
 	if granted.renew.Before(t.next) {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		t.rounds.Wake()
 	}
 }
 
@@ -137,26 +140,22 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 	return token{}
 }
 
-// remind notifies a pod, once, when one of its tokens is due for renewal. It runs until ctx ends. Without this notification most pods
+// remind begins to notify a pod, once, when one of its tokens is due for renewal, until ctx ends; join waits for the end. Without this notification most pods
 // would have no turn before their token expires. All pods share one timer.
-func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
-	timer := time.NewTimer(idleReminder)
-	defer timer.Stop()
-	for since := time.Now(); ; {
-		uids, now, next := t.dueSince(since)
-		more, next := t.also(since, now, next)
-		for _, uid := range append(uids, more...) {
-			notify(uid)
-		}
-		since = now
-		timer.Reset(time.Until(next))
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.wake:
-		case <-timer.C:
-		}
+func (t *tokens) remind(ctx context.Context, notify func(types.UID)) (join func()) {
+	t.notify, t.since = notify, time.Now()
+	return t.rounds.Begin(ctx)
+}
+
+// round notifies the pods whose tokens have become due, and returns the time until the next check.
+func (t *tokens) round(context.Context) time.Duration {
+	uids, now, next := t.dueSince(t.since)
+	more, next := t.also(t.since, now, next)
+	for _, uid := range append(uids, more...) {
+		t.notify(uid)
 	}
+	t.since = now
+	return max(0, time.Until(next))
 }
 
 // dueSince lists the pods with a token that became due for renewal after the time since, but not after the current time now. It also

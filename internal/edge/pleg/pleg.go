@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/base/pulse"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -79,10 +80,10 @@ type Generator struct {
 	asked    time.Time // the time that Inspect returned last
 	slots    slots
 	listing  call      // the listing of the runtime that is in flight
-	hung     []pod.Ref // the pods that OnHung got last; only the relist goroutine uses this field
+	hung     []pod.Ref // the pods that OnHung got last; only the relists use this field
 
 	kick   chan struct{}
-	relist chan struct{}
+	relist *rounds.Rounds
 	pulse  pulse.Pulse
 }
 
@@ -139,10 +140,12 @@ func New(cfg Config) *Generator {
 	if cfg.Parallel == 0 {
 		cfg.Parallel = 16
 	}
-	return &Generator{
+	g := &Generator{
 		cfg: cfg, slots: slots{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
-		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1), pulse: pulse.New("pod cache"),
+		kick: make(chan struct{}, 1), pulse: pulse.New("pod cache"),
 	}
+	g.relist = rounds.New(g.relistRound)
+	return g
 }
 
 // Get returns the newest inspection of a pod (never nil) and its stamp; zero: the pod has not been inspected yet.
@@ -213,10 +216,7 @@ func (g *Generator) follow(h pod.Hint) {
 
 // Relist asks for a relist now.
 func (g *Generator) Relist() {
-	select {
-	case g.relist <- struct{}{}:
-	default:
-	}
+	g.relist.Wake()
 }
 
 // hangs is how long a call may take before it counts as slow, and before Retry cancels it.
@@ -288,7 +288,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { g.subscribe(ctx) })
-	wg.Go(func() { g.relistLoop(ctx) })
+	defer g.relist.Begin(ctx)()
 	for {
 		select {
 		case <-ctx.Done():

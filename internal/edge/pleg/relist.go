@@ -12,26 +12,16 @@ import (
 
 // The relist is the safety net under the events: it finds changes that no event announced, and advances the stamps of the cache.
 
-func (g *Generator) relistLoop(ctx context.Context) {
-	for {
-		g.relistOnce(ctx)
-		g.reportHung()
-		g.mu.Lock()
-		wait := g.period()
-		if g.lastErr != nil {
-			wait = g.cfg.Period
-		}
-		g.mu.Unlock()
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
-		case <-g.relist:
-			t.Stop()
-		}
+// relistRound relists once, and returns the time until the next relist.
+func (g *Generator) relistRound(ctx context.Context) time.Duration {
+	g.relistOnce(ctx)
+	g.reportHung()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lastErr != nil {
+		return g.cfg.Period
 	}
+	return g.period()
 }
 
 func (g *Generator) relistOnce(ctx context.Context) {

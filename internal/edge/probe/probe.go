@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/base/work"
 	"github.com/wherry-node/wherry/internal/core/due"
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -158,7 +159,7 @@ type Probes struct {
 	execs   map[types.UID]int // number of commands that run or wait in the scheduler, by pod; a pod without a command has no entry
 	behind  behind
 	ran     bool
-	wake    chan struct{} // capacity 1
+	rounds  *rounds.Rounds
 	wg      sync.WaitGroup
 }
 
@@ -213,9 +214,10 @@ func New(cfg Config) *Probes {
 		seed = rand.Uint64()
 	}
 	p := &Probes{
-		cfg: cfg, pods: map[types.UID]*podEntry{}, execs: map[types.UID]int{}, wake: make(chan struct{}, 1),
+		cfg: cfg, pods: map[types.UID]*podEntry{}, execs: map[types.UID]int{},
 		rand: rand.New(rand.NewPCG(seed, 0)),
 	}
+	p.rounds = rounds.New(p.launch)
 	p.transport = p.newTransport()
 	return p
 }
@@ -301,7 +303,18 @@ func (p *Probes) Failing(uid types.UID) (out []Failing) {
 // Forget ends all probes of a pod.
 func (p *Probes) Forget(uid types.UID) { p.Set(pod.Ref{UID: uid}, nil) }
 
-// Run runs probes until ctx ends, then waits for those that run. It may be called once.
+// Begin begins to run probes until ctx ends. It returns at once; join waits for the probes that run. It may be called once.
+func (p *Probes) Begin(ctx context.Context) (join func()) {
+	ended := p.rounds.Begin(ctx)
+	return func() {
+		ended()
+		p.withdraw()
+		p.wg.Wait()
+		p.transport.CloseIdleConnections()
+	}
+}
+
+// Run runs probes until ctx ends, as Begin does. It may be called once.
 func (p *Probes) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.ran {
@@ -310,28 +323,10 @@ func (p *Probes) Run(ctx context.Context) error {
 	}
 	p.ran = true
 	p.mu.Unlock()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		timer.Reset(p.launch(ctx))
-		select {
-		case <-ctx.Done():
-			p.withdraw()
-			p.wg.Wait()
-			p.transport.CloseIdleConnections()
-			return nil
-		case <-timer.C:
-		case <-p.wake:
-		}
-	}
+	return rounds.Until(ctx, p.Begin)
 }
 
-func (p *Probes) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *Probes) nudge() { p.rounds.Wake() }
 
 func (e *podEntry) find(id string) *container {
 	for _, c := range e.containers {

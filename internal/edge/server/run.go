@@ -60,7 +60,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	errs := make([]error, len(ports))
 	var wg sync.WaitGroup
 	for i, p := range ports {
-		wg.Go(func() {
+		serve := func() {
 			defer cancel() // if one port fails, Run ends the other ports
 			var t *tls.Config
 			if p.name == "api" {
@@ -69,7 +69,12 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 			if err := Serve(ctx, p.listener, p.handler, ServeOptions{TLS: t, Log: s.cfg.Log, UnknownConnections: s.cfg.UnknownConnections}); err != nil {
 				errs[i] = fmt.Errorf("serve %s port %s: %w", p.name, p.listener.Addr(), err)
 			}
-		})
+		}
+		if i == len(ports)-1 {
+			serve() // here, because most nodes have one port
+		} else {
+			wg.Go(serve)
+		}
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -113,14 +118,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
 	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
-	ended := make(chan struct{})
-	var stopping sync.WaitGroup
-	stopping.Go(func() {
-		select {
-		case <-ended:
-			return
-		case <-ctx.Done():
-		}
+	stopped := make(chan struct{})
+	dismiss := context.AfterFunc(ctx, func() {
+		defer close(stopped)
 		cut()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
@@ -137,8 +137,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 	} else {
 		err = srv.Serve(l)
 	}
-	close(ended)
-	stopping.Wait()
+	if !dismiss() { // the stop has begun
+		<-stopped
+	}
 	cut()
 	_ = srv.Close()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closedTimeout)

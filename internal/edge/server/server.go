@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
@@ -47,17 +48,31 @@ func New(cfg Config) (*Server, error) {
 		{Name: "log", Func: func() error { return nil }},
 	}, cfg.Checks...)
 
-	all := http.NewServeMux()
-	open := s.openRoutes()
-	guarded := s.guardedRoutes()
-	public := http.NewServeMux()
-	if err := errors.Join(mount(all, open), mount(all, guarded), mount(public, open)); err != nil {
+	if _, _, err := s.routes(); err != nil { // they are made again for the first request, so that a node without requests does not hold them
 		return nil, err
 	}
-	s.handler = s.count("readwrite", s.guard(all))
-	s.readOnly = s.count("readonly", public)
+	routes := sync.OnceValues(func() (all, open http.Handler) {
+		all, open, _ = s.routes()
+		return all, open
+	})
+	s.handler = s.count("readwrite", s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		all, _ := routes()
+		all.ServeHTTP(w, r)
+	})))
+	s.readOnly = s.count("readonly", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, open := routes()
+		open.ServeHTTP(w, r)
+	}))
 	s.health = s.healthRoutes()
 	return s, nil
+}
+
+// routes returns the endpoints of the secure port, and those of the read-only port.
+func (s *Server) routes() (all, open http.Handler, err error) {
+	secure, public := http.NewServeMux(), http.NewServeMux()
+	routes := s.openRoutes()
+	err = errors.Join(mount(secure, routes), mount(secure, s.guardedRoutes()), mount(public, routes))
+	return secure, public, err
 }
 
 // Handler returns the API of port 10250: every request to it is authenticated and authorised. It has no state outside

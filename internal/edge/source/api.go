@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -43,7 +45,7 @@ type API struct {
 	// Observe, if set, also gets each object (the status writer needs the newest one).
 	Observe func(*v1.Pod)
 	// Follow, if set, lists and watches instead of Pods.
-	Follow func(ctx context.Context, f kubeclient.Followed)
+	Follow func(ctx context.Context, f kubeclient.Followed) (join func())
 	// Contact, if set, is called with nil when the API server has answered a list or opened a watch, and with the error when it has
 	// not. It is not called if Follow is set.
 	Contact func(err error)
@@ -51,17 +53,20 @@ type API struct {
 	Log *slog.Logger
 }
 
-// Run lists and watches until ctx ends. If the server is unreachable, Run tries again with back-off, and the pods that
-// it has seen stay.
-func (a *API) Run(ctx context.Context) error {
+// Begin begins to list and watch until ctx ends, and returns at once; join waits for the end. If the server is unreachable, it is tried
+// again with back-off, and the pods that were seen stay.
+func (a *API) Begin(ctx context.Context) (join func()) {
 	f := &follower{API: a, only: fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()}
 	if a.Follow != nil {
-		a.Follow(ctx, f)
-		return nil
+		return a.Follow(ctx, f)
 	}
-	kubeclient.Follow(ctx, f, retryMax)
-	return nil
+	var watching sync.WaitGroup
+	watching.Go(func() { kubeclient.Follow(ctx, f, retryMax) })
+	return watching.Wait
 }
+
+// Run lists and watches until ctx ends, as Begin does.
+func (a *API) Run(ctx context.Context) error { return rounds.Until(ctx, a.Begin) }
 
 // follower passes on the listed and watched pods and keeps none.
 type follower struct {

@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"math"
 	"strconv"
 	"time"
 
@@ -10,15 +9,15 @@ import (
 
 // APICalls counts the requests that this node sends to the API server. Its methods may be called concurrently and never block.
 type APICalls struct {
-	requests, retries      *prometheus.CounterVec
-	took, waited           *prometheus.HistogramVec
-	sent, received         *prometheus.HistogramVec
-	authn, authz           *prometheus.CounterVec
-	authnTook, authzTook   *prometheus.HistogramVec
-	clientRenewalErrors    prometheus.Counter
-	servingRenewalErrors   prometheus.Counter
-	servingAge             prometheus.Histogram
-	clientEnds, servingEnd prometheus.GaugeFunc
+	requests, retries      *amounts
+	took, waited           *distributions
+	sent, received         *distributions
+	authn, authz           *amounts
+	authnTook, authzTook   *distributions
+	clientRenewalErrors    *single
+	servingRenewalErrors   *single
+	servingAge             *distribution
+	clientEnds, servingEnd *measured
 }
 
 // APIConfig configures APICalls.
@@ -55,20 +54,6 @@ func NewAPICalls(cfg APIConfig) (*APICalls, error) {
 	}
 	return a, register(cfg.Registerer, a.requests, a.retries, a.took, a.waited, a.sent, a.received, a.authn, a.authz, a.authnTook, a.authzTook,
 		a.clientRenewalErrors, a.servingRenewalErrors, a.servingAge, a.clientEnds, a.servingEnd)
-}
-
-// ttl makes a gauge that shows the seconds until the time that ends returns, and +Inf if ends is nil or returns zero.
-func ttl(name, help string, ends func() time.Time) prometheus.GaugeFunc {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-		if ends == nil {
-			return math.Inf(1)
-		}
-		at := ends()
-		if at.IsZero() {
-			return math.Inf(1)
-		}
-		return time.Until(at).Seconds()
-	})
 }
 
 // Answered records a request and the HTTP status of its answer; 0: there was no answer.

@@ -36,8 +36,8 @@ type MetricsConfig struct {
 	PersistentVolumes func() []Volume
 	// CgroupVersion returns 1 or 2, or 0 if it is not known; nil: the metric is absent.
 	CgroupVersion func() int
-	// Gates are the feature gates.
-	Gates []Gate
+	// Gates returns the feature gates, always the same ones. It is called when the metrics are read; nil: the metric is absent.
+	Gates func() []Gate
 }
 
 // Gate is a feature gate of Kubernetes.
@@ -51,26 +51,26 @@ type Gate struct {
 // called concurrently and never block. Other packages use it through interfaces of their own. The methods of a nil
 // *Metrics do nothing.
 type Metrics struct {
-	podStart, podWorkerStart, podStatusSync prometheus.Histogram
-	podWorker                               *prometheus.HistogramVec
-	relist, relistInterval                  prometheus.Histogram
-	lastSeen                                prometheus.Gauge
-	discarded                               prometheus.Counter
-	operations, operationErrors             *prometheus.CounterVec
-	operationTime                           *prometheus.HistogramVec
-	sandboxTime                             *prometheus.HistogramVec
-	sandboxErrors                           *prometheus.CounterVec
-	startedPods, startedPodErrors           prometheus.Counter
-	startedOwn, startedOwnErrors            prometheus.Counter // counters of started pods with a user namespace of their own
-	startedContainers, startedContainerErrs *prometheus.CounterVec
-	endedContainers                         *prometheus.CounterVec
-	pull                                    *prometheus.HistogramVec
-	ensured, verified                       *prometheus.CounterVec // counters of images
-	evictions, rejections, restarted        *prometheus.CounterVec
-	collected                               *prometheus.CounterVec
-	probeLate, plugins, evictionAge         *prometheus.HistogramVec
-	pluginErrors                            *prometheus.CounterVec
-	pluginConfig                            *prometheus.GaugeVec
+	podStart, podWorkerStart, podStatusSync *distribution
+	podWorker                               *distributions
+	relist, relistInterval                  *distribution
+	lastSeen                                *single
+	discarded                               *single
+	operations, operationErrors             *amounts
+	operationTime                           *distributions
+	sandboxTime                             *distributions
+	sandboxErrors                           *amounts
+	startedPods, startedPodErrors           *single
+	startedOwn, startedOwnErrors            *single // counters of started pods with a user namespace of their own
+	startedContainers, startedContainerErrs *amounts
+	endedContainers                         *amounts
+	pull                                    *distributions
+	ensured, verified                       *amounts // counters of images
+	evictions, rejections, restarted        *amounts
+	collected                               *amounts
+	probeLate, plugins, evictionAge         *distributions
+	pluginErrors                            *amounts
+	pluginConfig                            *amounts
 
 	lives       lives
 	resizes     resizes
@@ -106,7 +106,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	if cfg.CgroupVersion != nil {
 		all = append(all, collector{func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})
 	}
-	if len(cfg.Gates) > 0 {
+	if cfg.Gates != nil {
 		all = append(all, enabled(cfg.Gates))
 	}
 	if cfg.Process {
@@ -144,7 +144,7 @@ func (m *Metrics) makePods() {
 	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Checks whether a pod may use an image that is present, by result", "result")
 	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds that a run of a credential provider plugin took", prometheus.DefBuckets, "plugin_name")
 	m.pluginErrors = counters("kubelet_credential_provider_plugin_errors_total", "Runs of credential provider plugins that failed", "plugin_name")
-	m.pluginConfig = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info", Help: "Always 1; the label has the hash of the configuration of credential provider plugins that is in use"}, []string{"hash"})
+	m.pluginConfig = gauges("kubelet_credential_provider_config_info", "Always 1; the label has the hash of the configuration of credential provider plugins that is in use", "hash")
 	m.evictions = counters("kubelet_evictions", "Pods that the node evicted, by the signal that was over its threshold", "eviction_signal")
 	m.evictionAge = histograms("kubelet_eviction_stats_age_seconds", "Seconds between the measurement and the eviction of a pod, by signal", prometheus.DefBuckets, "eviction_signal")
 	m.collected = counters("kubelet_image_garbage_collected_total", "Images removed because nothing used them, by reason: age or space", "reason")
@@ -168,54 +168,38 @@ func (m *Metrics) makeRuntime() {
 	m.sandboxErrors = counters("kubelet_run_podsandbox_errors_total", "RunPodSandbox calls that failed", "runtime_handler")
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-}
-
-func gauge(name, help string) prometheus.Gauge {
-	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-}
-
-func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-}
-
-func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-}
-
-func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-}
-
 func named(node string) prometheus.Collector {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name; always 1"}, []string{"node"})
-	g.WithLabelValues(node).Set(1)
-	return g
+	return &constants{described{"kubelet_node_name", "The node's name; always 1", []string{"node"}}, func(put func(float64, ...string)) { put(1, node) }}
 }
 
 // buildInfo makes kubernetes_build_info. It splits v1.36.3+wherry.0.1.0 as Kubernetes does.
 func buildInfo(version string) prometheus.Collector {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_build_info", Help: "Always 1; the labels have the version"},
-		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	g.WithLabelValues(major, minor, version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH).Set(1)
-	return g
+	return &constants{
+		described{"kubernetes_build_info", "Always 1; the labels have the version",
+			[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"}},
+		func(put func(float64, ...string)) {
+			put(1, major, minor, version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH)
+		},
+	}
 }
 
 // enabled creates kubernetes_feature_enabled.
-func enabled(gates []Gate) prometheus.Collector {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled", Help: "1 if a feature gate of Kubernetes is on, 0 if it is off; the label stage is empty for a feature that is generally available"},
-		[]string{"name", "stage"})
-	for _, gate := range gates {
-		value := 0.0
-		if gate.On {
-			value = 1
-		}
-		g.WithLabelValues(gate.Name, gate.Stage).Set(value)
+func enabled(gates func() []Gate) prometheus.Collector {
+	return &constants{
+		described{"kubernetes_feature_enabled", "1 if a feature gate of Kubernetes is on, 0 if it is off; the label stage is empty for a feature that is generally available",
+			[]string{"name", "stage"}},
+		func(put func(float64, ...string)) {
+			for _, gate := range gates() {
+				on := 0.0
+				if gate.On {
+					on = 1
+				}
+				put(on, gate.Name, gate.Stage)
+			}
+		},
 	}
-	return g
 }
 
 func countCgroupVersion(read func() int, out sink) {
@@ -378,7 +362,7 @@ func (m *Metrics) CredentialPluginRan(name string, took time.Duration, err error
 // CredentialPluginsRead records the configuration of credential provider plugins that is in use, by its hash.
 func (m *Metrics) CredentialPluginsRead(hash string) {
 	if m != nil {
-		m.pluginConfig.Reset()
+		m.pluginConfig.forget(func([]string) bool { return true })
 		m.pluginConfig.WithLabelValues(hash).Set(1)
 	}
 }

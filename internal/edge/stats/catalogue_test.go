@@ -19,7 +19,7 @@ func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(),
-		PullRecords: func() (int, int) { return 1, 2 }, CgroupVersion: func() int { return 2 }, Gates: []Gate{{"A", "ALPHA", false}, {"B", "", true}},
+		PullRecords: func() (int, int) { return 1, 2 }, CgroupVersion: func() int { return 2 }, Gates: func() []Gate { return []Gate{{"A", "ALPHA", false}, {"B", "", true}} },
 		Tally: func() Tally {
 			return Tally{
 				Desired: map[bool]int{false: 3, true: 1}, Active: map[bool]int{false: 2, true: 1}, Mirrors: 1, Ephemeral: 2,

@@ -33,6 +33,24 @@ func (p *Probed) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.total, p.took}
 }
 
+// KindWithLabels returns the kind of a metric with labels; "": c has no labels, or several metrics.
+func KindWithLabels(c prometheus.Collector) string {
+	switch c := c.(type) {
+	case *distributions:
+		return "histogram"
+	case *amounts:
+		return map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}[c.kind]
+	}
+	return ""
+}
+
+// AddSeries adds a series to a histogram with labels.
+func AddSeries(c prometheus.Collector) {
+	if d, ok := c.(*distributions); ok {
+		d.WithLabelValues(make([]string, len(d.labels))...)
+	}
+}
+
 // familiesIn walks a struct of families, whose fields are not exported.
 func familiesIn(v reflect.Value) (out []Family) {
 	for i := range v.NumField() {

@@ -8,18 +8,18 @@ import (
 
 // lives contains the metrics of the beginning, the start and the end of pods.
 type lives struct {
-	startSLI, startTotal                      prometheus.Histogram
-	firstNetwork                              prometheus.Gauge
-	containersPerPod                          prometheus.Histogram
-	orphans                                   prometheus.Counter
-	orphanDirs, orphanDirsRemain              prometheus.Gauge
-	preemptions                               *prometheus.CounterVec
-	imageVolumes, imageVolumesOK, imageVolErr prometheus.Counter
-	sleepsCut, hookFallbacks                  prometheus.Counter
-	podRelist                                 prometheus.Histogram
-	eventsOK, eventsFailed                    prometheus.Counter
-	eventLatency                              prometheus.Histogram
-	cgroups                                   *prometheus.HistogramVec
+	startSLI, startTotal                      *distribution
+	firstNetwork                              *single
+	containersPerPod                          *distribution
+	orphans                                   *single
+	orphanDirs, orphanDirsRemain              *single
+	preemptions                               *amounts
+	imageVolumes, imageVolumesOK, imageVolErr *single
+	sleepsCut, hookFallbacks                  *single
+	podRelist                                 *distribution
+	eventsOK, eventsFailed                    *single
+	eventLatency                              *distribution
+	cgroups                                   *distributions
 }
 
 func newLives() lives {
@@ -61,13 +61,13 @@ func podStartBuckets() []float64 {
 // read; a zero time shows as 0.
 func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished time.Time)) error {
 	show := func(name, help string, which func(began, finished time.Time) time.Time) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		return &measured{described{name: name, help: help}, prometheus.GaugeValue, func() float64 {
 			at := which(times())
 			if at.IsZero() {
 				return 0
 			}
 			return float64(at.UnixNano()) / second
-		})
+		}}
 	}
 	return register(reg,
 		show("kubelet_graceful_shutdown_start_time_seconds", "When the last shutdown of the machine that waited for pods began, in seconds since the epoch; 0: there was none",

@@ -106,8 +106,10 @@ func (*captured) Unregister(prometheus.Collector) bool { return false }
 func metricsOf(t *testing.T, collectors []prometheus.Collector) (out []metric) {
 	t.Helper()
 	for _, c := range collectors {
-		kind := map[bool]string{true: "histogram"}[is[*prometheus.HistogramVec](c)]
-		switch c.(type) {
+		kind := stats.KindWithLabels(c)
+		switch c.(type) { // those of package server
+		case *prometheus.HistogramVec:
+			kind = "histogram"
 		case *prometheus.CounterVec:
 			kind = "counter"
 		case *prometheus.GaugeVec:
@@ -133,8 +135,6 @@ func metricsOf(t *testing.T, collectors []prometheus.Collector) (out []metric) {
 	}
 	return out
 }
-
-func is[T any](v any) bool { _, ok := v.(T); return ok }
 
 func kindOf(m *dto.Metric) string {
 	switch {
@@ -207,7 +207,7 @@ func ownCollectors(t *testing.T) []prometheus.Collector {
 			return stats.Startup{Boot: now, Began: now, Attempt: now, Registered: now, Ready: now}
 		},
 		CgroupVersion: func() int { return 2 },
-		Gates:         []stats.Gate{{Name: "A", Stage: "BETA", On: true}},
+		Gates:         func() []stats.Gate { return []stats.Gate{{Name: "A", Stage: "BETA", On: true}} },
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 // concurrently and never block.
 type Probed struct {
 	registry *prometheus.Registry
-	total    *prometheus.CounterVec
-	took     *prometheus.HistogramVec // this metric has no label pod_uid, because dashboards expect it without this label
+	total    *amounts
+	took     *distributions // this metric has no label pod_uid, because dashboards expect it without this label
 
 	mu    sync.Mutex
 	names map[types.UID]pod.Ref // the names of the pods that have series in took
@@ -52,14 +52,13 @@ func (p *Probed) Ran(ref pod.Ref, container, kind, result string, took time.Dura
 
 // Forget drops the series of a pod that is gone.
 func (p *Probed) Forget(uid types.UID) {
-	of := prometheus.Labels{"pod_uid": string(uid)}
-	p.total.DeletePartialMatch(of)
+	p.total.forget(func(labels []string) bool { return labels[5] == string(uid) })
 	p.mu.Lock()
 	ref, ran := p.names[uid]
 	delete(p.names, uid)
 	p.mu.Unlock()
 	if ran {
-		p.took.DeletePartialMatch(prometheus.Labels{"pod": ref.Name, "namespace": ref.Namespace})
+		p.took.forget(func(labels []string) bool { return labels[2] == ref.Name && labels[3] == ref.Namespace })
 	}
 }
 

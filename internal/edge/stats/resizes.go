@@ -12,8 +12,8 @@ import (
 
 // resizes contains the metrics of resizes in place. The number of waiting resizes is counted when the metrics are read (Tally).
 type resizes struct {
-	requested, infeasible, accepted *prometheus.CounterVec
-	took                            *prometheus.HistogramVec
+	requested, infeasible, accepted *amounts
+	took                            *distributions
 }
 
 func newResizes() resizes {

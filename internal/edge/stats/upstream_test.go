@@ -120,7 +120,8 @@ func bucketsOf(t *testing.T, collectors []prometheus.Collector) map[string]strin
 	t.Helper()
 	out := map[string]string{}
 	for _, c := range collectors {
-		if vec, ok := c.(*prometheus.HistogramVec); ok {
+		stats.AddSeries(c)
+		if vec, ok := c.(*prometheus.HistogramVec); ok { // of package server
 			descs := make(chan *prometheus.Desc, 1)
 			vec.Describe(descs)
 			vec.WithLabelValues(make([]string, len(strings.Split(described(<-descs, "").labels, ", ")))...)

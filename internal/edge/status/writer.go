@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/due"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -83,7 +84,7 @@ type Writer struct {
 	firsts            map[types.UID]*first
 	running           bool
 	ctx               context.Context
-	wake              chan struct{} // capacity 1; makes Run check waiting again
+	rounds            *rounds.Rounds // each round checks waiting
 	wg                sync.WaitGroup
 }
 
@@ -141,35 +142,36 @@ func New(cfg Config) *Writer {
 	if cfg.Synced == nil {
 		cfg.Synced = func(time.Duration) {}
 	}
-	return &Writer{cfg: cfg, pods: map[types.UID]*entry{}, firsts: map[types.UID]*first{}, wake: make(chan struct{}, 1)}
+	w := &Writer{cfg: cfg, pods: map[types.UID]*entry{}, firsts: map[types.UID]*first{}}
+	w.rounds = rounds.New(func(context.Context) time.Duration { return w.promote() })
+	return w
 }
 
-// Run sends until ctx ends, then waits for the requests in flight. It may be called once.
-func (w *Writer) Run(ctx context.Context) error {
+// Begin begins to send until ctx ends. It returns at once; join waits for the requests in flight. It may be called once.
+func (w *Writer) Begin(ctx context.Context) (join func()) {
 	w.mu.Lock()
-	if w.ctx != nil {
-		w.mu.Unlock()
-		return errors.New("run status writer: it has run already")
-	}
 	w.ctx, w.running = ctx, true
 	w.spawn()
 	w.mu.Unlock()
-
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		timer.Reset(w.promote())
-		select {
-		case <-ctx.Done():
-			w.mu.Lock()
-			w.running = false
-			w.mu.Unlock()
-			w.wg.Wait()
-			return nil
-		case <-timer.C:
-		case <-w.wake:
-		}
+	ended := w.rounds.Begin(ctx)
+	return func() {
+		ended()
+		w.mu.Lock()
+		w.running = false
+		w.mu.Unlock()
+		w.wg.Wait()
 	}
+}
+
+// Run sends until ctx ends, as Begin does. It may be called once.
+func (w *Writer) Run(ctx context.Context) error {
+	w.mu.Lock()
+	ran := w.ctx != nil
+	w.mu.Unlock()
+	if ran {
+		return errors.New("run status writer: it has run already")
+	}
+	return rounds.Until(ctx, w.Begin)
 }
 
 // Set sets the status that d.Pod should have in the API from now on.
@@ -430,13 +432,8 @@ func (w *Writer) wait(e *entry, at time.Time) {
 	w.nudge()
 }
 
-// nudge wakes Run, which then looks at the queue waiting again.
-func (w *Writer) nudge() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
+// nudge makes the writer look at the queue waiting again.
+func (w *Writer) nudge() { w.rounds.Wake() }
 
 func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {
 	e.place = &place{e: e, in: q}

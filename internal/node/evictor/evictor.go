@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/evict"
 	"github.com/wherry-node/wherry/internal/core/pressure"
 	"github.com/wherry-node/wherry/internal/node/syncloop"
@@ -67,21 +68,21 @@ type Config struct {
 
 // Evictor performs evictions and knows the node's pressure conditions. Create it with New, then call Run once.
 type Evictor struct {
-	cfg  Config
-	wake chan struct{}
+	cfg    Config
+	rounds *rounds.Rounds
 
 	mu     sync.Mutex
 	policy *evict.Policy   // the policy is never changed; a new one replaces it
 	result pressure.Result // the newest result
 	known  bool            // result has been set
+	found  []finding       // the results of work beside the rounds that no round has seen
 
-	// Only the goroutine of Run uses these fields. Work beside the rounds sends its result to done.
+	// Only the rounds use these fields. Work beside the rounds adds its result to found.
 	state  evict.State
 	tried  *evict.Tried
 	doing  string // the subject of the last plan; "": nothing was short
 	said   map[pressure.Signal]time.Time
 	busy   bool
-	done   chan finding // receives the result of work that ran beside the rounds
 	disks  map[types.UID]*evict.Usage
 	beside sync.WaitGroup
 }
@@ -94,7 +95,9 @@ type finding struct {
 
 // New returns an Evictor; it starts nothing.
 func New(cfg Config) *Evictor {
-	return &Evictor{cfg: cfg, policy: &cfg.Policy, wake: make(chan struct{}, 1), said: map[pressure.Signal]time.Time{}, done: make(chan finding, 1)}
+	e := &Evictor{cfg: cfg, policy: &cfg.Policy, said: map[pressure.Signal]time.Time{}}
+	e.rounds = rounds.New(e.turn)
+	return e
 }
 
 // SetPolicy replaces the policy and begins a round with it. It does not block.
@@ -112,12 +115,7 @@ func (e *Evictor) currentPolicy() *evict.Policy {
 }
 
 // Wake begins a round at once. It does not block.
-func (e *Evictor) Wake() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
+func (e *Evictor) Wake() { e.rounds.Wake() }
 
 // Pressure returns the newest result. If nothing was measured yet, it measures; otherwise it does no IO.
 func (e *Evictor) Pressure(ctx context.Context) pressure.Result {
@@ -148,26 +146,32 @@ func (e *Evictor) last() (pressure.Result, bool) {
 	return e.result, e.known
 }
 
-// Run performs rounds until ctx ends.
-func (e *Evictor) Run(ctx context.Context) error {
-	defer e.beside.Wait()
-	t := time.NewTimer(0)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-e.wake:
-		case f := <-e.done:
-			e.busy = false
-			if f.tried != nil {
-				e.tried = f.tried.After(e.tried)
-			}
-			e.disks = f.disks
-		}
-		t.Reset(e.round(ctx))
+// Begin begins to perform rounds until ctx ends. It returns at once; join waits for the end.
+func (e *Evictor) Begin(ctx context.Context) (join func()) {
+	ended := e.rounds.Begin(ctx)
+	return func() {
+		ended()
+		e.beside.Wait()
 	}
+}
+
+// Run performs rounds until ctx ends, as Begin does.
+func (e *Evictor) Run(ctx context.Context) error { return rounds.Until(ctx, e.Begin) }
+
+// turn takes over what work beside the rounds has found, and performs a round.
+func (e *Evictor) turn(ctx context.Context) time.Duration {
+	e.mu.Lock()
+	found := e.found
+	e.found = nil
+	e.mu.Unlock()
+	for _, f := range found {
+		e.busy = false
+		if f.tried != nil {
+			e.tried = f.tried.After(e.tried)
+		}
+		e.disks = f.disks
+	}
+	return e.round(ctx)
 }
 
 // round measures, decides and begins what the decision says. It returns the time until the next round.
@@ -272,7 +276,13 @@ func (e *Evictor) announce(p *evict.Plan, now time.Time) {
 // besideRounds runs work that may take long in a goroutine of its own. The caller makes sure that no other such work runs.
 func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context) finding) {
 	e.busy = true
-	e.beside.Go(func() { e.done <- do(ctx) })
+	e.beside.Go(func() {
+		f := do(ctx)
+		e.mu.Lock()
+		e.found = append(e.found, f)
+		e.mu.Unlock()
+		e.Wake()
+	})
 }
 
 // reclaim removes dead containers, unused images, or both: steps is a set of bits that says which.

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/evict"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pressure"
@@ -91,20 +92,22 @@ func (c *Collector) hold(ctx context.Context) error {
 
 func (c *Collector) release() { <-c.held }
 
-// Run collects images every 5 minutes until ctx ends.
-func (c *Collector) Run(ctx context.Context) error {
-	c.begin(ctx)
-	t := time.NewTicker(Every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
+// Begin begins to collect images every 5 minutes until ctx ends. It returns at once; join waits for the end.
+func (c *Collector) Begin(ctx context.Context) (join func()) {
+	first := true
+	return rounds.New(func(ctx context.Context) time.Duration {
+		if first {
+			c.begin(ctx)
+			first = false
+		} else {
 			c.Collect(ctx)
 		}
-	}
+		return Every
+	}).Begin(ctx)
 }
+
+// Run collects images until ctx ends, as Begin does.
+func (c *Collector) Run(ctx context.Context) error { return rounds.Until(ctx, c.Begin) }
 
 // begin reads the history file, which says when images were last used.
 func (c *Collector) begin(ctx context.Context) {

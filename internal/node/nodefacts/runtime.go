@@ -8,6 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/base/rounds"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
@@ -87,24 +88,20 @@ func (r *Runtime) Ask(ctx context.Context) {
 	r.askStore(ctx)
 }
 
-// Run reads the runtime's status periodically until ctx ends.
-func (r *Runtime) Run(ctx context.Context) error {
-	for {
+// Begin begins to read the runtime's status periodically until ctx ends. It returns at once; join waits for the end.
+func (r *Runtime) Begin(ctx context.Context) (join func()) {
+	return rounds.New(func(ctx context.Context) time.Duration {
 		ready := r.ask(ctx)
 		r.askStore(ctx)
-		wait := askReady
 		if !ready {
-			wait = askNotReady
+			return askNotReady
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		case <-t.C:
-		}
-	}
+		return askReady
+	}).Begin(ctx)
 }
+
+// Run reads the runtime's status periodically until ctx ends, as Begin does.
+func (r *Runtime) Run(ctx context.Context) error { return rounds.Until(ctx, r.Begin) }
 
 // ask reads the runtime's status once and reports whether everything is ready.
 func (r *Runtime) ask(ctx context.Context) bool {

@@ -172,13 +172,12 @@ func (r *Referents) Forget(uid types.UID) {
 	}
 }
 
-// Run follows the tracked objects until ctx ends.
-func (r *Referents) Run(ctx context.Context) error {
+// Begin begins to follow the tracked objects until ctx ends. It returns at once; join waits for the end.
+func (r *Referents) Begin(ctx context.Context) (join func()) {
 	if r.api == nil {
-		<-ctx.Done()
-		return nil
+		return func() {}
 	}
-	return r.api.Run(ctx)
+	return r.api.Begin(ctx)
 }
 
 // RuntimeHandler resolves spec.runtimeClassName. Without an API server, the name of a class is the name of a handler in the

@@ -27,7 +27,7 @@ const (
 // ContainerInfo describes a container to Config.Behave. The maps must not be modified.
 type ContainerInfo struct {
 	PodNamespace, PodName, PodUID string
-	Name                          string
+	Name, ID                      string
 	Attempt                       uint32
 	Image                         string
 	PodAnnotations                map[string]string
@@ -56,7 +56,7 @@ type Behavior struct {
 func (r *Runtime) info(c *container) ContainerInfo {
 	info := ContainerInfo{
 		PodNamespace: c.sb.meta.Namespace, PodName: c.sb.meta.Name, PodUID: c.sb.meta.Uid,
-		Name: c.meta.Name, Attempt: c.meta.Attempt, Image: c.spec.GetImage(),
+		Name: c.meta.Name, ID: c.id, Attempt: c.meta.Attempt, Image: c.spec.GetImage(),
 		PodAnnotations: c.sb.annotations, Annotations: c.annotations,
 	}
 	if c.started != 0 {

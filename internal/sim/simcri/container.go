@@ -1,9 +1,11 @@
 package simcri
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -265,6 +267,22 @@ func (r *Runtime) exit(c *container, how exit, now time.Time) {
 	c.waiters = nil
 	r.cfg.Log.Debug("container exited", "pod", c.sb.meta.Name, "container", c.meta.Name, "code", c.exitCode, "reason", c.reason)
 	r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// Running returns the running containers, sorted by namespace, pod and name.
+func (r *Runtime) Running() []ContainerInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []ContainerInfo
+	for _, c := range r.containers {
+		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			out = append(out, r.info(c))
+		}
+	}
+	slices.SortFunc(out, func(a, b ContainerInfo) int {
+		return cmp.Or(strings.Compare(a.PodNamespace, b.PodNamespace), strings.Compare(a.PodName, b.PodName), strings.Compare(a.Name, b.Name))
+	})
+	return out
 }
 
 // Exit ends the process of a running container from outside, as a crash or the OOM killer would.

@@ -1,0 +1,90 @@
+package fleet_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+)
+
+// These bound what a node of a fleet with ten idle pods costs: its agent, its runtime, and its part of the shared watches. The HTTPS API and the
+// real transport, which a bubble does not have, come on top: see docs/fleet.md.
+const (
+	// goroutinesPerNode: the agent's Run, the pod cache, the sync loop, and the reader of the runtime's events.
+	goroutinesPerNode = 4
+	bytesPerNode      = 320 << 10
+)
+
+// TestBudgetOfANode is not parallel, because it measures the process. With WHERRY_HEAP_PROFILE it writes a heap profile to that path.
+func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the process
+	const nodes, pods = 20, 10
+	var goroutines int
+	var bytes int64
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: nodes}}, Keep: true})
+		b.until(t, "all join", settled)
+		for i := range nodes * pods {
+			_, err := b.admin.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%d", i), Labels: map[string]string{"app": "x"}},
+				Spec:       v1.PodSpec{NodeName: fmt.Sprintf("f-node-%d", i/pods+1), Containers: []v1.Container{{Name: "app", Image: "registry.example/app:1"}}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.until(t, "all run", func(s fleet.Status) bool { return s.Pods.Running == nodes*pods })
+		time.Sleep(20 * time.Minute)
+		b.kube.ExpireEvents() // so that the API server in memory holds the same in both measurements
+		synctest.Wait()
+		goroutines = runtime.NumGoroutine() - before
+		full := heap()
+		if path := os.Getenv("WHERRY_HEAP_PROFILE"); path != "" {
+			writeProfile(t, path)
+		}
+		b.end(t)
+		b.fleet = nil
+		time.Sleep(3 * time.Hour) // a stopped timer, with all that it refers to, stays in the heap of a bubble until its time
+		b.kube.ExpireEvents()
+		bytes = full - heap()
+	})
+	t.Logf("per node with %d pods: %.1f goroutines, %d KiB of heap", pods, float64(goroutines)/nodes, bytes/nodes>>10)
+	const shared = 10 // goroutines of the fleet and the API server in memory
+	if goroutines > nodes*goroutinesPerNode+shared {
+		t.Errorf("%d goroutines of %d idle nodes, the budget is %d for each and %d for all", goroutines, nodes, goroutinesPerNode, shared)
+	}
+	switch each := bytes / nodes; {
+	case each > bytesPerNode:
+		t.Errorf("%d bytes of heap per node, the budget is %d", each, bytesPerNode)
+	case each < 20<<10:
+		t.Errorf("%d bytes of heap per node: something holds the fleet that has ended, so that nothing is measured", each)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func writeProfile(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := pprof.WriteHeapProfile(f); err != nil {
+		t.Fatal(err)
+	}
+}

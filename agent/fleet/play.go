@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// conditionPace is how often a condition of a scenario is checked.
+const conditionPace = 250 * time.Millisecond
+
+// Happening is one fault of a scenario that has begun.
+type Happening struct {
+	At    time.Duration `json:"at"` // since the scenario began
+	Event string        `json:"event"`
+	Fault FaultKind     `json:"fault"`
+	// On are the chosen nodes, or the containers that have ended.
+	On []string `json:"on,omitempty"`
+	// Err says why the fault did not happen; "": it did.
+	Err string `json:"error,omitempty"`
+}
+
+// Check returns an error if an event of a scenario names a group that the fleet does not have.
+func (f *Fleet) Check(s *Scenario) error {
+	for i := range s.Events {
+		e := &s.Events[i]
+		if e.Nodes.Group != "" && !slices.ContainsFunc(f.cfg.Groups, func(g Group) bool { return g.Name == e.Nodes.Group }) {
+			return fmt.Errorf("events[%d].nodes.group: %q: %w", i, e.Nodes.Group, ErrNoGroup)
+		}
+	}
+	return nil
+}
+
+// Play makes the events of a scenario happen, and returns when all have begun or ctx ends. It calls report for each, one at a time; report may be
+// nil. It fails before the first event if an event names a group that the fleet does not have. Several scenarios may play at once.
+func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) error {
+	if err := f.Check(s); err != nil {
+		return err
+	}
+	began := time.Now()
+	var mu sync.Mutex
+	say := func(h Happening) {
+		mu.Lock()
+		defer mu.Unlock()
+		h.At = time.Since(began)
+		if report != nil {
+			report(h)
+		}
+	}
+	var group sync.WaitGroup
+	for i := range s.Events {
+		group.Go(func() { f.playEvent(ctx, &s.Events[i], rand.New(rand.NewPCG(s.Seed, uint64(i))), say) })
+	}
+	group.Wait()
+	return ctx.Err()
+}
+
+// playEvent makes one event happen.
+func (f *Fleet) playEvent(ctx context.Context, e *Event, random *rand.Rand, say func(Happening)) {
+	for !f.holds(e.When) {
+		if !pause(ctx, conditionPace) {
+			return
+		}
+	}
+	wait := e.After
+	for range e.Times {
+		if e.Jitter > 0 {
+			wait = max(0, wait+time.Duration(random.Int64N(2*int64(e.Jitter)+1))-e.Jitter)
+		}
+		nodes := e.Nodes
+		nodes.Seed = random.Uint64()
+		if !pause(ctx, wait) {
+			return
+		}
+		h := Happening{Event: e.Name, Fault: e.Fault.Kind}
+		on, err := f.Inject(nodes, e.Fault)
+		if h.On = on; err != nil {
+			h.Err = err.Error()
+		}
+		say(h)
+		wait = e.Every
+	}
+}
+
+// holds reports whether a condition is true now.
+func (f *Fleet) holds(c Condition) bool {
+	if c == (Condition{}) {
+		return true
+	}
+	s := f.Status()
+	return s.Nodes.Ready >= c.NodesReady && s.Pods.Running >= c.PodsRunning
+}

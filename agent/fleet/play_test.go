@@ -1,0 +1,196 @@
+package fleet_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// play runs a scenario on ten nodes with twenty pods, and returns what happened.
+func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts string) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 10}}})
+		b.until(t, "all join", settled)
+		go func() {
+			time.Sleep(20 * time.Second)
+			for i := range 20 {
+				b.createPod(t, fmt.Sprintf("p%02d", i), fmt.Sprintf("f-node-%d", i/2+1))
+			}
+		}()
+		if err := b.fleet.Play(t.Context(), s, func(h fleet.Happening) { happened = append(happened, h) }); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Minute)
+		pods, err := b.admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			c := p.Status.ContainerStatuses[0]
+			restarts += fmt.Sprintf("%s %s %d;", p.Name, p.Status.Phase, c.RestartCount)
+			if last := c.LastTerminationState.Terminated; last != nil && p.Name == "p03" {
+				restarts += fmt.Sprintf(" %s %d;", last.Reason, last.ExitCode)
+			}
+		}
+		b.end(t)
+	})
+	return happened, restarts
+}
+
+// The same seed gives the same outcome, another seed another one. Conditions, waits and repetitions are kept.
+func TestPlay(t *testing.T) {
+	t.Parallel()
+	s := &fleet.Scenario{Seed: 5, Events: []fleet.Event{
+		{
+			Name: "exits", When: fleet.Condition{PodsRunning: 20}, After: 10 * time.Second, Every: time.Minute, Jitter: 5 * time.Second, Times: 4, Nodes: fleet.Selector{All: true},
+			Fault: fleet.Fault{Kind: fleet.FaultExit, Exit: fleet.Exit{Pod: "p0*", Percent: 50, Code: 3}},
+		},
+		{
+			Name: "crashes", After: 2 * time.Minute, Every: 30 * time.Second, Times: 3, Nodes: fleet.Selector{Count: 2},
+			Fault: fleet.Fault{Kind: fleet.FaultCrash, For: 20 * time.Second},
+		},
+	}}
+	first, end := play(t, s)
+	again, endAgain := play(t, s)
+	if diff := cmp.Diff(first, again); diff != "" || end != endAgain {
+		t.Errorf("the same seed: %s\n%s", diff, cmp.Diff(end, endAgain))
+	}
+	if len(first) != 7 {
+		t.Fatalf("%d things happened: %+v", len(first), first)
+	}
+	if h := first[0]; h.Event != "exits" || h.At < 25*time.Second || h.At > 40*time.Second || len(h.On) != 5 || h.Err != "" {
+		t.Errorf("first: %+v", h)
+	}
+	other := *s
+	other.Seed = 6
+	if different, _ := play(t, &other); cmp.Equal(first, different) {
+		t.Error("another seed makes the same things happen")
+	}
+}
+
+// A scenario for a group that the fleet does not have is refused before anything happens.
+func TestPlayUnknownGroup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1}}})
+		b.until(t, "it joins", settled)
+		err := b.fleet.Play(t.Context(), &fleet.Scenario{Events: []fleet.Event{{Times: 1, Nodes: fleet.Selector{All: true, Group: "big"}, Fault: fleet.Fault{Kind: fleet.FaultCrash}}}},
+			func(h fleet.Happening) { t.Errorf("it happened: %+v", h) })
+		if !errors.Is(err, fleet.ErrNoGroup) {
+			t.Error(err)
+		}
+		b.end(t)
+	})
+}
+
+// Memory pressure makes the node evict pods and taint itself, by its own eviction. Afterwards it takes pods again.
+func TestPressure(t *testing.T) {
+	t.Parallel()
+	for resource, c := range map[string]struct {
+		pressure  simulated.Pressure
+		condition v1.NodeConditionType
+	}{
+		"memory": {simulated.Pressure{Memory: 99.9}, v1.NodeMemoryPressure},
+		"disk":   {simulated.Pressure{Disk: 97}, v1.NodeDiskPressure},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1}}})
+			b.until(t, "it joins", settled)
+			b.createPod(t, "p", "f-node-1")
+			b.until(t, "it runs", func(s fleet.Status) bool { return s.Pods.Running == 1 })
+			if _, err := b.fleet.Inject(fleet.Selector{All: true}, fleet.Fault{Kind: fleet.FaultPressure, Pressure: c.pressure, For: 2 * time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(90 * time.Second)
+			p, err := b.admin.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil || p.Status.Phase != v1.PodFailed || p.Status.Reason != "Evicted" {
+				t.Errorf("%s: pod %s %s, %v", resource, p.Status.Phase, p.Status.Reason, err)
+			}
+			if got := b.condition(t, c.condition); got != v1.ConditionTrue {
+				t.Errorf("%s: %s is %s", resource, c.condition, got)
+			}
+			time.Sleep(10 * time.Minute)
+			if got := b.condition(t, c.condition); got != v1.ConditionFalse {
+				t.Errorf("%s: after the pressure %s is %s", resource, c.condition, got)
+			}
+			b.end(t)
+		})
+	}
+}
+
+// condition returns the status of a condition of the first node.
+func (b *bench) condition(t *testing.T, kind v1.NodeConditionType) v1.ConditionStatus {
+	t.Helper()
+	for _, c := range b.nodes(t)[0].Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// A node that loses its lease keeps running pods, and its lease gets old; afterwards the node renews it again.
+func TestLeaseLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 2}}})
+		b.until(t, "all join", settled)
+		time.Sleep(5 * time.Second)
+		if _, err := b.fleet.Inject(only("f-node-1"), fleet.Fault{Kind: fleet.FaultLease, For: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		b.createPod(t, "p", "f-node-1")
+		time.Sleep(55 * time.Second)
+		if age := b.leaseAge(t, "f-node-1"); age < 50*time.Second {
+			t.Errorf("the lease is %s old", age)
+		}
+		if age := b.leaseAge(t, "f-node-2"); age > 11*time.Second {
+			t.Errorf("the lease of the other node is %s old", age)
+		}
+		if s := b.fleet.Status(); s.Pods.Running != 1 {
+			t.Errorf("%+v", s.Pods)
+		}
+		time.Sleep(20 * time.Second)
+		if age := b.leaseAge(t, "f-node-1"); age > 11*time.Second {
+			t.Errorf("after the fault the lease is %s old", age)
+		}
+		b.end(t)
+	})
+}
+
+// With a slow API server a pod's status arrives later.
+func TestSlowAPI(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1}}})
+		b.until(t, "it joins", settled)
+		if _, err := b.fleet.Inject(fleet.Selector{All: true}, fleet.Fault{Kind: fleet.FaultSlowAPI, Delay: 5 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		b.createPod(t, "p", "f-node-1")
+		time.Sleep(4 * time.Second)
+		if s := b.fleet.Status(); s.Pods.Running != 0 {
+			t.Error("the status arrived at once")
+		}
+		b.until(t, "it runs", func(s fleet.Status) bool { return s.Pods.Running == 1 })
+		if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
+			t.Fatal(err)
+		}
+		b.createPod(t, "q", "f-node-1")
+		time.Sleep(4 * time.Second)
+		if s := b.fleet.Status(); s.Pods.Running != 2 {
+			t.Errorf("after the fault: %+v", s.Pods)
+		}
+		b.end(t)
+	})
+}

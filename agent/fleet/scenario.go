@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// ScenarioKind is the kind of a file with a Scenario.
+const ScenarioKind = "FleetScenario"
+
+// maxEvents bounds the events of a scenario, and maxTimes how often one of them happens.
+const (
+	maxEvents = 1000
+	maxTimes  = 100_000
+)
+
+// Scenario is a plan of faults. If the same nodes and containers run, the same scenario chooses the same ones at the same times.
+type Scenario struct {
+	// Seed decides all that is random: the chosen nodes and containers, and the jitter.
+	Seed   uint64
+	Events []Event
+}
+
+// Event is a fault that happens once or several times in a scenario.
+type Event struct {
+	Name string
+	// When is what has to be true before the event begins.
+	When Condition
+	// After is the wait from then until the fault happens first; Every is the time between two faults. Each wait varies evenly by up to Jitter in
+	// both directions.
+	After, Every, Jitter time.Duration
+	// Times is how often the fault happens.
+	Times int
+	Nodes Selector
+	Fault Fault
+}
+
+// Condition is a state of the fleet. The zero value is always true.
+type Condition struct {
+	NodesReady, PodsRunning int // at least
+}
+
+// scenarioFile is the content of a scenario file.
+type scenarioFile struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Seed       uint64      `json:"seed"`
+	Events     []eventFile `json:"events"`
+}
+
+// eventFile is an Event in a file.
+type eventFile struct {
+	Name string `json:"name"`
+	When struct {
+		NodesReady  int `json:"nodesReady"`
+		PodsRunning int `json:"podsRunning"`
+	} `json:"when"`
+	After  metav1.Duration `json:"after"`
+	Every  metav1.Duration `json:"every"`
+	Jitter metav1.Duration `json:"jitter"`
+	Times  int             `json:"times"`
+	For    metav1.Duration `json:"for"`
+	Nodes  *nodesFile      `json:"nodes"`
+	Fault  FaultKind       `json:"fault"`
+	// The following are each for one kind of fault.
+	Runtime  *runtimeFile        `json:"runtime"`
+	Delay    *metav1.Duration    `json:"delay"`
+	Pressure *simulated.Pressure `json:"pressure"`
+	Exit     *Exit               `json:"exit"`
+}
+
+type nodesFile struct {
+	Names   []string `json:"names"`
+	Group   string   `json:"group"`
+	Count   int      `json:"count"`
+	Percent float64  `json:"percent"`
+}
+
+type runtimeFile struct {
+	Method     string          `json:"method"`
+	Delay      metav1.Duration `json:"delay"`
+	Error      string          `json:"error"`
+	Hang       bool            `json:"hang"`
+	LoseEvents bool            `json:"loseEvents"`
+	Chance     float64         `json:"chance"`
+}
+
+// ParseScenario reads a scenario from a file in YAML or JSON. name is the file's name for errors. The error joins all problems, each
+// with file, line and field. It does not know the groups and nodes of the fleet: Play checks them.
+func ParseScenario(name string, data []byte) (*Scenario, error) {
+	if len(data) > MaxTemplate {
+		return nil, fmt.Errorf("%s: the scenario has %d bytes, more than %d", name, len(data), MaxTemplate)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, fmt.Errorf("%s: the scenario is empty: write apiVersion: %s, kind: %s and events", name, TemplateAPIVersion, ScenarioKind)
+	}
+	d := document{name: name}
+	var file scenarioFile
+	if err := d.decode(data, ScenarioKind, &file); err != nil {
+		return nil, err
+	}
+	switch n := len(file.Events); {
+	case n == 0:
+		d.bad("events", "a scenario needs at least one event: write events: [{fault: crash, nodes: {count: 1}, for: 1m}]")
+	case n > maxEvents:
+		d.bad("events", fmt.Sprintf("%d events: use at most %d", n, maxEvents))
+		file.Events = nil
+	}
+	s := &Scenario{Seed: file.Seed}
+	for i := range file.Events {
+		at := fmt.Sprintf("events[%d].", i)
+		s.Events = append(s.Events, file.Events[i].event(i, func(field, text string) { d.bad(at+field, text) }))
+	}
+	if len(d.errs) > 0 {
+		return nil, errors.Join(d.errs...)
+	}
+	return s, nil
+}
+
+// event returns the event of a file, and calls bad for each wrong field.
+func (f *eventFile) event(i int, bad func(field, text string)) Event {
+	e := Event{
+		Name: f.Name, When: Condition{f.When.NodesReady, f.When.PodsRunning}, After: f.After.Duration, Every: f.Every.Duration, Jitter: f.Jitter.Duration, Times: max(1, f.Times),
+		Nodes: Selector{All: true}, Fault: Fault{Kind: f.Fault, For: f.For.Duration},
+	}
+	if e.Name == "" {
+		e.Name = fmt.Sprintf("%s %d", f.Fault, i+1)
+	}
+	if n := f.Nodes; n != nil {
+		e.Nodes = Selector{Names: n.Names, Group: n.Group, Count: n.Count, Percent: n.Percent}
+		e.Nodes.All = len(n.Names) == 0 && n.Count == 0 && n.Percent == 0
+		if err := e.Nodes.check(); err != nil {
+			bad("nodes", err.Error())
+		}
+	}
+	if f.Runtime != nil {
+		r := f.Runtime
+		e.Fault.Runtime = simulated.Fault{Method: r.Method, Delay: r.Delay.Duration, Error: r.Error, Hang: r.Hang, LoseEvents: r.LoseEvents, Chance: r.Chance}
+	}
+	if f.Delay != nil {
+		e.Fault.Delay = f.Delay.Duration
+	}
+	if f.Pressure != nil {
+		e.Fault.Pressure = *f.Pressure
+	}
+	if f.Exit != nil {
+		e.Fault.Exit = *f.Exit
+	}
+	f.check(&e, bad)
+	return e
+}
+
+// check calls bad for each wrong field.
+func (f *eventFile) check(e *Event, bad func(field, text string)) {
+	for _, part := range []struct {
+		field string
+		kind  FaultKind
+		set   bool
+	}{{"runtime", FaultRuntime, f.Runtime != nil}, {"delay", FaultSlowAPI, f.Delay != nil}, {"pressure", FaultPressure, f.Pressure != nil}, {"exit", FaultExit, f.Exit != nil}} {
+		if part.set && f.Fault != part.kind {
+			bad(part.field, fmt.Sprintf("only the fault %s has this field", part.kind))
+		}
+	}
+	if err := e.Fault.check(); err != nil {
+		bad("fault", err.Error())
+	}
+	for _, d := range []struct {
+		field string
+		d     time.Duration
+	}{{"after", e.After}, {"every", e.Every}, {"jitter", e.Jitter}, {"for", e.Fault.For}} {
+		if d.d < 0 || d.d > 365*24*time.Hour {
+			bad(d.field, "use a time of at most a year, such as 30s")
+		}
+	}
+	switch {
+	case f.Times < 0 || f.Times > maxTimes:
+		bad("times", fmt.Sprintf("use 1 to %d", maxTimes))
+	case f.Times > 1 && e.Every == 0:
+		bad("times", "a fault that happens several times needs every")
+	case f.Times < 2 && e.Every > 0:
+		bad("every", "set times to say how often the fault happens")
+	}
+	if f.When.NodesReady < 0 || f.When.PodsRunning < 0 {
+		bad("when", "use numbers from 0 on")
+	}
+}

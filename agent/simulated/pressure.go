@@ -1,0 +1,94 @@
+package simulated
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/wherry-node/wherry/agent"
+)
+
+// Pressure is a use of resources by processes outside the pods: at least these parts of the machine, in percent, are in use. 0: no
+// pressure on that resource.
+type Pressure struct {
+	Memory    float64 `json:"memory"`
+	Disk      float64 `json:"disk"`
+	Processes float64 `json:"processes"`
+}
+
+// Check returns why a Pressure makes no sense; nil: it does.
+func (p *Pressure) Check() error {
+	for _, v := range []float64{p.Memory, p.Disk, p.Processes} {
+		if v < 0 || v > 100 {
+			return errors.New("pressure: use 0 to 100 percent")
+		}
+	}
+	if *p == (Pressure{}) {
+		return errors.New("pressure: set memory, disk or processes, in percent")
+	}
+	return nil
+}
+
+// pressures are the pressures of a machine. Methods may be called concurrently.
+type pressures struct {
+	whole agent.Used // the size of the machine
+
+	mu  sync.Mutex
+	all []*Pressure
+}
+
+// add adds a pressure until remove is called.
+func (p *pressures) add(one Pressure) (remove func()) {
+	own := &one
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, own)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.all = slices.DeleteFunc(p.all, func(other *Pressure) bool { return other == own })
+	}
+}
+
+// on returns what is in use, at least as much as the pressures say.
+func (p *pressures) on(used agent.Used) agent.Used {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	part := func(whole int64, percent float64) int64 { return int64(float64(whole) * percent / 100) }
+	for _, one := range p.all {
+		used.Memory = max(used.Memory, part(p.whole.Memory, one.Memory))
+		used.Storage = max(used.Storage, part(p.whole.Storage, one.Disk))
+		used.Processes = max(used.Processes, part(p.whole.Processes, one.Processes))
+	}
+	return used
+}
+
+// Press makes processes outside the pods use resources until remove is called. remove may be called more than once.
+func (n *Node) Press(p Pressure) (remove func(), err error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	return n.pressures.add(p), nil
+}
+
+// Container is a running container of a Node.
+type Container struct {
+	Namespace, Pod, Name, Image, ID string
+}
+
+// Running returns the running containers, sorted by namespace, pod and name.
+func (n *Node) Running() []Container {
+	var out []Container
+	for _, c := range n.runtime.Running() {
+		out = append(out, Container{Namespace: c.PodNamespace, Pod: c.PodName, Name: c.Name, Image: c.Image, ID: c.ID})
+	}
+	return out
+}
+
+// ExitOOM ends the process of a running container as the kernel does when the container's memory is short.
+func (n *Node) ExitOOM(id, message string) { n.runtime.Exit(id, 137, "OOMKilled", message) }
+
+// Exit ends the process of a running container from outside. reason is Error or Completed when empty.
+func (n *Node) Exit(id string, code int32, reason, message string) {
+	n.runtime.Exit(id, code, reason, message)
+}

@@ -1,0 +1,110 @@
+package fleetctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/wherry-node/wherry/agent/fleet"
+)
+
+// readScenario reads a scenario from a file.
+func readScenario(name string) (*fleet.Scenario, error) {
+	data, err := readBounded(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the scenario: %w", err)
+	}
+	return fleet.ParseScenario(name, data)
+}
+
+// maxPlays bounds the scenarios that play at the same time.
+const maxPlays = 16
+
+// plays are the scenarios that play in a fleet. They end with ctx.
+type plays struct {
+	ctx   context.Context
+	fleet *fleet.Fleet
+	said  *progress
+
+	mu      sync.Mutex
+	playing int
+	group   sync.WaitGroup
+}
+
+// begin begins to play a scenario. It returns at once.
+func (p *plays) begin(name string, s *fleet.Scenario) error {
+	if err := p.fleet.Check(s); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ctx.Err() != nil:
+		return errors.New("the fleet ends")
+	case p.playing >= maxPlays:
+		return fmt.Errorf("%d scenarios play already: wait for the end of one of them", maxPlays)
+	}
+	p.playing++
+	p.group.Go(func() {
+		err := p.fleet.Play(p.ctx, s, func(h fleet.Happening) { p.said.line("%s", happened(&h)) })
+		if err == nil {
+			p.said.line("all events of %s have happened", name)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.playing--
+	})
+	return nil
+}
+
+// wait waits until no scenario plays. Their context has ended.
+func (p *plays) wait() {
+	p.mu.Lock() // after this, begin begins nothing
+	//lint:ignore SA2001 a barrier, not a critical section
+	p.mu.Unlock()
+	p.group.Wait()
+}
+
+// happened describes what happened.
+func happened(h *fleet.Happening) string {
+	if h.Err != "" {
+		return fmt.Sprintf("%s: %s did not happen: %s", h.Event, h.Fault, h.Err)
+	}
+	return fmt.Sprintf("%s: %s: %s", h.Event, h.Fault, listed(h.On))
+}
+
+// listed lists the first of many names.
+func listed(names []string) string {
+	const most = 10
+	text := strings.Join(names[:min(most, len(names))], " ")
+	switch {
+	case len(names) == 0:
+		return "nothing"
+	case len(names) > most:
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text
+}
+
+// Apply is wherry fleet apply.
+type Apply struct{ Client }
+
+// Run plays a scenario in a running fleet.
+func (c *Apply) Run(ctx context.Context, out io.Writer, file string) error {
+	data, err := readBounded(file)
+	if err != nil {
+		return err
+	}
+	s, err := fleet.ParseScenario(file, data)
+	if err != nil {
+		return err
+	}
+	if err := c.Client.Play(ctx, file, data); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "the scenario has begun: %d events\n", len(s.Events))
+	return nil
+}
