@@ -145,7 +145,7 @@ func (o *offlineStart) node(measured *v1.Node) *v1.Node {
 	return &n
 }
 
-// offlineParts returns the parts that start the node from the record.
+// offlineParts returns the parts of the agent that start the node from the record on disk of what the API server last said.
 func (a *Agent) offlineParts() []part {
 	if a.offline.keeper == nil {
 		return nil

@@ -217,8 +217,8 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
-// atTheEnd reports whether the instance in began so shortly before the end of the pod's life that the other agent, which may be later, may
-// not have started it.
+// atTheEnd reports whether an agent started an instance shortly before the end of the pod's life. The other agent may be slower (see
+// patience), and then the pod's life may end before the other agent starts this instance.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
 	return in.began.After(d.lifeEnds(t, in.began).Add(-d.patience(t, name, attempt)))
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The function later delays each byte by the right time, and loses and changes none. The delays of several chunks do not add up.
+// The function named "later" delays each byte by the right time, and loses and changes none. The delays of several chunks do not add up.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// If the client disconnects, the function later ends, even while the server sends nothing.
+// The function named "later" returns when the client disconnects, even while the server sends nothing.
 func TestLaterEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

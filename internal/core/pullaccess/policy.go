@@ -107,8 +107,9 @@ func SameImage(spec, full string) bool {
 	return spec == full || whole != "" && whole == full || short != "" && strings.HasSuffix(full, "/"+short)
 }
 
-// forms returns the full name that a name from a spec has with the default registry. If the spec names no registry, short is the
-// part of the name after the registry. Both are empty if spec is not a valid name.
+// forms returns two forms of the image name in a pod's spec. whole is the full name; it begins with the default registry if spec names no
+// registry. short is whole without the default registry and without "library/", or "" if spec names a registry. Both are "" if spec is
+// not a valid image name.
 func forms(spec string) (whole, short string) {
 	named, err := reference.ParseDockerRef(spec)
 	if err != nil {

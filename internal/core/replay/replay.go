@@ -23,7 +23,7 @@ const Kind = "WherryTurn"
 // MaxBytes bounds a file.
 const MaxBytes = 8 << 20
 
-// Turn is one turn of a pod: what it knew and what it decided.
+// Turn is the content of a file that records one decision about a pod: the input of the decision, and the resulting plan.
 type Turn struct {
 	Kind   string `json:"kind"`
 	Schema int    `json:"schema"`

@@ -163,7 +163,8 @@ func (w *Writer) Begin(ctx context.Context) (join func()) {
 	}
 }
 
-// Run sends until ctx ends, as Begin does. It may be called once.
+// Run sends pod statuses to the API server. Run calls Begin, and returns when ctx has ended and no request is in flight. A caller uses
+// either Run or Begin, and only once.
 func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Lock()
 	ran := w.ctx != nil

@@ -106,7 +106,7 @@ func (k *Keeper) Contact(err error) {
 	}
 }
 
-// Status says where the pods of the API come from.
+// Status says whether the node runs its pods from the record on disk, because the API server does not answer.
 type Status struct {
 	// Since is when the API server last answered, if the node runs its pods from the record; zero: it does not.
 	Since time.Time
@@ -114,7 +114,7 @@ type Status struct {
 	Problem string
 }
 
-// Status returns where the pods of the API come from.
+// Status returns whether the node now runs its pods from the record on disk, and the last problem with the record.
 func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()

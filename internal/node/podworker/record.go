@@ -74,7 +74,8 @@ func (w *Worker) export(in *decide.Input, plan *decide.Plan, look *glance) *repl
 	return t
 }
 
-// band returns the band of a turn. While the inspection is older than what was done, the pod does what it did before.
+// band returns what the pod as a whole does after a turn, for example BandStarting. If the inspection is older than the outcome of the
+// newest action, and the phase is unchanged, then band returns the same as in the previous turn.
 func (w *Worker) band(in *decide.Input, plan *decide.Plan) timeline.Band {
 	if in.Stale && w.lastBand != timeline.BandNone && plan.Phase == w.lastPhase {
 		return w.lastBand
