@@ -82,8 +82,8 @@ func TestNothingIsComputedWhileNobodyLooks(t *testing.T) {
 func TestTheShareOfComputingIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		took time.Duration
-		most int64 // rounds in a minute
+		took time.Duration // how long one round takes; a round computes all documents
+		most int64         // the largest number of rounds in a minute
 	}{{0, 61}, {10 * time.Millisecond, 61}, {30 * time.Millisecond, 21}, {time.Second, 13}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &source{took: c.took, docs: fixed(map[string]any{"a": 1})}

@@ -135,7 +135,8 @@ func (r *Referents) PodCertificate(ctx context.Context, p *v1.Pod, volume string
 	return r.api.PodCertificate(ctx, p, volume, source, have)
 }
 
-// signs returns an error if the API server has no trust anchors and certificates for a pod.
+// signs returns an error if the pod cannot use a source that needs the API server's trust anchors or certificates: this node has no API
+// server, or the pod is static. source is the name of the source, and do says what the user can do instead.
 func (r *Referents) signs(p *v1.Pod, source, do string) error {
 	switch {
 	case r.api == nil:

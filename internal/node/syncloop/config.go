@@ -67,8 +67,8 @@ type Meter interface {
 	// PodSeen is called once for each pod, with the number of the containers in its spec; 0: only the runtime has the pod, no
 	// source has it.
 	PodSeen(containers int)
-	// Orphans is called after each search for what pods that are gone left on the node: how many such pods there are, and how many of them
-	// were found at least a housekeeping period ago, so that their removal fails or takes long.
+	// Orphans is called after each search for orphans. An orphan is a pod that is gone but left something on the node. all is the number of
+	// orphans. remain is the number of orphans that a search found at least a housekeeping period ago: their removal fails or takes long.
 	Orphans(all, remain int)
 	// Preempted is called for each pod that is ended to make room, with the scarce resource.
 	Preempted(resource string)

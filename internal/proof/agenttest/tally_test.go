@@ -115,7 +115,8 @@ func (t *tally) unarmed() (out []string) {
 	return out
 }
 
-// String returns the tally as text: the faults by kind, and then the rules.
+// String returns the tally as text: the totals of all seeds, the number of injected faults of each kind, the number of cases in which the
+// Witness checked each rule, and how many of the agents' answers were right.
 func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -143,13 +143,14 @@ func (t *learned) succeeded(kind callKind, uid types.UID, name string) bool {
 	return s != nil && s.ended
 }
 
-// failedAfter reports whether the last call with this key that has ended failed, and began later than the time after.
+// failedAfter looks at the last call with this key (kind, uid, name) that has ended and was not canceled. It reports whether this call failed
+// and began later than the time after.
 func (t *learned) failedAfter(kind callKind, uid types.UID, name string, after time.Time) bool {
 	s := t.calls[callKey{kind, uid, name}]
 	return s != nil && s.failed.After(after)
 }
 
-// failed reports whether the last call with this key that has ended failed.
+// failed looks at the last call with this key (kind, uid, name) that has ended and was not canceled. It reports whether this call failed.
 func (t *learned) failed(kind callKind, uid types.UID, name string) bool {
 	s := t.calls[callKey{kind, uid, name}]
 	return s != nil && !s.failed.IsZero()

@@ -76,7 +76,8 @@ func TestLongestTimeouts(t *testing.T) {
 	})
 }
 
-// A jitter above the mean makes no call hang, and faults and latencies of every CRI method do not concern connections to pods.
+// The latency with the name "" and a fault without a method apply to every CRI method, but they do not delay a connection to a pod. A latency
+// whose jitter is longer than its mean makes no call hang.
 func TestLatencyOfEveryMethod(t *testing.T) {
 	cfg := simcri.Config{Latency: map[string]simcri.Latency{"": {Mean: 10 * time.Millisecond, Jitter: 40 * time.Millisecond}}}
 	inBubble(t, cfg, func(t *testing.T, r *simcri.Runtime) {

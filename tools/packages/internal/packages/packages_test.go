@@ -76,7 +76,8 @@ func TestTwoBuildsAreEqual(t *testing.T) {
 			t.Errorf("%s names the machine that made it", name)
 		}
 	}
-	// The only time in the packages is that of the commit, so packages of a later commit differ.
+	// The files in a package have the time of the commit, so packages of a later commit differ. Images (.oci.tar) do not contain the time of
+	// the commit.
 	later := sample()
 	later.Time = later.Time.Add(time.Hour)
 	for name, data := range all(t, later) {
