@@ -137,10 +137,11 @@ func (t *tally) again(ctx context.Context, runner runner, b block) ([]*differ.Ve
 	for range mostTries {
 		slow := map[*differ.Case]bool{}
 		var mu sync.Mutex
-		more, err := t.compare(ctx, runner, left, func(c *differ.Case) {
+		more, err := t.compare(ctx, runner, left, func(c *differ.Case) error {
 			mu.Lock()
 			defer mu.Unlock()
 			slow[c] = true
+			return nil
 		})
 		errs = append(errs, err)
 		for i, c := range left.cases {
@@ -217,7 +218,7 @@ func (t *tally) shows(c *differ.Case) bool {
 
 // compare runs the cases of a block at the same time and returns their verdicts; nil for a case that was not compared. It calls slow for
 // each case in which upstream's kubelet was too slow. After the watch of the API has ended, it starts no further cases.
-func (t *tally) compare(parent context.Context, runner runner, b block, slow func(*differ.Case)) ([]*differ.Verdict, error) {
+func (t *tally) compare(parent context.Context, runner runner, b block, slow func(*differ.Case) error) ([]*differ.Verdict, error) {
 	ctx, stop := context.WithCancel(parent)
 	defer stop()
 	found, errs := make([]*differ.Verdict, len(b.cases)), make([]error, len(b.cases))
@@ -249,7 +250,7 @@ func (t *tally) compare(parent context.Context, runner runner, b block, slow fun
 					errs[i] = t.records.add(c, pair)
 				}
 			case errors.Is(err, differ.ErrSlow):
-				slow(c)
+				errs[i] = slow(c)
 				fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), err)
 			case errors.Is(err, differ.ErrRefused):
 				t.refuse(err)
@@ -269,10 +270,15 @@ func (t *tally) compare(parent context.Context, runner runner, b block, slow fun
 	return found, errors.Join(append(errs, restart, parent.Err())...)
 }
 
-func (t *tally) tooSlow(c *differ.Case) {
+// tooSlow notes that the case was not compared. In the records, such a case has no traces.
+func (t *tally) tooSlow(c *differ.Case) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.slow[c] = true
+	if t.records == nil {
+		return nil
+	}
+	return t.records.add(c, &differ.Pair{})
 }
 
 func (t *tally) keep(c *differ.Case, v differ.Verdict, p *differ.Pair) {
@@ -312,7 +318,7 @@ func (t *tally) shrinkAll(ctx context.Context, runner runner) {
 		}
 		wg.Go(func() {
 			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
-				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}, func(*differ.Case) {}) // a case that could not run has no verdict
+				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}, func(*differ.Case) error { return nil }) // a case that could not run has no verdict
 				found := make([][]differ.Difference, len(verdicts))
 				for i, v := range verdicts {
 					if v != nil {
@@ -364,6 +370,9 @@ func (t *tally) report() error {
 			errs = append(errs, fmt.Errorf("%d of %d cases were not compared, since the machine was too slow: try a lower -per-second, or more -pairs", n, t.ran))
 		}
 	}
+	if t.o.counts != "" {
+		errs = append(errs, t.counts().AddTo(t.o.counts))
+	}
 	if len(t.hits) > 0 {
 		errs = append(errs, errors.New("there are undecided differences"))
 	}
@@ -373,6 +382,18 @@ func (t *tally) report() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// counts returns how many cases of the run show each decided difference and need each excuse.
+func (t *tally) counts() differ.RunCounts {
+	r := differ.RunCounts{Seed: t.o.seed, Cases: t.ran, Slow: len(t.slow), Decided: t.decided, Excused: map[string]int{}, Lines: map[string]int{}}
+	for name, e := range t.excused {
+		r.Excused[name], r.Lines[name] = e.cases, e.lines
+	}
+	for _, n := range t.crossed {
+		r.Crossed += n
+	}
+	return r
 }
 
 // reportExcuses prints how often differences were excused for each reason, and returns an error for each reason that exceeds its bound.

@@ -14,6 +14,14 @@ type Decision struct {
 	Where string
 }
 
+// where returns the decision's machines in parentheses, as they follow its class in a table.
+func (d Decision) where() string {
+	if d.Where == "" {
+		return ""
+	}
+	return " (" + d.Where + ")"
+}
+
 // Decided reports whether Decisions or ConfigDecisions contains the class.
 func Decided(class string) bool {
 	has := func(d Decision) bool { return d.Class == class }

@@ -69,11 +69,7 @@ var ConfigDecisions = []Decision{
 func rows(all []Decision) string {
 	var b strings.Builder
 	for _, d := range all {
-		where := ""
-		if d.Where != "" {
-			where = " (" + d.Where + ")"
-		}
-		fmt.Fprintf(&b, "| %s%s | %s | %s |\n", cell(d.Class), where, cell(d.Why), cell(d.Notice))
+		fmt.Fprintf(&b, "| %s%s | %s | %s |\n", cell(d.Class), d.where(), cell(d.Why), cell(d.Notice))
 	}
 	return b.String()
 }

@@ -2,11 +2,12 @@ package differ
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
-// Document returns the text of docs/differences.md, with the tables of decisions and excuses.
-func Document() string {
+// Document returns the text of docs/differences.md, with the tables of decisions and excuses, and how often the runs of counts showed them.
+func Document(counts Counts) string {
 	var b strings.Builder
 	b.WriteString(`# What Wherry does differently from upstream's kubelet
 
@@ -32,22 +33,31 @@ although both agents behave alike. These rules excuse such lines. A run prints h
 more than the rule's bound, because a comparison that excuses too much could not fail.
 
 `)
-	b.WriteString("| Rule | Why | Bound, of 100 cases |\n|---|---|---|\n")
+	// Without a counted run, the columns with counts would only have zeros.
+	column := func(text string) string {
+		if len(counts.Runs) == 0 {
+			return ""
+		}
+		return " " + text + " |"
+	}
+	fmt.Fprintf(&b, "| Rule | Why | Bound, of 100 cases |%s\n|---|---|---|%s\n", column("Seen, of 100 cases"), column("---"))
 	for _, e := range Excuses {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(e.Name), cell(e.Why), e.Bound())
+		fmt.Fprintf(&b, "| %s | %s | %s |%s\n", cell(e.Name), cell(e.Why), e.Bound(), column(e.seen(counts)))
 	}
 	fmt.Fprintf(&b, "\nIn at most %g of a hundred cases, two things may happen so close together that an agent may see them in either order. Such a case is compared up to five\n"+
 		"seconds before the first of the two.\n\n## Decided differences\n\n", MostCrossed)
 	if len(Decisions) == 0 {
 		b.WriteString("No difference is decided yet.\n")
 	} else {
-		b.WriteString("| Difference | Why | What a user notices |\n|---|---|---|\n")
+		fmt.Fprintf(&b, "| Difference | Why | What a user notices |%s\n|---|---|---|%s\n", column("Cases"), column("---"))
 	}
-	b.WriteString(rows(Decisions))
+	for _, d := range Decisions {
+		fmt.Fprintf(&b, "| %s%s | %s | %s |%s\n", cell(d.Class), d.where(), cell(d.Why), cell(d.Notice), column(grouped(counts.Decided(d.Class))))
+	}
 	b.WriteString(aboutConfigs)
 	b.WriteString(rows(ConfigDecisions))
 	b.WriteString(aboutSuite)
-	b.WriteString(undecided)
+	b.WriteString(counts.runs())
 	return b.String()
 }
 
@@ -62,8 +72,40 @@ const aboutSuite = `
 | a pod that the node preempts, evicts or ends for its shutdown, and whose containers then exit with 0: upstream Succeeded without a reason, Wherry Failed with the reason | "PodFailed means that all containers in the pod have terminated, and at least one container has terminated in a failure (exited with a non-zero exit code or was stopped by the system)." Upstream's kubelet says Failed too while it ends the pod, and derives the phase from the exit codes alone when the containers have ended; its maintainers kept that (kubernetes#118310), and an open issue asks how to tell such a pod from one that is done (kubernetes#141483). The test "should add DisruptionTarget condition to the preempted pod" of the suite wants Succeeded. | A Job does not count work as done that the node broke off, and the status says for what. |
 `
 
-// undecided is the document's section about the differences that neither a decision nor a rule explains yet.
-const undecided = `
+// seen returns the share of cases that needed the excuse, or the number of excused lines per 100 cases, as text.
+func (e Excuse) seen(counts Counts) string {
+	cases, lines := counts.Excused(e.Name)
+	per := func(n int) float64 { return 100 * float64(n) / float64(max(1, counts.Cases())) }
+	if e.Lines > 0 {
+		return fmt.Sprintf("%.0f lines", per(lines))
+	}
+	return fmt.Sprintf("%.1f cases", per(cases))
+}
+
+// runs returns the document's section about the runs from which its counts come.
+func (c Counts) runs() string {
+	if len(c.Runs) == 0 {
+		return uncounted
+	}
+	var b strings.Builder
+	b.WriteString("\n## The runs\n\nThe counts on this page are the sums of these runs, each a whole run of `make differential` (bench/results/differential.json):\n\n" +
+		"| Seed | Cases | Not compared, because the machine was too slow | Compared only up to a point |\n|---|---|---|---|\n")
+	for _, r := range c.Runs {
+		fmt.Fprintf(&b, "| %d | %s | %d | %s |\n", r.Seed, grouped(r.Cases), r.Slow, grouped(r.Crossed))
+	}
+	return b.String()
+}
+
+// grouped returns the number with a comma between thousands.
+func grouped(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
+}
+
+// uncounted is the document's section about the runs as long as no whole run is counted.
+const uncounted = `
 ## Not decided yet
 
 Six runs of seeds that had never been used were recorded: 41000, 43000, 45000, 47000, 49000 and 51000, with 1,425, 1,169, 1,125, 1,030, 920 and 1,080

@@ -3,15 +3,25 @@ package differ
 import (
 	"flag"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
+
+// counted is the file with the counts of the whole runs.
+const counted = "../../results/differential.json"
 
 var update = flag.Bool("update", false, "write docs/differences.md")
 
 func TestDocument(t *testing.T) {
 	const file = "../../../docs/differences.md"
+	counts, err := ReadCounts(counted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Document(counts)
 	if *update {
-		if err := os.WriteFile(file, []byte(Document()), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -19,7 +29,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != Document() {
+	if string(got) != want {
 		t.Errorf("%s is not what the table says: cd bench && go test ./internal/differ -run TestDocument -update", file)
 	}
 }
@@ -34,5 +44,62 @@ func TestDecisionsAreComplete(t *testing.T) {
 			t.Errorf("two entries for %s", d.Class)
 		}
 		seen[d.Class] = true
+	}
+}
+
+// The whole runs showed each decided difference and used each excuse, so that no entry of the two tables is out of date. They left out few
+// cases.
+func TestEachDecisionWasSeen(t *testing.T) {
+	counts, err := ReadCounts(counted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(counts.Runs) == 0 {
+		t.Skip("no whole run has been counted")
+	}
+	for _, d := range Decisions {
+		if d.Where == "" && counts.Decided(d.Class) == 0 {
+			t.Errorf("no case of the %d runs shows this decided difference: %s", len(counts.Runs), d.Class)
+		}
+	}
+	for _, e := range Excuses {
+		if cases, _ := counts.Excused(e.Name); cases == 0 {
+			t.Errorf("no case of the %d runs needs this excuse: %s", len(counts.Runs), e.Name)
+		}
+	}
+	for _, r := range counts.Runs {
+		for class := range r.Decided {
+			if !Decided(class) {
+				t.Errorf("the run of seed %d counts a class that is not decided: %s", r.Seed, class)
+			}
+		}
+	}
+}
+
+// A run replaces an earlier one with the same seed. The sums are of all runs, without the cases that were not compared.
+func TestCountsOfRuns(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "counts.json")
+	for _, r := range []RunCounts{
+		{Seed: 1, Cases: 9, Decided: map[string]int{"a": 9}},
+		{Seed: 2, Cases: 5000, Slow: 100, Decided: map[string]int{"a": 2}, Excused: map[string]int{"e": 49}, Lines: map[string]int{"e": 98}},
+		{Seed: 1, Cases: 100, Decided: map[string]int{"a": 3, "b": 1}, Excused: map[string]int{"e": 1}, Lines: map[string]int{"e": 2}},
+	} {
+		if err := r.AddTo(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := ReadCounts(file)
+	if err != nil || len(c.Runs) != 2 || c.Cases() != 5000 || c.Decided("a") != 5 || c.Decided("b") != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if cases, lines := c.Excused("e"); cases != 50 || lines != 100 {
+		t.Errorf("%d cases with %d lines", cases, lines)
+	}
+	if got := (Excuse{Name: "e"}).seen(c) + ", " + (Excuse{Name: "e", Lines: 7}).seen(c); got != "1.0 cases, 2 lines" {
+		t.Error(got)
+	}
+	if text := c.runs(); !strings.Contains(text, "| 2 | 5,000 | 100 | 0 |") {
+		t.Error(text)
 	}
 }
