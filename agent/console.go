@@ -239,9 +239,10 @@ func (l *looker) lookWork(b *console.Board) {
 	b.Put("work", w)
 }
 
-// lookEvents puts the newest events on the board. The events of a node with an API server are there, so the page says how to read them.
+// lookEvents puts the newest events on the board. A node of a fleet that has an API server keeps no events, so its page says how to read
+// them.
 func (l *looker) lookEvents(b *console.Board) {
-	local := l.a.events.local
+	local := l.a.events.shown
 	if local == nil {
 		if !b.Keep("events") {
 			b.Put("events", nil)

@@ -146,9 +146,31 @@ func TestRelayTrustsNoNode(t *testing.T) {
 	r.Header.Set("Cookie", "secret=1")
 	r.Header.Set("Origin", "http://127.0.0.1:1")
 	w := httptest.NewRecorder()
-	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport).ServeHTTP(w, r)
+	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport, "n1").ServeHTTP(w, r)
 	if got := w.Body.String(); got != "/api/v1/nodes/n1/proxy/console/logs/ns/web/main  " || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") || w.Header().Get("Set-Cookie") != "" {
 		t.Errorf("%q with %v", got, w.Header())
+	}
+}
+
+// A user who may not use the API server's proxy is told what allows it, with the API server's own words.
+func TestRelayNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "nodes \"n1\" is forbidden: User \"eve\" cannot get resource \"nodes/proxy\""}`)
+	}))
+	defer api.Close()
+	base, err := url.Parse(api.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport, "n1").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/console/stream", nil))
+	for _, want := range []string{`User "eve" cannot get resource "nodes/proxy"`, "kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy", "kubectl create clusterrolebinding"} {
+		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("status %d, want %s in %s", w.Code, want, w.Body)
+		}
 	}
 }
 

@@ -14,5 +14,5 @@
 // tries, in two minutes, did not reach the server.
 //
 // A node without an API server uses a Local instead: it keeps the newest 512 events in memory and serves them over
-// HTTP.
+// HTTP. A node with an API server and a console has a Local too, with fewer events, which the console shows.
 package event
