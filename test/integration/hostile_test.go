@@ -152,7 +152,8 @@ containers:
 	h.remove("sparse-hosts")
 }
 
-// hostsFileIsNoFile runs a pod that can write into its own directory on the node. It replaces its hosts file by a pipe.
+// hostsFileIsNoFile runs a pod that can write into its own directory on the node, and replaces its hosts file by a pipe. The pipe does not
+// block the agent: the container restarts, or its status says why it does not start, and the pod can be deleted.
 func (h *hostile) hostsFileIsNoFile() {
 	h.pod("pipe-hosts", fmt.Sprintf(`
 volumes: [{name: node, hostPath: {path: %s}}]

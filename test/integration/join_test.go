@@ -163,7 +163,7 @@ func joinByHand(t *testing.T, e *env) {
 	text = approved(ask("denied.log", "denied", "--kubeconfig", in("bootstrap")), "deny")
 	has("a denied wherry csr", text, "was refused", "Denied", "kubectl delete csr")
 
-	// From here on the test is a person, whose certificate request openssl made.
+	// From here on the test asks for the certificate of a person, with a certificate request that openssl made.
 	must(output(command("openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", in("jane.key"), "-out", in("jane.csr"), "-subj", "/O=devs/CN=jane")))
 	text = approved(ask("jane.log", "--from", in("jane.csr"), "--key", in("jane.key"), "--kubeconfig", e.kubeconfig()), "approve")
 	has("wherry csr --from", text, "knows you as jane (devs", in("jane.kubeconfig"))

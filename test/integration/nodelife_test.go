@@ -73,7 +73,7 @@ func (s *space) witness(n *node) *witness {
 	return w
 }
 
-// nothing stops the witness, and fails the test if it has recorded anything. while says during what.
+// nothing stops the witness, and fails the test if it has recorded anything. while says what the test did meanwhile, for the error message.
 func (w *witness) nothing(s *space, while string) {
 	s.Helper()
 	w.stop()

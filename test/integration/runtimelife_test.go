@@ -18,7 +18,7 @@ func TestRuntimeLife(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-rough")
 	root := smallRoot(t, s.env, "rough")
-	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // without eviction for disk space, which would end pods when the test fills the small disk
+	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // no eviction for lack of disk space: the test fills the small disk, and the pods must keep running
 		Config: "nodeStatusUpdateFrequency: 2s\nregisterWithTaints: [{key: rough, effect: NoSchedule}]\nevictionHard: {memory.available: 10Mi}\n"})
 	if err != nil {
 		t.Fatal(err)

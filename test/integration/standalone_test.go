@@ -64,8 +64,8 @@ func (a *alone) said() string {
 	return string(text)
 }
 
-// says waits until the output of `wherry run` contains a text. The order of its lines is not fixed, because it follows the pod and each
-// container at the same time.
+// says waits until the output of `wherry run` contains a text. The lines have no fixed order, because the command follows the pod and each
+// container concurrently.
 func (a *alone) says(what string) {
 	a.Helper()
 	a.eventually("wherry run to say "+what, func() error {
@@ -373,7 +373,7 @@ spec:
 	a.nothingLeft()
 }
 
-// ends checks two ends of `wherry run`: after a pod that completes it exits with the pod's exit code, and after Ctrl-C it stops the pods
+// ends checks how `wherry run` ends. When its pod has completed, the command exits with the pod's exit code. After Ctrl-C it stops the pods
 // within their grace period and removes them.
 func (a *alone) ends() {
 	t := a.T

@@ -16,7 +16,7 @@ type processors struct {
 
 	mu    sync.Mutex
 	work  map[*piece]bool
-	since time.Time // when the field left of each piece was last updated
+	since time.Time // when the remaining CPU time of each piece was last updated
 	timer *time.Timer
 }
 

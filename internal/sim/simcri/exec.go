@@ -94,7 +94,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
 }
 
-// writeLog appends output to the log file of a container, in CRI's format. With nil it only creates the file. The caller holds
+// writeLog appends output to the log file of a container, in CRI's format. If out is nil, it only creates the file. The caller holds
 // the lock.
 func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) {
 	if !r.cfg.WriteLogs || c.logPath == "" {

@@ -91,7 +91,7 @@ type Runtime struct {
 	streams    streams
 	made       struct {
 		at  time.Time
-		ids map[string]bool // the IDs made at that instant
+		ids map[string]bool // the IDs that were made at the time at
 	}
 	serial uint64
 }
@@ -200,7 +200,7 @@ func (r *Runtime) chance(what, name string, n int64) float64 {
 	return float64(binary.LittleEndian.Uint64(sum[:])>>11) / (1 << 53)
 }
 
-// reserve holds a name for an ID. The caller holds the lock.
+// reserve reserves a name for an ID. It fails if the name is already reserved. The caller holds the lock.
 func (r *Runtime) reserve(name, id string) error {
 	if by, ok := r.names[name]; ok {
 		return status.Errorf(codes.Unknown, "failed to reserve name %q: name %q is reserved for %q", name, name, by)

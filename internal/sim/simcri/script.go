@@ -34,7 +34,7 @@ type step struct {
 	stderr bool
 }
 
-// compileMain computes the program of a container; nil: a server.
+// compileMain computes the program of a container. It returns nil for a server, which runs until it is stopped.
 func compileMain(cfg *runtimeapi.ContainerConfig, hostname string) *program {
 	cmd := append(append([]string(nil), cfg.Command...), cfg.Args...)
 	if len(cmd) == 0 {

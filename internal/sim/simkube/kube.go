@@ -77,7 +77,7 @@ type Kube struct {
 	counts  map[string]int
 }
 
-// New returns a Kube with the namespaces of every cluster.
+// New returns a Kube with the namespaces that every cluster has.
 func New(cfg Config) *Kube {
 	if cfg.History == 0 {
 		cfg.History = 4096
