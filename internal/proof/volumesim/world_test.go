@@ -188,7 +188,8 @@ type agentLife struct {
 	workers sync.WaitGroup
 }
 
-// step is called at each call of the agent to the outside. The agent may end there.
+// step is called whenever the agent calls the driver, the API server or the host. A simulated fault may end the agent there. step returns an
+// error once the agent has ended.
 func (a *agentLife) step() error {
 	if !a.ended.Load() && a.w.roll(1000) < a.w.faults/3 {
 		a.ended.Store(true)

@@ -32,8 +32,8 @@ type Config struct {
 	NoStreamedLists bool
 	// TokenVolumes adds the volume with a service account token to every pod, as API servers do.
 	TokenVolumes bool
-	// OnChange is called for each change, in order and with the lock held: it must not call back. old is nil for Added. For
-	// Deleted, old and obj are both the last state.
+	// OnChange is called for each change, in order and with the lock held, so it must not call methods of the Kube. old is nil for Added.
+	// For Deleted, old and obj are both the last state.
 	OnChange func(typ watch.EventType, old, obj runtime.Object)
 	// OnRequest is called at the end of each request, even if the connection broke; concurrently.
 	OnRequest func(Request)
