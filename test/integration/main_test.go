@@ -90,7 +90,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("8") // more than there are processors, because the tests mostly wait
+		_ = f.Value.Set("8") // run more tests in parallel than there are processors, because the tests mostly wait
 	}
 	sweep(e.bin)
 	restore := keepKernel()

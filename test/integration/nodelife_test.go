@@ -264,7 +264,7 @@ func killedAnyTime(s *space, n *node) {
 	s.eventually("nothing to be left of them", func() error {
 		err := n.checkNothingLeft()
 		if err == nil || !strings.Contains(err.Error(), "_come-") {
-			return nil // the rest belongs to pods of other tests
+			return nil // other errors are about pods of other tests
 		}
 		return err
 	})

@@ -15,7 +15,7 @@ import (
 // machine has the simulated mounts. It outlives agents.
 type machine struct {
 	mu     sync.Mutex
-	mounts map[string]string // the volume, by path
+	mounts map[string]string // the mounted volume, by mount point
 	broken []string          // the rules that were broken
 }
 

@@ -64,7 +64,7 @@ type world struct {
 	pods    []*simPod
 	dead    map[string]bool // pods that were torn down
 	away    bool            // the driver is not registered
-	volumes *volume.Volumes // of the agent that runs
+	volumes *volume.Volumes // the volumes of the running agent
 	inUse   chan struct{}   // has an element after InUse may have changed
 	quiet   bool            // no more faults
 }

@@ -19,7 +19,7 @@ import (
 //
 //	created ──► running ──► exited, or created ──► exited if the start fails; removed from any of them
 type container struct {
-	due.Place // its position in the heap: when its state changes next
+	due.Place // its position in the heap, which is ordered by the time of the next output or exit
 
 	id, name    string
 	sb          *sandbox

@@ -128,8 +128,8 @@ func (c *container) ran(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, c.started))
 }
 
-// grown returns an amount that grows while the container runs. The annotation base has the initial amount (default: without), and the
-// annotation grows has what is added per second.
+// grown returns an amount that grows while the container runs. base is the name of the annotation with the initial amount (default:
+// without), and grows is the name of the annotation with the increase per second.
 func (c *container) grown(base, grows string, without uint64, now time.Time) uint64 {
 	grown := min(float64(c.amount(grows, 0))*c.ran(now).Seconds(), maxAmount)
 	return min(c.amount(base, without)+uint64(grown), maxAmount)

@@ -64,7 +64,7 @@ type parser struct {
 	lit    strings.Builder
 	inWord bool
 	toFile bool // the next word is the file to which standard output goes
-	toNone bool // the next word is the file to which standard error goes; it is ignored
+	toNone bool // the next word is the file to which standard error goes; nothing is written there
 }
 
 func (p *parser) literal() {

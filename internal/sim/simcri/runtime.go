@@ -132,7 +132,7 @@ func New(cfg Config) *Runtime {
 	return r
 }
 
-// Close ends the runtime's timers and event streams. From then on containers change only by calls.
+// Close ends the runtime's timers and event streams. After that, containers no longer change by themselves, only by calls.
 func (r *Runtime) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -76,7 +76,7 @@ type shell struct {
 	messagePath string
 	main        bool
 	status      int32
-	ran         int  // commands and rounds of loops
+	ran         int  // number of executed commands and loop iterations, see tick
 	text        int  // bytes of all expanded words
 	traps       bool // a trap handles SIGTERM
 	done        bool

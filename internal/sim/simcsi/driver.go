@@ -22,7 +22,7 @@ type Config struct {
 	Name, NodeID string
 	MaxVolumes   int64
 	Topology     map[string]string
-	// Stage, MountGroup, Expand: the driver has these capabilities.
+	// Stage, MountGroup and Expand say which of these capabilities the driver has.
 	Stage, MountGroup, Expand bool
 	// Usage is what the driver says about how full each volume is. Nil: it does not have the capability.
 	Usage []*csi.VolumeUsage
@@ -178,7 +178,7 @@ func (d *Driver) LastExpand() *csi.NodeExpandVolumeRequest {
 	return d.expanded
 }
 
-// GetInfo answers the registration.
+// GetInfo returns the driver's type, name, endpoint and versions, with which the node agent registers it.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	info := &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.cfg.Name, Endpoint: d.cfg.Endpoint, SupportedVersions: d.cfg.Versions}
 	if d.cfg.Type != "" {
@@ -190,7 +190,7 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	return info, nil
 }
 
-// NotifyRegistrationStatus takes the result of the registration.
+// NotifyRegistrationStatus records the result of the registration (see Told).
 func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	said := "registered"
 	if !s.PluginRegistered {
@@ -230,7 +230,7 @@ func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 	return out, d.do(ctx, "NodeGetInfo", "", func() error { return nil })
 }
 
-// NodeGetVolumeStats says how full a volume is. The volume must be published at the path.
+// NodeGetVolumeStats returns Config.Usage. The volume must be published at the path.
 func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	return &csi.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
 		d.mu.Lock()
