@@ -176,7 +176,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	for _, id := range c.eyes.lostTasks() {
 		if since, ok := c.lost[id]; !ok {
 			c.lost[id] = time.Now()
-		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // a task that has been lost for a shorter time may just be about to end
+		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // before that, the task may just be about to end
 			lost, c.lost[id] = id, time.Time{}
 		}
 	}
@@ -214,8 +214,8 @@ func (c *crash) ending() {
 	}
 }
 
-// nothingLeft searches for what pods may have left and the other tests do not check: network namespaces, IP addresses, checkpoints, and
-// processes of the runtime.
+// nothingLeft searches for remains of pods. Besides those that the other tests look for, it looks for network namespaces, IP addresses,
+// checkpoints, and processes of the runtime.
 func (c *crash) nothingLeft() error {
 	if err := c.node.checkNothingLeft(); err != nil {
 		return err

@@ -27,7 +27,7 @@ type hostile struct {
 }
 
 // TestHostile runs containers on a real runtime that attack the node's agent, all at the same time. The agent needs less than 100 MiB, the
-// node stays Ready, another pod is not affected, and each attack ends as its function says.
+// node stays Ready, another pod is not affected, and each attack has the result that the comment of its function describes.
 func TestHostile(t *testing.T) {
 	h := newHostile(t)
 	watched := h.witness(h.on)

@@ -70,7 +70,8 @@ func (n *node) mustBeReady(t *testing.T) {
 
 var tokenForm = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}\n$`)
 
-// joinByHand does what an agent does to join, step by step, with command-line tools alone.
+// joinByHand performs the steps with which an agent joins a cluster (token, certificate request, approval, new identity), but only with
+// command-line tools.
 func joinByHand(t *testing.T, e *env) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

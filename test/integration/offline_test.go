@@ -106,7 +106,7 @@ volumes: [{name: key, secret: {secretName: key}}]`, onNode(o.n))
 	}
 }
 
-// startOffline starts a node with its own runtime, whose connection to the API server goes through a relay.
+// startOffline starts a node that has its own runtime and connects to the API server through a relay.
 func startOffline(s *space) *offlineNode {
 	s.Helper()
 	e := s.env

@@ -138,7 +138,7 @@ func (a *alone) nothingLeft() {
 	}
 	_ = filepath.WalkDir(a.root, func(path string, d os.DirEntry, err error) error {
 		if path == filepath.Join(a.root, "recorded-turns") {
-			return fs.SkipDir // the flight recorder keeps the last turns of pods that went wrong, within its bounds, even after the pods are gone
+			return fs.SkipDir // the flight recorder keeps the last turns of pods that went wrong even after the pods are gone
 		}
 		if err == nil && !d.IsDir() && filepath.Base(path) != "agent.log" {
 			a.Errorf("left file: %s", path)

@@ -37,7 +37,7 @@ const (
 // bug is a bug that a test plants.
 type bug struct {
 	stagesTwice, publishesLate, forgetsUnpublish bool
-	reportsOnlyDone                              bool // volumesInUse lists a volume only after its set-up has succeeded; it should list it before
+	reportsOnlyDone                              bool // volumesInUse lists a volume only after its set-up, which is too late
 	removesPods                                  bool // the directory of a pod is removed before its volumes are unmounted
 	sharesAlone                                  bool // a ReadWriteOncePod claim is treated as ReadWriteOnce
 }
