@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestRuntimeLife runs a node whose runtime has not started yet, later hangs, and crashes. Each time the node reports this, and becomes Ready
-// again by itself. Pods are not affected.
+// TestRuntimeLife runs a node whose runtime has not started yet, later hangs, and crashes. Each time the node reports this, and becomes
+// Ready again by itself. Pods are not affected.
 func TestRuntimeLife(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-rough")

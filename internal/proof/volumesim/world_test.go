@@ -132,8 +132,8 @@ func (w *world) check() {
 	}
 }
 
-// heartbeat writes volumesInUse into the Node's status, with a random delay, as the agent's heartbeat does. It also reports these volumes as
-// attached.
+// heartbeat writes volumesInUse into the Node's status, with a random delay, as the agent's heartbeat does. It also reports these volumes
+// as attached.
 func (w *world) heartbeat(ctx context.Context) {
 	for {
 		select {
@@ -188,8 +188,8 @@ type agentLife struct {
 	workers sync.WaitGroup
 }
 
-// step is called whenever the agent calls the driver, the API server or the host. A simulated fault may end the agent there. step returns an
-// error once the agent has ended.
+// step is called whenever the agent calls the driver, the API server or the host. A simulated fault may end the agent there. step returns
+// an error once the agent has ended.
 func (a *agentLife) step() error {
 	if !a.ended.Load() && a.w.roll(1000) < a.w.faults/3 {
 		a.ended.Store(true)

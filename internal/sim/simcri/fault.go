@@ -30,8 +30,8 @@ const (
 // MethodEvent is the value of Fault.Method for faults that lose events. Whatever the Effect of such a fault, the event is not sent.
 const MethodEvent = "Event"
 
-// methodDial names connections to pods among the methods. They are no CRI calls, so faults and latencies for every method ("") do not affect
-// them.
+// methodDial names connections to pods among the methods. They are no CRI calls, so faults and latencies for every method ("") do not
+// affect them.
 const methodDial = "Dial"
 
 // Fault makes calls fail or delays them.
