@@ -11,8 +11,8 @@ import (
 const systemCritical = 2_000_000_000
 
 // QOS returns the quality of service class in the pod's status, or else the one of its spec. "Guaranteed: every container has a memory
-// and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the pod itself has resources, they decide
-// instead of its containers'.
+// and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the pod has pod-level resources, only
+// these count, and not those of its containers.
 func QOS(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass

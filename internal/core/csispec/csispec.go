@@ -111,7 +111,8 @@ func Publish(in *Input) *csi.NodePublishVolumeRequest {
 	}
 }
 
-// capability says how a volume is used. group is the fsGroup that the driver itself has to set, or "".
+// capability returns the access type and access mode that a request names for a volume. group is the fsGroup that the driver itself has
+// to set, or "".
 func capability(in *Input, group string) *csi.VolumeCapability {
 	mount := &csi.VolumeCapability_MountVolume{FsType: in.fsType(), VolumeMountGroup: group}
 	mode := v1.ReadWriteOnce
@@ -206,7 +207,8 @@ func NeedsAttach(d *storagev1.CSIDriver) bool {
 	return d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// CheckMode returns an error unless the driver offers volumes of this mode: persistent volumes, or inline volumes (Ephemeral).
+// CheckMode returns an error unless the CSIDriver object says that the driver offers persistent volumes or, if inline is true, inline
+// volumes (mode Ephemeral). d may be nil, if the driver has no such object: it then offers persistent volumes only.
 func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
 	if !inline && d == nil {
 		return nil

@@ -41,7 +41,8 @@ func PlanExpansion(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, hav
 	case target.Sign() <= 0:
 		return Expansion{}
 	case state == "" && current.Cmp(target) >= 0:
-		// Another node, or the controller, has finished the expansion. A file system that several nodes have mounted may have to be told on each.
+		// Another node, or the controller, has finished the expansion. If several nodes have mounted the file system, each of them may have
+		// to call its driver.
 		_, no := claim.Annotations[notRequired]
 		shared := slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && have > 0 && have < target.Value() && !no
 		return Expansion{Do: shared, Size: target}
@@ -61,14 +62,15 @@ func Expand(in *Input, size int64, path string) *csi.NodeExpandVolumeRequest {
 	}
 }
 
-// The bodies of strategic merge patches of a claim's status. A patch that depends on the status fails if the claim has changed.
+// ExpansionBegins, ExpansionEnds and ExpansionFails return the bodies of strategic merge patches of a claim's status. The first two contain
+// the claim's resource version, so the patch fails if the claim has changed.
 
-// ExpansionBegins says that this node expands the volume.
+// ExpansionBegins returns the patch that says that this node is expanding the volume.
 func ExpansionBegins(claim *v1.PersistentVolumeClaim) ([]byte, error) {
 	return statusPatch(claim, map[string]any{"allocatedResourceStatuses": inProgress(v1.PersistentVolumeClaimNodeResizeInProgress)})
 }
 
-// ExpansionEnds says that the volume has a size. It removes the conditions about the expansion.
+// ExpansionEnds returns the patch that sets the claim's capacity to size and removes the conditions about the expansion.
 func ExpansionEnds(claim *v1.PersistentVolumeClaim, size resource.Quantity) ([]byte, error) {
 	var gone []map[string]any
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
@@ -89,7 +91,7 @@ func ExpansionEnds(claim *v1.PersistentVolumeClaim, size resource.Quantity) ([]b
 	return statusPatch(claim, status)
 }
 
-// ExpansionFails says why the expansion failed. If infeasible is true, nodes do not try it again.
+// ExpansionFails returns the patch that says why the expansion failed. If infeasible is true, nodes do not try the expansion again.
 func ExpansionFails(claim *v1.PersistentVolumeClaim, now time.Time, err error, infeasible bool) ([]byte, error) {
 	status := map[string]any{"conditions": []map[string]any{{
 		"type": v1.PersistentVolumeClaimNodeResizeError, "status": v1.ConditionTrue, "lastTransitionTime": now.UTC().Format(time.RFC3339),

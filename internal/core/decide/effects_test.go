@@ -168,7 +168,7 @@ func (w *world) start(id string) {
 	}
 }
 
-// up records that a sidecar counts as started.
+// up records that a container has started, if it is a sidecar and its startup probe, if any, has succeeded.
 func (w *world) up(c *pod.Container) {
 	spec := w.spec(c.Name)
 	if spec == nil || !pod.IsSidecar(spec) {

@@ -19,7 +19,7 @@ import (
 //	                                forgive ends a back-off
 //	Ends                            its methods                        yes
 //	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
-//	PodTries, ContainerTries        Note: retries and back-off         no, found again
+//	PodTries, ContainerTries        Note: retries and back-off         no
 //
 // Load corrects the times that it reads from a checkpoint. The results of probes are not memory but input: see ProbeResults.
 type Memory struct {
@@ -46,15 +46,14 @@ type ContainerMemory struct {
 // Grant is what the node has accepted about the pod: its admission, its start time and its resources.
 type Grant struct {
 	Admitted bool // the node accepted the pod
-	// StartTime is when the node first saw the pod: status.startTime, with which activeDeadlineSeconds begins. If the API status has a
-	// start time, that is used.
+	// StartTime is when the node first saw the pod, or status.startTime if the API status has one. activeDeadlineSeconds counts from then.
 	StartTime time.Time
 	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these resources instead of the
 	// spec's. Nil: the node has accepted all resources in the spec.
 	Allocated *pod.Allocation
 }
 
-// PodSettled contains the decisions about the pod that are final: later turns do not make them again.
+// PodSettled contains the decisions about the pod that a later turn must not make again.
 type PodSettled struct {
 	// StopBegan is when this agent first planned termination, or continued it after a restart. The grace period runs from then. StopGrace
 	// is the shortest grace period that applied to this termination at any time, in this agent or an earlier one.
@@ -188,8 +187,8 @@ type Stop struct {
 	Since time.Time
 }
 
-// Sooner returns s with the grace period of another reason to stop, if that is shorter. The first reason stays the reason, but a second
-// one may require that a pod with a long grace period ends at once. It returns s itself if nothing changes; s is not written to.
+// Sooner returns s with the grace period of other, if that one is shorter, and otherwise s itself. The reason in s stays the reason, but a
+// second reason may require that a pod with a long grace period ends at once. Sooner does not change s.
 func (s *Stop) Sooner(other *Stop) *Stop {
 	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
 		return s
@@ -268,8 +267,8 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 	return &m
 }
 
-// Revive returns the memory of a static pod that ended because the machine shut down, or was refused for that. The pod's manifest is
-// still there, so the next agent begins the pod's next life with this memory.
+// Revive returns the memory with which the next agent starts a static pod. A pod that ended, or was refused, because the machine shut down
+// begins its next life, because its manifest is still there. The memory of any other pod stays as it is.
 func (m *Memory) Revive() *Memory {
 	if m.Stop != nil && (m.Stop.Reason == shutdown.ReasonTerminated || m.Stop.Reason == shutdown.ReasonRefused) {
 		return m.Next()

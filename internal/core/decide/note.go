@@ -176,7 +176,7 @@ func PullReason(reason string) bool {
 	return false
 }
 
-// PullBacksOff reports whether a pull error is shown as ImagePullBackOff while it waits.
+// PullBacksOff reports whether a container with this waiting reason is shown as ImagePullBackOff while it waits for the next pull.
 func PullBacksOff(reason string) bool {
 	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
 }
