@@ -43,10 +43,10 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", op)
 }
 
-// MarshalText writes the word, and UnmarshalText reads it.
+// MarshalText returns the word that String returns.
 func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
 
-// UnmarshalText returns an error for a word that is no kind of action.
+// UnmarshalText sets op to the kind of action that the word names. It returns an error for an unknown word.
 func (op *Op) UnmarshalText(text []byte) error {
 	i := slices.Index(opNames[:], string(text))
 	if i < 0 {

@@ -69,7 +69,8 @@ func unbounded(v reflect.Value, path string) (out []string) {
 	return out
 }
 
-// Each reason and message that a pod's status can have is bounded, including any field that Kubernetes adds later.
+// TestEveryTextOfAStatusIsBounded fills every reason and message of a pod's status with a long or hostile text, and checks that boundTexts
+// cuts and cleans all of them. Reflection finds the fields, so the test covers fields that Kubernetes adds later.
 func TestEveryTextOfAStatusIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
