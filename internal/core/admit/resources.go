@@ -72,7 +72,7 @@ func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	return out
 }
 
-// requestsOf returns the requests of a pod with its overhead, without the resources that nodes do not count.
+// requestsOf returns the requests of a pod with its overhead, without zero amounts and without resources that are neither basic nor scalar.
 func requestsOf(p *v1.Pod) v1.ResourceList {
 	out := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	maps.DeleteFunc(out, func(name v1.ResourceName, q resource.Quantity) bool {

@@ -172,7 +172,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// FuzzSpans checks that spans are in order and leave no gap, whatever the record says.
+// FuzzSpans makes spans of arbitrary records, and checks that the spans are in order and leave no gap.
 func FuzzSpans(f *testing.F) {
 	f.Add([]byte{1, 10, 2, 1, 5, 200, 6, 1, 1, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {

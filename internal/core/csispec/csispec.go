@@ -17,7 +17,7 @@ import (
 type Capabilities struct {
 	// Stage: a volume is staged once per node before it is published to pods.
 	Stage bool
-	// MountGroup: the driver itself gives a volume to the fsGroup of a pod.
+	// MountGroup: the driver itself sets the group of a volume to the pod's fsGroup.
 	MountGroup bool
 	// SingleNodeMultiWriter: the driver knows the access modes for one writer and for several writers on one node.
 	SingleNodeMultiWriter bool
@@ -178,8 +178,8 @@ func accessMode(mode v1.PersistentVolumeAccessMode, multiWriter bool) csi.Volume
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// AgentSetsGroup reports whether the agent has to give the published volume to the pod's fsGroup. A driver with the capability MountGroup
-// does that itself. With another driver, fsGroupPolicy of its CSIDriver object decides.
+// AgentSetsGroup reports whether the agent has to set the group of the published volume to the pod's fsGroup. A driver with the capability
+// MountGroup does this itself. For any other driver, fsGroupPolicy of its CSIDriver object decides.
 func AgentSetsGroup(in *Input) bool {
 	if in.group() == nil || in.Can.MountGroup || in.ReadOnly {
 		return false

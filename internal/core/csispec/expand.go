@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Expansion is what a node has to do about the size of a mounted volume.
+// Expansion says what a node has to do so that a mounted volume gets the size of its claim.
 type Expansion struct {
 	// Do: the node asks the driver to expand the volume to Size. Otherwise, if Size is not 0, the volume has this size already.
 	Do   bool

@@ -223,7 +223,7 @@ func (w *world) againFromTheStart() {
 // answer makes all sources answer. The agent then sees the pod of its source, or no pod if the source has none.
 func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
 
-// ended updates what the oracle, which knows the true history of the pod, has recorded of a container that has ended.
+// ended updates the oracle's record of a container that has ended. The oracle is the part of these tests that knows the pod's true history.
 func (w *world) ended(c *pod.Container, r *record) {
 	newest := w.newest(c.Name)
 	if newest == nil || newest.ID != c.ID {

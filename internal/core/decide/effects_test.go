@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// apply performs an action on the world, and returns the ID of what it created.
+// apply performs an action on the world. It returns the ID of the container or sandbox that the action created, if any.
 func (w *world) apply(f flight) string {
 	a := f.action
 	switch a.Op {

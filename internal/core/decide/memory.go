@@ -46,7 +46,8 @@ type ContainerMemory struct {
 // Grant is what the node has accepted about the pod: its admission, its start time and its resources.
 type Grant struct {
 	Admitted bool // the node accepted the pod
-	// StartTime is when the node first saw the pod, or status.startTime if the API status has one. activeDeadlineSeconds counts from then.
+	// StartTime is when the node first saw the pod. For a pod that is not static, it is status.startTime if the API status has one.
+	// activeDeadlineSeconds counts from this time.
 	StartTime time.Time
 	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these resources instead of the
 	// spec's. Nil: the node has accepted all resources in the spec.
@@ -64,9 +65,9 @@ type PodSettled struct {
 	// Orphaned: no source had the pod when its end began. The end continues until nothing of the pod is left, even if a source
 	// has the pod again meanwhile. Only then may the pod start again, with a new Memory.
 	Orphaned bool
-	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin again with the
-	// first init container. RestartedAll: such a restart has begun at least once. From then on a container that the runtime does
-	// not have must start, whatever the API status shows.
+	// RestartingAll is set while all containers are stopped and removed because one of them ended with a RestartAllContainers rule; then
+	// they start again, the first init container first. RestartedAll is set once such a restart has begun. From then on, a container that
+	// the runtime does not have must start, even if the API status shows that it has ended.
 	RestartingAll bool
 	RestartedAll  bool
 }
@@ -128,9 +129,9 @@ type PodTries struct {
 
 // ContainerTries is what this agent has tried with a container, and when failed actions may be tried again.
 type ContainerTries struct {
-	// Pulled is set if the image is known to be present for the next start. ImageRef is the reference that the runtime returned for it.
-	// PulledImage is the image in the spec for which the other fields hold. PullDelay is the length of the ImagePullBackOff, which ends
-	// at PullUntil.
+	// Pulled is set if the image is known to be present for the next start. ImageRef is the reference that the runtime returned for the
+	// image. PulledImage is the image in the spec at the time of the last pull; if the spec now has another image, the other fields do not
+	// apply. PullDelay is the length of the ImagePullBackOff, which ends at PullUntil.
 	Pulled      bool
 	PulledImage string
 	ImageRef    string

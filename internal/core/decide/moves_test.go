@@ -46,7 +46,7 @@ var troubleNames = [troubles]string{"exits", "fails", "crashes", "meanwhile", "s
 // budget is how often each trouble may still occur.
 type budget [troubles]uint8
 
-// give is a budget in the form for test tables.
+// give is a budget in the form of test tables: troubles that are not in it do not occur.
 type give map[trouble]uint8
 
 func (g give) array() budget {

@@ -17,9 +17,9 @@ type Resize struct {
 	PendingMessage    string
 	PendingGeneration int64
 	PendingSince      time.Time
-	// InProgress: the node has accepted new resources, and not all containers have them yet. Error is why the last attempt to
-	// give them failed. Generation is the generation of the pod whose resources were accepted. Since is when they were accepted, or when
-	// the attempts began to fail.
+	// InProgress is set while the node has accepted new resources and not all containers have them yet. Error is the error of the last
+	// attempt to apply them. Generation is the generation of the pod whose resources were accepted. Since is when they were accepted, or
+	// when the attempts began to fail.
 	InProgress bool
 	Error      string
 	Generation int64

@@ -166,8 +166,8 @@ func (t *turn) askedGrace() time.Duration {
 	return grace
 }
 
-// orphanGrace returns the grace period of a pod whose object is gone: the last one that its source had, or else the longest in the
-// annotations of its containers.
+// orphanGrace returns the grace period of a pod whose object is gone: the grace period of the deletion that removed the pod or, if that is
+// not known, the longest grace period in the annotations of its containers.
 func (t *turn) orphanGrace() time.Duration {
 	if s := t.in.LastGrace; s != nil {
 		return pod.Seconds(*s)

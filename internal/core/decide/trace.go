@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Step is one rule of a decision: what the rule saw, and what it decided.
+// Step describes one rule of a decision: what the rule depended on, and what it decided.
 type Step struct {
 	Rule string
 	// Saw is the part of the input that the rule depends on.
@@ -121,7 +121,7 @@ func (t *turn) at(when time.Time) string {
 	return "+" + d.String()
 }
 
-// facts is the list of what a rule saw. String joins it.
+// facts lists the parts of the input that a rule depends on, as text. String joins them.
 type facts []string
 
 func (f *facts) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }

@@ -65,7 +65,7 @@ type Policy struct {
 	// RunSandbox or SetUp. The wait doubles up to RetryMax.
 	RetryInitial, RetryMax time.Duration
 	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs; negative: all.
-	// DeadContainerAge is how long an attempt is kept in any case after its end.
+	// DeadContainerAge is the time after its end for which every attempt is kept.
 	DeadContainersPerContainer int
 	DeadContainerAge           time.Duration
 	// MinGrace is the smallest grace period of a StopContainer, even if the pod's grace period is over, shorter or zero (2 s).

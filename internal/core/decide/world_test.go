@@ -86,7 +86,7 @@ type searched struct {
 	down     bool          // no agent runs
 	orphaned bool          // the agent has found that no source has the pod
 	evicted  bool
-	vanished bool          // the runtime has lost something, so counts are no longer exact
+	vanished bool          // the runtime has lost a container, so restarts and crashes cannot be counted exactly
 	again    bool          // a RestartAllContainers rule has been carried out
 	endBegan time.Time     // when the pod's end was first planned
 	asked    time.Duration // the shortest grace period that was asked for since then

@@ -216,7 +216,7 @@ type Plan struct {
 type Eviction struct {
 	Pod   *v1.Pod
 	Grace time.Duration // how long the pod's containers have to end
-	// Message is the message of its status and event, in upstream's words.
+	// Message is the message of the pod's status and of the event, in upstream's words.
 	Message string
 	// Annotations are the annotations of the event, under upstream's names.
 	Annotations map[string]string

@@ -125,7 +125,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		c.Reason = ReasonPodCompleted
 		return c
 	}
-	for i := range s.ContainerStatuses { // a container that has run once was initialized
+	for i := range s.ContainerStatuses { // a main container that has run shows that the init containers had completed
 		if st := &s.ContainerStatuses[i]; st.State.Running != nil || (st.State.Terminated != nil && !neverBegan(st)) {
 			return c
 		}

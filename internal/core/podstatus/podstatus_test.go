@@ -464,8 +464,8 @@ func show(s v1.PodStatus) string {
 	return b.String()
 }
 
-// A gate that is off leaves its part out of the status (PodReadyToStartContainersCondition the condition,
-// InPlacePodLevelResourcesVerticalScaling the resources of the whole pod) and changes nothing else.
+// TestGatesOmitParts checks that a feature gate that is off leaves out its part of the status and changes nothing else:
+// PodReadyToStartContainersCondition the condition, InPlacePodLevelResourcesVerticalScaling the resources of the whole pod.
 func TestGatesOmitParts(t *testing.T) {
 	t.Parallel()
 	const conditionGate, resourcesGate = "PodReadyToStartContainersCondition", "InPlacePodLevelResourcesVerticalScaling"
