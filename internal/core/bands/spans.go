@@ -23,7 +23,7 @@ const tooShort = 25 * time.Millisecond
 // Spans returns the stripes of a record, oldest first.
 func Spans(records []timeline.Record) []Span {
 	var out []Span
-	failed := "" // the last error that no success has followed
+	failed := "" // the error of the last action that ended; empty if it succeeded
 	for i := range records {
 		r := &records[i]
 		if r.Kind == timeline.KindEnded {

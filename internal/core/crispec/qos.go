@@ -58,8 +58,8 @@ func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// IsCritical reports whether the node must keep a pod running before others: static pods, and pods of a system
-// priority. Mirrors never run, so nobody calls it for them.
+// IsCritical reports whether the node must keep a pod running in preference to other pods. This is so for static pods and for pods of
+// a system priority. Mirrors never run, so this function is not called for them.
 func IsCritical(p *v1.Pod) bool {
 	return pod.IsStatic(p) || (p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical)
 }

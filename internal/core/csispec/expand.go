@@ -27,9 +27,9 @@ const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 // PlanExpansion compares the size of a volume with its claim. have is the size in bytes that this node knows the volume to have; 0 if the
 // node does not know it, because it has just mounted the volume.
 //
-// A claim says in status.allocatedResourceStatuses who has to work on its size: "NodeResizePending ... State set when resize controller has
-// finished resizing the volume but further resizing of volume is needed on the node". A controller that does not fill in this field only
-// changes the size of the persistent volume.
+// status.allocatedResourceStatuses of a claim says whether the controller or the node has to expand the volume: "NodeResizePending ...
+// State set when resize controller has finished resizing the volume but further resizing of volume is needed on the node". A controller
+// that does not set this field only changes the size of the persistent volume.
 func PlanExpansion(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, have int64) Expansion {
 	state := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	target, states := pv.Spec.Capacity[v1.ResourceStorage], false

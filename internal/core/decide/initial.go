@@ -43,8 +43,8 @@ func (t *turn) inits() bool {
 			t.step(ruleContainer, c.Name)
 			return false
 		}
-		// No later container starts after an init container that has failed for good, either. In a later turn, finished finds that the
-		// pod has failed.
+		// If the init container has failed for good, the containers after it do not start either. In a later turn, (*turn).finished finds
+		// that the pod has failed.
 		t.drive(c, inst, WhyInit, false)
 		return false
 	}

@@ -172,7 +172,7 @@ type Retry struct {
 	Lack    pod.Lack
 }
 
-// Stop says that a pod must end before its spec says so. A deletion in the API needs no Stop: it is in the Pod.
+// Stop is the reason why the node ends a pod, for example an eviction. A deletion in the API is not a Stop: the Pod itself shows it.
 type Stop struct {
 	// Reason and Message become the pod's status.reason and status.message, for example Evicted,
 	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.

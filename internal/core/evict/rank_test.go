@@ -51,8 +51,8 @@ func before(a, b evict.Pod) (first, decided bool) {
 	return over(a) > over(b), over(a) != over(b)
 }
 
-// TestRankIsTheDocumentedOrder ranks each three different pods of kinds, in every order, and checks that the result is the order that the
-// documentation demands.
+// TestRankIsTheDocumentedOrder ranks all sets of three pods from kinds, given in every order, and checks that the result is in the order
+// that the documentation demands.
 func TestRankIsTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	all := kinds()

@@ -35,9 +35,9 @@ type Observed struct {
 	// Began is when the inspection began, with a monotonic reading. The value contains everything that happened in the runtime
 	// before that time, and may contain what happened after it.
 	Began time.Time
-	// Sandboxes has the newest attempt first.
+	// Sandboxes has all attempts of the pod's sandbox, the newest first.
 	Sandboxes []Sandbox
-	// Containers has all attempts; within a name the newest attempt comes first.
+	// Containers has all attempts of all containers. Of the attempts with the same name, the newest comes first.
 	Containers []Container
 }
 

@@ -170,7 +170,7 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
 		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
 	}
-	// "user represents user identity information initially attached to the first process of the container".
+	// The API documents the field: "user represents user identity information initially attached to the first process of the container".
 	if u := inst.User; u != nil {
 		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.Groups)}}
 	}

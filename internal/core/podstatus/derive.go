@@ -139,8 +139,8 @@ func stamp(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second)).Rfc3339Copy()
 }
 
-// addresses sets the node's addresses and the pod's. The pod's are those of its sandbox, with the family of the node's primary
-// address first. A pod whose sandbox is gone keeps the addresses that it had.
+// addresses sets the addresses of the node and of the pod. The pod has the addresses of its sandbox; the one of the same family as the
+// node's primary address comes first. A pod whose sandbox is gone keeps its last addresses.
 func (d *derivation) addresses(s *v1.PodStatus) {
 	for i, ip := range d.HostIPs {
 		if i == 0 {
