@@ -40,7 +40,8 @@ func fill(v reflect.Value, text string) (n int) {
 
 func isText(field string) bool { return field == "Reason" || field == "Message" }
 
-// unbounded lists the fields Reason and Message in v, at any depth, whose text is too long, not valid UTF-8, or contains control characters.
+// unbounded lists the fields Reason and Message in v, at any depth, whose text is too long, is not valid UTF-8, or contains control
+// characters.
 func unbounded(v reflect.Value, path string) (out []string) {
 	switch v.Kind() {
 	case reflect.Pointer:
