@@ -35,7 +35,7 @@ type Bus struct {
 	signals *signals
 }
 
-// Open connects to the bus at an address of D-Bus and asks for logind's signals.
+// Open connects to the bus at a D-Bus address and subscribes to logind's signals.
 func Open(ctx context.Context, address string) (*Bus, error) {
 	s := &signals{hints: make(chan struct{}, 1)}
 	conn, err := dbus.Dial(address, dbus.WithSignalHandler(s))

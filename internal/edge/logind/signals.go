@@ -38,7 +38,7 @@ func (s *signals) follow(ctx context.Context, conn *dbus.Conn) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == "" { // if there is an owner, a signal has changed it since the call
+	if s.owner == "" { // an owner that is already set comes from a signal, which is newer than this answer
 		s.owner = owner
 	}
 	return nil

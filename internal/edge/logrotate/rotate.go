@@ -57,7 +57,7 @@ func (c *Config) Limits() Limits { return Limits{c.MaxSize, c.MaxFiles, c.Worker
 type Rotator struct {
 	cfg    Config
 	now    func() time.Time
-	limits atomic.Pointer[Limits] // the limits are never changed; new ones replace them
+	limits atomic.Pointer[Limits] // never modified; SetLimits stores new ones
 	rounds *rounds.Rounds
 }
 
@@ -83,7 +83,8 @@ func (r *Rotator) SetLimits(l Limits) {
 	r.rounds.Wake()
 }
 
-// Begin begins to check all logs, now and then once per interval, until ctx ends. It returns at once; join waits for the end.
+// Begin checks all logs at once, and then once per interval, until ctx ends. It returns immediately; join waits until all work has
+// ended.
 func (r *Rotator) Begin(ctx context.Context) (join func()) { return r.rounds.Begin(ctx) }
 
 // Run checks all logs until ctx ends, as Begin does.

@@ -135,7 +135,7 @@ func TestPodCertificateIsRequestedIssuedAndRenewed(t *testing.T) {
 		p := projecting("1", certifying("ECDSAP256"))
 		w.Track(p)
 		w.mustWait(p, `waits for signer "example.com/s" to issue podcertificaterequest "req-1"`)
-		w.mustWait(p, "req-1") // asks once
+		w.mustWait(p, "req-1") // requests the certificate only once
 		req := w.request("req-1")
 		want := certificatesv1beta1.PodCertificateRequestSpec{
 			SignerName: "example.com/s", PodName: p.Name, PodUID: "1", ServiceAccountName: "robot", ServiceAccountUID: "sa-uid", NodeName: "node", NodeUID: "node-uid",
@@ -165,7 +165,7 @@ func TestPodCertificateIsRequestedIssuedAndRenewed(t *testing.T) {
 		if w.notifications("1") != 1 || !bytes.Equal(w.mustGet(p), first) || w.made("create podcertificaterequests") != 1 {
 			t.Error("renewed too early")
 		}
-		time.Sleep(6*time.Minute + time.Second) // the time of the renewal, and the most that it is spread
+		time.Sleep(6*time.Minute + time.Second) // the time of the renewal plus the largest random delay
 		if n := w.notifications("1"); n != 2 {
 			t.Fatalf("%d notifications when the renewal is due", n)
 		}
@@ -288,7 +288,7 @@ func TestRequestThatIsDeletedOrCannotBeMade(t *testing.T) {
 		w.issue("req-3")
 		first := w.mustGet(p)
 
-		// A renewal that cannot be requested is tried again, and the pod keeps what it has.
+		// If the request for a renewal fails, it is tried again, and the pod keeps its certificate.
 		w.setFail("create podcertificaterequests", errors.New("quota"))
 		time.Sleep(36 * time.Minute)
 		if !bytes.Equal(w.mustGet(p), first) {

@@ -82,7 +82,8 @@ type Config struct {
 	NoServices bool
 	// Changed, if set, is called, from any goroutine, after every change of what State returns. It must not block.
 	Changed func()
-	// Expired, if set, is called when a pod is given a token that has expired (Recall). It must not block.
+	// Expired, if set, is called when a pod gets an expired token because the API server has not answered since Recall. It must not
+	// block.
 	Expired func(p *v1.Pod, serviceAccount string, expired time.Time)
 }
 
@@ -97,7 +98,7 @@ type Objects struct {
 	mu      sync.Mutex
 	running context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
-	joins   []func()                // wait for what Begin began
+	joins   []func()                // each waits for the end of work that Begin started
 	pods    map[types.UID][]*object // the objects that each pod refers to
 	watched map[key]*object         // the objects that any pod refers to
 
@@ -159,7 +160,8 @@ func New(cfg Config) *Objects {
 	return o
 }
 
-// Begin begins to watch until ctx ends. It returns at once; join waits until everything that it started has ended. It may be called once.
+// Begin starts watching until ctx ends. It returns at once; join waits until all goroutines of Objects have ended. Begin may be
+// called once.
 func (o *Objects) Begin(ctx context.Context) (join func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -178,7 +180,7 @@ func (o *Objects) Begin(ctx context.Context) (join func()) {
 	return o.join
 }
 
-// join waits until nothing runs any more. The context of Begin has ended.
+// join waits until all goroutines have ended. It must be called after the context of Begin has ended.
 func (o *Objects) join() {
 	// Track calls start, which checks the context with this lock held. Once join has taken the lock after the context ended, no start adds
 	// a goroutine to the group while Wait runs.
@@ -199,7 +201,7 @@ func (o *Objects) join() {
 	}
 }
 
-// Run watches until ctx ends, as Begin does. It may run once.
+// Run watches until ctx ends, as Begin does. It may be called once.
 func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Lock()
 	ran := o.running != nil
@@ -247,8 +249,8 @@ func (o *Objects) start(obj *object) {
 	o.follow(ctx, obj.key.kind.String()+"s", obj.key, obj, cancel, func(join func()) { obj.join = join })
 }
 
-// follow begins to follow one object, or all Services, until ctx ends or f is done. Where the agent itself watches, it calls ended at the
-// end. Where a Feed follows, it gives keep, with the lock held, the function that waits for the end.
+// follow lists and watches one object, or all Services, until ctx ends or f is done. Without Config.Follow a goroutine does that,
+// and calls ended when it ends. With Config.Follow, follow passes to keep, with the lock held, the function that waits for the end.
 func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclient.Followed, ended func(), keep func(join func())) {
 	if o.cfg.Follow == nil {
 		o.wg.Go(func() {
@@ -257,7 +259,7 @@ func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclie
 		})
 		return
 	}
-	o.wg.Go(func() { // not here, because f gets its first call in Follow, and takes the lock
+	o.wg.Go(func() { // in a goroutine, because Config.Follow calls f, which takes the lock that the caller of follow holds
 		join := o.cfg.Follow(ctx, resource, k.namespace, k.name, f)
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -360,7 +362,7 @@ func (o *Objects) read(ctx context.Context, k key) (content, error) {
 	o.mu.Lock()
 	obj, running := o.watched[k], o.running != nil
 	o.mu.Unlock()
-	if o.recall.offline.Load() { // a request may hang
+	if o.recall.offline.Load() { // send no request, because it may hang
 		return o.recalledContent(obj, k)
 	}
 	switch {

@@ -178,7 +178,7 @@ func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 				t.Fatalf("notified %d times when renewal %d was due", got, n)
 			}
 			if n == 1 {
-				i.fail(apierrors.NewServiceUnavailable("down")) // after the failure, another notification asks for the next try
+				i.fail(apierrors.NewServiceUnavailable("down")) // this renewal fails, so the pod must be notified again for another try
 			}
 			tokenOf(t, w, p, "", 600)
 			i.fail(nil)

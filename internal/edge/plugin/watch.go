@@ -160,7 +160,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// drop drops the events of the next moment: the caller reads the directory after that.
+// drop discards the events of the next 50 ms (settle). The caller then reads the directory, which shows all their changes.
 func drop(ctx context.Context, kernel *filewatch.Watcher) {
 	end := time.NewTimer(settle)
 	defer end.Stop()
@@ -322,7 +322,7 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	telling, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	if _, told := client.NotifyRegistrationStatus(telling, said); told != nil && err == nil {
-		// The node uses the plugin although the plugin could not be told.
+		// The node uses the plugin even if the plugin could not be informed.
 		w.cfg.Log.Warn("plugin registered, but the plugin did not accept the notification", "plugin", p.Name, "err", pod.Text(status.Convert(told).Message()))
 	}
 	return p, err

@@ -303,7 +303,8 @@ func (p *Probes) Failing(uid types.UID) (out []Failing) {
 // Forget ends all probes of a pod.
 func (p *Probes) Forget(uid types.UID) { p.Set(pod.Ref{UID: uid}, nil) }
 
-// Begin begins to run probes until ctx ends. It returns at once; join waits for the probes that run. It may be called once.
+// Begin starts running probes until ctx ends. It returns at once; join waits for the probes that are running. Begin may be called
+// once.
 func (p *Probes) Begin(ctx context.Context) (join func()) {
 	ended := p.rounds.Begin(ctx)
 	return func() {

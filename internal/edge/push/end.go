@@ -82,7 +82,7 @@ func (p *Source) deleteObject(kind, namespace, name string) error {
 	return nil
 }
 
-// list returns the kind and name of each pushed object, in this order, without the contents.
+// list returns kind, namespace, name and UID of each pushed object, without the contents.
 func (p *Source) list() []Pushed {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -207,8 +207,8 @@ func (p *Source) forget(uid types.UID) {
 	delete(p.ended, uid)
 }
 
-// takeOut drops the pods that were being removed and have ended. It also forgets the ends of pods that the source no longer has: a turn
-// that began before its pod was dropped reports the end once more.
+// takeOut removes the pods that were being removed and have ended. It also calls forgetOthers, because a worker's turn that began
+// before its pod was removed may report the end of that pod once more.
 func (p *Source) takeOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -321,7 +321,7 @@ type Pushed struct {
 	Result    string    `json:"result"`
 }
 
-// errOther is the error for a pushed pod whose name a pod of another source has.
+// errOther is the error for a pushed pod if another source has a pod of the same name.
 type errOther struct{ text string }
 
 func (e errOther) Error() string { return e.text }

@@ -48,7 +48,7 @@ func New(cfg Config) (*Server, error) {
 		{Name: "log", Func: func() error { return nil }},
 	}, cfg.Checks...)
 
-	if _, _, err := s.routes(); err != nil { // they are made again for the first request, so that a node without requests does not hold them
+	if _, _, err := s.routes(); err != nil { // only a check: the first request creates the routes that are used, so that a node without requests does not hold them
 		return nil, err
 	}
 	routes := sync.OnceValues(func() (all, open http.Handler) {
