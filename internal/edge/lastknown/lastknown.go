@@ -118,7 +118,7 @@ func (OS) SyncDir(dir string) error { return hostfs.SyncDir(dir) }
 type Config struct {
 	// Dir is the directory of the record. Only this Store writes to it.
 	Dir string
-	// KeyFile has the key. MakeKey makes a missing file.
+	// KeyFile is the file that contains the key. If it is missing and MakeKey is set, it is created.
 	KeyFile string
 	MakeKey bool
 	// Node is the node's name; Cluster identifies the cluster. A file of another node or cluster is refused.
@@ -227,7 +227,7 @@ func (s *Store) open() ([]string, error) {
 	for _, name := range all {
 		switch {
 		case filepath.Ext(name) == hostfs.Unfinished:
-			_ = os.Remove(filepath.Join(s.cfg.Dir, name)) // the next write makes it again
+			_ = os.Remove(filepath.Join(s.cfg.Dir, name)) // an unfinished write: the next Write repeats it
 		case name != headName && filepath.Ext(name) == suffix:
 			names = append(names, name)
 		}

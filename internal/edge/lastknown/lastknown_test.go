@@ -190,7 +190,7 @@ func TestAge(t *testing.T) {
 	write(t, cfg, entries(1, "one"))
 	for age, refused := range map[time.Duration]bool{
 		time.Hour: false, time.Hour + time.Second: true, 87600 * time.Hour: true,
-		-87600 * time.Hour: false, // a clock without a battery begins in the past
+		-87600 * time.Hour: false, // the clock is before the record's time, as on a machine that boots without a clock battery
 	} {
 		rec, err := lastknown.New(cfg).Load(now.Add(age))
 		if got := errors.Is(err, lastknown.ErrTooOld); got != refused || !got && len(rec.Known) != 1 {
@@ -359,7 +359,7 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 	}
 	d.written = nil
 	all[7].Version, all[7].Content = "two", map[string]string{"password": "two"}
-	all[8].Version = "two" // the same content
+	all[8].Version = "two" // a new version with unchanged content: the file is not written
 	must(t, s.Write(all, now))
 	if len(d.written) != 2 {
 		t.Errorf("one change wrote %d files, want it and the head", len(d.written))

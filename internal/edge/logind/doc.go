@@ -1,4 +1,5 @@
-// Package logind asks systemd-logind to delay the machine's shutdown, and receives a signal when a shutdown begins or is cancelled.
+// Package logind asks systemd-logind to delay the machine's shutdown, and receives a signal when a shutdown begins or is
+// cancelled.
 //
 // Contract: a Bus is one connection. When it breaks, the channel of Shutdowns is closed, and a new Bus has to be opened. Only
 // signals from the connection that has logind's name count, because every local process can send similar ones. Signals that the

@@ -60,8 +60,8 @@ func Open(ctx context.Context, address string) (*Bus, error) {
 	return &Bus{conn: conn, signals: s}, nil
 }
 
-// Shutdowns sends a hint when logind says that a shutdown begins or is cancelled; Preparing then says which. Hints that nobody
-// has received yet are merged into one. The channel is closed when the connection has ended.
+// Shutdowns sends a hint when logind says that a shutdown begins or is cancelled; Preparing then reports which of the two it is.
+// Hints that nobody has received yet are merged into one. The channel is closed when the connection has ended.
 func (b *Bus) Shutdowns() <-chan struct{} { return b.signals.hints }
 
 // Preparing reports whether a shutdown has begun.

@@ -168,7 +168,7 @@ func (b *fakeBus) send(m *dbus.Message) {
 	_, _, _ = b.conn.WriteMsgUnix(data, rights, nil)
 }
 
-// say sends logind's signal from the connection that has logind's name.
+// say sends a signal as logind would, from the connection that has logind's name.
 func (b *fakeBus) say(member string, body ...any) {
 	b.signal(":1.2", "org.freedesktop.login1.Manager", member, body...)
 }
@@ -278,7 +278,7 @@ func TestInhibitThatIsAnsweredLate(t *testing.T) {
 	}
 }
 
-// The shutdown goes on when the file that Inhibit returned is closed.
+// logind delays the shutdown until the file that Inhibit returned is closed.
 func TestInhibit(t *testing.T) {
 	t.Parallel()
 	b := newFakeBus(t)

@@ -1,4 +1,5 @@
-// Package logrotate limits the logs of running containers: "containerLogMaxSize" and "containerLogMaxFiles" of KubeletConfiguration.
+// Package logrotate limits the logs of running containers: "containerLogMaxSize" and "containerLogMaxFiles" of
+// KubeletConfiguration.
 //
 // It renames a log that has grown too long and makes the runtime start a new one:
 //
@@ -10,7 +11,7 @@
 // one file for each running container, and works on Workers logs at a time. The next round starts one interval after it. Run returns
 // when all its work has ended. The files have the same names as in upstream's kubelet, because log collectors rely on them.
 //
-// A later round repairs the result of a crash at any step. If a log was renamed and the runtime has not reopened it, the current
-// file is missing, so the next round makes the runtime reopen it. An interrupted compression leaves a ".tmp" file, and starts again.
-// No line is lost: a file is removed only when there are newer files in the allowed number.
+// A later round repairs the result of a crash at any step. If a log was renamed and the runtime has not reopened it, the current file is
+// missing, so the next round makes the runtime reopen it. An interrupted compression leaves a ".tmp" file, and starts again. No line is
+// lost: a file is removed only when there are newer files in the allowed number.
 package logrotate

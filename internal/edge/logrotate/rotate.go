@@ -25,7 +25,7 @@ type Container struct {
 	Path string
 }
 
-// Limits are the fields of Config that SetLimits changes. They have the same meaning there.
+// Limits are the fields of Config that SetLimits can change. Config describes them.
 type Limits struct {
 	MaxSize  int64
 	MaxFiles int
@@ -237,7 +237,7 @@ func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Contai
 	to := log + "." + r.now().Format(stamp)
 	for _, taken := range []string{to, to + compressed} {
 		if _, err := dir.Lstat(taken); err == nil {
-			return nil // the name exists, after a rotation in the same second or because the clock was set back; the next round has another name
+			return nil // a file of this name exists, after a rotation in the same second or because the clock was set back; the next round uses another name
 		}
 	}
 	if err := dir.Rename(log, to); err != nil {

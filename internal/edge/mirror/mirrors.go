@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Pods returns the static pods of the sources and the mirrors in the API. The calls are cheap and may come at any time.
+// Pods returns the static pods of the sources and the mirrors in the API. Its methods are cheap and may be called at any time.
 type Pods interface {
 	// Static returns the static pod and the mirror of a full name; each may be nil.
 	Static(fullName string) (static, mirror *v1.Pod)
@@ -70,8 +70,8 @@ const remakes = time.Minute
 // of the same name exists by then, the client takes it for the old one and continues to wait.
 const absence = 2 * time.Second
 
-// Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
-// block.
+// Mirrors creates and removes the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do
+// not block.
 type Mirrors struct {
 	cfg Config
 
@@ -323,7 +323,7 @@ func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duratio
 	return 0, errors.New("the API has another pod of this name: rename the static pod, or delete the other")
 }
 
-// remove deletes a mirror at once, because nothing of a mirror needs a grace period.
+// remove deletes a mirror without a grace period, because a mirror has no containers of its own.
 func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
 	ctx, cancel := context.WithTimeout(m.ctx, timeout)
 	defer cancel()

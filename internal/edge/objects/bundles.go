@@ -138,7 +138,7 @@ func anchors(all map[string]bundle, src *v1.ClusterTrustBundleProjection) ([]byt
 	if src.SignerName == nil {
 		return nil, errors.New("clusterTrustBundle: neither name nor signerName is set")
 	}
-	selector, err := metav1.LabelSelectorAsSelector(src.LabelSelector) // nil selects nothing, an empty one everything
+	selector, err := metav1.LabelSelectorAsSelector(src.LabelSelector) // a nil selector selects nothing, an empty selector selects everything
 	if err != nil {
 		return nil, fmt.Errorf("clusterTrustBundle: labelSelector: %w", err)
 	}

@@ -304,7 +304,7 @@ func (r *certRequest) Watch(ctx context.Context, opts metav1.ListOptions) (watch
 	return r.owner.requests(r.namespace).Watch(ctx, r.one(opts))
 }
 
-// Replace stores the request. If it does not exist any more, the next set-up creates another one.
+// Replace stores the request. If the request does not exist any more, the next set-up of the volume creates another one.
 func (r *certRequest) Replace(items []runtime.Object) (done bool) {
 	for _, item := range items {
 		if req, ok := item.(*certificatesv1beta1.PodCertificateRequest); ok && req.Name == r.name {

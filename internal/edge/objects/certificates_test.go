@@ -104,7 +104,7 @@ func (w *certWorld) answer(req *certificatesv1beta1.PodCertificateRequest, condi
 	synctest.Wait()
 }
 
-// issue signs a request for a certificate that lives an hour and is due for renewal after half of that.
+// issue answers a request with a certificate that is valid for one hour and due for renewal after half an hour.
 func (w *certWorld) issue(name string) {
 	w.t.Helper()
 	req := w.request(name)
@@ -210,7 +210,7 @@ func TestSignerRefuses(t *testing.T) {
 			t.Errorf("%d requests: a refusal is final", n)
 		}
 
-		// A refused renewal keeps the old certificate until it expires.
+		// If a renewal is refused, the pod keeps the old certificate until it expires.
 		p = projecting("2", certifying("ECDSAP256"))
 		w.Track(p)
 		w.mustWait(p, "req-2")

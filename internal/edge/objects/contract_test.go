@@ -142,7 +142,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	t.Logf("3 watched objects cost %d goroutines", before-settled())
 }
 
-// settled returns the number of goroutines when it no longer changes.
+// settled waits until the number of goroutines no longer changes, and returns it.
 func settled() int {
 	last := -1
 	for n := runtime.NumGoroutine(); n != last; n = runtime.NumGoroutine() {

@@ -26,7 +26,7 @@ type Runtime interface {
 	// Inspect returns the whole state of one pod. prev is the last inspection of the pod, or nil.
 	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
 	// Watch subscribes to events and blocks until the subscription ends. It calls subscribed when the subscription begins, and hint,
-	// which must not block, for each event. An error for which Unsupported holds means that the runtime has no events.
+	// which must not block, for each event. If Config.Unsupported returns true for the error of Watch, the runtime has no events.
 	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error
 }
 
@@ -64,7 +64,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Generator keeps the pod cache. Create it with New, then Run it.
+// Generator maintains the pod cache. Create it with New, then Run it.
 type Generator struct {
 	cfg Config
 
@@ -281,7 +281,7 @@ func (g *Generator) period() time.Duration {
 	return g.cfg.Period
 }
 
-// Run keeps the cache until ctx ends.
+// Run maintains the cache until ctx ends.
 func (g *Generator) Run(ctx context.Context) error {
 	g.mu.Lock()
 	g.begun = time.Now()
@@ -302,8 +302,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// Turns tells a watchdog, which restarts the agent, whether the loop is stuck: see package pulse. Unlike Healthy it does not depend on
-// the runtime, because a restart of the agent does not repair the runtime.
+// Turns returns an error if the loop is stuck, so that a watchdog can restart the agent: see package pulse. Unlike Healthy it does
+// not depend on the runtime, because a restart of the agent does not repair the runtime.
 func (g *Generator) Turns(ctx context.Context) error { return g.pulse.Turns(ctx) }
 
 // mark marks a pod for inspection. It is called with the lock held.
@@ -433,7 +433,7 @@ func same(a, b *pod.Observed) bool {
 	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
 }
 
-// alike reports whether a cached pod has the IDs and states that a listing shows. A listing has nothing else.
+// alike reports whether a cached pod has the IDs and states that a listing shows. A listing has no other information.
 func alike(cached, listed *pod.Observed) bool {
 	return slices.EqualFunc(cached.Sandboxes, listed.Sandboxes, func(a, b pod.Sandbox) bool {
 		return a.ID == b.ID && a.Ready == b.Ready
@@ -442,7 +442,7 @@ func alike(cached, listed *pod.Observed) bool {
 	})
 }
 
-// subscribe keeps one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
+// subscribe maintains one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
 func (g *Generator) subscribe(ctx context.Context) {
 	said := false
 	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {

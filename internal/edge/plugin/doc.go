@@ -7,6 +7,6 @@
 // plugin is deregistered. A plugin that does not answer, or cannot be registered, is asked again, each time after a wait twice as
 // long, and delays no other plugin. Handlers are called concurrently for different plugins, but never concurrently for one socket.
 //
-// A plugin may be hostile: the number of sockets, the depth of directories, the bytes and the names in an answer, and the time for
-// an answer have bounds.
+// A plugin may be hostile: the number of sockets, the depth of directories, the bytes and the names in an answer, and the time for an
+// answer have bounds.
 package plugin

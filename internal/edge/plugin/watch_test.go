@@ -135,7 +135,7 @@ func valid(name string) *registration.PluginInfo {
 	return &registration.PluginInfo{Type: "T", Name: name, SupportedVersions: []string{"1.0.0"}}
 }
 
-// The plugin is told why its answer is refused, no handler sees the answer, and no text is longer than its bound.
+// If the agent refuses a plugin's answer, it tells the plugin why. No handler gets the answer, and no text is longer than its bound.
 func TestAnswersOfPluginsHaveBounds(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
@@ -336,7 +336,7 @@ func TestAPluginComesAndGoes(t *testing.T) {
 	a := &announcer{info: valid("n"), told: make(chan string, 8)}
 	stop := listen(t, unixListener(t, path), a)
 	want("+n")
-	// A new server makes its socket beside the old one and renames it.
+	// A new server creates its socket under another name and renames it to the path of the old one.
 	other := unixListener(t, path+".new")
 	other.(*net.UnixListener).SetUnlinkOnClose(false)
 	stopOther := listen(t, other, &announcer{info: valid("m"), told: make(chan string, 8)})

@@ -8,15 +8,14 @@
 //
 //   - All probes share one heap of times. A goroutine exists only while a probe runs, and at most MaxParallel probes run.
 //   - Liveness and readiness probes do not run before the startup probe has succeeded.
-//   - A container is not ready until its readiness probe succeeds, and healthy until a probe fails. After a restart of the
-//     agent, the state of the same container in the API is used until a probe has a result.
-//   - After a liveness or startup probe has failed failureThreshold times, neither of them runs again in this container, which
-//     the agent will stop. Its readiness probe continues until the container has ended.
-//   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted.
-//     Readiness probes continue until their containers have ended.
-//   - While the node is overloaded, the command of a probe waits until the scheduler of package work grants it ("waits for its
-//     turn"). The probe's timeout starts when the command begins: a late probe is not a failed one, but its lateness is
-//     reported.
+//   - A container is not ready until its readiness probe succeeds, and healthy until a probe fails. After a restart of the agent, the
+//     state of the same container in the API is used until a probe has a result.
+//   - After a liveness or startup probe has failed failureThreshold times, neither of them runs again in this container, which the agent
+//     will stop. Its readiness probe continues until the container has ended.
+//   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted. Readiness
+//     probes continue until their containers have ended.
+//   - While the node is overloaded, the command of a probe waits until the scheduler of package work grants it ("waits for its turn").
+//     The probe's timeout starts when the command begins: a late probe is not a failed one, but its lateness is reported.
 //   - If equal probes of one container are due at the same time, one run gives the result of all of them.
 //   - If a probe could not be run (the runtime did not answer, or no port has the name), there is an event and no result.
 //

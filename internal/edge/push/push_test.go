@@ -248,7 +248,8 @@ func TestPushIsKept(t *testing.T) {
 	}
 }
 
-// An object is removed with the last pod that it came with; objects that were pushed alone stay.
+// A ConfigMap or Secret is removed with the last of the pods that were pushed together with it. One that was pushed without pods
+// stays.
 func TestPushedObjects(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -427,7 +428,7 @@ func filesIn(t *testing.T, dir string) []string {
 	return out
 }
 
-// Push keeps nothing about the ends of pods that the source does not have: pods of other sources, and dropped pods.
+// The source stores no ends of pods that it does not have: pods of other sources, and pods that it has removed.
 func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())

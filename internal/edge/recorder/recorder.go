@@ -21,7 +21,7 @@ import (
 // DirName is the directory of the recorded turns below the root directory of the agent.
 const DirName = "recorded-turns"
 
-// These are the bounds beside Config.MaxBytes.
+// Further limits, besides Config.MaxBytes.
 const (
 	maxTurns     = 1000      // files in all
 	maxPodTurns  = 8         // files of one pod
@@ -176,8 +176,8 @@ func (r *Recorder) makeRoom(f *file) {
 	}
 }
 
-// remove removes the i-th file, and the directory of its pod if it is empty then. A file that cannot be removed no longer counts: the next
-// agent finds it again.
+// remove removes the i-th file, and the directory of its pod if that is then empty. A file that cannot be removed is no longer
+// counted; the next agent will find it again.
 func (r *Recorder) remove(i int) {
 	f := r.files[i]
 	r.files, r.bytes = slices.Delete(r.files, i, i+1), r.bytes-f.bytes

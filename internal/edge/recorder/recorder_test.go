@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
-// turnOf makes a turn of a pod at a time in seconds.
+// turnOf returns a turn of a pod at the given second.
 func turnOf(name string, second int) *replay.Turn {
 	policy := decide.DefaultPolicy()
 	in := decide.Input{Observed: &pod.Observed{}, Memory: &decide.Memory{}, Policy: &policy, Now: time.Unix(int64(second), 0)}
@@ -80,7 +80,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// All files together have at most MaxBytes; the oldest go first, also when a new agent has less room.
+// All files together have at most MaxBytes. The oldest are removed first. A new agent with a smaller MaxBytes removes files too.
 func TestBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -197,7 +197,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// The guard and the router must read a path in the same way.
+// The guard and the router must read a path in the same way, so no spelling of a path reaches a handler without a right.
 func TestGuardAndRoutesAgree(t *testing.T) {
 	t.Parallel()
 	b := full(t)

@@ -49,7 +49,7 @@ func (s *Server) serveServiceLogs(w http.ResponseWriter, r *http.Request, q *nod
 		return
 	}
 	defer leave()
-	// A client that does not read keeps its slot for at most the time that an answer may take.
+	// If the client does not read, this deadline frees its slot after the longest time that an answer may take.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(nodelog.Within + 5*time.Second))
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	if r.Header.Get("Accept-Encoding") != "gzip" {

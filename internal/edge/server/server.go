@@ -205,7 +205,7 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// root returns the first element of a path. For a path below /metrics/, it returns the first two elements. It is the value of the
+// root returns the first element of a path, and for a path below /metrics/ the first two elements. Metrics use the result as the
 // label "path".
 func root(path string) string {
 	path = strings.TrimPrefix(path, "/")

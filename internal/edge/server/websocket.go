@@ -234,7 +234,7 @@ func (c *channels) close() {
 	})
 }
 
-// start tells the client that it is connected, by an empty message in the first channel that it reads.
+// start sends an empty message in the first channel that the client reads. It shows the client that it is connected.
 func (c *channels) start() error {
 	channel := byte(remoteproto.StreamErr)
 	if c.streams.Stderr {

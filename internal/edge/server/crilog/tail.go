@@ -63,8 +63,8 @@ type tail struct {
 	begun bool  // true after the first call of take: the last piece of the file ends a line whatever its tag is
 }
 
-// take examines one line of the file, which begins at the offset begin. It returns true if this line ends an output line before the
-// tail: then the beginning of the tail is known.
+// take examines one line of the file, which begins at the offset begin. It returns true if the tail is complete, because the line
+// ends an output line that no longer belongs to the tail.
 func (t *tail) take(line []byte, begin int64) bool {
 	h, _, ok := parseHead(line)
 	if !ok || !t.opts.wants(h.stream) {
