@@ -22,8 +22,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It tests what a fake client cannot test:
-// the API server allows each of the node's requests. It also logs how long the first answers take after the pod was bound.
+// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. Unlike a test with a fake client, it shows
+// that the API server allows each of the node's requests. It also logs how long the first answers take after the pod was bound.
 func TestAgainstARealAPIServer(t *testing.T) {
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")
 	if path == "" {
@@ -184,7 +184,7 @@ func contractPod(t *testing.T, ctx context.Context, a kubernetes.Interface, ns, 
 		if err == nil {
 			return got
 		}
-		if !apierrors.IsForbidden(err) { // Forbidden: the namespace's service account does not exist yet
+		if !apierrors.IsForbidden(err) { // the API server answers Forbidden while the namespace has no service account yet
 			t.Fatal(err)
 		}
 		select {

@@ -72,8 +72,8 @@ type Config struct {
 	// CacheTTL is how old a stored answer may be with StrategyCache (default: 1 minute). With StrategyCache and StrategyGet it is also
 	// how often Notify is called for every pod.
 	CacheTTL time.Duration
-	// Follow, if set, is used instead of API to list and watch one ConfigMap or Secret, or all Services. resource is "configmaps",
-	// "secrets" or "services". Follow ends when ctx ends or f is done. It returns at once; join waits for the end.
+	// Follow, if set, is used instead of API to list and watch one ConfigMap or Secret, or all Services, until ctx ends or f is
+	// done. resource is "configmaps", "secrets" or "services". Follow returns at once; join waits for the end of the watch.
 	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) (join func())
 	// Node returns the name and the UID of this node; the UID is empty until the node is registered. It is called only if
 	// API.CertificateRequests is set. It must not block.
