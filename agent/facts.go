@@ -208,8 +208,9 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject returns the Node from the API, or the one of the record from which the node has started, or the Node that the agent would
-// register. It returns an empty Node until the agent knows one of these (refreshNode). It does no IO.
+// nodeObject returns the Node from the API. If the agent has not read that yet, it returns the Node from the record with which the node
+// started offline, or else the Node that the agent would register. If the agent knows none of the three yet (see refreshNode),
+// nodeObject returns an empty Node. It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {

@@ -115,7 +115,7 @@ func (m *Machine) Whole() Used {
 // watchesManifests reports whether the kernel notifies the agent of changes in staticPodPath.
 func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
-// fixed returns the facts of the simulated machine, where a real machine is measured.
+// fixed returns the facts of the simulated machine. On a real machine the agent measures these facts.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	f := &nodefacts.Fixed{
 		Machine: nodestatus.Machine{

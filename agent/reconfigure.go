@@ -189,7 +189,7 @@ func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.
 // setRate returns a function that sets the rate and the burst of a limiter. Requests that already wait are not affected.
 func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	return func(limit rate.Limit, burst int) {
-		if limit != rate.Inf { // the old rate is still set, and with it a burst of 0 fails requests
+		if limit != rate.Inf { // with the rate that is still set, a burst of 0 would make requests fail; without a limit the burst has no effect
 			l.SetBurst(burst)
 		}
 		l.SetLimit(limit)

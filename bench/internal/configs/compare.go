@@ -19,7 +19,7 @@ import (
 type Difference struct {
 	// Class is the name of the difference. Package differ uses the same names, so that both share one table of decisions.
 	Class string
-	// Where is the name of the container, without a name for the sandbox, and the field that differs.
+	// Where is the name of the container and the field that differs; only the field if the sandboxes differ.
 	Where            string
 	Upstream, Wherry string
 }
@@ -104,7 +104,7 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 }
 
 // targetAlone reports whether name is an ephemeral container that only one agent created because the other agent did not create its target.
-// The missing target is a difference already.
+// The missing target is reported as a difference already, so the missing ephemeral container is not.
 func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
 	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool {
 		same := func(r *Requests) bool {
