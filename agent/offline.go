@@ -51,7 +51,8 @@ func (o *OfflineStart) setDefaults(c *Config) {
 	}
 }
 
-// offlineStart keeps the record of the objects that the API server sent, and starts the node from it. Its methods do nothing if keeper is nil.
+// offlineStart keeps the record of the objects that the API server sent, and starts the node from it. Its methods do nothing if keeper is
+// nil.
 type offlineStart struct {
 	keeper  *offline.Keeper // nil: the node does not start without its API server
 	objects *objects.Objects

@@ -77,7 +77,7 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	case event == watch.Deleted:
 		o.last.Store(nil)
 	default:
-		// Without ManagedFields the Node is a third smaller. If they are nil already, there is no write, because other agents may read this Node.
+		// Without ManagedFields the Node is a third smaller. If they are nil already, do not write: other agents may read this Node.
 		if node.ManagedFields != nil {
 			node.ManagedFields = nil
 		}

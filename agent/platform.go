@@ -59,7 +59,7 @@ type platform struct {
 	plugins     *plugin.Watcher                      // nil: the node accepts no CSI plugins
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
 	visits      func(context.Context) error          // checks the mounted volumes periodically until ctx ends; nil: not used
-	reported    func(*v1.Node)                       // called with the Node that the API server has after each round of the heartbeat; nil: not used
+	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
 	nodeChanged func()                               // called when volumesInUse or volumesAttached of the Node have changed; nil: not used
 }
 

@@ -189,7 +189,8 @@ func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.
 // setRate returns a function that sets the rate and the burst of a limiter. Requests that already wait are not affected.
 func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	return func(limit rate.Limit, burst int) {
-		if limit != rate.Inf { // with the rate that is still set, a burst of 0 would make requests fail; without a limit the burst has no effect
+		// Without a limit (rate.Inf) the burst may be 0. It is not set then, because with the old rate it would make requests fail.
+		if limit != rate.Inf {
 			l.SetBurst(burst)
 		}
 		l.SetLimit(limit)

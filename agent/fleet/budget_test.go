@@ -43,7 +43,7 @@ func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the 
 		}
 		b.until(t, "all run", func(s fleet.Status) bool { return s.Pods.Running == nodes*pods })
 		time.Sleep(20 * time.Minute)
-		b.kube.ExpireEvents() // so that the API server in memory has no events in either measurement of the heap
+		b.kube.ExpireEvents() // so that the API server in memory keeps no events and no history in either measurement of the heap
 		synctest.Wait()
 		goroutines = runtime.NumGoroutine() - before
 		full := heap()

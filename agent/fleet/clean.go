@@ -94,7 +94,8 @@ func clean(ctx context.Context, api *kubeclient.Client, selector string, only ma
 // podName names a pod.
 type podName struct{ namespace, name, uid string }
 
-// podsOf returns the pods on the nodes. If created is true, it also returns the other pods that the selector selects: the fleet created them.
+// podsOf returns the pods on the nodes. If created is true, it also returns the other pods that the selector selects: the fleet created
+// them.
 func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes map[string]bool, created bool) (pods []podName, err error) {
 	take := func(which metav1.ListOptions, belongs func(*v1.Pod) bool) error {
 		return eachPage(func(opts metav1.ListOptions) (string, error) {

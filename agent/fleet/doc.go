@@ -5,8 +5,8 @@
 //	err = f.Run(ctx) // joins the nodes; removes them when ctx ends
 //
 // The nodes share what they can share without a change in behaviour: one transport, one timer that renews all leases, and, without
-// Config.OwnWatches, one watch of all pods, one of all Nodes, and one of each object that their pods refer to. Nodes join as fast as the API
-// server allows: the fleet lets the next node join while joins do not get slower and the leases of the other nodes are renewed in time.
+// Config.OwnWatches, one watch of all pods, one of all Nodes, and one of each object that their pods refer to. Nodes join as fast as the
+// API server allows: the fleet lets the next node join while joins do not get slower and the leases of the other nodes are renewed in time.
 //
 // Every Node has the label wherry.dev/fleet with the name of its fleet. Clean uses the label to find what a killed process left. A fleet
 // never takes over a Node without this label.

@@ -54,8 +54,8 @@ type Fault struct {
 	For time.Duration `json:"for"`
 }
 
-// Selector chooses nodes of a fleet, or of one of its groups if Group is set: the nodes with these Names, Count random nodes, Percent of the
-// nodes (random ones), or All nodes.
+// Selector chooses nodes of a fleet, or of one of its groups if Group is set: the nodes with these Names, Count random nodes, Percent of
+// the nodes (random ones), or All nodes.
 type Selector struct {
 	Names   []string `json:"names"`
 	Group   string   `json:"group"`
@@ -291,8 +291,8 @@ func describe(r *simulated.Fault) string {
 	return text
 }
 
-// forgetRuntimeFaults removes the node's faults of the kinds FaultRuntime and FaultPressure, because the runtime and the processes have ended
-// in a crash of the machine. The caller holds the lock.
+// forgetRuntimeFaults removes the node's faults of the kinds FaultRuntime and FaultPressure, because the runtime and the processes have
+// ended in a crash of the machine. The caller holds the lock.
 func (n *node) forgetRuntimeFaults() {
 	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return a.kind == FaultRuntime || a.kind == FaultPressure })
 }

@@ -36,8 +36,8 @@ func (b *bench) container(t *testing.T, pod string) v1.ContainerStatus {
 // only returns a Selector that chooses the node of this name.
 func only(name string) fleet.Selector { return fleet.Selector{Names: []string{name}} }
 
-// A machine that crashes loses its containers and starts new ones after it is healed. If only the agent ends, the containers continue to run.
-// In both cases the node's lease is not renewed until the fault is healed.
+// A machine that crashes loses its containers and starts new ones after it is healed. If only the agent ends, the containers continue to
+// run. In both cases the node's lease is not renewed until the fault is healed.
 func TestCrashAndReturn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -77,8 +77,8 @@ func TestCrashAndReturn(t *testing.T) {
 	}
 }
 
-// A partitioned node does not renew its lease and does not see new pods. After the partition it starts the pod that was created meanwhile and
-// renews its lease.
+// A partitioned node does not renew its lease and does not see new pods. After the partition it starts the pod that was created meanwhile
+// and renews its lease.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

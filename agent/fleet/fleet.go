@@ -98,8 +98,8 @@ func New(cfg Config) (*Fleet, error) {
 }
 
 // Run lets the nodes join the cluster and runs them until ctx ends. Then it ends all agents and, without Config.Keep, removes the Nodes and
-// the pods on them. It returns an error before the first node joins if the cluster has a Node of the same name that is not of this fleet, if
-// the fleet already runs, or if Config.Client may not impersonate the nodes.
+// the pods on them. It returns an error before the first node joins if the cluster has a Node of the same name that is not of this fleet,
+// if the fleet already runs, or if Config.Client may not impersonate the nodes.
 func (f *Fleet) Run(ctx context.Context) error {
 	err := f.preflight(ctx)
 	if err == nil {
@@ -388,8 +388,8 @@ func (f *Fleet) has(name string) bool {
 // ErrNoGroup means that the fleet has no group of this name.
 var ErrNoGroup = errors.New("no such group")
 
-// Scale sets the number of nodes of a group. group may be "" if the fleet has only one group. If the number falls, the nodes with the largest
-// indexes are removed, with the pods on them. Scale returns at once; nodes join and leave in the background.
+// Scale sets the number of nodes of a group. group may be "" if the fleet has only one group. If the number falls, the nodes with the
+// largest indexes are removed, with the pods on them. Scale returns at once; nodes join and leave in the background.
 func (f *Fleet) Scale(group string, count int) error {
 	if count < 0 || count > MaxNodes {
 		return fmt.Errorf("%d nodes: use 0 to %d", count, MaxNodes)

@@ -105,7 +105,8 @@ func (b *bench) createPod(t *testing.T, name, node string) {
 	}
 }
 
-// Nodes of two groups join with their groups' sizes, labels and taints, run pods, and renew their leases. After Run, no Node and no pod remains.
+// Nodes of two groups join with their groups' sizes, labels and taints, run pods, and renew their leases. After Run, no Node and no pod
+// remains.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,8 +188,8 @@ func TestScale(t *testing.T) {
 	})
 }
 
-// A fleet takes over no Node that is not its own, and a second process cannot run the same fleet. Nodes that a fleet left in the cluster are
-// adopted by the next Run of that fleet, or removed by Clean.
+// A fleet takes over no Node that is not its own, and a second process cannot run the same fleet. Nodes that a fleet left in the cluster
+// are adopted by the next Run of that fleet, or removed by Clean.
 func TestFleetTakesNothingOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -43,8 +43,8 @@ type Group struct {
 	Memory, Storage resource.Quantity
 	Labels          map[string]string
 	Taints          []v1.Taint
-	// Zones are the zones of the nodes: the nodes get one zone after the other, by index. Region is the region of all nodes. They become the
-	// labels topology.kubernetes.io/zone and topology.kubernetes.io/region.
+	// Zones are the zones of the nodes: the nodes get one zone after the other, by index. Region is the region of all nodes. They become
+	// the labels topology.kubernetes.io/zone and topology.kubernetes.io/region.
 	Region string
 	Zones  []string
 	// ProviderID is a pattern like NodeName, also with {node} and {region}.

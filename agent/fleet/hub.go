@@ -19,11 +19,11 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// hub lists and watches objects once for all nodes of a fleet, and passes them on to the agents. It has one lock, which it holds also while it
-// passes objects on, so that each follower gets the changes in order.
+// hub lists and watches objects once for all nodes of a fleet, and passes them on to the agents. It has one lock, which it holds also while
+// it passes objects on, so that each follower gets the changes in order.
 //
-// It keeps every object that it watches, for nodes that begin to follow the object later. The agents keep the same objects in memory (not
-// copies), so this costs little.
+// It keeps every object that it watches, for nodes that begin to follow the object later. The agents keep the same objects in memory,
+// so this costs little.
 type hub struct {
 	api  *kubeclient.Client
 	mine *regexp.Regexp // the names that nodes of the fleet can have

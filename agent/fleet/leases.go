@@ -30,8 +30,8 @@ const (
 // errNoNode means that the Node, which has to be the owner of a new lease, does not exist yet.
 var errNoNode = errors.New("the Node does not exist yet")
 
-// wheel renews the leases of all nodes of a fleet. It has one timer for all leases, and one goroutine for each request in flight. Its methods
-// may be called concurrently.
+// wheel renews the leases of all nodes of a fleet. It has one timer for all leases, and one goroutine for each request in flight. Its
+// methods may be called concurrently.
 type wheel struct {
 	api heartbeat.LeaseAPI // a request goes through the link of the node in its context
 	log *slog.Logger

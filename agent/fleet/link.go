@@ -16,8 +16,8 @@ var errPartition = errors.New("connection to the API server lost: the node is pa
 // partitionTimeout is how long a request hangs during a partition before it fails, like a request whose packets are lost.
 const partitionTimeout = 15 * time.Second
 
-// link is the HTTP transport of one node to the API server. It adds the node's identity to the requests, and the faults partition, slow API
-// and lease. Its methods may be called concurrently.
+// link is the HTTP transport of one node to the API server. It adds the node's identity to the requests, and it injects the node's faults
+// of the kinds FaultPartition and FaultSlowAPI. It also stores whether FaultLease is active. Its methods may be called concurrently.
 type link struct {
 	next http.RoundTripper
 	// user is the name to impersonate; "": none.
@@ -32,7 +32,7 @@ type link struct {
 
 var _ http.RoundTripper = (*link)(nil)
 
-// RoundTrip sends a request as the node, after the injected delays. During a partition it fails.
+// RoundTrip sends a request as the node, after the injected delays. During a partition the request hangs, and then fails.
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	cut, delay := l.cut, time.Duration(0)

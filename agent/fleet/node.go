@@ -67,8 +67,8 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// starts returns the machine for the next agent, and stores stop, which ends that agent. After a crash of the machine it makes a new one that
-// has the old disk, as after a boot. It returns nil if the node is down.
+// starts returns the machine for the next agent, and stores stop, which ends that agent. After a crash of the machine it makes a new one
+// that has the old disk, as after a boot. It returns nil if the node is down.
 func (n *node) starts(stop context.CancelFunc) *simulated.Node {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
@@ -91,7 +91,8 @@ func (n *node) close() {
 	}
 }
 
-// stopped stores that the agent has ended, with its error. It reports whether the agent failed; run then waits before it starts the next one.
+// stopped stores that the agent has ended, with its error. It reports whether the agent failed; run then waits before it starts the next
+// one.
 func (n *node) stopped(err error) (failed bool) {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()

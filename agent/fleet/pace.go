@@ -12,9 +12,9 @@ const (
 	paceLate = 2 * time.Second
 )
 
-// pace decides how many nodes may join at the same time: window. It raises the number while joins are fast, and halves it when a join is slow.
-// After a halving, the joins that began before it do not count (rest), so that they halve the number only once. pace has no clock. One
-// goroutine at a time may use it.
+// pace decides how many nodes may join at the same time: window. It raises the number while joins are fast, and halves it when a join is
+// slow. After a halving, the joins that began before it do not count (rest), so that they halve the number only once. pace has no clock.
+// One goroutine at a time may use it.
 type pace struct {
 	window  float64
 	fastest time.Duration // 0: no node has joined yet

@@ -34,9 +34,9 @@ func (f *Fleet) Check(s *Scenario) error {
 	return nil
 }
 
-// Play injects the faults of a scenario's events at their times. It returns when all faults have begun, or when ctx ends. It calls report for
-// each fault, one call at a time; report may be nil. If an event names a group that the fleet does not have, Play returns an error and injects
-// nothing. Several scenarios may play at the same time.
+// Play injects the faults of a scenario's events at their times. It returns when all faults have begun, or when ctx ends. It calls report
+// for each fault, one call at a time; report may be nil. If an event names a group that the fleet does not have, Play returns an error and
+// injects nothing. Several scenarios may play at the same time.
 func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) error {
 	if err := f.Check(s); err != nil {
 		return err

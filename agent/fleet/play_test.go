@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// play runs a scenario on ten nodes with twenty pods. It returns the faults that happened, and a text with the phase and the restarts of each
-// pod at the end.
+// play runs a scenario on ten nodes with twenty pods. It returns the faults that happened, and a text with the phase and the restarts of
+// each pod at the end.
 func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts string) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 10}}})

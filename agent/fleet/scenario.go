@@ -32,8 +32,8 @@ type Event struct {
 	Name string
 	// When is the condition that must be true before the event begins.
 	When Condition
-	// After is the wait between the moment when the condition is true and the first fault. Every is the wait between two faults. Each wait is
-	// changed by a random time between -Jitter and +Jitter.
+	// After is the wait between the moment when the condition is true and the first fault. Every is the wait between two faults. Each wait
+	// is changed by a random time between -Jitter and +Jitter.
 	After, Every, Jitter time.Duration
 	// Times is how often the fault happens.
 	Times int

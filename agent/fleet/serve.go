@@ -43,8 +43,8 @@ type serving struct {
 // certificateLife is how long the certificate of the nodes is valid.
 const certificateLife = 365 * 24 * time.Hour
 
-// openServing prepares the nodes' HTTPS APIs, if Config.Address is valid. It reads the authority of the API server's client certificate from
-// the ConfigMap extension-apiserver-authentication.
+// openServing prepares the nodes' HTTPS APIs, if Config.Address is valid. It reads the authority of the API server's client certificate
+// from the ConfigMap extension-apiserver-authentication.
 func (f *Fleet) openServing(ctx context.Context) error {
 	if !f.cfg.Address.IsValid() {
 		return nil
@@ -122,8 +122,8 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// open opens a port for a node's HTTPS API, and registers the node's handler of streams. It adds the settings for them to k, cfg and deps. The
-// agent closes the port.
+// open opens a port for a node's HTTPS API, and registers the node's handler of streams. It adds the settings for them to k, cfg and deps.
+// The agent closes the port.
 func (s *serving) open(node string, sim *simulated.Node, k *kubelet.KubeletConfiguration, cfg *agent.Config, deps *agent.Deps) error {
 	h, err := sim.StreamHandler("http://" + s.streams.Addr().String() + "/" + node + "/")
 	if err != nil {

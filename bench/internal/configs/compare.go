@@ -47,8 +47,8 @@ func normal(value string) string {
 	return specHash.ReplaceAllString(value, "1-ID")
 }
 
-// optionalFile returns a text for the name of a class if a variable of the container comes from an optional file that is missing (no volume
-// of these pods has that file); otherwise "".
+// optionalFile returns a part of the class's name, which says that the container has a variable from an optional file (fileKeyRef) that is
+// missing. It returns "" if the container has no such variable. No volume of the compared pods has such a file.
 func optionalFile(p *v1.Pod, name string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for _, e := range c.Env {

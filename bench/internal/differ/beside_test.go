@@ -110,7 +110,8 @@ func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	}
 }
 
-// The status of an instance that only one agent started is excused. A difference before the start of that instance is not.
+// If only one agent starts an instance, changes of the pod's conditions after that start are excused, and so are changes up to a second
+// before it.
 func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	u, w := newLife(), newLife()
 	w.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})

@@ -272,8 +272,8 @@ func TestAHookThatIsCutShort(t *testing.T) {
 	}
 }
 
-// If upstream's kubelet does not start a container because it still waits by a decided difference, that decided class is reported. Any
-// other missing start is an undecided difference.
+// Upstream's kubelet does not start a container before the pod ends. If it still waited because of a decided difference, only that class is
+// reported. Otherwise the missing start is an undecided difference.
 func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	for changed, class := range map[bool]string{
 		true:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
@@ -294,7 +294,7 @@ func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	}
 }
 
-// A stop because of a failed probe is not part of the pod's end, even if it comes after the deletion.
+// A stop after which the container starts again is not part of the pod's end, even if the stop comes after the deletion.
 func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	u := newLife()
 	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
@@ -307,7 +307,8 @@ func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	}
 }
 
-// A deadline close to an act makes a Crossing. A deadline and the deletion that it causes make none.
+// If activeDeadlineSeconds passes at the time of a deletion by a user, the case has a Crossing. If it passes long after the deletion, it
+// has none.
 func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	for deadline, crossed := range map[int64]bool{8: true, 20: false} {
 		c := oneContainer()
@@ -326,8 +327,8 @@ func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet starts a container later than Wherry, and before that the manifest of the static pod is removed. The missing start is
-// excused only if the manifest was removed before upstream's start was due.
+// Upstream's kubelet restarts a container later than Wherry, which is a decided difference. If the manifest of the static pod is removed
+// before upstream's restart is due, its missing start belongs to that class. Otherwise it is an undecided difference.
 func TestAStartThatTheEndOfALifePrevents(t *testing.T) {
 	for at, class := range map[time.Duration]string{
 		22 * time.Second: "time of StartContainer of main after an exit, whose definition is changed: upstream is later",

@@ -108,8 +108,8 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// never returns a delay for a container instance that only one of the two agents started. The start of the other agent is taken to
-// come 1 ns later, so that class names that agent as the later one. The other agent is Wherry if wherry is true, otherwise upstream.
+// never returns a delay for a container instance that one agent did not start: Wherry if wherry is true, otherwise upstream. The delay has
+// a start of that agent 1 ns after the start by the other agent, so that its class names the agent that did not start as the later one.
 func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 	if wherry {
@@ -198,7 +198,7 @@ func (d *differ) allowance(l *delay) time.Duration {
 	return all + d.lag(l.name, last)
 }
 
-// draw returns the time between the start of the previous instance of the container and the start of this one; 0 if one of the two is
+// draw returns the time from the start of the previous instance of the container to the start of this instance; 0 if one of them is
 // missing.
 func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	all := t.instances(name)
