@@ -290,8 +290,8 @@ func (a *Agent) nodeSince(t time.Time) bool {
 	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
 }
 
-// admit decides whether the node accepts a pod beside the pods that it holds. It is called with the admission lock held and does
-// no IO: readHost and refreshNode read the facts earlier.
+// admit decides whether the node accepts a pod in addition to the pods that it has (others). It is called with the admission lock held and
+// does no IO: readHost and refreshNode read the facts earlier.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	if a.goesDown() {
 		return admit.Result{Reason: shutdown.ReasonRefused, Message: shutdown.MessageRefused, Passing: true}

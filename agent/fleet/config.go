@@ -19,13 +19,13 @@ const userAgent = "wherry-fleet/" + config.WherryVersion + " (kubelet " + config
 // Identity says as which user the nodes send requests to the API server.
 type Identity string
 
-// The identities.
+// These are the identities.
 const (
-	// Impersonate: each node acts as system:node:NAME, so that the Node authorizer and NodeRestriction check its requests as those of a real
-	// node. The user of Config.Client needs the right to impersonate users and groups.
+	// Impersonate: each node acts as system:node:NAME, so that the Node authorizer and NodeRestriction check its requests as they check
+	// those of a real node. The user of Config.Client needs the right to impersonate users and groups.
 	Impersonate Identity = "impersonate"
-	// Shared: all nodes act as the user of Config.Client. The API server does not check that a node
-	// changes only its own objects.
+	// Shared: all nodes act as the user of Config.Client. The API server does not check that a node changes only its own
+	// objects.
 	Shared Identity = "shared"
 )
 

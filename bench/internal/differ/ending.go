@@ -138,8 +138,8 @@ func (d *differ) resizedInItsEnd() bool {
 	})
 }
 
-// resizedAtItsEnd reports whether the pod was resized, and each container that was to change had been asked to end before by both agents
-// and did not start again.
+// resizedAtItsEnd reports whether the pod was resized, and before each resize both agents had already asked the container concerned to end,
+// and did not start it again.
 func (d *differ) resizedAtItsEnd() bool {
 	ending := func(t *Trace, a Act) bool {
 		var newest *instance

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// repeated lists the reasons of events whose number depends on how often an agent looks, or on whether the deletion comes between two
-// tries.
+// repeated lists the reasons of events whose number depends on how often an agent looks at the pod, or on whether the deletion comes
+// between two tries.
 var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
 
 // events compares which events exist, whether each came once or more often, and their messages.
