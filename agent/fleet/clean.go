@@ -17,12 +17,11 @@ import (
 // deletions is how many objects are deleted at the same time.
 const deletions = 16
 
-// Removed says what Clean has removed.
+// Removed has the numbers of Nodes and pods that Clean has removed.
 type Removed struct{ Nodes, Pods int }
 
-// Clean removes what a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet created. name
-// is the fleet's name; "": all fleets. The fleet must not run. After an error Clean continues; it
-// returns all errors, joined.
+// Clean removes what a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet created. name is the
+// fleet's name; "": all fleets. The fleet must not run. After an error Clean continues; it returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
 	if err != nil {

@@ -31,7 +31,8 @@ const (
 
 // Config configures a fleet.
 type Config struct {
-	// Name is the fleet's name; "fleet" when empty. It is part of the nodes' names, and the label of what the fleet creates.
+	// Name is the fleet's name; "fleet" when empty. It is part of the nodes' names, and the value of the label wherry.dev/fleet of the
+	// Nodes and pods that the fleet creates.
 	Name string
 	// Groups are the nodes; at least one.
 	Groups []Group

@@ -49,7 +49,7 @@ func TestCrashAndReturn(t *testing.T) {
 			b.until(t, "both join", settled)
 			b.createPod(t, "p", "f-node-1")
 			b.until(t, "it runs", func(s fleet.Status) bool { return s.Pods.Running == 1 })
-			time.Sleep(5 * time.Second) // the leases are there
+			time.Sleep(5 * time.Second) // until the leases exist
 			before := b.container(t, "p").ContainerID
 			if _, err := b.fleet.Inject(only("f-node-1"), fleet.Fault{Kind: c.kind}); err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 3}}})
 		b.until(t, "all join", settled)
-		time.Sleep(5 * time.Second) // the leases are there
+		time.Sleep(5 * time.Second) // until the leases exist
 		chosen, err := b.fleet.Inject(only("f-node-2"), fleet.Fault{Kind: fleet.FaultPartition, For: time.Minute})
 		if diff := cmp.Diff([]string{"f-node-2"}, chosen); diff != "" || err != nil {
 			t.Fatal(diff, err)
@@ -204,7 +204,7 @@ func TestFaultsOverlap(t *testing.T) {
 			}
 			inject(60 * time.Second)
 			time.Sleep(10 * time.Second)
-			inject(20 * time.Second) // ends before the first
+			inject(20 * time.Second) // this fault ends before the first one
 			time.Sleep(25 * time.Second)
 			suffers("after the shorter fault", true)
 			time.Sleep(30 * time.Second)
@@ -214,7 +214,7 @@ func TestFaultsOverlap(t *testing.T) {
 			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
 				t.Fatal(err)
 			}
-			inject(0) // until it is healed
+			inject(0) // this fault lasts until Heal
 			time.Sleep(30 * time.Second)
 			suffers("after the end of a fault that was healed before", true)
 			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {

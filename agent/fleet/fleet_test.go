@@ -195,7 +195,7 @@ func TestFleetTakesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Keep: true, Groups: []fleet.Group{{Count: 2}}})
 		b.until(t, "both join", settled)
-		time.Sleep(5 * time.Second) // the leases are there
+		time.Sleep(5 * time.Second) // until the leases exist
 		first := b.ended
 		b.ended = make(chan error, 2)
 		end := b.cancel

@@ -12,7 +12,7 @@ import (
 )
 
 // All nodes share one watch of each kind of object; with OwnWatches each node has its own. In both cases pods start and are deleted, and a
-// pod starts also after the API server has ended all watches and they have begun again.
+// pod starts also after all watches have ended and begun again.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{false, true} {

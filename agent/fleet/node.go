@@ -18,7 +18,8 @@ import (
 // restartWait is the wait before an agent that failed is started again.
 const restartWait = 5 * time.Second
 
-// node is one node of a fleet. The machine and its containers live as long as the node; its agent may end and begin again.
+// node is one node of a fleet. The machine and its containers live as long as the node; its agent may end, and
+// another agent follows.
 type node struct {
 	fleet *Fleet
 	group *Group
@@ -42,7 +43,7 @@ type node struct {
 	faults map[int]activeFault // by the number that Inject gave them
 	sim    *simulated.Node     // nil: the machine is off
 	agent  *agent.Agent        // the agent that runs; nil: none runs
-	page   http.Handler        // the console of agent; nil: nobody has asked for it
+	page   http.Handler        // the console of agent; nil: not requested yet
 }
 
 // run runs the node's agents, one after another, until ctx ends. After a crash it waits until the fault is healed.

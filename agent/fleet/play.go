@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// conditionPace is how often a condition of a scenario is checked.
+// conditionPace is the interval at which a condition of a scenario is checked.
 const conditionPace = 250 * time.Millisecond
 
 // Happening is one fault of a scenario that has begun.

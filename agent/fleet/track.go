@@ -84,7 +84,7 @@ type podWatch struct {
 	starts []time.Time // when the newest pods were first seen Running, oldest first
 }
 
-// podState is what a podWatch keeps of a pod.
+// podState has the fields of a pod that a podWatch keeps.
 type podState struct {
 	node  string
 	phase v1.PodPhase

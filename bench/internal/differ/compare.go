@@ -222,7 +222,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		aspect, u, w := aspect, upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
-			continue // only if the reasons are equal are the messages compared
+			continue // messages are compared only if the reasons are equal
 		}
 		if excuse := d.ofAMoment(name, k, u, w); excuse != "" {
 			d.excuse(excuse, 1)

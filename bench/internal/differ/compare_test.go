@@ -190,7 +190,8 @@ func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	}
 }
 
-// A short value that both agents report, and that the deletion of the pod ends, is no flap. A short value that only Wherry reports is one.
+// A short value that both agents report, and that the deletion of the pod ends, is no flap. A short value that only Wherry reports is a
+// flap.
 func TestAValueThatTheDeletionEndsIsNoTransient(t *testing.T) {
 	u, w := newLife(), newLife()
 	for _, l := range []life{u, w} {

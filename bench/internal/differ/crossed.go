@@ -210,7 +210,7 @@ func find(all []beat, name string) *beat {
 	return nil
 }
 
-// beats returns what happened to the pod on the agent of the trace, ordered by time.
+// beats returns the events in the pod's life on the agent of the trace, ordered by time.
 func (d *differ) beats(t *Trace) (all []beat) {
 	for i, a := range d.c.Acts {
 		seen := atOnce
@@ -250,7 +250,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	return all
 }
 
-// beatsOf returns what happened to one container instance until it ended.
+// beatsOf returns the events in the life of one container instance.
 func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (all []beat) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	began, stopped, last := in.began.Sub(t.Created), in.stopped.Sub(t.Created), t.instances(name)[attempt+1] == nil

@@ -95,7 +95,8 @@ func containerOf(key string) string {
 }
 
 // startsLast reports whether either agent started a container (any container if name is "") less than two seconds before the pod's end. The
-// timing then decides how the container ended, unless it exited by itself before and both agents started it equally often.
+// timing then decides how the container ended. An instance does not count if it exited by itself before the pod's end and both agents
+// created the same number of instances.
 func (d *differ) startsLast(name string) bool {
 	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
 		return (name == "" || name == each) && (d.startedLast(d.upstream, each) || d.startedLast(d.wherry, each))

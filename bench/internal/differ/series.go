@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// series compares what the API showed over time. It records a difference if the API had a value for more than two seconds from one agent,
-// and from the other agent never or in another order; and if a value from Wherry flaps.
+// series compares the values that the API showed over time. It records a difference if one agent reported a value for more than two
+// seconds, and the other agent never reported it or in another order. It also records a difference if a value from Wherry changes and
+// changes back without a cause (flaps).
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)

@@ -51,8 +51,8 @@ func (l *delay) class() string {
 	return "time of " + what + ": " + who
 }
 
-// from returns when the wait for the late start began: when the previous instance had ended on the earlier of the two agents. For a stop,
-// and for a first start, it returns the earlier time of the two.
+// from returns when the wait for the late start began: when the previous instance ended, on the agent on which it ended first. For a stop
+// and for a first start, it returns the time of the agent that was earlier.
 func (l *delay) from() time.Duration {
 	from := min(l.upstream, l.wherry)
 	if !l.start || l.attempt%lifeAttempts == 0 {
@@ -155,7 +155,7 @@ func (d *differ) times() *delay {
 		u := upstream[k]
 		w, ok := wherry[k]
 		if !ok {
-			continue // callsOf reports a call of one agent alone
+			continue // callsOf reports calls that only one agent made
 		}
 		verb, rest, _ := strings.Cut(k, " of ")
 		name, number, _ := strings.Cut(rest, "#")
