@@ -85,7 +85,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// at returns a scan of a location that was not read before.
+// at returns a new scan, which has read no files yet, of the location path.
 func (d *Dir) at(path string, period time.Duration) *scan {
 	here := *d
 	here.Path, here.Period = path, period
@@ -101,7 +101,7 @@ type reading struct {
 	next  string // new path, to which the Dir changes when it exists; "": there is no new path
 }
 
-// hurry makes the next reading come soon.
+// hurry makes the timer fire within gather, so that the files are read soon.
 func (r *reading) hurry() {
 	if !r.soon {
 		r.soon = true
@@ -163,7 +163,7 @@ type scan struct {
 	taken    map[string]text // the content of each file that is in use
 	coming   map[string]sighting
 	removed  map[string]bool // files that were removed; if a file comes back with the same content, it counts as a new file
-	passed   map[string]bool // existing files whose names are not a manifest's, already logged
+	passed   map[string]bool // existing files that are not manifests by their names, and that were already logged
 	answered bool
 	absent   bool // the path does not exist, and this was logged
 	broken   bool // something could not be read, and this was logged
@@ -250,7 +250,7 @@ func (s *scan) take(name string, now text, data []byte) {
 	s.held.put(name, data)
 }
 
-// list returns the paths of the manifest files. If Path does not exist, there are none.
+// list returns the paths of the manifest files. If Path does not exist, list returns no paths.
 func (s *scan) list() ([]string, error) {
 	st, err := os.Stat(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -52,9 +52,9 @@ type manifests struct {
 type part struct {
 	out    *manifest.Manifest
 	kept   bool // some objects are from an earlier reading
-	doubt  bool // the part has had errors since before the source's first complete answer
+	doubt  bool // the part had errors before the source's first complete answer, and has had errors at each reading since
 	wrongs []error
-	misses bool // the part has had a pod that was refused for missing objects since before the source's first complete answer
+	misses bool // a pod of the part was refused for missing objects before the source's first complete answer, and still is
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
@@ -96,7 +96,7 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to now the objects of before whose names are not in now.
+// missing appends to now the objects of before whose names are not in now. It reports whether there were any.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string
@@ -123,14 +123,14 @@ func (m *manifests) wrong(name string, err error) {
 // drop forgets a part that is gone.
 func (m *manifests) drop(name string) { delete(m.parts, name) }
 
-// satisfied reports whether all objects of a pod that was refused for missing objects exist now. Another source may have added them
-// since.
+// satisfied reports whether a pod that was refused for missing objects could be accepted now, because another source has added all of
+// these objects.
 func (m *manifests) satisfied() bool {
 	return slices.ContainsFunc(m.misses, func(p *v1.Pod) bool { return len(m.cfg.Missing(p)) == 0 })
 }
 
-// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. whole says
-// that the parts are complete: then a pod that the source had before and that no part has now is removed.
+// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. If whole is true, all
+// parts are known, and so a pod that was published before and that no part contains now is removed.
 func (m *manifests) publish(whole bool) {
 	if m.cfg.Objects != nil {
 		var configMaps []*v1.ConfigMap
@@ -207,7 +207,7 @@ func (m *manifests) missing(p *v1.Pod) []string {
 	return m.cfg.Missing(p)
 }
 
-// say reports an error once, until the error is gone.
+// say logs an error, unless the last call of collect already found the same error. It adds the error to wrongs.
 func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
 	wrongs[err.Error()] = true
 	if m.said[err.Error()] {

@@ -24,7 +24,7 @@ type level uint8
 
 const (
 	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: it reads three files of a control group
-	cpuAndMemory              // also the limits of memory
+	cpuAndMemory              // CPU and all values of memory, also the limits
 	everything
 )
 
@@ -146,7 +146,7 @@ func (s *Stats) readPod(r *reading, p *podReading, want level) {
 	}
 }
 
-// askRuntime asks the runtime for the numbers that the files lack.
+// askRuntime asks the runtime for the values that the files of the control groups do not contain.
 func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if s.cfg.Runtime == nil {
 		return nil

@@ -36,8 +36,8 @@ type Images interface {
 type Disk interface {
 	// DiskSpace returns the size and the free space of the file system at path, in bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// UntrustedDiskUsage adds up the disk usage of a directory. A container may have replaced the last elements of the path, as many as
-	// depth says.
+	// UntrustedDiskUsage adds up the disk usage of a directory. depth is the number of elements at the end of the path that a container
+	// may have replaced, for example by a link.
 	UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error)
 }
 

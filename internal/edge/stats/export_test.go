@@ -33,7 +33,7 @@ func (p *Probed) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.total, p.took}
 }
 
-// KindWithLabels returns the kind of a metric with labels; "": c has no labels, or several metrics.
+// KindWithLabels returns the kind of a collector with labels: histogram, counter or gauge. It returns "" for any other collector.
 func KindWithLabels(c prometheus.Collector) string {
 	switch c := c.(type) {
 	case *distributions:

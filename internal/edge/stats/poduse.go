@@ -19,7 +19,7 @@ type PodUse struct {
 	// Memory is in bytes. It excludes the page cache, because the kernel frees the page cache before memory runs short.
 	Memory, Processes uint64
 	Containers        []ContainerUse // containers sorted by name
-	// Unknown is set if something of the pod runs but could not be measured. The other fields are empty then.
+	// Unknown is set if the pod runs but its memory could not be measured. The other fields are empty then.
 	Unknown bool
 }
 

@@ -36,8 +36,8 @@ func owner(t v1.PodConditionType) ownership {
 	return foreign
 }
 
-// terminal reports whether a phase is never left: "Succeeded: all containers in the pod have terminated in
-// success, and will not be restarted".
+// terminal reports whether a phase is terminal, so that a pod never leaves it: "Succeeded: all containers in the pod have terminated
+// in success, and will not be restarted".
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // merge returns a copy of want in which two kinds of fields come from base: those that other components own, and those that the API never
@@ -238,7 +238,7 @@ func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// within reports whether one patch contains everything that is in another.
+// within reports whether the patch whole contains everything that the patch part contains.
 func within(part, whole []byte) bool {
 	var p, w any
 	if json.Unmarshal(part, &p) != nil || json.Unmarshal(whole, &w) != nil {

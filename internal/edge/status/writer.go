@@ -23,7 +23,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // how long a status waits for further changes if its pod waits for other pods to start, or ends
+	lateWithin   = 10 * time.Second       // moreWithin of a pod that waits for other pods to start, or is being deleted
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
@@ -70,7 +70,7 @@ type Desired struct {
 	Final bool
 }
 
-// Writer writes to the API what Set passes. All methods may be called concurrently. Only First and Run wait.
+// Writer writes the statuses that it gets by Set to the API. All methods may be called concurrently. Only First and Run wait.
 type Writer struct {
 	cfg Config
 

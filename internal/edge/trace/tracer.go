@@ -204,7 +204,7 @@ func (s *Span) Set(key, value string) {
 	}
 }
 
-// End ends the span; err says that it failed.
+// End ends the span. If err is not nil, the span has failed with this error.
 func (s *Span) End(err error) {
 	if s == nil {
 		return

@@ -81,7 +81,7 @@ func (f *csiFixture) events() []string {
 	return slices.Clone(f.told)
 }
 
-// visit looks at all mounted volumes, as if a minute had passed.
+// visit visits all mounted volumes, as if a minute had passed.
 func (f *csiFixture) visit(t *testing.T) {
 	t.Helper()
 	f.VisitAll(t.Context())

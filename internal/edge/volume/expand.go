@@ -25,7 +25,7 @@ const (
 	reasonNotResize = "VolumeResizeFailed"
 )
 
-// expansion is a volume whose size is compared with its claim.
+// expansion is the input of expand: a volume of a pod, with its claim and its driver.
 type expansion struct {
 	uid  types.UID
 	in   *csispec.Input
@@ -84,7 +84,7 @@ func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Drive
 // expansionFailed writes the driver's error into the claim's status and to events.
 func (v *Volumes) expansionFailed(ctx context.Context, x *expansion, claim *v1.PersistentVolumeClaim, plan csispec.Expansion, failed error) error {
 	v.tellSize(x, v1.EventTypeWarning, reasonNotResize, "NodeExpandVolume failed for volume %q : %v", x.b.PersistentVolume, failed)
-	// If somebody has asked for another size meanwhile, the controller can go on only after the node has given this size up.
+	// If the claim requests another size by now, the node must give up the present size first, so that the controller can continue.
 	asked := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	infeasible := csispec.Infeasible(failed) || csispec.Final(failed) && asked.Cmp(plan.Size) != 0
 	if csispec.Final(failed) && plan.Finish {
@@ -129,9 +129,9 @@ func (v *Volumes) tellSize(x *expansion, eventType, reason, format string, args 
 	}, eventType, reason, text)
 }
 
-// expandOnline compares the size of a mounted volume with its persistent volume, and expands the volume if it has grown. Nodes may read
-// persistent volumes and claims but not watch them, so this is done again and again. again is false if the volume is gone, or its driver
-// does not want to be told.
+// expandOnline compares the size of a mounted volume with its persistent volume, and expands the volume if it has grown. Nodes may
+// read persistent volumes and claims but not watch them, so it is called about once a minute. again is false if the volume is gone, or
+// if its driver cannot expand volumes.
 func (v *Volumes) expandOnline(ctx context.Context, uid types.UID, volume string) (again bool) {
 	b, err := v.readRecord(uid, volume)
 	if err != nil || !b.Done {

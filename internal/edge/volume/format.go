@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// formatWithin is how long mkfs or fsck may take, which on a large disk can be long.
+// formatWithin is the time limit of mkfs and fsck, which may take long on a large disk.
 const formatWithin = 30 * time.Minute
 
 // defaultFS is the file system that a device gets if its volume names none.
@@ -115,8 +115,9 @@ func mkfsArgs(fsType, device string) []string {
 	return []string{"mkfs." + fsType, device}
 }
 
-// checkDisk checks the file system of a device. Only damage that fsck cannot repair is an error: without an fsck for the type of the file
-// system, mount(8) decides.
+// checkDisk checks the file system of a device with fsck, which repairs small damage. It returns an error if fsck cannot repair the
+// damage, or was interrupted because ctx ended. Any other failure is only logged, for example that there is no fsck for the type of
+// the file system, and mount(8) decides.
 func (v *Volumes) checkDisk(ctx context.Context, d *disk) error {
 	ran, err := v.runTool(ctx, d.dir, formatWithin, "fsck", "-a", d.device)
 	switch {

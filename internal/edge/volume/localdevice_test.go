@@ -51,7 +51,8 @@ func onDevice(device string, mode v1.PersistentVolumeMode, f *fixture) *v1.Persi
 	return pv
 }
 
-// A device without content is formatted, its file system is shared by the pods of the node, unmounted after the last one, and keeps its data.
+// A device without content is formatted. The pods of the node share its file system, which is unmounted after the last pod has ended.
+// The data stays.
 func TestLocalVolumeOnADevice(t *testing.T) {
 	t.Parallel()
 	f, device := newFixture(t), emptyDisk(t)

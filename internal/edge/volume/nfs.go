@@ -79,9 +79,9 @@ func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 	return together(entries, func(e fs.DirEntry) error { return v.unmountNetwork(ctx, filepath.Join(parent, e.Name())) })
 }
 
-// unmountNetwork unmounts a network file system: first in the usual way; if that fails or takes too long, by force, which ends the requests
-// to a server that does not answer; and if a program of the machine still uses the mount, lazily, as every other volume of a pod that has
-// ended.
+// unmountNetwork unmounts a network file system in up to three tries. The first is an ordinary unmount. If it fails or takes too long,
+// the second forces the unmount, which ends the requests to a server that does not answer. If a program of the machine still uses the
+// mount, the third detaches it lazily, as the agent does with every other volume of a pod that has ended.
 func (v *Volumes) unmountNetwork(ctx context.Context, dir string) error {
 	var err error
 	for _, argv := range [][]string{

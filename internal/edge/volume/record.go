@@ -191,7 +191,7 @@ func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 	return others, nil
 }
 
-// uses reports whether a pod has a volume.
+// uses reports whether a pod uses a volume.
 func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindCSI {
 		all, err := v.csiOf(uid)

@@ -78,8 +78,8 @@ func failedTearDown(ref pod.Ref, err error) error {
 	}
 }
 
-// unmountOthers unmounts the volumes that neither a CSI driver nor a network server has. They are unmounted before the others, so that a
-// driver or a server that hangs or fails keeps only its own volumes mounted.
+// unmountOthers unmounts all volumes of a pod except CSI and NFS volumes. It runs before those are unmounted, so that a driver or a
+// server that hangs or fails keeps only its own volumes mounted.
 func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 	entries, err := os.ReadDir(v.layout.volumes(uid))
 	if errors.Is(err, fs.ErrNotExist) {

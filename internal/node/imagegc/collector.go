@@ -54,7 +54,7 @@ type Config struct {
 	NodeEvent func(eventType, reason, message string)
 	// Collected is called for each image that was removed, with evict.ReasonAge or evict.ReasonSpace; nil: not called.
 	Collected func(reason string)
-	// File is the path of the history file, which stores when images were last used; "": this is not stored.
+	// File is the path of the history file, which stores when images were last used; "": there is no such file.
 	File string
 	Log  *slog.Logger
 }

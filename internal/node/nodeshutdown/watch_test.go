@@ -261,8 +261,8 @@ func TestTheBusComesAndGoes(t *testing.T) {
 110 release`)
 }
 
-// If the connection to logind ends during a shutdown, the machine still waits, and the pods continue to end. The next connection
-// starts nothing again.
+// If the connection to logind ends during a shutdown, the machine still waits, and the pods continue to end. When the next connection
+// opens, no pod is ended a second time.
 func TestTheBusEndsInAShutdown(t *testing.T) {
 	t.Parallel()
 	play(t, twoGroups, func(o *world) {
