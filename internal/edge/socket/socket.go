@@ -37,8 +37,9 @@ const lockSuffix = ".lock"
 // ErrInUse means that another agent listens on the socket.
 var ErrInUse = errors.New("another agent listens on this socket")
 
-// Listen creates a Unix socket that only its owner may open. It creates the socket's directory if it is missing. If this directory is
-// private, it must belong to this user, and Listen closes it to other users.
+// Listen creates a Unix socket that only its owner may open. It creates the socket's directory if it is missing. private is the path
+// of the agent's own directory: if the socket is in this directory, the directory must belong to this user, and Listen closes it to
+// other users.
 func Listen(path, private string) (net.Listener, error) {
 	if err := socketDir(filepath.Dir(path), private); err != nil {
 		return nil, err

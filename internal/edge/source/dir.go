@@ -85,7 +85,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// at returns a new scan, which has read no files yet, of the location path.
+// at returns a new scan of path. The scan has not read any file yet.
 func (d *Dir) at(path string, period time.Duration) *scan {
 	here := *d
 	here.Path, here.Period = path, period
@@ -156,7 +156,7 @@ type sighting struct {
 	since time.Time
 }
 
-// scan holds what Run knows of the files.
+// scan holds the state of the files that Run has read.
 type scan struct {
 	*Dir
 	held     *manifests

@@ -24,7 +24,7 @@ type level uint8
 
 const (
 	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: it reads three files of a control group
-	cpuAndMemory              // CPU and all values of memory, also the limits
+	cpuAndMemory              // CPU and memory, including the limits of memory
 	everything
 )
 

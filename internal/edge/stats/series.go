@@ -17,7 +17,7 @@ import (
 // described holds the name, the help text and the label names of a metric.
 type described struct {
 	name, help string
-	labels     []string // a slice that all agents of the process share, or that is garbage soon
+	labels     []string // shared by all agents of the process, or used only for a moment
 }
 
 // Describe sends the description of the metric.

@@ -23,7 +23,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // moreWithin of a pod that waits for other pods to start, or is being deleted
+	lateWithin   = 10 * time.Second       // moreWithin for a pod that waits for other pods to start, or that is being deleted
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
@@ -57,7 +57,7 @@ type Config struct {
 
 // Desired is the status of one pod that the Writer has to write to the API.
 type Desired struct {
-	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID says whose status this is. It must not be
+	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID identifies the pod in the API. It must not be
 	// modified. Set ignores a pod without a resourceVersion, because such a pod is not in the API.
 	Pod *v1.Pod
 	// Status is the complete status. The Writer copies it.
@@ -70,7 +70,7 @@ type Desired struct {
 	Final bool
 }
 
-// Writer writes the statuses that it gets by Set to the API. All methods may be called concurrently. Only First and Run wait.
+// Writer writes the statuses that callers pass to Set to the API. All methods may be called concurrently. Only First and Run wait.
 type Writer struct {
 	cfg Config
 
@@ -215,8 +215,8 @@ func (w *Writer) Set(d Desired) {
 	w.tellFirst(d.Pod.UID, e)
 }
 
-// Observe takes an object that the watch delivered. If another component changed what the Writer wrote, the Writer writes it
-// again.
+// Observe takes an object that the watch delivered. If another component changed a field that the Writer wrote, the Writer writes the
+// field again.
 func (w *Writer) Observe(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

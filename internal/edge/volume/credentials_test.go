@@ -84,7 +84,7 @@ func TestCredentials(t *testing.T) {
 	}
 	wantTree(t, v, all)
 
-	// The key is in memory only.
+	// The volume is a tmpfs, so that the private key is only in memory.
 	if (hostfs.Host{}) == host(t) {
 		if mounted, err := host(t).IsMountPoint(v); !mounted || err != nil {
 			t.Errorf("the volume is not a tmpfs: %v", err)

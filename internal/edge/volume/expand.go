@@ -34,11 +34,11 @@ type expansion struct {
 	path string // where the volume is published, or staged if it is not published yet
 }
 
-// expand asks the driver to expand a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the caller
-// writes. The caller holds the volume's lock.
+// expand asks the driver to expand a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the
+// caller writes. The caller holds the volume's lock.
 //
-// The error says that the volume does not have its size yet, and that the call should be tried again. There is no error if another try
-// cannot help: the driver says that the size is not possible, or that the volume must not be in use.
+// If expand returns an error, the volume does not have its new size yet, and the caller should try again. If another try cannot help,
+// expand returns nil: the driver says that the size is not possible, or that the volume must not be in use.
 func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 	plan := csispec.PlanExpansion(x.in.Claim, x.in.PV, x.b.Size)
 	if !plan.Do {
@@ -84,7 +84,7 @@ func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Drive
 // expansionFailed writes the driver's error into the claim's status and to events.
 func (v *Volumes) expansionFailed(ctx context.Context, x *expansion, claim *v1.PersistentVolumeClaim, plan csispec.Expansion, failed error) error {
 	v.tellSize(x, v1.EventTypeWarning, reasonNotResize, "NodeExpandVolume failed for volume %q : %v", x.b.PersistentVolume, failed)
-	// If the claim requests another size by now, the node must give up the present size first, so that the controller can continue.
+	// If the claim requests another size by now, the controller can continue only after the node has given up the size of plan.
 	asked := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	infeasible := csispec.Infeasible(failed) || csispec.Final(failed) && asked.Cmp(plan.Size) != 0
 	if csispec.Final(failed) && plan.Finish {

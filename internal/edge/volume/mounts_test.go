@@ -155,7 +155,7 @@ func TestPodFiles(t *testing.T) {
 	if _, err := os.Stat(last.HostPath); err != nil {
 		t.Error(err)
 	}
-	// A container that mounts something at these two paths itself gets neither file.
+	// If a container mounts volumes at these two paths, it gets neither the hosts file nor the termination message file.
 	p.Spec.Volumes = []v1.Volume{emptyDir("e")}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/etc/hosts/"}, {Name: "e", MountPath: "/dev/termination-log"}}
 	setUp(t, f, p)

@@ -35,7 +35,7 @@ type bound struct {
 	// Block: the volume is a block device, and not a file system.
 	Block bool `json:"block,omitempty"`
 	// Attach: the volume has to be attached to the node. Republish: the driver's CSIDriver object asks the node to publish the volume
-	// again and again.
+	// periodically (requiresRepublish).
 	Attach    bool `json:"attach,omitempty"`
 	Republish bool `json:"republish,omitempty"`
 	// Path is the path on the node that an administrator gave (kinds local and hostPath).

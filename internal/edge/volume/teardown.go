@@ -20,7 +20,7 @@ const unmountRounds = 16
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
 // table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
 func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
-	return v.clear(ctx, ref, subpathsDir, volumesDir, devicesDir, pluginsDir, claimsDir) // records last: they show what is still in use
+	return v.clear(ctx, ref, subpathsDir, volumesDir, devicesDir, pluginsDir, claimsDir) // records last: they show which volumes are in use
 }
 
 // Remove deletes everything of the pod, also what TearDown keeps.

@@ -243,7 +243,8 @@ func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
 	return max(wait, leastWait)
 }
 
-// publish stores the conditions of a plan. It logs what the node does or waits for if that has changed.
+// publish stores the pressure conditions of a plan. It logs a change of the conditions, and each change of what the plan does or waits
+// for.
 func (e *Evictor) publish(p *evict.Plan) {
 	e.mu.Lock()
 	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)

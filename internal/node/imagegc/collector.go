@@ -170,7 +170,7 @@ func (c *Collector) RemoveUnused(ctx context.Context) (images int, bytes uint64,
 // maxErrors bounds how many images the error of a collection names, because all images of a node may fail for the same reason.
 const maxErrors = 10
 
-// freed contains what a collection has removed.
+// freed is the number of images that a collection has removed, and their size.
 type freed struct {
 	images int
 	bytes  uint64
