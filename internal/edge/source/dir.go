@@ -21,8 +21,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// settle is how long the content of a file must stay the same before Dir uses it, because a file that is being written or replaced
-// changes a moment later.
+// settle is how long the content of a file must stay the same before Dir uses it, because a file that is still being written or
+// replaced changes again soon.
 const settle = 200 * time.Millisecond
 
 // gather is how long Dir collects events before it reads the files.
@@ -193,7 +193,7 @@ func (s *scan) look() (unsettled bool) {
 		switch {
 		case now == s.taken[name] && s.removed[name]:
 			unsettled = true
-			if s.settled(name, now) { // the next look uses the file again, so that the pods of the removed file end first
+			if s.settled(name, now) { // end the removed file's pods now; the next look uses the file again
 				s.take(name, text{}, nil)
 				changed = true
 			}

@@ -36,8 +36,7 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// manifests holds the last content of the parts of one source (the files of a directory; one URL). One goroutine uses
-// it.
+// manifests holds the last content of each part of one source: of each file of a directory, or of one URL. Only one goroutine uses it.
 type manifests struct {
 	cfg    Config
 	source pod.Source
@@ -48,7 +47,7 @@ type manifests struct {
 	misses []*v1.Pod          // the pods that were refused last for missing objects
 }
 
-// part is one file, with its objects from the last reading in which they were correct.
+// part is one file, or the answer of the URL, with the objects from the last reading in which they were correct.
 type part struct {
 	out    *manifest.Manifest
 	kept   bool // some objects are from an earlier reading
@@ -61,8 +60,8 @@ func newManifests(cfg Config, src pod.Source) *manifests {
 	return &manifests{cfg: cfg, source: src, parts: map[string]*part{}, said: map[string]bool{}}
 }
 
-// put stores the new content of a part. If the content has errors, objects that are missing in it stay as they were, because an
-// unreadable pod is not a deleted one.
+// put stores the new content of a part. If the content has errors, objects that it does not contain stay as they were, because a pod
+// that cannot be read does not count as deleted.
 func (m *manifests) put(name string, data []byte) {
 	decoded := manifest.Decode(m.label(name), data)
 	if len(data) == 0 {

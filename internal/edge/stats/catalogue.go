@@ -381,7 +381,7 @@ func (m *Metrics) Evicted(signal string) {
 	}
 }
 
-// EvictionMeasured records the age of the measurement for which a pod is evicted.
+// EvictionMeasured records the age of the measurement because of which a pod is evicted.
 func (m *Metrics) EvictionMeasured(signal string, age time.Duration) {
 	if m != nil {
 		m.evictionAge.WithLabelValues(signal).Observe(age.Seconds())

@@ -97,8 +97,8 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	return r, errors.Join(errs...)
 }
 
-// running returns the sandbox of an inspection if it is ready, and the containers that run now, each in its newest attempt. It
-// returns false if there are none.
+// running returns the sandbox of an inspection if it is ready, and the containers that run now, each in its newest attempt. It returns
+// false if the pod has neither.
 func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	p := podReading{ref: o.Ref, group: r.found.pods[o.Ref.UID]}
 	sandbox := o.NewestSandbox()

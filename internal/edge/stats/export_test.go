@@ -51,7 +51,7 @@ func AddSeries(c prometheus.Collector) {
 	}
 }
 
-// familiesIn walks a struct of families, whose fields are not exported.
+// familiesIn returns the families in the fields of a struct. It reads them with package unsafe, because the fields are not exported.
 func familiesIn(v reflect.Value) (out []Family) {
 	for i := range v.NumField() {
 		switch field := v.Field(i); {

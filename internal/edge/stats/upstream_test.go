@@ -121,7 +121,7 @@ func bucketsOf(t *testing.T, collectors []prometheus.Collector) map[string]strin
 	out := map[string]string{}
 	for _, c := range collectors {
 		stats.AddSeries(c)
-		if vec, ok := c.(*prometheus.HistogramVec); ok { // of package server
+		if vec, ok := c.(*prometheus.HistogramVec); ok { // package server registers a vector of package prometheus
 			descs := make(chan *prometheus.Desc, 1)
 			vec.Describe(descs)
 			vec.WithLabelValues(make([]string, len(strings.Split(described(<-descs, "").labels, ", ")))...)

@@ -182,7 +182,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 // failed schedules a retry of a request that has failed.
 func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	if w.ctx.Err() != nil {
-		return // the agent is stopping, and the next one writes the status
+		return // the agent is stopping, and the next agent writes the status
 	}
 	if a.fresh != nil {
 		e.observe(a.fresh)

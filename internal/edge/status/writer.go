@@ -84,7 +84,7 @@ type Writer struct {
 	firsts            map[types.UID]*first
 	running           bool
 	ctx               context.Context
-	rounds            *rounds.Rounds // each round checks waiting
+	rounds            *rounds.Rounds // each round calls promote
 	wg                sync.WaitGroup
 }
 
@@ -101,7 +101,7 @@ type entry struct {
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place    // position of the pod in the queue ready or waiting; nil: the pod is in neither
-	since time.Time // when Set changed want after all older ones were acknowledged; or when the pod stopped waiting for others to start
+	since time.Time // start of the wait in patience: when want changed after its last acknowledgement, or when the pod left the start gate
 	wrote time.Time // when the last request ended
 
 	version  uint32   // number of calls of Set that changed want
@@ -147,7 +147,8 @@ func New(cfg Config) *Writer {
 	return w
 }
 
-// Begin begins to send until ctx ends. It returns at once; join waits for the requests in flight. It may be called once.
+// Begin sends statuses in the background until ctx ends. It returns at once; join waits until no request is in flight. It may be
+// called once.
 func (w *Writer) Begin(ctx context.Context) (join func()) {
 	w.mu.Lock()
 	w.ctx, w.running = ctx, true
@@ -258,7 +259,7 @@ func (e *entry) observe(p *v1.Pod) bool {
 		return false
 	}
 	if e.echo != nil && equality.Semantic.DeepEqual(*e.echo, p.Status) {
-		// Share the status of the watch's object, which stays in memory anyway, instead of keeping the answer.
+		// Use the status of the watch's object, which stays in memory anyway, so that the object of the answer can be freed.
 		if e.want == e.echo {
 			e.want = &p.Status
 		}

@@ -21,8 +21,8 @@ import (
 type Devices interface {
 	// IsBlockDevice reports whether a path is a block device, also through links.
 	IsBlockDevice(path string) (bool, error)
-	// AttachLoop attaches a loop device to a device, unless it has one, so that no other device gets the name of the device while a pod
-	// uses it. DetachLoop undoes that. It is no error if there is nothing to undo.
+	// AttachLoop attaches a loop device to the device at path, unless one is attached already. While a pod uses the device, no other
+	// device can then get its name. DetachLoop detaches the loop device. It is no error if none is attached.
 	AttachLoop(path string) error
 	DetachLoop(path string) error
 }

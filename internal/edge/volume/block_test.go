@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// loopDevice returns the loop device of a file, which it makes if there is none.
+// loopDevice creates a file if it is missing, attaches a loop device to it, and returns the path of the loop device.
 func loopDevice(file string) (string, error) {
 	if f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func raw(p *v1.Pod, volume string) *v1.Pod {
 	return p
 }
 
-// heldBy lists the loop devices that are attached to a path.
+// heldBy returns the number of loop devices that are attached to a path.
 func heldBy(t *testing.T, path string) (n int) {
 	t.Helper()
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -212,7 +212,7 @@ func TestVolumesOfTheWrongMode(t *testing.T) {
 	lies.driver.SetFault("NodePublishVolume", nil)
 }
 
-// The volume of a block device grows, too: the driver gets the path of the device.
+// A block volume can be expanded, too. The driver gets the path of the device.
 func TestExpansionOfABlockVolume(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true, Expand: true})

@@ -75,7 +75,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("the volume contained %q, want nothing and then %q", s.have, want)
 	}
 
-	// While a renewal fails for good, the files stay as they are.
+	// If the renewal of a certificate is denied, the files stay as they are.
 	s.err = &pod.Lacking{What: pod.LackCertificate, Err: errors.New("denied")}
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	wantError(t, err, "v", "sources[1]: denied")

@@ -264,7 +264,7 @@ func TestInMemoryWritesNothing(t *testing.T) {
 	}
 }
 
-// grow fills a file, as a container does that mounts it.
+// grow fills a file, as a container that mounts the file does.
 func grow(t *testing.T, path string, bytes int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)

@@ -112,8 +112,8 @@ func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) 
 	return b, nil
 }
 
-// failedToRead reports whether err says that a file could not be read, and not that its content, its size or its type is wrong. A later
-// try may succeed.
+// failedToRead reports whether err says that a file could not be read, so that a later try may succeed. It returns false if the
+// content, the size or the type of the file is wrong.
 func failedToRead(err error) bool {
 	var errno unix.Errno
 	return errors.As(err, &errno) && errno != unix.ENOENT && errno != unix.ENOTDIR && errno != unix.ELOOP && !errors.Is(err, hostfs.ErrNotRegular) && !errors.Is(err, hostfs.ErrTooLarge)

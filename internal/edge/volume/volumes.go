@@ -144,7 +144,7 @@ func New(cfg Config) *Volumes {
 	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }
 
-// Pod is a pod with the facts of its node that volumes show.
+// Pod is a pod with the facts about its node that its volumes need.
 type Pod struct {
 	Pod *v1.Pod
 	// PodIPs and HostIPs may become known late or never, so the set-up of volumes must not depend on them.

@@ -146,7 +146,8 @@ func (e *Evictor) last() (pressure.Result, bool) {
 	return e.result, e.known
 }
 
-// Begin begins to perform rounds until ctx ends. It returns at once; join waits for the end.
+// Begin performs rounds in the background until ctx ends. It returns at once; join waits until the rounds and the work beside them
+// have ended.
 func (e *Evictor) Begin(ctx context.Context) (join func()) {
 	ended := e.rounds.Begin(ctx)
 	return func() {

@@ -92,7 +92,8 @@ func (c *Collector) hold(ctx context.Context) error {
 
 func (c *Collector) release() { <-c.held }
 
-// Begin begins to collect images every 5 minutes until ctx ends. It returns at once; join waits for the end.
+// Begin collects images every 5 minutes in the background until ctx ends. It returns at once; join waits until the last collection has
+// ended.
 func (c *Collector) Begin(ctx context.Context) (join func()) {
 	first := true
 	return rounds.New(func(ctx context.Context) time.Duration {

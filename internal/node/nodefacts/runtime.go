@@ -88,7 +88,8 @@ func (r *Runtime) Ask(ctx context.Context) {
 	r.askStore(ctx)
 }
 
-// Begin begins to read the runtime's status periodically until ctx ends. It returns at once; join waits for the end.
+// Begin reads the runtime's status periodically in the background until ctx ends. It returns at once; join waits until the last call
+// has ended.
 func (r *Runtime) Begin(ctx context.Context) (join func()) {
 	return rounds.New(func(ctx context.Context) time.Duration {
 		ready := r.ask(ctx)
