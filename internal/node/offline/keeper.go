@@ -73,12 +73,12 @@ type Keeper struct {
 	// answered is closed when the API server has sent the pods of this node.
 	answered chan struct{}
 	once     sync.Once
-	// loaded are the things of the record that Run has found.
+	// loaded has the IDs of the entries that were in the record when Run loaded it.
 	loaded map[lastknown.ID]bool
 
 	mu      sync.Mutex
 	contact error     // why the API server does not answer; nil: it does, or has not been asked yet
-	since   time.Time // when the API server answered last, if the node runs from the record; zero: it does not
+	since   time.Time // if the node runs from the record: when the API server answered last; otherwise zero
 	node    *v1.Node  // the Node of the record, if the node has started from it
 	problem string    // the last problem, which has been logged; "": none
 }
@@ -88,7 +88,7 @@ func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, reads: reads{seen: map[lastknown.ID]seen{}}, changed: make(chan struct{}, 1), answered: make(chan struct{})}
 }
 
-// Changed says that the API server has said something new.
+// Changed tells the Keeper that the API server has sent something new, which is to be written to the record.
 func (k *Keeper) Changed() {
 	select {
 	case k.changed <- struct{}{}:
@@ -96,7 +96,8 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Contact says that the API server has answered a request for the node's pods, or with an error that it has not.
+// Contact tells the Keeper the result of a request for the node's pods. A nil err means that the API server has answered; otherwise err
+// says why it has not.
 func (k *Keeper) Contact(err error) {
 	k.mu.Lock()
 	k.contact = err
@@ -108,7 +109,7 @@ func (k *Keeper) Contact(err error) {
 
 // Status says whether the node runs its pods from the record on disk, because the API server does not answer.
 type Status struct {
-	// Since is when the API server last answered, if the node runs its pods from the record; zero: it does not.
+	// Since is when the API server last answered. It is zero if the node does not run its pods from the record.
 	Since time.Time
 	// Problem says why the node has not started from the record, or why the record is not up to date; "": there is no problem.
 	Problem string
@@ -224,7 +225,7 @@ func (k *Keeper) awaitAnswer(ctx context.Context) bool {
 	return true
 }
 
-// keep writes what the API server says to the record until ctx ends.
+// keep keeps the record up to date with the state that the API server sends, until ctx ends.
 func (k *Keeper) keep(ctx context.Context) {
 	timer := time.NewTimer(writeAfter)
 	defer timer.Stop()
@@ -263,7 +264,7 @@ func (k *Keeper) write() bool {
 	contact := k.contact
 	k.mu.Unlock()
 	if contact != nil {
-		return true // what the agent knows is as old as the record, and the record must not claim to be newer
+		return true // nothing is new since the last write, and a write would give the record a newer time
 	}
 	err := k.cfg.Store.Write(k.entries(), time.Now())
 	if err == nil {

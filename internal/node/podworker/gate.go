@@ -101,7 +101,7 @@ func (g *Gate) admit(uid types.UID) {
 
 // Line is the state of a Gate.
 type Line struct {
-	Slots, Inside    int // how many pods may start at once, and how many do
+	Slots, Inside    int // how many pods may start at once, and how many are starting now
 	Starts, Restarts []types.UID
 }
 

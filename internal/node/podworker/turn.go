@@ -211,8 +211,8 @@ func (w *Worker) load(desired *v1.Pod) {
 // askAgain is how soon the worker asks the node again when it could not decide about the pod.
 const askAgain = time.Second
 
-// admit asks the node once whether it takes a pod that it has never run: "a pod with a sandbox is never admitted again". wait is
-// true if the node cannot decide yet.
+// admit asks the node once whether it takes a pod that it has never run. A pod that has a sandbox or a container is not asked about,
+// because an earlier agent has admitted it. wait is true if the node cannot decide yet.
 func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m := w.memory
 	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even if a source has it again
@@ -236,7 +236,7 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	return false
 }
 
-// checkpoint writes the checkpoint. A failure is logged, and the pod goes on.
+// checkpoint writes the checkpoint. If that fails, it only logs the error.
 func (w *Worker) checkpoint() {
 	if w.forgetting || w.memory.Forgotten { // writing would create the pod's directory again
 		return

@@ -21,8 +21,8 @@ type Pods interface {
 	podworker.Desired
 	List() []*v1.Pod
 	Mirror(p *v1.Pod) *v1.Pod
-	// Ready is true once every source has answered. Known is true once the pods of every source are known, if only from a record of
-	// its last answer.
+	// Ready is true once every source has answered. Known is true once the pods of every source are known: from its answer, or from the
+	// record on disk of its last answer.
 	Ready() bool
 	Known() bool
 	// Unwanted reports whether a pod may be stopped because no source has it.
@@ -80,7 +80,7 @@ type ResizeMeter interface {
 	ResizeInfeasible(why string)
 	// ResizeAccepted is called when a deferred resize is accepted, with the cause for which the node decided about it again.
 	ResizeAccepted(trigger string)
-	// Resized is called when an accepted resize is made, with the time since it was accepted, or when a try failed.
+	// Resized is called when an accepted resize has been carried out, with the time since it was accepted, and after each failed attempt.
 	Resized(took time.Duration, ok bool)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // limitDead makes workers remove dead containers while the node holds more than MaxDeadContainers. It counts the containers of
-// all pods together, and those that ended first go first.
+// all pods together. Those that ended first are removed first.
 func (l *Loop) limitDead() {
 	if l.cfg.MaxDeadContainers == nil {
 		return

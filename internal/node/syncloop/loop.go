@@ -42,7 +42,7 @@ type Loop struct {
 	pulse pulse.Pulse
 
 	sweeping *errand                 // calls sweep
-	orphans  map[types.UID]time.Time // the orphans whose workers have not ended, with when they were found; only sweep uses it
+	orphans  map[types.UID]time.Time // the orphans whose workers have not ended, and when each was found; only sweep uses the map
 	holding  *errand                 // calls callHolds
 }
 
@@ -296,7 +296,7 @@ func (l *Loop) gone(uid types.UID) {
 		}
 	}
 	delete(l.workers, uid)
-	if static { // under the same lock, so that a Look at this moment already continues from it
+	if static { // before the lock is released, so that a concurrent Look continues from the last life
 		l.left.keep(uid, next, time.Now())
 	}
 	l.mu.Unlock()
