@@ -193,15 +193,15 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection follows an agent's inspections of one pod: two lists, and then the status of each new or changed object. The agent acts only
-// on a complete inspection. So when a list has shown the end of an object, the agent may learn of the end as late as at the end of a
-// successful inspection that begins after that. The end of another object starts this wait again. An agent that stops does not complete its
-// inspection.
+// inspection follows the agent's inspections of one pod. An inspection consists of two lists, and then the status of each new or changed
+// object. The agent acts only on a complete inspection. So after a list has shown that an object has ended, the agent may learn of the end
+// only when the next successful inspection is complete. If another object ends meanwhile, the wait begins again. An agent that stops does
+// not complete its inspection.
 //
 //	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
 	ended, anew, failed bool
-	by                  *learned // agent process whose inspection it is
+	by                  *learned // the agent process that makes the inspection
 }
 
 func (i *inspection) begin(by *learned) {

@@ -234,7 +234,8 @@ func TestClockMoved(t *testing.T) {
 	}
 }
 
-// The runtime, the agent and the API server fail at the same time, and come back in the order that is worst.
+// The runtime, the agent and the API server fail at the same time. The agent comes back first, the runtime ten minutes later, and the API
+// server after an hour. All pods recover, and a container that did not crash is not restarted.
 func TestAllGoneAtOnce(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
