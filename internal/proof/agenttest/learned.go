@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// learned is what one process of the agent knows from its calls, and which calls it has in flight. A new agent knows nothing.
+// learned records the facts that one agent process knows from its calls, and its calls in flight. A new agent knows nothing.
 //
 // Virtual time stands still while any goroutine of the bubble runs. So once an agent has learned a fact, all work that it begins at a later
 // instant takes the fact into account. Only work that was already in flight may continue without it.
@@ -112,7 +112,7 @@ func (t *learned) sawImage(began time.Time) {
 	t.images = append(t.images, span{began, now})
 }
 
-// ends is what agents know about the end of a pod. A new agent learns it from the checkpoint and the API.
+// ends records what the agents know about the end of a pod. A new agent learns this from the checkpoint and the API.
 type ends struct {
 	began time.Time     // earliest time at which, as far as agents know, the termination began
 	grace time.Duration // shortest grace period of all deletions and stops

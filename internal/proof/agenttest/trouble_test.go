@@ -304,7 +304,7 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 	})
 }
 
-// A lost event, or a call whose answer is lost, only costs time.
+// If a runtime event or the answer of a call is lost, the pod still starts, restarts and ends, only later.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, m := range []string{simcri.MethodEvent, "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "PullImage"} {

@@ -201,7 +201,7 @@ func (t *truth) phase() {
 	}
 }
 
-// ready compares the readiness of the containers and of the pod.
+// ready compares the readiness of the containers and of the pod in the API with the containers that run.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
 		return // probes and readiness gates may change the readiness at any time
