@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// writeAfter is how long the Keeper waits after a change, because changes seldom come alone.
+	// writeAfter is how long the Keeper waits after a change, because several changes often follow each other.
 	writeAfter = 2 * time.Second
 	// writeEvery is the shortest time between two writes.
 	writeEvery = 10 * time.Second
-	// confirmEvery is how often the record is brought up to date without a change. The time that the record names can be this old.
+	// confirmEvery is how often the record is written without a change, to update its time. So the time in the record can be this old.
 	confirmEvery = 5 * time.Minute
 	// againEvery is how often a failed start or write is tried again.
 	againEvery = 30 * time.Second
@@ -55,7 +55,7 @@ type Config struct {
 	Store    Store
 	Pods     Pods
 	Objects  Objects
-	// Node returns the Node as the API server last sent it to this agent; nil: it has not.
+	// Node returns the Node as the API server last sent it to this agent; nil: this agent has not received it.
 	Node func() *v1.Node
 	// After is how long the API server may take to answer before the node starts from the record.
 	After time.Duration
@@ -77,7 +77,7 @@ type Keeper struct {
 	loaded map[lastknown.ID]bool
 
 	mu      sync.Mutex
-	contact error     // why the API server does not answer; nil: it does, or has not been asked yet
+	contact error     // why the API server does not answer; nil: it answers, or no request has been sent yet
 	since   time.Time // if the node runs from the record: when the API server answered last; otherwise zero
 	node    *v1.Node  // the Node of the record, if the node has started from it
 	problem string    // the last problem, which has been logged; "": none
@@ -123,7 +123,7 @@ func (k *Keeper) Status() Status {
 }
 
 // Node returns the Node of the record if the node has started from it, otherwise nil. It must not be changed. As soon as the agent
-// knows the Node of the API server, callers use that one.
+// knows the Node from the API server, callers use that Node instead.
 func (k *Keeper) Node() *v1.Node {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,7 +153,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // startFrom starts the node from the record. If the record cannot be used, startFrom tries again until the API server answers,
-// because a clock may be set and a key may appear later.
+// because the reason may pass: the machine's clock may be set later, or a missing key may appear.
 func (k *Keeper) startFrom(ctx context.Context, rec *lastknown.Record, err error) {
 	for {
 		if err == nil {

@@ -158,7 +158,7 @@ func (s *state) addObject(id lastknown.ID, raw json.RawMessage) error {
 	return err
 }
 
-// blank returns an empty object of a kind that pods' volumes and runtime classes need; nil: there is no such kind.
+// blank returns an empty object of a kind that pods' volumes and runtime classes need, or nil for any other kind.
 func blank(kind lastknown.Kind) runtime.Object {
 	switch kind {
 	case lastknown.KindClaim:

@@ -46,7 +46,7 @@ func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 const hookOverrun = 10 * time.Second
 
 // preStop runs a container's preStop hook. The hook may run longer than the grace period of the action: then StopContainer runs
-// beside it.
+// at the same time.
 func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {

@@ -156,7 +156,7 @@ func TestRemovedLogsBehindALink(t *testing.T) {
 	}
 }
 
-// No directory is created behind a link, because the runtime would write a log there.
+// If a pod's log directory is a link, Make fails and creates no directory at the target, because the runtime would write a log there.
 func TestLogDirectoriesBehindALink(t *testing.T) {
 	t.Parallel()
 	d, other := hostileLogs(t)
@@ -173,8 +173,8 @@ func TestLogDirectoriesBehindALink(t *testing.T) {
 	}
 }
 
-// A container may replace its log by something else, for example a pipe or a link. Remove removes that without blocking on it.
-// The target of a link stays.
+// A container may replace its log by another kind of file, for example a pipe or a link. Remove removes the pipe or link without blocking
+// on it. The target of a link stays.
 func TestRemovedLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {

@@ -22,7 +22,7 @@ func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome 
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// recordNotKilled records on the pod that a container or sandbox could not be stopped. The text is upstream's.
+// recordNotKilled records an event about the pod: a container or sandbox could not be stopped. The text is that of upstream's kubelet.
 func (x *Performer) recordNotKilled(job pod.Job, what, target, reason string, err error) {
 	text := byName(job.Action, cri.StatusText(err))
 	job.Action.Container = ""

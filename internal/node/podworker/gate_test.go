@@ -82,7 +82,8 @@ func TestAStartGoesBeforeRestarts(t *testing.T) {
 	}
 }
 
-// A pod restarts if all that it starts has run before. A start of anything new is no restart.
+// The function restarts returns true if the plan starts only containers that have run before, and false if it starts a new container or
+// sandbox.
 func TestARestartStartsOnlyContainersThatHaveRun(t *testing.T) {
 	t.Parallel()
 	obs := &pod.Observed{Containers: []pod.Container{{Name: "crashes", Attempt: 1}, {Name: "once"}}}

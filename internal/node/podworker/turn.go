@@ -93,7 +93,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	return plan.Phase == decide.PhaseGone
 }
 
-// learn stores the outcomes of actions in the memory, and makes the volumes be set up again if they may show old objects.
+// learn stores the outcomes of actions in the memory, and requests another set-up of the volumes if they may show old objects.
 func (w *Worker) learn(look glance, desired *v1.Pod) {
 	learnt := false
 	for _, o := range look.outcomes {
@@ -201,7 +201,8 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
-		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // other clients may write a mirror's status
+		// The status of a static pod does not count, because it comes from the mirror, which other clients may write.
+		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) {
 			w.memory.StartTime = desired.Status.StartTime.Time
 		}
 	}

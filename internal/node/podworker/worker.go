@@ -21,7 +21,7 @@ type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
 	// Inspect asks for an inspection that begins after the call; the worker looks again when that inspection is done. Inspect returns
-	// the time of the call: an inspection has a later stamp exactly if it began after the call. Inspect must not call the worker
+	// the time of the call: an inspection has a later stamp if and only if it began after the call. Inspect must not call the worker
 	// before it returns.
 	Inspect(uid types.UID) time.Time
 }
@@ -91,8 +91,8 @@ type Config struct {
 	Sizes func(p *v1.Pod) []pod.NamedSize
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
-	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block, and keeps the turn.
-	// Nil: nobody wants these turns.
+	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block. It may keep t, which is
+	// its own copy. Nil: nobody wants these turns.
 	WentWrong func(t *replay.Turn)
 	Log       *slog.Logger
 }
@@ -112,7 +112,7 @@ type Turn struct {
 	Queued   bool          // the pod waits until other pods have started
 	Place    int           // set for Ask if Queued is true: the pod's place in the queue of the Gate; 1: it is the next
 	Waiting  int           // set for Ask if Queued is true: the length of that queue
-	Looked   bool          // the agent has listed the runtime's pods; false: only Ref, Memory and Flights are set
+	Looked   bool          // the agent has listed the runtime's pods; false: the turn has decided nothing, and Plan is empty
 	Now      time.Time
 	Export   *replay.Turn // the input and the plan of the turn for an export; nil: nobody asked for them (AskExport), or the turn decided nothing
 }

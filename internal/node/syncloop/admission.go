@@ -56,7 +56,7 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	return nil, false
 }
 
-// newerNode reports whether the Node has been read since admission first failed because of it. A refusal is final, and the
+// newerNode reports whether the Node has been read since admission first failed because of the Node. A refusal is final, and the
 // scheduler may have seen a newer Node than this agent, so the agent reads the Node again before it refuses the pod.
 func (l *Loop) newerNode(uid types.UID) bool {
 	if l.cfg.NodeSince == nil {
@@ -174,7 +174,7 @@ const readWithin = 10 * time.Second
 func (m *member) awaited() bool { return !m.known && m.made != nil && time.Since(*m.made) < readWithin }
 
 // Loaded stores the resources that an earlier agent allocated to a pod. The workers read their checkpoints concurrently and
-// without a lock. Pods that need admission or a resize wait until all have been read.
+// without a lock. Pods that need admission or a resize wait until all checkpoints have been read.
 func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
 	var waiting []*member
 	l.mu.Lock()

@@ -168,7 +168,7 @@ type Config struct {
 	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
 	// PodFiles measures the files that the agent makes for a pod's containers, and truncates them where they are too long; nil: there are
-	// none.
+	// no such files.
 	PodFiles func(uid types.UID) (volume.FilesUsage, error)
 	// EvictedEvent records the event of an evicted pod with annotations; nil: Recorder records it without them. It must not block.
 	EvictedEvent func(p *v1.Pod, message string, annotations map[string]string)

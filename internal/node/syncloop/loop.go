@@ -22,7 +22,7 @@ type Loop struct {
 	gate   *podworker.Gate
 	worker podworker.Config // Run sets the field Context
 
-	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never over IO
+	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never during IO
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -402,7 +402,7 @@ func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
 	l.cfg.Meter.Turn(operation, time.Since(t.Now))
 }
 
-// Refresh makes the worker set up the volumes of a pod again, because an object that they show has changed or a token is due.
+// Refresh makes the worker set up the volumes of a pod again, because an object that the volumes show has changed, or a token is due.
 func (l *Loop) Refresh(uid types.UID) {
 	l.mu.Lock()
 	m := l.workers[uid]

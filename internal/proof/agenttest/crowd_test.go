@@ -163,7 +163,7 @@ type life struct {
 	stay time.Duration
 	// grace is the grace period, in seconds, with which the pod is deleted; negative: that of the pod's spec.
 	grace int64
-	// objects is true if a ConfigMap and a Secret with the pod's name exist for as long as the pod.
+	// objects is true if a ConfigMap and a Secret with the pod's name exist for as long as the pod exists.
 	objects bool
 }
 

@@ -17,7 +17,7 @@ type DiskFault struct {
 	Write, Read syscall.Errno
 	// Volumes is the error of creating and removing the directories of pods; 0: none.
 	Volumes syscall.Errno
-	// Every lets only one of this many operations fail; 0: all fail.
+	// Every is n if only every n-th operation fails; 0: all operations fail.
 	Every int64
 	// Slow is how long each operation takes.
 	Slow time.Duration

@@ -96,7 +96,7 @@ func TestKilledAtRest(t *testing.T) {
 }
 
 // While no agent runs, a pod is deleted and another one with its name is created, as a StatefulSet does. The new pod starts when nothing of
-// the old one is left, even if the agent hears of the new pod before it sees the old one in the runtime.
+// the old one is left, even if the agent learns of the new pod before it sees the old one in the runtime.
 func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Runtime: simcri.Config{Latency: latencies()}}

@@ -90,8 +90,8 @@ type view struct {
 	disk       bool                 // the disk has had a fault within afterDisk
 }
 
-// situation returns the situation of the pod: first whether the agent knows the state of the runtime, then the pod's end, its sandbox and
-// its containers.
+// situation returns the situation of the pod. It checks, in this order, whether the agent knows the state of the runtime, whether the pod
+// has to end, the pod's sandbox, and its containers.
 func (v *view) situation() situation {
 	switch {
 	case !v.agent.succeeded(callList, "", "sandboxes"), !v.agent.succeeded(callList, "", "containers"):
@@ -122,7 +122,7 @@ func (v *view) orFinal(causes ...why.Cause) []why.Cause {
 	return causes
 }
 
-// longInspection is how long an inspection may take; after that the runtime is taken to hang.
+// longInspection is how long an inspection may take. After that time, the runtime counts as hanging.
 const longInspection = time.Second
 
 // ending returns the situation of a pod that has to end or has ended; false for other pods.

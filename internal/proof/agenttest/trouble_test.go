@@ -347,7 +347,7 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// If the API server does not answer a status of one pod, the statuses of other pods are not delayed.
+// If the API server does not answer the request with the status of one pod, the statuses of other pods are not delayed.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

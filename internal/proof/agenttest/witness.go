@@ -53,7 +53,7 @@ type Instance struct {
 	Running                           bool
 	Exited                            bool
 	Created, Started                  time.Time
-	Shares                            int64 // CPU shares with which it was created
+	Shares                            int64 // CPU shares with which the container was created
 	ExitCode                          int32
 }
 

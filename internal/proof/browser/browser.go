@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// patience bounds the wait for one answer of the browser and for one expectation of a test.
+// patience limits the wait for one answer of the browser, and the wait of Until for one expression.
 const patience = 40 * time.Second
 
 // Tab is a page in a browser.
