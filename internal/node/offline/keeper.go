@@ -264,7 +264,7 @@ func (k *Keeper) write() bool {
 	contact := k.contact
 	k.mu.Unlock()
 	if contact != nil {
-		return true // nothing is new since the last write, and a write would give the record a newer time
+		return true // the agent now learns nothing newer than the record, and a write would give the record a newer time
 	}
 	err := k.cfg.Store.Write(k.entries(), time.Now())
 	if err == nil {

@@ -91,8 +91,8 @@ type Config struct {
 	Sizes func(p *v1.Pod) []pod.NamedSize
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
-	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block. It may keep t, which is
-	// its own copy. Nil: nobody wants these turns.
+	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block, and may keep t.
+	// Nil: nobody wants these turns.
 	WentWrong func(t *replay.Turn)
 	Log       *slog.Logger
 }

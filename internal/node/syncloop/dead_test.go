@@ -39,7 +39,7 @@ func TestExcessDead(t *testing.T) {
 	}
 }
 
-// RemoveDead marks a dead container for removal because the disk is full. Then limitDead finds that the node does not exceed
+// RemoveDead marks a dead container for removal because the disk is short of space. Then limitDead finds that the node does not exceed
 // MaxDeadContainers. The mark must stay.
 func TestDeadContainersGoForEitherReason(t *testing.T) {
 	t.Parallel()

@@ -233,8 +233,8 @@ func TestOfflineStart(t *testing.T) {
 	}
 }
 
-// A planted bug replaces the error of an unreachable API server by an empty list of pods, so that the agent ends every pod. The tests of
-// offline starts must find that.
+// A planted bug replaces the error of an unreachable API server by an empty list of pods, so that the agent ends every pod. The Witness
+// must report that.
 func TestOfflineStartFindsAPlantedBug(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool

@@ -169,7 +169,7 @@ func TestStandalonePod(t *testing.T) {
 	})
 }
 
-// A pod that needs an object that this node does not have either is refused, or gets an event that names what is missing.
+// If a pod needs a token or a ConfigMap that this node does not have, the pod is refused or gets an event that names what is missing.
 func TestStandaloneSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	const pod = `
