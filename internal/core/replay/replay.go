@@ -20,7 +20,7 @@ const Schema = 1
 // Kind is the kind of the file.
 const Kind = "WherryTurn"
 
-// MaxBytes bounds a file.
+// MaxBytes is the largest size of a file that Parse accepts.
 const MaxBytes = 8 << 20
 
 // Turn is the content of a file that records one decision about a pod: the input of the decision, and the resulting plan.
@@ -32,7 +32,7 @@ type Turn struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid"`
-	// Wrong is what went wrong in a turn that was recorded because of it. Empty: somebody exported the turn.
+	// Wrong says what went wrong, if the agent recorded the turn for that reason. It is empty if a user exported the turn.
 	Wrong string `json:"wrong,omitempty"`
 	Input input  `json:"input"`
 	// Plan is what the turn decided, as Lines writes it.

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// mostDifferences bounds how many differences differs names, and deepest how deep it looks into a file.
+// mostDifferences is the number of unknown fields that differs lists at most. deepest is the nesting depth down to which it searches
+// a file.
 const (
 	mostDifferences = 10
 	deepest         = 16
@@ -34,7 +35,7 @@ func differs(data []byte) string {
 	return "it has fields that this program does not know: " + strings.Join(unknown, ", ") + more
 }
 
-// compare adds to unknown the paths of a JSON value that have no place in a Go type.
+// compare adds to unknown the path of each field of the JSON value v for which the Go type t has no field.
 func compare(path string, v any, t reflect.Type, depth int, unknown *[]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These texts of pods and of the node about a shutdown are those of Kubernetes.
+// Kubernetes uses the same texts for pods and nodes during a shutdown.
 const (
 	// ReasonTerminated and MessageTerminated are the status of a pod that ended because of a shutdown.
 	ReasonTerminated  = "Terminated"
@@ -35,7 +35,7 @@ type Period struct {
 	Grace    time.Duration
 }
 
-// Policy lists the periods by ascending priority. The empty Policy delays nothing.
+// Policy lists the periods by ascending priority. With an empty Policy, the machine's shutdown is not delayed.
 type Policy []Period
 
 // New returns the policy for shutdownGracePeriodByPodPriority or, if that is empty, for shutdownGracePeriod (whole) and

@@ -20,7 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// realRoot creates a cgroup for the test on this machine's hierarchies, and removes it with all cgroups below it.
+// realRoot creates a cgroup for the test in the real cgroup hierarchies of this machine. The test's cleanup removes it with all
+// cgroups below it.
 func realRoot(t *testing.T) (root string, h *hierarchy) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -167,7 +168,8 @@ func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	quota(parent, "-1")
 }
 
-// testTasksKeepTheGroup puts a process where a runtime would put it, and removes the pod's cgroup.
+// testTasksKeepTheGroup puts a process into the cgroup where a runtime would put a container. RemovePod has to kill the process
+// before it removes the pod's cgroup.
 func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string) {
 	ctx := context.Background()
 	container := filepath.Join(parent, "cri-containerd-abc123.scope")

@@ -14,7 +14,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// ErrHelp means that the command line has --help: print Usage and end with success.
+// ErrHelp means that the command line has --help. The caller should print Usage and exit with code 0.
 var ErrHelp = pflag.ErrHelp
 
 // ErrVersion means that the command line has --version, ErrVersionRaw that it has --version=raw.
@@ -56,8 +56,8 @@ type Config struct {
 	PushSocket string
 	PushAPI    bool
 
-	// Owner is the value of a label on the sandboxes and containers of a node that shares its runtime with other nodes; "": the node
-	// shares its runtime with none. With an Owner, the node sees only sandboxes and containers that have this label. There is no flag for
+	// Owner is the value of a label on the sandboxes and containers of this node, if several nodes share one runtime. The node then
+	// sees only sandboxes and containers that have this label. It is empty if the node has a runtime of its own. There is no flag for
 	// it.
 	Owner string
 
@@ -71,7 +71,7 @@ type Config struct {
 	MinimumContainerTTL                    time.Duration
 	MaxDeadPerContainer, MaxDeadContainers int32
 
-	// IgnoreEvictionThreshold does not subtract evictionHard from node allocatable.
+	// If IgnoreEvictionThreshold is true, evictionHard is not subtracted from node allocatable.
 	IgnoreEvictionThreshold bool
 
 	// Wherry has the settings of --wherry-config.
@@ -111,7 +111,7 @@ const (
 	NoticeNotHonoured NoticeKind = "not honoured"
 	// NoticeDeprecated: a flag or field that works and that Kubernetes will remove.
 	NoticeDeprecated NoticeKind = "deprecated"
-	// NoticeChanged: a value with another meaning than a user may expect.
+	// NoticeChanged: a flag or field whose value has another meaning here than a user may expect.
 	NoticeChanged NoticeKind = "changed"
 )
 

@@ -158,7 +158,7 @@ func (p *Plugins) Credentials(ctx context.Context, of *v1.Pod, repository string
 	return all, errors.Join(failed...)
 }
 
-// ask returns the answer of one plugin, from the cache or by a run that equal requests share.
+// ask returns the answer of one plugin: from the cache, or from a run that equal requests at the same time share.
 func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository string) ([]pullaccess.PluginCredential, error) {
 	who, err := p.identify(ctx, one, of)
 	if err != nil || who == nil {

@@ -25,8 +25,8 @@ const Timeout = 2 * time.Minute
 const (
 	maxAnswer   = 1 << 20
 	maxHeaders  = 64 << 10 // gRPC sends the text of an error in headers
-	maxNodeID   = 256      // as CSI has it
-	maxTopology = 4 << 10  // all keys and values together, as CSI has it
+	maxNodeID   = 256      // the maximum in the CSI specification
+	maxTopology = 4 << 10  // all keys and values together; the maximum in the CSI specification
 )
 
 // Driver is a CSI driver of this node.
@@ -37,7 +37,7 @@ type Driver struct {
 	can  csispec.Capabilities
 }
 
-// Info is a driver's answer to the questions about itself and about the node.
+// Info is what a driver reports about itself and about the node.
 type Info struct {
 	// NodeID is the driver's own name of the node.
 	NodeID string

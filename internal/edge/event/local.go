@@ -90,7 +90,7 @@ func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struc
 	return events, l.seq, l.news
 }
 
-// Newest returns the newest events, at most so many, oldest first.
+// Newest returns the newest events, oldest first. most is the largest number of events that it returns.
 func (l *Local) Newest(most int) []v1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()

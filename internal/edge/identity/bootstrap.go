@@ -37,7 +37,7 @@ const (
 type BootstrapConfig struct {
 	// BootstrapKubeconfig contains the token. It is read again for every attempt, so that a renewed token takes effect.
 	BootstrapKubeconfig string
-	// Kubeconfig is used if it works. It is written if it does not exist or its certificate has ended.
+	// Kubeconfig is used if it works. It is written if it does not exist or its certificate has expired.
 	Kubeconfig string
 	// CertDir is the directory for the key and the certificate.
 	CertDir string

@@ -34,7 +34,7 @@ type store struct {
 	now      int
 	most     int
 	canceled int
-	hang     bool // the service does not answer questions about images
+	hang     bool // ImageStatus does not return until its context ends
 	err      func(name, user string) error
 }
 
