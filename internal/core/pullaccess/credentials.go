@@ -23,7 +23,7 @@ func Fingerprint(username, password, email string) string {
 		Password string `json:"password,omitempty"`
 		Email    string `json:"email,omitempty"`
 	}{username, password, email})
-	if err != nil { // strings always encode
+	if err != nil { // encoding strings never fails
 		return ""
 	}
 	sum := sha256.Sum256(raw)

@@ -14,8 +14,8 @@ import (
 // port, and a prefix of the path.
 type Pattern struct{ Host, Port, Path string }
 
-// ParsePattern reads a pattern from the key of a docker configuration or from the configuration of a credential provider plugin:
-// "registry.example.com:5000/team", with or without a scheme. A /v1/ or /v2/ at the beginning of the path does not count.
+// ParsePattern parses a pattern from the key of a docker configuration or from the configuration of a credential provider plugin:
+// "registry.example.com:5000/team", with or without a scheme. A /v1/ or /v2/ at the beginning of the path is ignored.
 func ParsePattern(text string) (Pattern, error) {
 	if !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
 		text = "https://" + text

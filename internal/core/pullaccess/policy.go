@@ -15,8 +15,8 @@ type Policy struct {
 	Allowlist Allowlist
 }
 
-// Exempts reports whether every pod may use the image (named as in the spec) without a record. pulled reports whether
-// this node's agent pulled the image; it is called only if the answer matters.
+// Exempts reports whether every pod may use the image (named as in the spec) without a record. pulled reports whether this node's
+// agent pulled the image; it is called only if the result depends on it.
 func (p Policy) Exempts(image string, pulled func() bool) bool {
 	switch p.Verify {
 	case kubelet.NeverVerify, "":

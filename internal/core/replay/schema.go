@@ -15,7 +15,7 @@ const (
 	deepest         = 16
 )
 
-// differs says in which fields a file of another schema differs from the schema of this program.
+// differs returns a text that names the fields of a file that are unknown to this program. The file has another schema version.
 func differs(data []byte) string {
 	var file any
 	if err := json.Unmarshal(data, &file); err != nil {
@@ -41,7 +41,7 @@ func compare(path string, v any, t reflect.Type, depth int, unknown *[]string) {
 		t = t.Elem()
 	}
 	if depth > deepest || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return // the type reads its JSON itself
+		return // the nesting is too deep, or the type has its own UnmarshalJSON
 	}
 	switch v := v.(type) {
 	case map[string]any:

@@ -14,7 +14,7 @@ const (
 	// ReasonTerminated and MessageTerminated are the status of a pod that ended because of a shutdown.
 	ReasonTerminated  = "Terminated"
 	MessageTerminated = "Pod was terminated in response to imminent node shutdown."
-	// ReasonRefused and MessageRefused are the status of a pod that came to the node during a shutdown.
+	// ReasonRefused and MessageRefused are the status of a pod that the node refused during a shutdown.
 	ReasonRefused  = "NodeShutdown"
 	MessageRefused = "Pod was rejected as the node is shutting down."
 	// Problem is the reason why the node is not ready during a shutdown.
@@ -28,8 +28,8 @@ const (
 // systemCritical is the lowest priority of a critical pod, that of the class system-cluster-critical.
 const systemCritical = 2_000_000_000
 
-// Period is how long the pods in a range of priorities get. The range begins with Priority and ends before the next Period's
-// Priority.
+// Period is how much time the pods in a range of priorities have to end. The range begins with Priority and ends before the next
+// Period's Priority.
 type Period struct {
 	Priority int32
 	Grace    time.Duration

@@ -20,8 +20,8 @@ type Record struct {
 	At     time.Time     `json:"at"`
 	Kind   Kind          `json:"kind"`
 	Band   Band          `json:"band,omitzero"`   // what the pod does from this decision on; BandNone if the record is not a decision
-	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
-	What   string        `json:"what"`            // phase of the pod, or the action
+	Cause  string        `json:"cause,omitempty"` // why the worker took a turn
+	What   string        `json:"what"`            // the phase of the pod, or the action with its container
 	Why    string        `json:"why,omitempty"`
 	Waited time.Duration `json:"waited,omitempty"` // how long the action waited in a queue before it began
 	Took   time.Duration `json:"took,omitempty"`

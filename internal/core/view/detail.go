@@ -38,7 +38,7 @@ type Link struct {
 	State     string        `json:"state"` // runs, done or failed
 	At        time.Time     `json:"at"`    // when the action began if it runs, or else when it ended
 	Took      time.Duration `json:"took,omitempty"`
-	Text      string        `json:"text,omitempty"` // the result, the error, or the reason
+	Text      string        `json:"text,omitempty"` // the error if the action failed, or else the reason for the action
 	Tries     int           `json:"tries"`          // how many finished attempts of the action the timeline has
 }
 

@@ -2,7 +2,7 @@ package view
 
 import "time"
 
-// Fleet is the summary of a fleet: many simulated nodes in one process.
+// Fleet is the summary of a fleet: many agents in one process.
 type Fleet struct {
 	Name    string    `json:"name"`
 	Began   time.Time `json:"began,omitzero"`

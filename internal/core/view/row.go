@@ -31,7 +31,7 @@ type Row struct {
 	Since     time.Time     `json:"since,omitzero"`
 	Next      string        `json:"next,omitempty"`
 	NextAt    time.Time     `json:"nextAt,omitzero"`
-	// Ready is how many containers are ready, of Containers.
+	// Ready is how many of the pod's main containers are ready. Containers is how many main containers it has.
 	Ready      int       `json:"ready"`
 	Containers int       `json:"containers"`
 	Restarts   int       `json:"restarts"`

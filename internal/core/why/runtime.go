@@ -22,7 +22,7 @@ var pullWords = []words{
 	{ImageNotFound, []string{"not found", "manifest unknown", "name unknown", "404", "does not exist", "no match for platform"}},
 }
 
-// pullCause returns what a pull error is about.
+// pullCause returns the cause for a failed pull.
 func pullCause(reason, message string) Cause {
 	switch reason {
 	case "InvalidImageName":

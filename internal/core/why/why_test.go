@@ -99,7 +99,7 @@ func (s *situation) lacks(what pod.Lack) *situation {
 	return s
 }
 
-// pullFails makes the container wait for its image.
+// pullFails makes the container wait for the back-off of a failed pull.
 func (s *situation) pullFails(reason, message string) *situation {
 	s.waits("ImagePullBackOff", `Back-off pulling image "img:1"`)
 	m := s.memory()

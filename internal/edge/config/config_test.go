@@ -438,7 +438,7 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
-// An empty argument is used as the value of the flag before it. If that flag needs no value, the empty argument is ignored.
+// An empty argument is used as the value of the flag before it. If that flag has a value already, the empty argument is ignored.
 func TestEmptyWords(t *testing.T) {
 	t.Parallel()
 	cfg, _ := load(t, "--hostname-override", "", "--max-pods=7", " ", "--allow-privileged=True")

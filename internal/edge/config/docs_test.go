@@ -225,7 +225,7 @@ func gatesPage() string {
 // cell escapes text for a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 
-// No notice says that the flag --runtime-cgroups, which works, has no effect.
+// The flag --runtime-cgroups works, so no notice says that it has no effect.
 func TestRuntimeCgroupsIsNotReportedAsIdle(t *testing.T) {
 	t.Parallel()
 	cfg, notices, err := Load([]string{"--runtime-cgroups=/system.slice/containerd.service"})

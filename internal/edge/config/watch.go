@@ -36,7 +36,7 @@ const (
 type Watch struct {
 	// Files names the files of the configuration; Load returns it in Config.Files.
 	Files Files
-	// Apply is called with the configuration after each change of the files that leaves them valid, and once at the beginning. One
+	// Apply is called with the configuration once at the beginning, and after each change of the files if they are then valid. One
 	// goroutine calls it.
 	Apply func(Config, []Notice)
 	// Wrong is called with the error if files cannot be read or are not valid, once for each state of the files. Right, if set,
@@ -85,7 +85,7 @@ func (w *Watch) Run(ctx context.Context) error {
 // watching is the state of Run.
 type watching struct {
 	*Watch
-	kernel *filewatch.Watcher // nil: the kernel reports nothing
+	kernel *filewatch.Watcher // nil: changes are found by polling only
 	taken  string             // the result of the method state when the files were last read
 	coming string             // what state has returned since the files changed; "": they have not changed since they were read
 	since  time.Time          // when coming was first seen

@@ -148,7 +148,8 @@ func TestWatchWaitsForTheWriter(t *testing.T) {
 	})
 }
 
-// Files that are too large, too many, or no files are refused without being read whole.
+// The Watch reports a file that is too large, too many files, and directories that are nested too deeply. It does not read them
+// completely.
 func TestWatchIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

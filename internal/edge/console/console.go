@@ -41,7 +41,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// Viewers returns how many streams there are.
+// Viewers returns how many viewers have an open stream.
 func (c *Console) Viewers() int {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()

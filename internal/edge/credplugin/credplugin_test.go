@@ -355,7 +355,7 @@ func TestTokensOfServiceAccounts(t *testing.T) {
 	s.write("config.yaml", config("p", fmt.Sprintf(tokenFields, true, "Token", "role")))
 	p = s.load()
 	account(podOf("p1", "a"))
-	account(podOf("p2", "a")) // another token
+	account(podOf("p2", "a")) // this pod has another token, so the cached answer is not used
 	if s.runs() != 4 {
 		t.Errorf("%d runs, want one more for each token", s.runs())
 	}

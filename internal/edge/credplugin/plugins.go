@@ -65,7 +65,7 @@ type Plugins struct {
 	flights singleflight.Group
 	running chan struct{} // has one value for each run in progress
 
-	// A run outlives a caller that goes away, because others may wait for it. It ends when closing ends, or earlier.
+	// A run continues when its caller stops waiting, because other callers may wait for it too. close cancels all runs.
 	closing context.Context
 	close   context.CancelFunc
 	runs    sync.WaitGroup

@@ -39,7 +39,7 @@ type Driver struct {
 
 // Info is what a driver reports about itself and about the node.
 type Info struct {
-	// NodeID is the driver's own name of the node.
+	// NodeID is the ID that the driver uses for the node.
 	NodeID string
 	// MaxVolumes is how many volumes of the driver the node can have; 0 or less: not limited.
 	MaxVolumes int64
@@ -71,7 +71,7 @@ func dialed(name string, dial func(context.Context, string) (net.Conn, error)) (
 // Close ends the connection. Calls in flight fail.
 func (d *Driver) Close() { _ = d.conn.Close() }
 
-// Can returns the capabilities that the driver named when Ask asked it.
+// Can returns the capabilities that the driver reported when Ask was called.
 func (d *Driver) Can() csispec.Capabilities { return d.can }
 
 // Ask asks the driver about itself and the node. It must have returned before any other call.
@@ -141,7 +141,8 @@ func (d *Driver) Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) e
 	return err
 }
 
-// call makes one call. Its error is a *csispec.CallError. It does not wrap that of gRPC, which has the driver's text without a bound.
+// call makes one call. Its error is a *csispec.CallError. It does not wrap the error of gRPC, whose text comes from the driver and
+// has no bound.
 func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Timeout)

@@ -62,7 +62,7 @@ func New(cfg Config) *Object { return &Object{cfg: cfg, turn: make(chan struct{}
 const (
 	tries       = 5                // how often a change is tried if other writers change the object at the same time
 	writeWithin = 30 * time.Second // the bound of a call, with its wait for other calls
-	// annotationNodeID contains the drivers' names of the node, for programs that do not read the CSINode.
+	// annotationNodeID contains the ID that each driver uses for the node, for programs that do not read the CSINode.
 	annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 	// annotationMigrated names the former in-tree plugins whose volumes count as volumes of CSI drivers, for the scheduler.
 	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"

@@ -68,7 +68,7 @@ func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []
 	return &changed, nil
 }
 
-// add stores an event as the newest one, and wakes the requests that wait. The lock is held.
+// add stores an event as the newest one, and wakes the requests that wait for it. The caller holds l.mu.
 func (l *Local) add(ev *v1.Event) {
 	l.seq++
 	ev.ResourceVersion = strconv.Itoa(l.seq)

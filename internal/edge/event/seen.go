@@ -126,7 +126,7 @@ type recent[V any] struct {
 
 type recentEntry[V any] struct {
 	value V
-	used  uint32 // the number of the call that used it last
+	used  uint32 // the value of uses when the entry was last used
 }
 
 // get returns the value of k. If there is none, it adds the zero value. It makes room by a search for the oldest value, because there
@@ -152,7 +152,7 @@ func (r *recent[V]) dropOldest() {
 	var oldest key
 	most := uint32(0)
 	for k, e := range r.byKey {
-		if age := r.uses - e.used; age >= most { // right also after uses has overflowed
+		if age := r.uses - e.used; age >= most { // the difference is right also after uses has overflowed
 			oldest, most = k, age
 		}
 	}

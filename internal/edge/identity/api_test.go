@@ -318,7 +318,7 @@ func fail(w http.ResponseWriter, err *apierrors.StatusError) {
 	_ = json.NewEncoder(w).Encode(err.ErrStatus)
 }
 
-// lines collects a log and reports new lines.
+// lines collects log lines and wakes a test that waits for new ones.
 type lines struct {
 	mu  sync.Mutex
 	all strings.Builder

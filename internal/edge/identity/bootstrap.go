@@ -164,7 +164,7 @@ func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 	return nil, errors.New("it names none")
 }
 
-// writeKubeconfig writes a kubeconfig for the server of boot and the certificate at pairFile.
+// writeKubeconfig writes a kubeconfig with the server of boot and the certificate in pairFile.
 func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
 	// Relative paths in a kubeconfig start at its directory, not at the agent's.
 	pairFile, err := filepath.Abs(pairFile)

@@ -52,7 +52,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// start runs Bootstrap beside the test; result waits for it.
+// start runs Bootstrap in a goroutine; result waits for its end.
 func (n *node) start(ctx context.Context) (result func() error) {
 	done := make(chan error, 1)
 	go func() { done <- identity.Bootstrap(ctx, n.cfg) }()

@@ -56,7 +56,7 @@ func TestRotation(t *testing.T) {
 	slow := must(rest.HTTPClientFor(c.Config()))(t)
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // a POST, which is not sent again by itself
+		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // use POST, because net/http itself may repeat a GET
 		if err == nil {
 			err = resp.Body.Close()
 		}

@@ -40,8 +40,8 @@ func (p *Problem) Error() string { return fmt.Sprintf("%s: %s (%v)", p.What, p.D
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// Explain turns an error of a request into a Problem. The message names the URL in server and the kubeconfig in file.
-// Explain returns nil, a context's error and a Problem unchanged.
+// Explain turns an error of a request into a Problem. The message names the URL in server and the kubeconfig in file. If err is nil,
+// context.Canceled or already a Problem, Explain returns it unchanged.
 func Explain(err error, server, file string) error {
 	var already *Problem
 	if err == nil || errors.Is(err, context.Canceled) || errors.As(err, &already) {

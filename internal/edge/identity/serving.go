@@ -40,8 +40,8 @@ type ServingConfig struct {
 	Log       *slog.Logger
 	// Patience is the time between two messages, and between two calls of Addresses; 0: 15 s.
 	Patience time.Duration
-	// Failed, when set, is called by Run after each failed try to get a certificate; Replaced with the time for which the
-	// previous one was in use. They must not block.
+	// Failed, when set, is called by Run after each failed try to get a certificate. Replaced, when set, is called when a new
+	// certificate replaces another one, with the age of the old one. They must not block.
 	Failed   func()
 	Replaced func(age time.Duration)
 }

@@ -127,7 +127,7 @@ func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	return "present"
 }
 
-// want fails the test if a pod gets another result.
+// want fails the test if ensure returns another result than what for a pod.
 func (s *site) want(what, pod, image string, policy v1.PullPolicy) {
 	s.Helper()
 	if got := s.ensure(pod, image, policy); got != what {

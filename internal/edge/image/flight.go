@@ -97,7 +97,7 @@ func (m *Images) board(by context.Context, o order) *flight {
 		f.waiters++
 		return f
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull goes on when the context by ends, but belongs to its trace
+	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull does not end with the caller's context, but keeps its trace
 	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
 	m.flights[key] = f
 	go func() {
