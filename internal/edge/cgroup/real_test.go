@@ -126,7 +126,8 @@ func TestRealLifeOfAPod(t *testing.T) {
 	testTasksKeepTheGroup(t, c, h, parent)
 }
 
-// testShrink makes a pod smaller while its container still has the old quota, and then resizes the container.
+// testShrink resizes a pod to a smaller CPU limit. While the container still has its old quota, the pod's cgroup keeps a quota that
+// is as large in proportion. After the container is resized, the pod's cgroup gets the new quota.
 func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	if h.v2 {
 		return // on v2 a cgroup may have a smaller quota than its children

@@ -25,7 +25,7 @@ func readBounded(name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // the file is only read, so an error of Close loses no data
+	defer f.Close() //nolint:errcheck // only read
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func entriesOf(dir string, most int) ([]os.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // the directory is only read, so an error of Close loses no data
+	defer f.Close() //nolint:errcheck // only read
 	list, err := f.ReadDir(most + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
