@@ -17,14 +17,14 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// example stands for a *testing.T.
+// example is a TB that replaces the *testing.T of a test.
 type example struct{ cleanups []func() }
 
 func (e *example) Helper()                           {}
 func (e *example) Cleanup(f func())                  { e.cleanups = append(e.cleanups, f) }
 func (e *example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// A cluster of a hundred nodes, and a pod that fails on one of them.
+// Example starts a cluster of a hundred nodes, and runs a pod on one of them that fails with exit code 3.
 func Example() {
 	t := &example{} // in a test: its *testing.T
 	c := fleettest.Start(t, 100)
@@ -79,7 +79,7 @@ func TestExpectFails(t *testing.T) {
 	})
 }
 
-// An hour of a node's crashes takes no time in virtual time.
+// In virtual time (testing/synctest), a fleet runs for an hour in which a node crashes six times. At the end all nodes are Ready.
 func TestVirtualTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestVirtualTime(t *testing.T) {
 	})
 }
 
-// The test fails if the fleet cannot start.
+// Start calls Fatalf with the reason if the fleet cannot start.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	defer func() {

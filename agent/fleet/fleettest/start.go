@@ -95,7 +95,7 @@ func await(f *fleet.Fleet, ended chan error, most time.Duration) error {
 		}
 		select {
 		case err := <-ended:
-			ended <- nil // for the clean-up
+			ended <- nil // the function given to t.Cleanup receives from ended too
 			return fmt.Errorf("it ended: %w", err)
 		case <-deadline.C:
 			return fmt.Errorf("not after %s: %d of %d nodes are Ready", most, s.Nodes.Ready, s.Nodes.Want)

@@ -20,7 +20,7 @@ type Step struct {
 // Steps decides as Decide does, and also returns what each rule saw and decided, in the order in which the rules ran. A rule that was
 // not reached has no step.
 func Steps(in *Input) (Plan, []Step) {
-	tr := &trace{}
+	tr := &trace{last: Plan{RestartingAll: in.Memory.RestartingAll}} // as the plan begins
 	return run(in, tr), tr.steps
 }
 
