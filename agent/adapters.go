@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// podView gives the servers of the node's API the node's pods with their newest statuses.
+// podView is where the servers of the node's API read the node's pods: the desired pods with their newest statuses, and what the runtime
+// has.
 type podView struct {
 	set    *podset.Set
 	cache  *pleg.Generator
@@ -59,7 +60,7 @@ func (v *podView) withStatus(p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// running returns the pods of /runningpods: all pods that the runtime holds, whatever their source.
+// running returns the pods of /runningpods: all pods that have a running container, whatever their source.
 func (v *podView) running(context.Context) ([]*v1.Pod, error) {
 	var out []*v1.Pod
 	for _, o := range v.cache.List() {

@@ -316,7 +316,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.facts.resolver.Read() // for a node without pods: a wrong resolver file is reported, and only container starts would read it
+	a.facts.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
 	parts := a.parts()
 	a.live.begin()
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)

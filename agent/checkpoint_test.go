@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// checkpointing is a runtime that writes checkpoints, or fails.
+// checkpointing is a runtime that writes an empty file as the checkpoint, or returns the error fail if it is set.
 type checkpointing struct {
 	runtimeapi.RuntimeServiceClient
 	last *runtimeapi.CheckpointContainerRequest

@@ -24,7 +24,7 @@ type clients struct {
 	reviews *kubeclient.Client
 }
 
-// buildClients makes the clients.
+// buildClients makes the clients from Deps, if there is an API server.
 func (a *Agent) buildClients() error {
 	if a.deps.Client == nil {
 		return nil

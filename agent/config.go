@@ -83,7 +83,7 @@ type Config struct {
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts,
 	// stops. The agent measures whether the machine can run more. 0: the number of CPUs.
 	Processors int
-	// WorkShares are how the processors are shared between classes of jobs while the machine is overloaded ("vital", "first",
+	// WorkShares says how the processors are shared between classes of jobs while the machine is overloaded ("vital", "first",
 	// "periodic", "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
 	WorkShares map[string]float64
 	// Flags are shown at /flagz.

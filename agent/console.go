@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// pages has the console of the node. It is made when somebody asks for it first, so that it costs nothing before.
+// pages holds the console of the node. The first request creates the console, so a console that nobody opens costs nothing.
 type pages struct {
 	once sync.Once
 	page *console.Console
@@ -41,7 +41,7 @@ func (a *Agent) consolePage() http.Handler {
 	return http.HandlerFunc(a.servePage)
 }
 
-// consoleRefused returns what answers a browser that may not see the console; nil: there is no console.
+// consoleRefused returns the function that answers a browser whose user may not see the console; nil: there is no console.
 func (a *Agent) consoleRefused() func(w http.ResponseWriter, status int, node, user string) {
 	if !a.cfg.Console {
 		return nil
@@ -49,8 +49,8 @@ func (a *Agent) consoleRefused() func(w http.ResponseWriter, status int, node, u
 	return console.Refuse
 }
 
-// Console returns a handler for the node's console, with the container logs that it shows, at the paths below /console/. It checks
-// nobody's rights: that is the caller's task. It answers 503 while the agent does not run. It may be called at any time.
+// Console returns a handler for the node's console, with the container logs that it shows, at the paths below /console/. The
+// handler does not check the client's rights: the caller must. It answers 503 while the agent does not run. It may be called at any time.
 func (a *Agent) Console() http.Handler {
 	var once sync.Once
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -76,15 +76,16 @@ func (a *Agent) Console() http.Handler {
 	})
 }
 
-// How often the parts of the console that need a measurement are computed, at most.
+// These limit how often the console computes the documents that need a measurement: "node" (nodeEvery) and "use" (useEvery, useSoon).
 const (
 	nodeEvery = 5 * time.Second
 	useEvery  = 10 * time.Second
 	useSoon   = 3 * time.Second // while somebody looks at one pod
-	// againAfter is when the answer of a pod that is not well is computed again although nothing was recorded, wellAfter that of the others.
+	// againAfter is the age at which the answer about a pod is computed again although nothing has changed, if the pod is not well or
+	// somebody looks at it in detail. wellAfter is this age for all other pods.
 	againAfter = 5 * time.Second
 	wellAfter  = 30 * time.Second
-	// maxShownEvents bounds the events of the console.
+	// maxShownEvents is how many events the console shows at most.
 	maxShownEvents = 100
 )
 
@@ -99,7 +100,7 @@ type looker struct {
 	events         string // the version of the newest event that is shown
 }
 
-// shown is what the row of a pod was made from.
+// shown has the values from which the row of a pod in the console was made. changed compares them with the present values.
 type shown struct {
 	recorded int
 	pod      *v1.Pod // the source's object
@@ -111,8 +112,8 @@ type shown struct {
 
 var _ console.Source = (*looker)(nil)
 
-// Look puts the documents of the node on the board: "node", "work", "use", "events", "row/UID" for each pod, and
-// "detail/NAMESPACE/NAME/pod" for each pod that is looked at in detail.
+// Look puts the documents that the console's page shows into b: "node", "work", "use", "events", "row/UID" for each pod, and
+// "detail/NAMESPACE/NAME/pod" for each pod in wanted, which somebody looks at in detail.
 func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
 	now := time.Now()
 	l.lookPods(ctx, now, wanted, b)
@@ -132,7 +133,7 @@ func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
 	}
 }
 
-// lookPods asks the workers of those pods for an answer about which something has changed.
+// lookPods updates the rows and details of the pods that have changed. It asks the workers of only these pods for an answer.
 func (l *looker) lookPods(ctx context.Context, now time.Time, wanted []string, b *console.Board) {
 	all := l.a.pods.List()
 	var ask []*v1.Pod
@@ -167,7 +168,7 @@ func (l *looker) lookPods(ctx context.Context, now time.Time, wanted []string, b
 
 func detailKey(p *v1.Pod) string { return "detail/" + p.Namespace + "/" + p.Name + "/pod" }
 
-// changed reports whether the row of a pod may differ from what is shown, and notes what the next row is made from.
+// changed reports whether the row of a pod may differ from the row that is shown. If so, it stores the values for the next comparison.
 func (l *looker) changed(p *v1.Pod, now time.Time, detailed bool) bool {
 	old := l.rows[p.UID]
 	s := shown{pod: p, at: now, level: old.level, nextAt: old.nextAt}
@@ -211,7 +212,7 @@ func (l *looker) lookNode(ctx context.Context, b *console.Board) {
 	b.Put("node", n)
 }
 
-// lookWork puts what waits for its turn on the board.
+// lookWork puts the pods and jobs that wait for a slot of the gate or of the scheduler into b.
 func (l *looker) lookWork(b *console.Board) {
 	gate := l.a.loop.Gate()
 	load := l.a.work.Load()
@@ -239,8 +240,8 @@ func (l *looker) lookWork(b *console.Board) {
 	b.Put("work", w)
 }
 
-// lookEvents puts the newest events on the board. A node of a fleet that has an API server keeps no events, so its page says how to read
-// them.
+// lookEvents puts the newest events that the node has kept into b. If it keeps none, because it has an API server and no console of its own
+// (a node of a fleet), lookEvents puts nil into b: then the page says how to read the events in the API.
 func (l *looker) lookEvents(b *console.Board) {
 	local := l.a.events.shown
 	if local == nil {
@@ -283,7 +284,7 @@ func (l *looker) lookUse(ctx context.Context, now time.Time, b *console.Board) {
 	b.Put("use", use)
 }
 
-// amounts returns thousandths of a core and bytes of the working set; 0: not measured.
+// amounts returns the CPU use in thousandths of a core and the working set in bytes; 0: not measured.
 func amounts(c *statsapi.CPUStats, m *statsapi.MemoryStats) (cpu, memory int64) {
 	if c != nil && c.UsageNanoCores != nil {
 		cpu = int64(*c.UsageNanoCores / 1_000_000) //nolint:gosec // fewer than 2^63 thousandths of a core

@@ -18,8 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 )
 
-// memoryRate is how many bytes of memory processes of a real machine may fill in one second: a few threads that touch huge
-// pages reach that. The evictor measures memory more often when less is left; because of memoryRate it measures every second
+// memoryRate is how many bytes of memory the processes of a real machine may fill in one second. A few threads that write to huge
+// pages reach this rate. The evictor measures memory more often when less is left; because of memoryRate it measures every second
 // while 16 GiB are left.
 const memoryRate = int64(16) << 30
 

@@ -147,7 +147,7 @@ func (a *Agent) answers(ctx context.Context, pods []*v1.Pod) []explanation {
 	return out
 }
 
-// turnOf copies those fields of a turn that an answer is made from.
+// turnOf copies the fields of a turn that an answer needs.
 func turnOf(t *podworker.Turn) *why.Turn {
 	return &why.Turn{
 		Observed: t.Observed, Memory: t.Memory.Clone(), Node: t.Node, Phase: t.Plan.Phase, WakeAt: t.Plan.WakeAt,

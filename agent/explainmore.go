@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server/crilog"
 )
 
-// These bound the last output of a container in an answer.
+// These limit the last output of a container that an answer contains: lines, bytes, and the time to read it.
 const (
 	outputLines  = 3
 	outputBytes  = 2 << 10
 	outputWithin = time.Second
 )
 
-// mostNear is how many pods with similar names notHere names.
+// mostNear is how many pods with similar names the text of notHere contains at most.
 const mostNear = 3
 
 // lastOutput returns the last lines in the log of a container instance of a pod; none if the log cannot be read.
@@ -43,12 +43,12 @@ func (a *Agent) lastOutput(ctx context.Context, uid types.UID, id string) []stri
 	var text bytes.Buffer
 	lines, limit := int64(outputLines), int64(outputBytes)
 	if err := crilog.Read(ctx, path, crilog.Options{Tail: &lines, Limit: &limit}, &text); err != nil {
-		return nil // the log is gone or is not a log; the answer goes without it
+		return nil // the log is gone or is not a log; the answer then contains no output
 	}
 	return strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
 }
 
-// oomKilled reports whether a container of the pod was killed because it used more memory than it may.
+// oomKilled reports whether a container of the pod was killed because it exceeded a memory limit (reason OOMKilled).
 func oomKilled(s *v1.PodStatus) bool {
 	for st := range pod.BaseStatuses(s) {
 		for _, end := range []*v1.ContainerStateTerminated{st.State.Terminated, st.LastTerminationState.Terminated} {

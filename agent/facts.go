@@ -208,8 +208,9 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject returns the Node from the API, or the one of the record from which the node has started, or the Node that the agent would
-// register. It returns an empty Node until the agent knows one of these (refreshNode). It does no IO.
+// nodeObject returns the Node from the API. If the agent has not read that yet, it returns the Node from the record with which the node
+// started offline, or else the Node that the agent would register. If the agent knows none of the three yet (see refreshNode),
+// nodeObject returns an empty Node. It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {
@@ -289,8 +290,8 @@ func (a *Agent) nodeSince(t time.Time) bool {
 	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
 }
 
-// admit decides whether the node accepts a pod beside the pods that it holds. It is called with the admission lock held and does
-// no IO: readHost and refreshNode read the facts earlier.
+// admit decides whether the node accepts a pod in addition to the pods that it has (others). It is called with the admission lock held and
+// does no IO: readHost and refreshNode read the facts earlier.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	if a.goesDown() {
 		return admit.Result{Reason: shutdown.ReasonRefused, Message: shutdown.MessageRefused, Passing: true}

@@ -81,7 +81,7 @@ func TestGatesReachTheirParts(t *testing.T) {
 	type parts struct {
 		omit     podstatus.Omit
 		resize   admit.ResizeGates
-		declared bool // the gate is a declared feature while it is on
+		declared bool // true: while the gate is on, the node declares the feature
 	}
 	of := func(set map[string]bool, gate string) parts {
 		cfg := &Config{Kubelet: DefaultConfiguration()}

@@ -55,7 +55,7 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 			if err == nil {
 				_ = resp.Body.Close()
 			}
-			time.Sleep(c.takes) // until the container has ended its answer too
+			time.Sleep(c.takes) // waits until the goroutine of the container has written its answer and ended
 		})
 	}
 }

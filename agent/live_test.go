@@ -19,8 +19,9 @@ var liveFlips = map[string]struct{ from, to string }{
 	"staticPodPath": {"staticPodPath: /before", "staticPodPath: /manifests"},
 }
 
-// seenElsewhere are fields that can change while the agent runs, but that no part keeps. TestFieldsThatAreReadLater tests
-// the first five; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and TestReconfigureVerbosity test the others.
+// seenElsewhere are fields that can change while the agent runs, but whose values no part of the agent stores, so that a dump does not
+// show them. TestFieldsThatAreReadLater tests the first five; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and
+// TestReconfigureVerbosity test the others.
 var seenElsewhere = []string{
 	"allowedUnsafeSysctls", "clusterDNS", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
 	"staticPodPath", "fileCheckFrequency", "logging.verbosity",

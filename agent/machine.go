@@ -34,8 +34,8 @@ type Machine struct {
 // RealMachine returns the machine of the process. Pods get directories, mounts and cgroups there.
 func RealMachine() *Machine { return &Machine{real: true} }
 
-// Shape is the size of a simulated machine. Fields that are zero have defaults: 100 CPUs, 32 GiB of memory, 1 TiB of
-// storage. How many pods fit is not a field: KubeletConfiguration.maxPods (110) says it.
+// Shape is the size of a simulated machine. Fields that are zero have defaults: 100 CPUs, 32 GiB of memory, 1 TiB of storage. The maximum
+// number of pods is not a field here but KubeletConfiguration.maxPods (110).
 type Shape struct {
 	CPUs    int
 	Memory  resource.Quantity
@@ -115,7 +115,7 @@ func (m *Machine) Whole() Used {
 // watchesManifests reports whether the kernel notifies the agent of changes in staticPodPath.
 func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
-// fixed returns the facts of the simulated machine, where a real machine is measured.
+// fixed returns the facts of the simulated machine. On a real machine the agent measures these facts.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	f := &nodefacts.Fixed{
 		Machine: nodestatus.Machine{
@@ -180,7 +180,7 @@ func (v keptVolumes) TearDown(ctx context.Context, ref pod.Ref) error {
 	return v.volumes.TearDown(ctx, ref)
 }
 
-// Remove removes whatever TearDown left.
+// Remove removes the checkpoint of a pod and whatever TearDown left.
 func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
 	if err := v.asks(ref.UID); err != nil {
 		return fmt.Errorf("remove the directories of pod %s: %w", ref.UID, err)

@@ -167,7 +167,8 @@ func persistentVolume(p *v1.Pod, u *volume.Usage) stats.Volume {
 // scrapePatience is how long a scrape of the metrics waits for volumes that hang at their first measurement.
 const scrapePatience = 2 * time.Second
 
-// persistentVolumes measures the persistent volumes of all pods, for the metrics. A claim that several pods use is there once.
+// persistentVolumes measures the persistent volumes of all pods, for the metrics. If several pods use a claim, the
+// result contains its volume once.
 func (a *Agent) persistentVolumes() []stats.Volume {
 	if !a.built.Load() {
 		return nil

@@ -41,7 +41,7 @@ func TestNewDoesNoIO(t *testing.T) {
 	}
 }
 
-// withoutIO calls New under the filter; if do says so, it also calls Run. It ends the process.
+// withoutIO calls New under the filter of forbidIO; if do is "run", it also calls Run. It ends the process.
 func withoutIO(do string) {
 	kubelet := agent.DefaultConfiguration()
 	kubelet.StaticPodPath, kubelet.TLSCertFile, kubelet.TLSPrivateKeyFile = "/nowhere/manifests", "/nowhere/crt", "/nowhere/key"

@@ -22,7 +22,7 @@ import (
 
 // OfflineStart lets a node whose API server does not answer start from a record of what the API server last said.
 type OfflineStart struct {
-	// Enabled keeps the record and uses it. The other fields have defaults.
+	// Enabled makes the agent keep the record, and start from it if the API server does not answer. The other fields have defaults.
 	Enabled bool
 	// Dir is the directory of the record; "": "offline" below RootDir.
 	Dir string
@@ -51,7 +51,8 @@ func (o *OfflineStart) setDefaults(c *Config) {
 	}
 }
 
-// offlineStart keeps the record of what the API server says, and starts the node from it. Its methods do nothing if keeper is nil.
+// offlineStart keeps the record of the objects that the API server sent, and starts the node from it. Its methods do nothing if keeper is
+// nil.
 type offlineStart struct {
 	keeper  *offline.Keeper // nil: the node does not start without its API server
 	objects *objects.Objects
@@ -111,14 +112,15 @@ func (a *Agent) apiNode() *v1.Node {
 	return a.heartbeat.Node()
 }
 
-// changed says that the API server has said something new.
+// changed tells the keeper that the agent has received new data from the API server, so that the keeper updates the record.
 func (o *offlineStart) changed() {
 	if o.keeper != nil {
 		o.keeper.Changed()
 	}
 }
 
-// contact returns the function that is told whether the API server answers; nil: nobody needs to know.
+// contact returns the function to call after each request for the node's pods: with nil if the API server answered, else with the error. It
+// returns nil if the node keeps no record.
 func (o *offlineStart) contact() func(error) {
 	if o.keeper == nil {
 		return nil
@@ -145,7 +147,7 @@ func (o *offlineStart) node(measured *v1.Node) *v1.Node {
 	return &n
 }
 
-// offlineParts returns the parts of the agent that start the node from the record on disk of what the API server last said.
+// offlineParts returns the parts of the agent that start the node from the record on disk; none if the node keeps no record.
 func (a *Agent) offlineParts() []part {
 	if a.offline.keeper == nil {
 		return nil
@@ -187,7 +189,8 @@ func (a *Agent) serveLastKnown(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, a.offline.status())
 }
 
-// outdated says which parts of a pod are older than the API server would have them.
+// outdated reports what of a pod may be old because the node started from the record: since is when the API server last answered, and
+// expired describes the pod's service account tokens that have expired. Both are nil if the node did not start from the record.
 func (o *offlineStart) outdated(uid types.UID) (since *time.Time, expired []string) {
 	if since = o.status().Since; since == nil {
 		return nil, nil

@@ -18,7 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// oomScoreAdj and maxOpenFiles change the process, which is the test's own here, so the test restores the old values.
+// limitProcess sets the OOM score (oomScoreAdj) and the limit of open files (maxOpenFiles) of the process. Here that is the process of the
+// test, so the test restores the old values.
 func TestLimitsOfTheProcess(t *testing.T) {
 	const file = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(file)

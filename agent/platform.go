@@ -58,9 +58,9 @@ type platform struct {
 	prepare     func(ctx context.Context) error
 	plugins     *plugin.Watcher                      // nil: the node accepts no CSI plugins
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
-	visits      func(context.Context) error          // looks at mounted volumes again and again; nil: no volume needs that
-	reported    func(*v1.Node)                       // called with each status of the Node that the API server has got; nil: nothing depends on that
-	nodeChanged func()                               // called when the Node's status has other volumes; nil: nothing depends on that
+	visits      func(context.Context) error          // checks the mounted volumes periodically until ctx ends; nil: not used
+	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
+	nodeChanged func()                               // called when volumesInUse or volumesAttached of the Node have changed; nil: not used
 }
 
 type volumes interface {

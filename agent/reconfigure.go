@@ -189,7 +189,8 @@ func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.
 // setRate returns a function that sets the rate and the burst of a limiter. Requests that already wait are not affected.
 func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	return func(limit rate.Limit, burst int) {
-		if limit != rate.Inf { // the old rate is still set, and with it a burst of 0 fails requests
+		// Without a limit (rate.Inf) the burst may be 0. It is not set then, because with the old rate it would make requests fail.
+		if limit != rate.Inf {
 			l.SetBurst(burst)
 		}
 		l.SetLimit(limit)

@@ -64,7 +64,7 @@ func (a *Agent) journalctl() string {
 	return path
 }
 
-// streams returns the runtime that both servers use for exec, attach and port-forward.
+// streams returns the runtime for exec, attach and port-forward, which the HTTPS API and the control socket use.
 func (a *Agent) streams() server.Runtime {
 	return peoplesRuntime{server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}, a.work}
 }

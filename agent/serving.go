@@ -67,8 +67,9 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 		Failed: func() { a.calls.ServingRenewalFailed() }, Replaced: func(age time.Duration) { a.calls.ServingReplaced(age) }, // a.calls is built before anything runs
 	}
 	if cfg.Request {
-		// The certificate must contain the node's name. Before the Node exists, only the addresses of --node-ip are known; a
-		// person would approve such a request in vain. So the request waits for the addresses of the Node.
+		// The certificate must contain the node's name. Before the Node exists, only the addresses of --node-ip are known. A
+		// certificate with only these would be useless, and somebody may have to approve each request. So the request waits for the
+		// addresses of the Node.
 		cfg.Addresses = a.addresses
 	}
 	if a.deps.Client != nil {

@@ -79,8 +79,8 @@ func (e endingPods) Reported(uid types.UID) bool {
 	return p == nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// delays is the connection to logind. Its methods add this machine's directory of logind's configuration, and the texts for
-// logind.
+// delays is the connection to logind. Its methods call those of logind.Bus with two constants: the directory of logind's configuration, and
+// the texts that logind shows for the delay.
 type delays struct{ *logind.Bus }
 
 func (d delays) Delay(ctx context.Context, longest time.Duration) error {

@@ -20,7 +20,7 @@ import (
 // hostile returns a possible output of a hook, a probe or a runtime: 16 MiB of binary data.
 func hostile() string { return strings.Repeat("\xff\x00\x1b[2J\x07", 16<<20/8) }
 
-// The length of a log line is bounded, whatever its texts come from.
+// The length of a log line is bounded, whether a long text is its message, an error, an attribute or inside a group.
 func TestLogLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -114,7 +114,7 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	return s.to.Do(ctx, job)
 }
 
-// peoplesRuntime makes the commands and streams of users jobs of the scheduler.
+// peoplesRuntime runs users' commands (ExecSync) and streams (exec, attach) as jobs of the scheduler, in the class work.People.
 type peoplesRuntime struct {
 	server.CRI
 	work *work.Scheduler

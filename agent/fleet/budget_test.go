@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/agent/fleet"
 )
 
-// These bound what a node of a fleet with ten idle pods costs: its agent, its runtime, and its part of the shared watches. The HTTPS API and the
-// real transport, which a bubble does not have, come on top: see docs/fleet.md.
+// These limit the cost of one node of a fleet with ten idle pods: its agent, its runtime, and its part of the shared watches. The HTTPS API
+// and the real HTTP transport cost more, but a test in virtual time (synctest) has neither: see docs/fleet.md.
 const (
 	// goroutinesPerNode: the agent's Run, the pod cache, the sync loop, and the reader of the runtime's events.
 	goroutinesPerNode = 4
@@ -43,7 +43,7 @@ func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the 
 		}
 		b.until(t, "all run", func(s fleet.Status) bool { return s.Pods.Running == nodes*pods })
 		time.Sleep(20 * time.Minute)
-		b.kube.ExpireEvents() // so that the API server in memory holds the same in both measurements
+		b.kube.ExpireEvents() // so that the API server in memory keeps no events and no history in either measurement of the heap
 		synctest.Wait()
 		goroutines = runtime.NumGoroutine() - before
 		full := heap()
@@ -52,7 +52,7 @@ func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the 
 		}
 		b.end(t)
 		b.fleet = nil
-		time.Sleep(3 * time.Hour) // a stopped timer, with all that it refers to, stays in the heap of a bubble until its time
+		time.Sleep(3 * time.Hour) // in a synctest bubble, a stopped timer keeps all that it refers to in the heap until it would have fired
 		b.kube.ExpireEvents()
 		bytes = full - heap()
 	})

@@ -17,11 +17,11 @@ import (
 // deletions is how many objects are deleted at the same time.
 const deletions = 16
 
-// Removed says what Clean has removed.
+// Removed has the numbers of Nodes and pods that Clean has removed.
 type Removed struct{ Nodes, Pods int }
 
-// Clean removes what a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet created. name
-// is the fleet's name; "": all fleets. The fleet must not run. It goes on after an error, and joins all errors.
+// Clean removes what a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet created. name is the
+// fleet's name; "": all fleets. The fleet must not run. After an error Clean continues; it returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
 	if err != nil {
@@ -37,8 +37,8 @@ func selectorOf(name string) string {
 	return LabelFleet + "=" + name
 }
 
-// clean removes the Nodes of a selector, and what belongs to them. only, if it is not nil, limits that to Nodes of these names; pods that
-// the fleet created elsewhere then stay.
+// clean removes the Nodes that the label selector selects, their leases, the pods on them, and all other pods with these labels. If only is
+// not nil, clean removes just the Nodes with these names, with their leases and pods.
 func clean(ctx context.Context, api *kubeclient.Client, selector string, only map[string]bool) (Removed, error) {
 	var (
 		mu   sync.Mutex
@@ -82,7 +82,7 @@ func clean(ctx context.Context, api *kubeclient.Client, selector string, only ma
 	if err != nil {
 		errs = append(errs, err)
 	}
-	now := int64(0) // nothing runs on these nodes any more
+	now := int64(0) // the grace period in seconds: nothing runs on these nodes any more, so no pod needs time to end
 	limited(pods, deletions, func(p podName) {
 		opts := metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(p.uid)}
 		try(&done.Pods, api.Pods(p.namespace).Delete(ctx, p.name, opts))
@@ -93,7 +93,8 @@ func clean(ctx context.Context, api *kubeclient.Client, selector string, only ma
 // podName names a pod.
 type podName struct{ namespace, name, uid string }
 
-// podsOf returns the pods on the nodes and, with created, those that the fleet created.
+// podsOf returns the pods on the nodes. If created is true, it also returns the other pods that the selector selects: the fleet created
+// them.
 func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes map[string]bool, created bool) (pods []podName, err error) {
 	take := func(which metav1.ListOptions, belongs func(*v1.Pod) bool) error {
 		return eachPage(func(opts metav1.ListOptions) (string, error) {
@@ -122,7 +123,7 @@ func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes 
 // maxPages bounds the pages of one list.
 const maxPages = 2000
 
-// eachPage calls list for each page of a list. list returns where the next page begins.
+// eachPage calls list once for each page of a list. list returns the continue token of the next page, or "" after the last.
 func eachPage(list func(metav1.ListOptions) (next string, err error)) error {
 	opts := metav1.ListOptions{Limit: kubeclient.PageSize}
 	for range maxPages {

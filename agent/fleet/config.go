@@ -16,21 +16,23 @@ import (
 
 const userAgent = "wherry-fleet/" + config.WherryVersion + " (kubelet " + config.KubernetesVersion + ")"
 
-// Identity says as whom the nodes act at the API server.
+// Identity says as which user the nodes send requests to the API server.
 type Identity string
 
-// The identities.
+// These are the identities.
 const (
-	// Impersonate: each node acts as system:node:NAME, so that the Node authorizer and NodeRestriction check its requests as those of a real
-	// node. The user of Config.Client needs the right to impersonate users and groups.
+	// Impersonate: each node acts as system:node:NAME, so that the Node authorizer and NodeRestriction check its requests as they check
+	// those of a real node. The user of Config.Client needs the right to impersonate users and groups.
 	Impersonate Identity = "impersonate"
-	// Shared: all nodes act as the user of Config.Client. Nothing checks that a node touches only what is its own.
+	// Shared: all nodes act as the user of Config.Client. The API server does not check that a node changes only its own
+	// objects.
 	Shared Identity = "shared"
 )
 
 // Config configures a fleet.
 type Config struct {
-	// Name is the fleet's name; "fleet" when empty. It is part of the nodes' names, and the label of what the fleet creates.
+	// Name is the fleet's name; "fleet" when empty. It is part of the nodes' names, and the value of the label wherry.dev/fleet of the
+	// Nodes and pods that the fleet creates.
 	Name string
 	// Groups are the nodes; at least one.
 	Groups []Group
@@ -39,25 +41,26 @@ type Config struct {
 	Client *rest.Config
 	// Identity is Impersonate when empty.
 	Identity Identity
-	// OwnWatches lets each node watch its pods, its Node, and what its pods refer to itself, as real nodes do. Otherwise one watch of each, by the user of
-	// Client, serves all nodes.
+	// OwnWatches makes each node open its own watches of its pods, its Node, and the objects that its pods refer to, as real nodes do.
+	// Otherwise the nodes share one watch of each, which the user of Client opens.
 	OwnWatches bool
 	// Taint gives all nodes the taint wherry.dev/simulated=true:NoSchedule, so that pods of a real cluster do not come to them.
 	Taint bool
 	// Keep leaves Nodes and pods in the cluster when Run ends.
 	Keep bool
-	// Address is an address of this host at which the API server reaches the nodes' HTTPS APIs, each on a port of its own, for kubectl logs, exec, attach
-	// and port-forward, and for metrics. Invalid: the nodes have none, and their address is 127.0.0.1.
+	// Address is an address of this host at which the API server reaches the nodes' HTTPS APIs, each on a port of its own, for kubectl
+	// logs, exec, attach and port-forward, and for metrics. If it is the zero Addr, the nodes serve no HTTPS API, and their address is
+	// 127.0.0.1.
 	Address netip.Addr
 	// Dir is a directory for the logs of containers; "": the nodes have no logs. Address needs it.
 	Dir string
 	// Seed is the seed of all random values in the runtimes.
 	Seed uint64
-	// Log gets what the fleet does, NodeLog what its agents do. Nil: nothing is logged.
+	// Log is the fleet's own log, NodeLog the log of its agents. Nil: nothing is logged.
 	Log, NodeLog *slog.Logger
 }
 
-// check sets the defaults, and reports what is wrong.
+// check sets the defaults, and returns an error for each field that is not valid.
 func (c *Config) check() error {
 	if c.Name == "" {
 		c.Name = "fleet"
@@ -98,7 +101,7 @@ func (c *Config) check() error {
 // logs returns the directory of the logs of a node's containers.
 func (c *Config) logs(node string) string { return filepath.Join(c.Dir, "logs", node) }
 
-// names returns the names of all nodes, and an error for the first that two of them have.
+// names returns the names of all nodes. It returns an error if two nodes have the same name.
 func (c *Config) names() (map[string]bool, error) {
 	names := map[string]bool{}
 	for i := range c.Groups {

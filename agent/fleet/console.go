@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/console"
 )
 
-// Console returns a handler for the web page of the fleet at /console/, and for those of its nodes at /console/nodes/NODE/. It
-// checks nobody's rights: that is the caller's task. It computes nothing while nobody looks.
+// Console returns a handler for the web page of the fleet at /console/, and for the pages of its nodes at /console/nodes/NODE/. The
+// handler does not check the client's rights: the caller must. It computes nothing while no browser shows a page.
 func (f *Fleet) Console() http.Handler {
 	page := console.New(looker{f})
 	mux := http.NewServeMux()
@@ -33,7 +33,7 @@ func (f *Fleet) Console() http.Handler {
 	return mux
 }
 
-// rooted serves requests below "/" by a handler of requests below console.Path.
+// rooted returns a handler of requests below "/", which passes them to h as requests below console.Path.
 func rooted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := r.Clone(r.Context())
@@ -61,7 +61,7 @@ type looker struct{ f *Fleet }
 
 var _ console.Source = looker{}
 
-// Look puts the fleet as "fleet" and each node as "cell/NODE" on the board.
+// Look puts the documents that the page shows into b: the fleet as "fleet", and each node as "cell/NODE".
 func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	f := l.f
 	s := f.Status()
@@ -90,10 +90,10 @@ func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	b.Put("fleet", out)
 }
 
-// mostFaults bounds the list of faults under way.
+// mostFaults is how many of the present faults the console shows at most.
 const mostFaults = 50
 
-// underWay returns the faults that nodes have now, the newest first. The caller holds the lock.
+// underWay returns the newest mostFaults of the faults that nodes have now, the newest first. The caller holds the lock.
 func (f *Fleet) underWay() []view.Fault {
 	byNumber := map[int]view.Fault{}
 	for _, n := range f.nodes {

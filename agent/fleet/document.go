@@ -14,17 +14,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
-// document is a file in YAML or JSON while it is checked.
+// document is the state of the check of a file in YAML or JSON: the parsed file, and the problems found so far.
 type document struct {
-	name string // of the file
+	name string // the name of the file
 	tree yamlv3.Node
 	errs []error
 }
 
-// maxProblems bounds how many problems of a document are named.
+// maxProblems is how many problems of a document are reported at most.
 const maxProblems = 50
 
-// bad adds a problem of a field.
+// bad adds a problem with the field at path.
 func (t *document) bad(path, text string) {
 	switch n := len(t.errs); {
 	case n > maxProblems:
@@ -39,7 +39,7 @@ func (t *document) bad(path, text string) {
 	}
 }
 
-// decode reads the file and compares it with the type of file. It decodes the file into file and into each of the others.
+// decode parses data and checks that all its fields are fields of the type of file. It decodes data into file and into each of others.
 func (t *document) decode(data []byte, kind string, file any, others ...any) error {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err == nil {
@@ -72,7 +72,8 @@ func (t *document) decode(data []byte, kind string, file any, others ...any) err
 	return nil
 }
 
-// lineOf returns the line of a field in a YAML document, or of the nearest field above it; 0: unknown.
+// lineOf returns the line of the field at path in a YAML document. If the document lacks the field, it returns the line of the nearest
+// parent that the document has; 0: unknown.
 func lineOf(tree *yamlv3.Node, path string) int {
 	if len(tree.Content) == 0 {
 		return 0
@@ -92,7 +93,7 @@ func lineOf(tree *yamlv3.Node, path string) int {
 	return line
 }
 
-// child returns the value of a key or an index, and the line on which it begins.
+// child returns the value that a mapping has for a key, or that a sequence has at an index, and the line on which the entry begins.
 func child(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
 	switch n.Kind {
 	case yamlv3.MappingNode:
@@ -109,7 +110,7 @@ func child(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
 	return nil, 0
 }
 
-// steps cuts "groups[0].labels[a.b/c]" into names, indexes and keys.
+// steps splits a path such as "groups[0].labels[a.b/c]" into its field names, indexes and map keys.
 func steps(path string) (out []string) {
 	for path != "" {
 		if rest, ok := strings.CutPrefix(path, "["); ok {

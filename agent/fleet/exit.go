@@ -9,16 +9,17 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// Exit says which containers end, and how. The patterns are those of path.Match; an empty one matches everything.
+// Exit says which containers end, and how. Namespace, Pod, Container and Image are patterns as in path.Match; "" matches everything.
 type Exit struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container"`
 	Image     string `json:"image"`
-	// Count and Percent limit the containers to random ones, by the seed of the Selector. Without both, all that match end.
+	// Count or Percent limits how many of the matching containers end; the Selector's seed decides which. If both are 0, all matching
+	// containers end.
 	Count   int     `json:"count"`
 	Percent float64 `json:"percent"`
-	// Code is the exit code. Reason is Error or Completed when empty.
+	// Code is the exit code. If Reason is "", the reason is Error or Completed.
 	Code    int32  `json:"code"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
@@ -26,7 +27,7 @@ type Exit struct {
 	OOM bool `json:"oom"`
 }
 
-// check returns what is wrong.
+// check returns an error if a field is not valid.
 func (e *Exit) check() error {
 	for _, p := range []struct{ field, pattern string }{{"namespace", e.Namespace}, {"pod", e.Pod}, {"container", e.Container}, {"image", e.Image}} {
 		if _, err := path.Match(p.pattern, ""); err != nil {
@@ -53,7 +54,7 @@ func (e *Exit) matches(c *simulated.Container) bool {
 	return true
 }
 
-// exit ends containers of the nodes, and returns their names. The caller holds the lock.
+// exit ends those containers of the nodes that e selects, and returns their names. The caller holds the lock.
 func (f *Fleet) exit(nodes []*node, e Exit, seed uint64) []string {
 	type running struct {
 		node *node

@@ -17,7 +17,8 @@ type FaultKind string
 
 // The kinds of faults.
 const (
-	// FaultCrash stops the machine: its agent and all its containers are gone at once. When the fault is healed, the machine boots and starts its pods again.
+	// FaultCrash stops the machine: its agent and all its containers end at once. When the fault is healed, the machine boots and starts
+	// its pods again.
 	FaultCrash FaultKind = "crash"
 	// FaultAgent ends the agent only. The containers run on, and the next agent finds them when the fault is healed.
 	FaultAgent FaultKind = "agent"
@@ -53,21 +54,22 @@ type Fault struct {
 	For time.Duration `json:"for"`
 }
 
-// Selector chooses nodes of a fleet, or of one Group of it: those with Names, or Count random nodes, or a Percent of the nodes, or All.
+// Selector chooses nodes of a fleet, or of one of its groups if Group is set: the nodes with these Names, Count random nodes, Percent of
+// the nodes (random ones), or All nodes.
 type Selector struct {
 	Names   []string `json:"names"`
 	Group   string   `json:"group"`
 	Count   int      `json:"count"`
 	Percent float64  `json:"percent"`
 	All     bool     `json:"all"`
-	// Seed decides which nodes Count and Percent choose: if the nodes are the same, the same seed chooses the same ones.
+	// Seed decides which nodes Count and Percent choose. The same seed chooses the same nodes, if the fleet has the same nodes.
 	Seed uint64 `json:"seed"`
 }
 
 // ErrNoNode means that no node matches a selector.
 var ErrNoNode = errors.New("no node is chosen")
 
-// check returns why a Selector chooses nothing.
+// check returns an error unless exactly one of Names, Count, Percent and All is set, to a valid value.
 func (s *Selector) check() error {
 	ways := 0
 	for _, is := range []bool{len(s.Names) > 0, s.Count != 0, s.Percent != 0, s.All} {
@@ -125,8 +127,9 @@ func (f *Fleet) choose(s Selector) ([]*node, error) {
 	return of, nil
 }
 
-// Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults, each for its own time. After an
-// error no node has the fault. For FaultExit it returns the containers that it has ended, as NODE/NAMESPACE/POD/CONTAINER.
+// Inject makes a fault happen on the chosen nodes, and returns their names. A node can have several faults at once, each with its own
+// duration. If Inject returns an error, no node has the fault. For FaultExit it returns the containers that it has ended, as
+// NODE/NAMESPACE/POD/CONTAINER.
 func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 	if fault.For < 0 {
 		return nil, errors.New("a fault cannot last for a negative time")
@@ -162,7 +165,7 @@ func (f *Fleet) Inject(s Selector, fault Fault) ([]string, error) {
 	return names, nil
 }
 
-// check returns why a fault makes no sense.
+// check returns an error if the fault is not valid.
 func (fault *Fault) check() error {
 	switch {
 	case !slices.Contains(faultKinds, fault.Kind):
@@ -197,10 +200,10 @@ func (f *Fleet) Heal(s Selector) ([]string, error) {
 	return names, nil
 }
 
-// everyFault is the number that stands for all faults of a node. Inject numbers its faults from 1 on.
+// everyFault stands for all faults of a node, in place of the number of one fault. Inject numbers the faults from 1.
 const everyFault = 0
 
-// healAll ends the fault with a number on nodes, or everyFault.
+// healAll ends, on each of the nodes, the fault with this number; everyFault: all faults.
 func (f *Fleet) healAll(nodes []*node, number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,13 +215,13 @@ func (f *Fleet) healAll(nodes []*node, number int) {
 // activeFault is a fault that a node has now.
 type activeFault struct {
 	kind  FaultKind
-	text  string // what the runtime does; empty for the other kinds
+	text  string // for FaultRuntime, how the runtime misbehaves
 	since time.Time
 	until time.Time // zero: until Heal
-	end   func()    // ends the fault; nil: heal ends it
+	end   func()    // ends the fault; nil: the method heal ends it
 }
 
-// suffer begins a fault. The caller holds the lock.
+// suffer begins a fault on the node. The caller holds the fleet's lock.
 func (n *node) suffer(fault Fault, number int) error {
 	active := activeFault{kind: fault.Kind, since: time.Now()}
 	if fault.For > 0 {
@@ -270,7 +273,7 @@ func (n *node) suffer(fault Fault, number int) error {
 	return nil
 }
 
-// describe says in a few words what a fault of the runtime does.
+// describe returns a short text that says how a fault makes the runtime misbehave.
 func describe(r *simulated.Fault) string {
 	var what []string
 	for _, p := range []struct {
@@ -288,7 +291,8 @@ func describe(r *simulated.Fault) string {
 	return text
 }
 
-// forgetRuntimeFaults forgets the faults of a runtime and the pressure of processes that have ended with their machine. The caller holds the lock.
+// forgetRuntimeFaults removes the node's faults of the kinds FaultRuntime and FaultPressure, because the runtime and the processes have
+// ended in a crash of the machine. The caller holds the lock.
 func (n *node) forgetRuntimeFaults() {
 	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return a.kind == FaultRuntime || a.kind == FaultPressure })
 }
@@ -303,8 +307,8 @@ func (n *node) has(kinds ...FaultKind) bool {
 	return false
 }
 
-// heal ends the fault with a number, or everyFault. A node that has another fault of the same kind keeps suffering from that one. The caller
-// holds the lock.
+// heal ends the fault with this number; everyFault: all faults. If the node has another fault of the same kind, that one continues. The
+// caller holds the lock.
 func (n *node) heal(number int) {
 	for i, a := range n.faults {
 		if number != everyFault && number != i {

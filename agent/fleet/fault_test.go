@@ -33,11 +33,11 @@ func (b *bench) container(t *testing.T, pod string) v1.ContainerStatus {
 	return p.Status.ContainerStatuses[0]
 }
 
-// only chooses one node.
+// only returns a Selector that chooses the node of this name.
 func only(name string) fleet.Selector { return fleet.Selector{Names: []string{name}} }
 
-// A crashed machine loses its containers and starts them anew; after the end of an agent alone they run on. In both cases the lease is not renewed
-// meanwhile.
+// A machine that crashes loses its containers and starts new ones after it is healed. If only the agent ends, the containers continue to
+// run. In both cases the node's lease is not renewed until the fault is healed.
 func TestCrashAndReturn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestCrashAndReturn(t *testing.T) {
 			b.until(t, "both join", settled)
 			b.createPod(t, "p", "f-node-1")
 			b.until(t, "it runs", func(s fleet.Status) bool { return s.Pods.Running == 1 })
-			time.Sleep(5 * time.Second) // the leases are there
+			time.Sleep(5 * time.Second) // until the leases exist
 			before := b.container(t, "p").ContainerID
 			if _, err := b.fleet.Inject(only("f-node-1"), fleet.Fault{Kind: c.kind}); err != nil {
 				t.Fatal(err)
@@ -77,13 +77,14 @@ func TestCrashAndReturn(t *testing.T) {
 	}
 }
 
-// A partitioned node neither renews its lease nor sees its pods; its containers run. Afterwards it catches up.
+// A partitioned node does not renew its lease and does not see new pods. After the partition it starts the pod that was created meanwhile
+// and renews its lease.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 3}}})
 		b.until(t, "all join", settled)
-		time.Sleep(5 * time.Second) // the leases are there
+		time.Sleep(5 * time.Second) // until the leases exist
 		chosen, err := b.fleet.Inject(only("f-node-2"), fleet.Fault{Kind: fleet.FaultPartition, For: time.Minute})
 		if diff := cmp.Diff([]string{"f-node-2"}, chosen); diff != "" || err != nil {
 			t.Fatal(diff, err)
@@ -107,7 +108,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// A runtime that is slow makes pods start later, until it is healed.
+// While RunPodSandbox has a delay of 20 s, a pod starts late. After Heal a pod starts at once.
 func TestSlowRuntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
-// A fault lasts as long as its own time says, also if an earlier or later fault of the same kind ends meanwhile.
+// Each fault lasts for its own duration, even if another fault of the same kind on the node ends or is healed earlier.
 func TestFaultsOverlap(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []fleet.FaultKind{fleet.FaultCrash, fleet.FaultAgent, fleet.FaultPartition} {
@@ -203,7 +204,7 @@ func TestFaultsOverlap(t *testing.T) {
 			}
 			inject(60 * time.Second)
 			time.Sleep(10 * time.Second)
-			inject(20 * time.Second) // ends before the first
+			inject(20 * time.Second) // this fault ends before the first one
 			time.Sleep(25 * time.Second)
 			suffers("after the shorter fault", true)
 			time.Sleep(30 * time.Second)
@@ -213,7 +214,7 @@ func TestFaultsOverlap(t *testing.T) {
 			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
 				t.Fatal(err)
 			}
-			inject(0) // until it is healed
+			inject(0) // this fault lasts until Heal
 			time.Sleep(30 * time.Second)
 			suffers("after the end of a fault that was healed before", true)
 			if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// joinPatience is how long a node may take to become Ready. After that the next nodes no longer wait for it.
+	// joinPatience is how long a joining node may take to become Ready. After that it no longer counts as joining, so other nodes can join.
 	joinPatience = 2 * time.Minute
 	// cleanTimeout bounds the removal of the fleet at the end.
 	cleanTimeout = 5 * time.Minute
@@ -28,14 +28,14 @@ const (
 	followRetry = 10 * time.Second
 	// leavers is how many nodes are removed at the same time.
 	leavers = 16
-	// pollPace is how often manage decides about further joins while nodes join.
+	// pollPace is the interval at which manage decides whether more nodes may join, while nodes join.
 	pollPace = 50 * time.Millisecond
 )
 
 // Fleet is a number of simulated nodes.
 type Fleet struct {
 	cfg   Config
-	api   *kubeclient.Client // as the user of Config.Client
+	api   *kubeclient.Client // sends requests as the user of Config.Client
 	host  string             // the API server's address
 	next  http.RoundTripper  // the transport that all nodes share
 	wheel *wheel
@@ -97,9 +97,9 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Run joins the nodes and keeps them until ctx ends. Then it ends all agents and, without Config.Keep, removes the Nodes and the pods on
-// them. It fails before the first join if the cluster has a Node of the same name that is not of this fleet, if the fleet runs already, or if the nodes
-// may not act as they should.
+// Run lets the nodes join the cluster and runs them until ctx ends. Then it ends all agents and, without Config.Keep, removes the Nodes and
+// the pods on them. It returns an error before the first node joins if the cluster has a Node of the same name that is not of this fleet,
+// if the fleet already runs, or if Config.Client may not impersonate the nodes.
 func (f *Fleet) Run(ctx context.Context) error {
 	err := f.preflight(ctx)
 	if err == nil {
@@ -141,7 +141,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 
 func (f *Fleet) selector() string { return selectorOf(f.cfg.Name) }
 
-// preflight checks what must be right before the first node joins.
+// preflight returns an error if the fleet cannot join the cluster: a Node of another owner has one of its names, another process runs the
+// fleet, or the nodes cannot be impersonated.
 func (f *Fleet) preflight(ctx context.Context) error {
 	names, err := f.cfg.names()
 	if err != nil {
@@ -176,15 +177,15 @@ func (f *Fleet) preflight(ctx context.Context) error {
 	return nil
 }
 
-// fresh is the largest age of a lease that shows that its node runs.
+// fresh is the age at which a lease no longer shows that its node runs.
 const fresh = 15 * time.Second
 
-// notRunning returns an error if another process runs the fleet, whose Nodes are given.
+// notRunning returns an error if another process runs the fleet: if one of the first three of these nodes renewed its lease recently.
 func (f *Fleet) notRunning(ctx context.Context, nodes []string) error {
 	for _, name := range nodes[:min(3, len(nodes))] {
 		l, err := f.api.Leases(v1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || l.Spec.RenewTime == nil {
-			continue // without a lease the node does not run
+			continue // without a renewed lease the node does not run
 		}
 		if age := time.Since(l.Spec.RenewTime.Time); age < fresh {
 			return fmt.Errorf("the fleet %s runs already: node %s renewed its lease %s ago: choose another name, or wait %s if that process was killed",
@@ -234,7 +235,7 @@ func (f *Fleet) manage(ctx context.Context) {
 	}
 }
 
-// step starts the nodes that may join now, and removes those that are too many. It reports whether to look again soon.
+// step starts the nodes that may join now, and removes surplus nodes. It reports whether manage should call it again after pollPace.
 func (f *Fleet) step() (again bool) {
 	late := f.wheel.lateness().Overdue
 	f.mu.Lock()
@@ -262,7 +263,7 @@ func (f *Fleet) step() (again bool) {
 	return len(f.joining) > 0
 }
 
-// start makes a node join. The caller holds the lock.
+// start creates the node and lets it join the cluster in the background. The caller holds the lock.
 func (f *Fleet) start(g *Group, name string, index int) {
 	ctx, end := context.WithCancel(context.Background())
 	n := &node{
@@ -274,7 +275,7 @@ func (f *Fleet) start(g *Group, name string, index int) {
 	go n.run(ctx)
 }
 
-// removeExtra begins to remove the nodes that no group wants any more. The caller holds the lock.
+// removeExtra begins to remove the nodes whose index is larger than their group's number of nodes. The caller holds the lock.
 func (f *Fleet) removeExtra() {
 	var extra []*node
 	for _, n := range f.nodes {
@@ -289,7 +290,7 @@ func (f *Fleet) removeExtra() {
 	}
 }
 
-// remove ends nodes and removes them from the cluster.
+// remove ends the agents and machines of nodes, and removes the nodes from the cluster.
 func (f *Fleet) remove(nodes []*node) {
 	names := map[string]bool{}
 	limited(nodes, leavers, func(n *node) {
@@ -312,14 +313,14 @@ func (f *Fleet) remove(nodes []*node) {
 			f.serving.forget(name)
 		}
 		if f.cfg.Dir != "" {
-			_ = os.RemoveAll(f.cfg.logs(name)) // the owner of Dir removes what is left
+			_ = os.RemoveAll(f.cfg.logs(name)) // an error is ignored: whoever created Dir removes what is left
 		}
 	}
 	f.mu.Unlock()
 	f.look()
 }
 
-// endAll ends all nodes. Nothing of them runs when it returns.
+// endAll ends all nodes, and returns when their agents and machines have ended.
 func (f *Fleet) endAll() {
 	f.leaving.Wait()
 	f.mu.Lock()
@@ -346,7 +347,7 @@ func (f *Fleet) look() {
 	}
 }
 
-// readiness stores which Nodes are Ready in the API. If whole is set, all other Nodes do not exist.
+// readiness stores which Nodes are Ready in the API. If whole is true, ready has all Nodes, and a node that it lacks is not ready.
 func (f *Fleet) readiness(ready map[string]bool, whole bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -364,7 +365,7 @@ func (f *Fleet) readiness(ready map[string]bool, whole bool) {
 	f.look()
 }
 
-// setReady notes whether a node is ready. The caller holds the lock.
+// setReady stores whether a node is Ready, and ends its join when it first becomes Ready. The caller holds the lock.
 func (f *Fleet) setReady(n *node, ready bool) {
 	n.ready = ready
 	if ready && f.joining[n] {
@@ -374,7 +375,7 @@ func (f *Fleet) setReady(n *node, ready bool) {
 	}
 }
 
-// endJoin makes room for the next join. The caller holds the lock.
+// endJoin stops counting n as a node that joins, so that another node can join. The caller holds the lock.
 func (f *Fleet) endJoin(n *node) { delete(f.joining, n) }
 
 // has reports whether a node of this name is in the fleet.
@@ -387,8 +388,8 @@ func (f *Fleet) has(name string) bool {
 // ErrNoGroup means that the fleet has no group of this name.
 var ErrNoGroup = errors.New("no such group")
 
-// Scale sets the number of nodes of a group; "" is the only group of the fleet. Nodes with the largest indexes are removed, with the
-// pods on them. It returns at once.
+// Scale sets the number of nodes of a group. group may be "" if the fleet has only one group. If the number falls, the nodes with the
+// largest indexes are removed, with the pods on them. Scale returns at once; nodes join and leave in the background.
 func (f *Fleet) Scale(group string, count int) error {
 	if count < 0 || count > MaxNodes {
 		return fmt.Errorf("%d nodes: use 0 to %d", count, MaxNodes)

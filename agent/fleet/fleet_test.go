@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// bench is a fleet on an API server in memory, in virtual time.
+// bench is a fleet and the API server in memory that it uses, in virtual time (synctest).
 type bench struct {
 	kube   *simkube.Kube
 	admin  *kubernetes.Clientset
@@ -37,7 +37,7 @@ func start(t *testing.T, cfg fleet.Config) *bench {
 	return b
 }
 
-// run runs a fleet on the API server.
+// run starts a fleet that uses the bench's API server. The fleet ends with the test.
 func (b *bench) run(t *testing.T, cfg fleet.Config) {
 	t.Helper()
 	cfg.Client = b.kube.RESTConfig("fleet")
@@ -56,13 +56,13 @@ func (b *bench) run(t *testing.T, cfg fleet.Config) {
 		defer close(gone)
 		ended <- f.Run(ctx)
 	}()
-	t.Cleanup(func() { // after a failure too, nothing of the fleet may stay in the bubble
+	t.Cleanup(func() { // also after a failure, because no goroutine of the fleet may remain in the synctest bubble
 		cancel()
 		<-gone
 	})
 }
 
-// until waits until the status is as done wants it.
+// until waits until done returns true for the fleet's status. After a minute it fails the test.
 func (b *bench) until(t *testing.T, what string, done func(fleet.Status) bool) {
 	t.Helper()
 	var s fleet.Status
@@ -105,7 +105,8 @@ func (b *bench) createPod(t *testing.T, name, node string) {
 	}
 }
 
-// Nodes of two groups join with their shapes, run pods, keep their leases, and leave nothing behind.
+// Nodes of two groups join with their groups' sizes, labels and taints, run pods, and renew their leases. After Run, no Node and no pod
+// remains.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// A fleet grows and shrinks. Nodes that leave take their pods with them.
+// Scale adds and removes nodes. The pods on a removed node are removed too.
 func TestScale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,13 +188,14 @@ func TestScale(t *testing.T) {
 	})
 }
 
-// A fleet takes over no Node that is not its own, and does not run twice. What a killed one left is adopted, or removed by Clean.
+// A fleet takes over no Node that is not its own, and a second process cannot run the same fleet. Nodes that a fleet left in the cluster
+// are adopted by the next Run of that fleet, or removed by Clean.
 func TestFleetTakesNothingOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Keep: true, Groups: []fleet.Group{{Count: 2}}})
 		b.until(t, "both join", settled)
-		time.Sleep(5 * time.Second) // the leases are there
+		time.Sleep(5 * time.Second) // until the leases exist
 		first := b.ended
 		b.ended = make(chan error, 2)
 		end := b.cancel

@@ -26,7 +26,7 @@ const (
 	TaintSimulated = "wherry.dev/simulated"
 )
 
-// MaxNodes bounds the nodes of a fleet.
+// MaxNodes is the largest number of nodes of a fleet.
 const MaxNodes = 100_000
 
 // Group is a number of nodes of the same shape. The zero value is a group without nodes; only Count is required.
@@ -37,13 +37,14 @@ type Group struct {
 	// NodeName is the pattern of the nodes' names, with {fleet}, {group}, {zone} and {index}, which counts from 1. {index:4} has at
 	// least four digits. Empty: "{fleet}-{group}-{index}".
 	NodeName string
-	// CPUs, Memory and Storage are the size of the machine; the zero values are those of simulated.Config. Kubelet.MaxPods is the number of
-	// pods.
+	// CPUs, Memory and Storage are the size of each machine; zero values mean the defaults of simulated.Config. Kubelet.MaxPods limits the
+	// number of pods of a node.
 	CPUs            int
 	Memory, Storage resource.Quantity
 	Labels          map[string]string
 	Taints          []v1.Taint
-	// Zones are the zones of the nodes, in turn. Region is the region of all. They become the labels topology.kubernetes.io/zone and region.
+	// Zones are the zones of the nodes: the nodes get one zone after the other, by index. Region is the region of all nodes. They become
+	// the labels topology.kubernetes.io/zone and topology.kubernetes.io/region.
 	Region string
 	Zones  []string
 	// ProviderID is a pattern like NodeName, also with {node} and {region}.
@@ -78,7 +79,7 @@ func (g *Group) zone(index int) string {
 	return g.Zones[(index-1)%len(g.Zones)]
 }
 
-// placeholder finds the placeholders of a pattern.
+// placeholder matches a placeholder in a pattern, such as {index} or {index:4}.
 var placeholder = regexp.MustCompile(`\{([a-z]*)(?::([0-9]))?\}`)
 
 // fill replaces the placeholders of a pattern. It returns the first unknown placeholder, or "".
@@ -131,7 +132,7 @@ func (g *Group) labels(fleet string, index int) map[string]string {
 	return out
 }
 
-// checkGroups calls bad for each wrong field of a group. The error is about all groups together.
+// checkGroups calls bad for each field of a group that is not valid. It returns an error if the groups have too many nodes in total.
 func checkGroups(groups []Group, bad func(group int, field, text string)) error {
 	seen := map[string]bool{}
 	total := 0
@@ -151,7 +152,7 @@ func checkGroups(groups []Group, bad func(group int, field, text string)) error 
 	return nil
 }
 
-// check calls bad for each wrong field.
+// check calls bad for each field of the group that is not valid.
 func (g *Group) check(bad func(field, format string, args ...any)) {
 	if errs := validation.IsDNS1123Label(g.Name); len(errs) > 0 {
 		bad("name", "%q: %s", g.Name, strings.Join(errs, "; "))
@@ -213,7 +214,7 @@ func (g *Group) checkPatterns(bad func(field, format string, args ...any)) {
 	}
 }
 
-// checkName returns why a name is no name of a fleet.
+// checkName returns an error if the name is not valid as the name of a fleet.
 func checkName(name string) error {
 	if errs := validation.IsDNS1123Label(name); len(errs) > 0 || len(name) > 40 {
 		return errors.New("the name of a fleet has at most 40 lower case letters, digits and dashes: it is part of the nodes' names")

@@ -19,9 +19,11 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// hub follows objects once for all nodes of a fleet. It has one lock, under which it also passes objects on, so that each follower gets them in order.
+// hub lists and watches objects once for all nodes of a fleet, and passes them on to the agents. It has one lock, which it holds also while
+// it passes objects on, so that each follower gets the changes in order.
 //
-// It keeps every object that it follows, for nodes that begin to follow it later. The agents keep the same objects, so that costs little.
+// It keeps every object that it watches, for nodes that begin to follow the object later. The agents keep the same objects in memory,
+// so this costs little.
 type hub struct {
 	api  *kubeclient.Client
 	mine *regexp.Regexp // the names that nodes of the fleet can have
@@ -29,12 +31,12 @@ type hub struct {
 	mu     sync.Mutex
 	ctx    context.Context // the context of the hub's watches; nil: the hub does not run yet
 	group  sync.WaitGroup
-	pods   source                      // by node
-	nodes  source                      // by name
+	pods   source                      // each part has the pods of one node, by the node's name
+	nodes  source                      // each part has one Node, by its name
 	others map[agent.Query]*sharedNeed // services, and single ConfigMaps and Secrets
 }
 
-// source is a set of objects that are followed together, and who follows which part of them.
+// source is a set of objects that one watch covers, divided into parts, and the followers of each part.
 type source struct {
 	synced    bool
 	parts     map[string]map[types.UID]runtime.Object
@@ -49,17 +51,17 @@ func newSource() source {
 type follower struct {
 	to    agent.Follower
 	link  *link
-	leave func() // ends it; the caller does not hold the lock
-	done  bool   // it gets no more changes
+	leave func() // ends the following; the caller does not hold the lock
+	done  bool   // the follower gets no more changes
 	left  bool   // leave was called
-	old   bool   // it missed changes in a partition
+	old   bool   // the follower missed changes during a partition
 }
 
 func newHub(api *kubeclient.Client, mine *regexp.Regexp) *hub {
 	return &hub{api: api, mine: mine, pods: newSource(), nodes: newSource(), others: map[agent.Query]*sharedNeed{}}
 }
 
-// namesOf returns a pattern of the names that nodes of the groups can have.
+// namesOf returns a regular expression that matches the names that nodes of the groups can have.
 func namesOf(groups []Group) (*regexp.Regexp, error) {
 	var all []string
 	for i := range groups {
@@ -68,7 +70,7 @@ func namesOf(groups []Group) (*regexp.Regexp, error) {
 	return regexp.Compile("^(?:" + strings.Join(all, "|") + ")$")
 }
 
-// patternOf returns the pattern of one group's names.
+// patternOf returns the regular expression for the names of one group's nodes.
 func patternOf(nodeName string) string {
 	var b strings.Builder
 	last := 0
@@ -111,8 +113,8 @@ func (o feedOf) Follow(ctx context.Context, q agent.Query, f agent.Follower) (jo
 	return me.leave
 }
 
-// find returns the source of a query, and which part of it is asked for. release says that the follower no longer needs it. The caller holds the
-// lock, also when it calls release.
+// find returns the source that has the objects of a query, and the part of the source that the query selects. The caller calls release when
+// the follower no longer needs the source. The caller holds the lock during both calls.
 func (h *hub) find(q agent.Query) (from *source, part string, release func()) {
 	switch q.Resource {
 	case "pods":
@@ -137,7 +139,7 @@ func (h *hub) find(q agent.Query) (from *source, part string, release func()) {
 	}
 }
 
-// begin begins to follow what nodes need. The caller holds the lock.
+// begin starts the watch of the objects of need, if the hub runs. The caller holds the lock.
 func (h *hub) begin(need *sharedNeed) {
 	if h.ctx == nil || h.ctx.Err() != nil {
 		return
@@ -156,13 +158,13 @@ func (h *hub) run(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	<-ctx.Done()
-	h.mu.Lock() // after this, begin begins nothing
+	h.mu.Lock() // waits for callers of begin that have the lock; later calls of begin start no watch, because ctx has ended
 	//lint:ignore SA2001 a barrier, not a critical section
 	h.mu.Unlock()
 	h.group.Wait()
 }
 
-// cut tells a node that is partitioned that its objects may be old.
+// cut calls Failed of the followers of a node whose partition begins, because their objects may be old from now on.
 func (h *hub) cut(l *link) {
 	h.each(l, func(_ *source, _ string, f *follower) {
 		f.old = true
@@ -170,7 +172,7 @@ func (h *hub) cut(l *link) {
 	})
 }
 
-// heal passes on everything to a node whose partition has ended.
+// heal passes the present objects on to the followers of a node whose partition has ended.
 func (h *hub) heal(l *link) {
 	h.each(l, func(s *source, part string, f *follower) {
 		if f.old && s.synced {
@@ -198,7 +200,7 @@ func (h *hub) each(l *link, do func(s *source, part string, f *follower)) {
 	}
 }
 
-// replace passes on a whole part to one follower.
+// replace passes all objects of a part on to one follower.
 func (s *source) replace(part string, f *follower) {
 	if f.done {
 		return
@@ -209,15 +211,15 @@ func (s *source) replace(part string, f *follower) {
 	f.ends(f.to.Replace(slices.Collect(maps.Values(s.parts[part]))))
 }
 
-// ends records that a follower needs no further changes.
+// ends stops the following if done is true. done is the result of a method of agent.Follower: the follower needs no further changes.
 func (f *follower) ends(done bool) {
 	if done && !f.done {
 		f.done = true
-		go f.leave() // the caller holds the lock, and goes through the followers
+		go f.leave() // in another goroutine, because the caller holds the lock and iterates over the followers
 	}
 }
 
-// drop removes a follower.
+// drop removes a follower of a part.
 func (s *source) drop(part string, f *follower) {
 	s.followers[part] = slices.DeleteFunc(s.followers[part], func(g *follower) bool { return g == f })
 	if len(s.followers[part]) == 0 {
@@ -225,7 +227,7 @@ func (s *source) drop(part string, f *follower) {
 	}
 }
 
-// set replaces all objects, and passes them on.
+// set replaces all objects of the source, and passes them on to the followers.
 func (s *source) set(parts map[string]map[types.UID]runtime.Object) {
 	s.parts, s.synced = parts, true
 	for part, all := range s.followers {
@@ -235,7 +237,7 @@ func (s *source) set(parts map[string]map[types.UID]runtime.Object) {
 	}
 }
 
-// apply notes one change, and passes it on.
+// apply stores one change, and passes it on to the followers of the part.
 func (s *source) apply(part string, uid types.UID, event watch.EventType, obj runtime.Object) {
 	if event == watch.Deleted {
 		delete(s.parts[part], uid)
@@ -289,7 +291,7 @@ func (h *hub) podPart(obj runtime.Object) (node string, ok bool) {
 	return p.Spec.NodeName, true
 }
 
-// setPods and setNodes note all pods and Nodes; applyPod and applyNode note one change.
+// setPods stores the complete list of pods, and setNodes that of Nodes. applyPod and applyNode store one change. All pass the objects on.
 func (h *hub) setPods(items []runtime.Object) {
 	parts := map[string]map[types.UID]runtime.Object{}
 	for _, item := range items {
@@ -331,7 +333,7 @@ func (h *hub) applyNode(event watch.EventType, obj runtime.Object) {
 	}
 }
 
-// failed calls Failed of the followers of pods and Nodes.
+// failed calls Failed of all followers of a source.
 func (h *hub) failed(s *source, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -391,7 +393,7 @@ func (n *sharedNeed) Watch(ctx context.Context, opts metav1.ListOptions) (watch.
 	return n.hub.api.Services(n.query.Namespace).Watch(ctx, opts)
 }
 
-// Replace notes all objects.
+// Replace stores the complete list of objects, and passes it on.
 func (n *sharedNeed) Replace(items []runtime.Object) bool {
 	parts := map[string]map[types.UID]runtime.Object{}
 	for _, item := range items {
@@ -403,7 +405,7 @@ func (n *sharedNeed) Replace(items []runtime.Object) bool {
 	return false
 }
 
-// Apply notes one change.
+// Apply stores one change, and passes it on.
 func (n *sharedNeed) Apply(event watch.EventType, obj runtime.Object) bool {
 	if m, ok := slim(obj); ok {
 		n.hub.mu.Lock()

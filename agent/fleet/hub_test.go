@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/agent/fleet"
 )
 
-// All nodes share one watch of each object. With OwnWatches each has its own. Both ways pods start, are deleted, and start
-// after the watches have been renewed.
+// All nodes share one watch of each kind of object; with OwnWatches each node has its own. In both cases pods start and are deleted, and a
+// pod starts also after all watches have ended and begun again.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{false, true} {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// mostRenewals bounds the requests of a wheel at the same time.
+	// mostRenewals is how many renewals a wheel sends at the same time at most.
 	mostRenewals = 64
 	// lagWindow is the number of renewals, the newest ones, from which the lateness of leases is computed.
 	lagWindow = 512
@@ -30,8 +30,8 @@ const (
 // errNoNode means that the Node, which has to be the owner of a new lease, does not exist yet.
 var errNoNode = errors.New("the Node does not exist yet")
 
-// wheel renews the leases of all nodes of a fleet. It has one timer, and a goroutine only for each request. Methods may be called
-// concurrently.
+// wheel renews the leases of all nodes of a fleet. It has one timer for all leases, and one goroutine for each request in flight. Its
+// methods may be called concurrently.
 type wheel struct {
 	api heartbeat.LeaseAPI // a request goes through the link of the node in its context
 	log *slog.Logger
@@ -47,7 +47,7 @@ type wheel struct {
 	failed int
 }
 
-// kept is one lease.
+// kept is a lease that the wheel renews.
 type kept struct {
 	due.Place
 	lease heartbeat.Lease
@@ -58,7 +58,7 @@ type kept struct {
 	done bool
 }
 
-// run renews leases until ctx ends, and returns when no request is under way.
+// run renews leases until ctx ends. It returns when no request is in flight any more.
 func (w *wheel) run(ctx context.Context) {
 	w.mu.Lock()
 	w.ctx = ctx
@@ -105,7 +105,7 @@ func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 	}
 }
 
-// turn begins the renewals that are due, and sets the timer to the next. The caller holds the lock.
+// turn starts the renewals that are due, and sets the timer for the next one. The caller holds the lock.
 func (w *wheel) turn() {
 	if w.ctx == nil || w.ctx.Err() != nil {
 		return
@@ -136,7 +136,7 @@ func (w *wheel) fire() {
 	w.turn()
 }
 
-// renew renews one lease. The renewal of a node that is partitioned or has lost its lease is not sent.
+// renew renews one lease. It sends no request while the node has a fault that prevents renewals (a partition or FaultLease).
 func (w *wheel) renew(k *kept) {
 	err := errPartition
 	if k.link.keepsLease() {
@@ -156,7 +156,7 @@ func (w *wheel) renew(k *kept) {
 		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
 		k.owed = next
 	case errors.Is(err, errNoNode), !k.link.keepsLease():
-		k.owed = next // a fault of the node, not the fleet, delays this lease
+		k.owed = next // this does not count as late: the Node does not exist yet, or an injected fault prevents the renewal
 	case w.ctx.Err() == nil:
 		w.failed++
 		w.log.Debug("a lease was not renewed; trying again", "node", k.lease.Node, "err", err)
@@ -167,7 +167,7 @@ func (w *wheel) renew(k *kept) {
 	w.turn()
 }
 
-// note keeps how late a renewal was. The caller holds the lock.
+// note stores how late a renewal was. The caller holds the lock.
 func (w *wheel) note(lag time.Duration) {
 	if len(w.lags) < lagWindow {
 		w.lags = append(w.lags, lag)
@@ -181,9 +181,9 @@ func (w *wheel) note(lag time.Duration) {
 type Lateness struct {
 	P50 time.Duration `json:"p50"`
 	P99 time.Duration `json:"p99"`
-	// Overdue is how long the most overdue renewal waits now.
+	// Overdue is how long ago the next renewal in the queue was due; 0: none is overdue.
 	Overdue time.Duration `json:"overdue"`
-	// Failed is how many renewals have failed since the start, those of partitioned nodes not counted.
+	// Failed is how many renewals have failed since the start. Renewals that an injected fault prevented are not counted.
 	Failed int `json:"failed"`
 }
 

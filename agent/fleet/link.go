@@ -13,11 +13,11 @@ import (
 // errPartition is the error of requests that a partition breaks.
 var errPartition = errors.New("connection to the API server lost: the node is partitioned (injected fault)")
 
-// partitionTimeout is how long a request hangs in a partition, like one whose packets are lost, until its connection is given up.
+// partitionTimeout is how long a request hangs during a partition before it fails, like a request whose packets are lost.
 const partitionTimeout = 15 * time.Second
 
-// link is the connection of one node to the API server: the shared transport, the node's identity, and partitions. Methods may be called
-// concurrently.
+// link is the HTTP transport of one node to the API server. It adds the node's identity to the requests, and it injects the node's faults
+// of the kinds FaultPartition and FaultSlowAPI. It also stores whether FaultLease is active. Its methods may be called concurrently.
 type link struct {
 	next http.RoundTripper
 	// user is the name to impersonate; "": none.
@@ -25,14 +25,14 @@ type link struct {
 
 	mu      sync.Mutex
 	cut     chan struct{}    // closed when the partition ends; nil: there is no partition
-	slows   []*time.Duration // the delays of each request
-	noLease bool             // the lease is not renewed
+	slows   []*time.Duration // each request is delayed by the sum of these
+	noLease bool             // the fault FaultLease: the lease is not renewed
 	open    map[*cutBody]struct{}
 }
 
 var _ http.RoundTripper = (*link)(nil)
 
-// RoundTrip sends a request.
+// RoundTrip sends a request as the node, after the injected delays. During a partition the request hangs, and then fails.
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	cut, delay := l.cut, time.Duration(0)
@@ -78,7 +78,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// hang waits as long as a request whose packets are lost, and returns the error of such a request.
+// hang waits until the partition ends, partitionTimeout is over, or the context of the request ends. It returns an error.
 func hang(r *http.Request, healed <-chan struct{}) error {
 	if r.Body != nil {
 		_ = r.Body.Close() // a RoundTripper closes the body also if it fails
@@ -94,7 +94,8 @@ func hang(r *http.Request, healed <-chan struct{}) error {
 	return errPartition
 }
 
-// partition begins or ends a partition of the node. When it begins, watches end at once; other requests that are under way succeed.
+// partition begins or ends a partition of the node. When a partition begins, watches end at once; other requests in
+// flight succeed.
 func (l *link) partition(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,21 +125,21 @@ func (l *link) slow(d time.Duration) (end func()) {
 	}
 }
 
-// keepLease says whether the lease of the node is renewed.
+// keepLease sets whether the lease of the node is renewed.
 func (l *link) keepLease(keep bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noLease = !keep
 }
 
-// keepsLease reports whether the lease of the node can be renewed.
+// keepsLease reports whether no fault prevents the renewal of the node's lease: neither a partition nor FaultLease.
 func (l *link) keepsLease() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cut == nil && !l.noLease
 }
 
-// partitioned reports whether the node is cut off.
+// partitioned reports whether the node is cut off from the API server.
 func (l *link) partitioned() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,15 +165,15 @@ func (b *cutBody) Close() error {
 
 type linkKey struct{}
 
-// through makes requests with this context go the way of a node, if they are sent by a byNode.
+// through returns a context for requests of a client with the transport byNode: the requests are sent over the link l.
 func through(ctx context.Context, l *link) context.Context {
 	return context.WithValue(ctx, linkKey{}, l)
 }
 
-// byNode is the transport of clients that several nodes share: the context of a request names the node.
+// byNode is the transport of clients that several nodes share. It sends a request over the link in the request's context (see through).
 type byNode struct{ next http.RoundTripper }
 
-// RoundTrip sends a request.
+// RoundTrip sends a request over the link in its context, or over next if the context has none.
 func (b byNode) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l, ok := r.Context().Value(linkKey{}).(*link); ok {
 		return l.RoundTrip(r)

@@ -18,34 +18,35 @@ import (
 // restartWait is the wait before an agent that failed is started again.
 const restartWait = 5 * time.Second
 
-// node is one node of a fleet. The machine and its containers live as long as the node; its agent may end and begin again.
+// node is one node of a fleet. The machine and its containers live as long as the node; its agent may end, and
+// another agent follows.
 type node struct {
 	fleet *Fleet
 	group *Group
 	index int
 	name  string
 	link  *link
-	disk  agent.Disk // it outlives a crash of the machine
-	// end ends the node; ended is closed when nothing of it runs any more.
+	disk  agent.Disk // keeps its content when the machine crashes
+	// end ends the node. ended is closed when no agent of the node runs any more.
 	end   context.CancelFunc
 	ended chan struct{}
 
-	// The fleet's lock guards the following.
+	// The fleet's lock guards the fields below.
 	began  time.Time // when the node began to join
 	joined bool      // the Node has been Ready once
-	ready  bool      // what the API server says
+	ready  bool      // whether the Node is Ready in the API
 	leaves bool      // the node is being removed
-	down   bool      // its agent does not run: a crash
-	err    error     // why its agent failed last; nil while it runs
+	down   bool      // the agent does not run because of FaultCrash or FaultAgent
+	err    error     // why the last agent failed; nil while an agent runs
 	wake   chan struct{}
 	stop   context.CancelFunc  // ends the agent that runs; nil: none runs
 	faults map[int]activeFault // by the number that Inject gave them
 	sim    *simulated.Node     // nil: the machine is off
 	agent  *agent.Agent        // the agent that runs; nil: none runs
-	page   http.Handler        // the console of agent; nil: nobody has asked for it
+	page   http.Handler        // the console of agent; nil: not requested yet
 }
 
-// run runs the node's agents until ctx ends. After a crash it waits for the node's return.
+// run runs the node's agents, one after another, until ctx ends. After a crash it waits until the fault is healed.
 func (n *node) run(ctx context.Context) {
 	defer close(n.ended)
 	for ctx.Err() == nil {
@@ -67,8 +68,8 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// starts returns the machine if an agent may run now, and keeps how the agent is ended. After a crash the machine is a new one with the old
-// disk: it has booted. Nil: the node is down.
+// starts returns the machine for the next agent, and stores stop, which ends that agent. After a crash of the machine it makes a new one
+// that has the old disk, as after a boot. It returns nil if the node is down.
 func (n *node) starts(stop context.CancelFunc) *simulated.Node {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
@@ -82,7 +83,7 @@ func (n *node) starts(stop context.CancelFunc) *simulated.Node {
 	return n.sim
 }
 
-// close ends the simulation of the machine. The agent has ended.
+// close ends the simulation of the machine. The agent must have ended before.
 func (n *node) close() {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
@@ -91,7 +92,8 @@ func (n *node) close() {
 	}
 }
 
-// stopped notes that the agent has ended. It reports whether the agent failed, and is to be started again after a wait.
+// stopped stores that the agent has ended, with its error. It reports whether the agent failed; run then waits before it starts the next
+// one.
 func (n *node) stopped(err error) (failed bool) {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
@@ -113,7 +115,7 @@ func (n *node) runAgent(ctx context.Context, sim *simulated.Node) error {
 	return a.Run(ctx)
 }
 
-// runs notes which agent runs.
+// runs stores which agent runs; nil: none.
 func (n *node) runs(a *agent.Agent) {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
@@ -155,7 +157,7 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	return a, err
 }
 
-// clientOf returns the configuration of a node's client. All nodes have the same transport below their links.
+// clientOf returns the configuration of a node's client: it sends requests over the node's link. All links use the same transport.
 func (f *Fleet) clientOf(l *link, k *kubelet.KubeletConfiguration) *rest.Config {
 	c := &rest.Config{Host: f.host, Transport: l, UserAgent: userAgent}
 	c.ContentType = "application/vnd.kubernetes.protobuf"

@@ -3,17 +3,18 @@ package fleet
 import "time"
 
 const (
-	paceFirst = 8   // joins at once at the beginning
-	paceLeast = 2   // joins at once, however slow they are
-	paceMost  = 256 // joins at once, however fast they are
+	paceFirst = 8   // how many nodes may join at the same time at the beginning
+	paceLeast = 2   // how many nodes may join at the same time at least, however slow joins are
+	paceMost  = 256 // how many nodes may join at the same time at most, however fast joins are
 	// A join is slow if it takes longer than three times the fastest join plus paceSlack.
 	paceSlack = 500 * time.Millisecond
-	// paceLate is how late the leases may be renewed while nodes join.
+	// paceLate is how late leases may be renewed before fewer nodes may join: see allows.
 	paceLate = 2 * time.Second
 )
 
-// pace decides how many nodes may join at the same time. It grows the number while joins do not get slower, and halves it at most once for
-// each generation of joins when they do. It has no clock. One goroutine at a time may use it.
+// pace decides how many nodes may join at the same time: window. It raises the number while joins are fast, and halves it when a join is
+// slow. After a halving, the joins that began before it do not count (rest), so that they halve the number only once. pace has no clock.
+// One goroutine at a time may use it.
 type pace struct {
 	window  float64
 	fastest time.Duration // 0: no node has joined yet
@@ -32,7 +33,7 @@ func (p *pace) allows(joining int, late time.Duration) bool {
 	return joining < int(p.window)
 }
 
-// ended notes the duration of a join.
+// ended adjusts the number after a join that took this long.
 func (p *pace) ended(took time.Duration) {
 	if p.fastest == 0 || took < p.fastest {
 		p.fastest = took

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The number of joins at once grows while they are fast, falls when they get slow, and falls only once for each generation.
+// The number of nodes that may join at the same time grows while joins are fast, and falls when a join is slow. Other slow joins that began
+// before the fall do not lower it again.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	p := newPace()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// conditionPace is how often a condition of a scenario is checked.
+// conditionPace is the interval at which a condition of a scenario is checked.
 const conditionPace = 250 * time.Millisecond
 
 // Happening is one fault of a scenario that has begun.
@@ -19,7 +19,7 @@ type Happening struct {
 	Fault FaultKind     `json:"fault"`
 	// On are the chosen nodes, or the containers that have ended.
 	On []string `json:"on,omitempty"`
-	// Err says why the fault did not happen; "": it did.
+	// Err says why the fault did not happen; "": it happened.
 	Err string `json:"error,omitempty"`
 }
 
@@ -34,8 +34,9 @@ func (f *Fleet) Check(s *Scenario) error {
 	return nil
 }
 
-// Play makes the events of a scenario happen, and returns when all have begun or ctx ends. It calls report for each, one at a time; report may be
-// nil. It fails before the first event if an event names a group that the fleet does not have. Several scenarios may play at once.
+// Play injects the faults of a scenario's events at their times. It returns when all faults have begun, or when ctx ends. It calls report
+// for each fault, one call at a time; report may be nil. If an event names a group that the fleet does not have, Play returns an error and
+// injects nothing. Several scenarios may play at the same time.
 func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) error {
 	if err := f.Check(s); err != nil {
 		return err
@@ -58,7 +59,7 @@ func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) e
 	return ctx.Err()
 }
 
-// playEvent makes one event happen.
+// playEvent waits for the condition of an event, and injects its fault as often as the event says.
 func (f *Fleet) playEvent(ctx context.Context, e *Event, random *rand.Rand, say func(Happening)) {
 	for !f.holds(e.When) {
 		if !pause(ctx, conditionPace) {

@@ -15,7 +15,8 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// play runs a scenario on ten nodes with twenty pods, and returns what happened.
+// play runs a scenario on ten nodes with twenty pods. It returns the faults that happened, and a text with the phase and the restarts of
+// each pod at the end.
 func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts string) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 10}}})
@@ -47,7 +48,8 @@ func play(t *testing.T, s *fleet.Scenario) (happened []fleet.Happening, restarts
 	return happened, restarts
 }
 
-// The same seed gives the same outcome, another seed another one. Conditions, waits and repetitions are kept.
+// Two runs of a scenario with the same seed give the same result; with another seed the result differs. The faults happen as often as the
+// events say, and not before their conditions are true and their waits are over.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	s := &fleet.Scenario{Seed: 5, Events: []fleet.Event{
@@ -78,7 +80,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A scenario for a group that the fleet does not have is refused before anything happens.
+// Play refuses a scenario that names a group that the fleet does not have, and injects nothing.
 func TestPlayUnknownGroup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +95,8 @@ func TestPlayUnknownGroup(t *testing.T) {
 	})
 }
 
-// Memory pressure makes the node evict pods and taint itself, by its own eviction. Afterwards it takes pods again.
+// Under memory or disk pressure the node's agent evicts the pod and sets the node's pressure condition. After the pressure the condition is
+// false.
 func TestPressure(t *testing.T) {
 	t.Parallel()
 	for resource, c := range map[string]struct {
@@ -128,7 +131,7 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// condition returns the status of a condition of the first node.
+// condition returns the status that the first node has for a condition.
 func (b *bench) condition(t *testing.T, kind v1.NodeConditionType) v1.ConditionStatus {
 	t.Helper()
 	for _, c := range b.nodes(t)[0].Status.Conditions {
@@ -139,7 +142,7 @@ func (b *bench) condition(t *testing.T, kind v1.NodeConditionType) v1.ConditionS
 	return ""
 }
 
-// A node that loses its lease keeps running pods, and its lease gets old; afterwards the node renews it again.
+// While a node has FaultLease, its lease is not renewed, but its pods run. After the fault the node renews the lease again.
 func TestLeaseLoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +171,7 @@ func TestLeaseLoss(t *testing.T) {
 	})
 }
 
-// With a slow API server a pod's status arrives later.
+// While the node has FaultSlowAPI, a pod's status reaches the API server later.
 func TestSlowAPI(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,9 +21,9 @@ const accountWait = 30 * time.Second
 // MaxPods bounds how many pods CreatePods creates.
 const MaxPods = 1_000_000
 
-// CreatePods creates count pods that only the fleet's nodes can run. The scheduler chooses the nodes. The pods are named
-// FLEET-pod-N and have the labels app=FLEET and wherry.dev/fleet, and one container that runs until it is stopped. The namespace must exist. Pods
-// that exist already are counted as created. Run removes them at its end.
+// CreatePods creates count pods that only the fleet's nodes can run. The scheduler chooses the nodes. The pods are named FLEET-pod-N. They
+// have the labels app=FLEET and wherry.dev/fleet, and one container that runs until it is stopped. The namespace must exist. Pods that
+// exist already are counted as created. Without Config.Keep, Run removes the pods when it ends.
 func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) error {
 	if count < 0 || count > MaxPods {
 		return fmt.Errorf("create %d pods: use 0 to %d", count, MaxPods)

@@ -14,15 +14,15 @@ import (
 // ScenarioKind is the kind of a file with a Scenario.
 const ScenarioKind = "FleetScenario"
 
-// maxEvents bounds the events of a scenario, and maxTimes how often one of them happens.
+// maxEvents is the largest number of events in a scenario. maxTimes is how often one event may happen at most.
 const (
 	maxEvents = 1000
 	maxTimes  = 100_000
 )
 
-// Scenario is a plan of faults. If the same nodes and containers run, the same scenario chooses the same ones at the same times.
+// Scenario is a plan of faults. If the same nodes and containers run, a scenario chooses the same nodes and containers in each run.
 type Scenario struct {
-	// Seed decides all that is random: the chosen nodes and containers, and the jitter.
+	// Seed is the seed of all random choices: the nodes, the containers, and the jitter.
 	Seed   uint64
 	Events []Event
 }
@@ -30,10 +30,10 @@ type Scenario struct {
 // Event is a fault that happens once or several times in a scenario.
 type Event struct {
 	Name string
-	// When is what has to be true before the event begins.
+	// When is the condition that must be true before the event begins.
 	When Condition
-	// After is the wait from then until the fault happens first; Every is the time between two faults. Each wait varies evenly by up to Jitter in
-	// both directions.
+	// After is the wait between the moment when the condition is true and the first fault. Every is the wait between two faults. Each wait
+	// is changed by a random time between -Jitter and +Jitter.
 	After, Every, Jitter time.Duration
 	// Times is how often the fault happens.
 	Times int
@@ -43,7 +43,7 @@ type Event struct {
 
 // Condition is a state of the fleet. The zero value is always true.
 type Condition struct {
-	NodesReady, PodsRunning int // at least
+	NodesReady, PodsRunning int // the smallest numbers for which the condition is true
 }
 
 // scenarioFile is the content of a scenario file.
@@ -68,7 +68,7 @@ type eventFile struct {
 	For    metav1.Duration `json:"for"`
 	Nodes  *nodesFile      `json:"nodes"`
 	Fault  FaultKind       `json:"fault"`
-	// The following are each for one kind of fault.
+	// Each field below is for one kind of fault.
 	Runtime  *runtimeFile        `json:"runtime"`
 	Delay    *metav1.Duration    `json:"delay"`
 	Pressure *simulated.Pressure `json:"pressure"`
@@ -123,7 +123,7 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	return s, nil
 }
 
-// event returns the event of a file, and calls bad for each wrong field.
+// event converts the event of a file, and calls bad for each field that is not valid. i is the index of the event.
 func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	e := Event{
 		Name: f.Name, When: Condition{f.When.NodesReady, f.When.PodsRunning}, After: f.After.Duration, Every: f.Every.Duration, Jitter: f.Jitter.Duration, Times: max(1, f.Times),
@@ -156,7 +156,7 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	return e
 }
 
-// check calls bad for each wrong field.
+// check calls bad for each field that is not valid.
 func (f *eventFile) check(e *Event, bad func(field, text string)) {
 	for _, part := range []struct {
 		field string

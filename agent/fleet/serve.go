@@ -28,7 +28,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// serving has the parts that the HTTPS APIs of all nodes share: the certificate, the authorities of clients, and the server of streams into containers.
+// serving has the parts that the HTTPS APIs of all nodes share: the certificate, the authorities of client certificates, and the server of
+// streams into containers (exec, attach, port-forward).
 type serving struct {
 	address netip.Addr
 	tls     *tls.Config
@@ -36,13 +37,14 @@ type serving struct {
 	streams net.Listener
 
 	mu    sync.Mutex
-	nodes map[string]http.Handler // the streams of each node
+	nodes map[string]http.Handler // the handler of streams of each node, by the node's name
 }
 
-// certificateLife is the life of the certificate of the nodes.
+// certificateLife is how long the certificate of the nodes is valid.
 const certificateLife = 365 * 24 * time.Hour
 
-// openServing prepares the nodes' APIs. The API server's own configuration in the cluster says which authority its client certificate has.
+// openServing prepares the nodes' HTTPS APIs, if Config.Address is valid. It reads the authority of the API server's client certificate
+// from the ConfigMap extension-apiserver-authentication.
 func (f *Fleet) openServing(ctx context.Context) error {
 	if !f.cfg.Address.IsValid() {
 		return nil
@@ -107,7 +109,7 @@ func (s *serving) run(ctx context.Context, f *Fleet) {
 	}
 }
 
-// ServeHTTP passes a stream on to the runtime of its node: the first element of the path is the node's name.
+// ServeHTTP passes a request for a stream on to the runtime of its node. The first element of the path is the node's name.
 func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	node, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	s.mu.Lock()
@@ -120,7 +122,8 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// open gives an agent a port, and its runtime a place for streams. The agent closes the port.
+// open opens a port for a node's HTTPS API, and registers the node's handler of streams. It adds the settings for them to k, cfg and deps.
+// The agent closes the port.
 func (s *serving) open(node string, sim *simulated.Node, k *kubelet.KubeletConfiguration, cfg *agent.Config, deps *agent.Deps) error {
 	h, err := sim.StreamHandler("http://" + s.streams.Addr().String() + "/" + node + "/")
 	if err != nil {
@@ -140,7 +143,7 @@ func (s *serving) open(node string, sim *simulated.Node, k *kubelet.KubeletConfi
 	return nil
 }
 
-// forget closes the place for the streams of a node.
+// forget removes a node's handler of streams.
 func (s *serving) forget(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,7 @@ type GroupStatus struct {
 // Nodes counts the nodes of a fleet or a group.
 type Nodes struct {
 	Want        int `json:"want"`
-	Present     int `json:"present"` // those that have begun to join, and not been removed
+	Present     int `json:"present"` // nodes that have begun to join and are not removed yet
 	Ready       int `json:"ready"`   // Ready in the API
 	Joining     int `json:"joining"`
 	Leaving     int `json:"leaving"`
@@ -46,7 +46,7 @@ type NodeStatus struct {
 	// State is joining, ready, notReady, crashed, partitioned, failed or leaving.
 	State  string `json:"state"`
 	Pods   int    `json:"pods"`
-	Reason string `json:"reason,omitempty"` // of failed
+	Reason string `json:"reason,omitempty"` // why the agent failed
 }
 
 // Settled reports whether all nodes that the fleet should have are Ready, and no others are left.

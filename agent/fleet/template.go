@@ -22,7 +22,7 @@ const (
 	TemplateKind       = "FleetTemplate"
 )
 
-// MaxTemplate bounds a template file in bytes.
+// MaxTemplate is the largest size of a template file in bytes.
 const MaxTemplate = 1 << 20
 
 // templateFile is the content of a template file.
@@ -85,10 +85,10 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	return groups, errors.Join(t.errs...)
 }
 
-// template is the state of ParseTemplate.
+// template is a template file while ParseTemplate reads it.
 type template struct {
 	document
-	raw struct { // the fields that the file sets
+	raw struct { // the same file again, with only the fields of KubeletConfiguration that it sets
 		Groups []struct {
 			Kubelet map[string]any `json:"kubelet"`
 		} `json:"groups"`
@@ -96,7 +96,7 @@ type template struct {
 	file templateFile
 }
 
-// fleetSets are the fields of KubeletConfiguration that a template may not set, each with what to use instead.
+// fleetSets are the fields of KubeletConfiguration that a template may not set, each with the reason or the field to use instead.
 var fleetSets = map[string]string{
 	"address": "the fleet chooses the address", "port": "the fleet chooses the port", "healthzPort": "a node of a fleet has no health port",
 	"readOnlyPort": "a node of a fleet has no read-only port", "containerRuntimeEndpoint": "the runtime is simulated", "imageServiceEndpoint": "the runtime is simulated",
@@ -105,7 +105,7 @@ var fleetSets = map[string]string{
 	"registerNode": "a fleet registers its nodes",
 }
 
-// group returns one group of the file, and adds its problems.
+// group converts group i of the file, and adds a problem for each field that is not valid.
 func (t *template) group(i int) Group {
 	f := &t.file.Groups[i]
 	at := fmt.Sprintf("groups[%d]", i)

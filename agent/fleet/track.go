@@ -32,7 +32,7 @@ func (w nodeWatch) Watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	return w.f.api.Nodes().Watch(ctx, opts)
 }
 
-// Replace notes which Nodes are ready.
+// Replace stores which Nodes are Ready.
 func (w nodeWatch) Replace(items []runtime.Object) bool {
 	ready := map[string]bool{}
 	for _, item := range items {
@@ -47,7 +47,7 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 	return false
 }
 
-// Apply notes one change.
+// Apply stores one change of a Node.
 func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	if n, ok := obj.(*v1.Node); ok {
 		w.f.readiness(map[string]bool{n.Name: event != watch.Deleted && isReady(n)}, false)
@@ -75,7 +75,7 @@ func isReady(n *v1.Node) bool {
 	return false
 }
 
-// podWatch follows all pods that are bound to a node, and keeps the phase of those on nodes of the fleet.
+// podWatch watches all pods that are bound to a node, and keeps the state of the pods on nodes of the fleet.
 type podWatch struct {
 	f *Fleet
 
@@ -84,7 +84,7 @@ type podWatch struct {
 	starts []time.Time // when the newest pods were first seen Running, oldest first
 }
 
-// podState is what a podWatch keeps of a pod.
+// podState has the fields of a pod that a podWatch keeps.
 type podState struct {
 	node  string
 	phase v1.PodPhase
@@ -93,7 +93,7 @@ type podState struct {
 
 var _ kubeclient.Followed = (*podWatch)(nil)
 
-// bound selects the pods that are bound to a node.
+// bound is the field selector of pods that are bound to a node.
 const bound = "spec.nodeName!="
 
 // List reads a page of the pods.
@@ -108,12 +108,12 @@ func (w *podWatch) Watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	return w.f.api.Pods(metav1.NamespaceAll).Watch(ctx, opts)
 }
 
-// Replace notes the phases of all pods.
+// Replace stores the states of all pods.
 func (w *podWatch) Replace(items []runtime.Object) bool {
 	w.mu.Lock()
 	old := w.pods
 	w.pods = make(map[types.UID]podState, len(items))
-	maps.Copy(w.pods, old) // note compares each pod with its old state
+	maps.Copy(w.pods, old) // the method note compares each pod with its old state
 	w.mu.Unlock()
 	seen := make(map[types.UID]bool, len(items))
 	for _, item := range items {
@@ -131,7 +131,7 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 	return false
 }
 
-// Apply notes one change.
+// Apply stores one change of a pod.
 func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
@@ -158,7 +158,7 @@ func (w *podWatch) Failed(err error) {
 	}
 }
 
-// rateWindow is the time over which starts are counted. maxStarts bounds how many of them are kept: the newest.
+// rateWindow is the time for which StartsPerSecond is computed. maxStarts is how many start times are kept at most: the newest.
 const (
 	rateWindow = 10 * time.Second
 	maxStarts  = 20_000
@@ -195,7 +195,7 @@ type Pods struct {
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
 	Ready     int `json:"ready"`
-	// StartsPerSecond is how many pods a second were first seen Running, over ten seconds.
+	// StartsPerSecond is how many pods per second became Running, in the last ten seconds.
 	StartsPerSecond float64 `json:"startsPerSecond"`
 }
 

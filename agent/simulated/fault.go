@@ -25,7 +25,7 @@ type Fault struct {
 	Chance float64
 }
 
-// Check returns why a fault makes no sense; nil: it does.
+// Check returns an error if the fault is not valid.
 func (f *Fault) Check() error {
 	kinds := 0
 	for _, is := range []bool{f.Hang, f.Error != "", f.LoseEvents} {

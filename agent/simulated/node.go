@@ -99,8 +99,8 @@ func New(cfg Config) *Node {
 	return n
 }
 
-// Deps returns what an agent on this node works with: Runtime, Images, Dialer and Machine. The caller adds Log, and Client where
-// there is an API server.
+// Deps returns the dependencies of an agent on this node: Runtime, Images, Dialer and Machine. The caller adds Log, and Client if there is
+// an API server.
 func (n *Node) Deps() agent.Deps {
 	d := agent.Deps{Dialer: n.runtime, Machine: n.machine}
 	d.Runtime, d.Images = n.runtime.Clients()

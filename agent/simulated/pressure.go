@@ -8,15 +8,15 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// Pressure is a use of resources by processes outside the pods: at least these parts of the machine, in percent, are in use. 0: no
-// pressure on that resource.
+// Pressure is a use of resources by processes outside the pods. Each field is the percentage of the machine's resource that is in use at
+// least; 0: no pressure on that resource.
 type Pressure struct {
 	Memory    float64 `json:"memory"`
 	Disk      float64 `json:"disk"`
 	Processes float64 `json:"processes"`
 }
 
-// Check returns why a Pressure makes no sense; nil: it does.
+// Check returns an error if the Pressure is not valid.
 func (p *Pressure) Check() error {
 	for _, v := range []float64{p.Memory, p.Disk, p.Processes} {
 		if v < 0 || v > 100 {
@@ -29,7 +29,7 @@ func (p *Pressure) Check() error {
 	return nil
 }
 
-// pressures are the pressures of a machine. Methods may be called concurrently.
+// pressures are all present pressures of a machine. Its methods may be called concurrently.
 type pressures struct {
 	whole agent.Used // the size of the machine
 
@@ -37,7 +37,7 @@ type pressures struct {
 	all []*Pressure
 }
 
-// add adds a pressure until remove is called.
+// add adds a pressure, which lasts until remove is called.
 func (p *pressures) add(one Pressure) (remove func()) {
 	own := &one
 	p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *pressures) add(one Pressure) (remove func()) {
 	}
 }
 
-// on returns what is in use, at least as much as the pressures say.
+// on returns the use of resources under the pressures: for each resource the largest of used and the parts that the pressures set.
 func (p *pressures) on(used agent.Used) agent.Used {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,10 +85,10 @@ func (n *Node) Running() []Container {
 	return out
 }
 
-// ExitOOM ends the process of a running container as the kernel does when the container's memory is short.
+// ExitOOM ends the process of a running container as if the kernel had killed it for lack of memory: exit code 137, reason OOMKilled.
 func (n *Node) ExitOOM(id, message string) { n.runtime.Exit(id, 137, "OOMKilled", message) }
 
-// Exit ends the process of a running container from outside. reason is Error or Completed when empty.
+// Exit ends the process of a running container with this exit code. If reason is "", it is Error or Completed.
 func (n *Node) Exit(id string, code int32, reason, message string) {
 	n.runtime.Exit(id, code, reason, message)
 }

@@ -28,7 +28,7 @@ func TestCollection(t *testing.T) {
 		return len(strings.Fields(out))
 	}
 
-	// unknown is the UID of a pod that nobody knows, for example of an agent that was killed long ago.
+	// unknown is the UID of a pod that neither the API nor the runtime has. An agent that was killed long ago could have left its directories.
 	const unknown = "5d3c9b7e-0000-4000-8000-c011ec7ed001"
 	orphans := []string{filepath.Join(n.dir, "root", "pods", unknown, "volumes", "kubernetes.io~empty-dir", "v"), filepath.Join(n.dir, "logs", "gone_nobody_"+unknown, "main")}
 	for _, dir := range orphans {

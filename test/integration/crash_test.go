@@ -65,7 +65,7 @@ type crash struct {
 	eyes  *eyes
 	churn *churn
 
-	lost map[string]time.Time // when the test noticed a lost task, by container ID; zero: containerd was restarted because of it
+	lost map[string]time.Time // when the test noticed a lost task, by container ID; zero after containerd was restarted to remove this task
 }
 
 // goneMeanwhile removes pods from the API while no agent runs. The next agent has to run their preStop hooks and to respect their grace
@@ -176,7 +176,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	for _, id := range c.eyes.lostTasks() {
 		if since, ok := c.lost[id]; !ok {
 			c.lost[id] = time.Now()
-		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // for a shorter time the task may just be about to end
+		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // before that, the task may just be about to end
 			lost, c.lost[id] = id, time.Time{}
 		}
 	}
@@ -214,8 +214,8 @@ func (c *crash) ending() {
 	}
 }
 
-// nothingLeft searches for what pods may have left and the other tests do not check: network namespaces, IP addresses, checkpoints, and
-// processes of the runtime.
+// nothingLeft searches for remains of pods. Besides those that the other tests look for, it looks for network namespaces, IP addresses,
+// checkpoints, and processes of the runtime.
 func (c *crash) nothingLeft() error {
 	if err := c.node.checkNothingLeft(); err != nil {
 		return err

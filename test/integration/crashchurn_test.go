@@ -148,7 +148,7 @@ func (ch *churn) begin() {
 	})
 }
 
-// pause stops that, and returns when the last request has ended.
+// pause stops the creation and deletion of pods, and returns when the last request has ended.
 func (ch *churn) pause() {
 	ch.stop()
 	ch.wg.Wait()

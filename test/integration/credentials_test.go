@@ -69,8 +69,8 @@ func (a *signingAuthority) issue(s *space, req *certificatesv1beta1.PodCertifica
 	return err
 }
 
-// On a real API server, with its Node authorizer and its admission, a pod gets a trust bundle, which follows its object, and a certificate
-// from a signer. A new agent keeps the certificate.
+// With a real API server, its Node authorizer and its admission, a pod gets a trust bundle and a certificate from a signer. When the
+// ClusterTrustBundle changes, so does the file in the pod. After a restart the agent keeps the certificate.
 func TestCredentialProjections(t *testing.T) {
 	const gates = "ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true"
 	e := newPlane(t, use(t), "credentials", "--apiserver-arg", "feature-gates="+gates, "--apiserver-arg", "runtime-config=certificates.k8s.io/v1beta1=true")
@@ -136,7 +136,7 @@ func TestCredentialProjections(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.pod("next", strings.ReplaceAll(credentialPod, "podCertificate: {", "podCertificate: {userAnnotations: {example.com/a: b}, "), onNode(n))
-	s.event("next", "FailedMount", `waits for signer "example.com/s"`) // the new agent works on the volumes of pods
+	s.event("next", "FailedMount", `waits for signer "example.com/s"`) // so the restarted agent already sets up volumes
 	s.same("the certificate after a new start of the agent", s.sh("web", "cat /id/id.pem"), first)
 	if text := fmt.Sprint(len(requests())); text != "2" {
 		t.Errorf("%s requests, want one for each pod", text)

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Upstream's CSI mock driver, which this project did not write, registers, and its volumes are staged and published, also an inline volume. A
-// volume that has grown is expanded while a pod uses it, and its claim's status follows. At the end the driver is asked to undo everything.
+// The agent works with upstream's CSI mock driver, which this project did not write. The driver registers; the agent stages and publishes a
+// persistent volume, and publishes an inline volume. When the persistent volume has grown, the agent expands it while a pod uses it, and
+// updates the claim's status. When the pod is deleted, the agent unpublishes and unstages the volumes.
 func TestUpstreamsMockDriver(t *testing.T) {
 	s := newSpace(t)
 	program := s.env.tool("csimock")

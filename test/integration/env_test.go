@@ -91,7 +91,7 @@ containers:
 	}
 }
 
-// A pod waits until the objects exist from which its environment comes. Its status says which are missing.
+// A pod waits until the ConfigMap that its environment refers to exists. Its status and an event say what is missing.
 func TestEnvWaitsForObjects(t *testing.T) {
 	s := newSpace(t)
 	s.pod("waits", `

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// evictionConfig is the configuration of a node that soon runs short of disk space in its small root directory, and of the memory that its
-// pods may use together.
+// evictionConfig is the configuration of a node that soon runs short of disk space, because its root directory is small, and soon runs
+// short of memory, because the test limits the memory of all its pods together.
 const evictionConfig = `registerWithTaints: [{key: short, effect: NoSchedule}]
 evictionHard: {nodefs.available: 40%, memory.available: 128Mi}
 evictionPressureTransitionPeriod: 15s

@@ -27,7 +27,7 @@ type hostile struct {
 }
 
 // TestHostile runs containers on a real runtime that attack the node's agent, all at the same time. The agent needs less than 100 MiB, the
-// node stays Ready, another pod is not affected, and each attack ends as its function says.
+// node stays Ready, another pod is not affected, and each attack has the result that the comment of its function describes.
 func TestHostile(t *testing.T) {
 	h := newHostile(t)
 	watched := h.witness(h.on)
@@ -152,7 +152,8 @@ containers:
 	h.remove("sparse-hosts")
 }
 
-// hostsFileIsNoFile runs a pod that can write into its own directory on the node. It replaces its hosts file by a pipe.
+// hostsFileIsNoFile runs a pod that can write into its own directory on the node, and replaces its hosts file by a pipe. The pipe does not
+// block the agent: the container restarts, or its status says why it does not start, and the pod can be deleted.
 func (h *hostile) hostsFileIsNoFile() {
 	h.pod("pipe-hosts", fmt.Sprintf(`
 volumes: [{name: node, hostPath: {path: %s}}]

@@ -8,7 +8,7 @@ import (
 )
 
 // "An image volume source represents an OCI object (a container image or artifact) which is available on the kubelet's host
-// machine": read-only, whole or by subPath, pulled as a container's image is.
+// machine". The volume is read-only, shows the whole image or a subPath, and is pulled in the same way as the image of a container.
 func TestImageVolume(t *testing.T) {
 	s := newSpace(t)
 	s.pod("mounts", `

@@ -70,7 +70,8 @@ func (n *node) mustBeReady(t *testing.T) {
 
 var tokenForm = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}\n$`)
 
-// joinByHand does what an agent does to join, step by step, with command-line tools alone.
+// joinByHand performs the steps with which an agent joins a cluster (token, certificate request, approval, new identity), but only with
+// command-line tools.
 func joinByHand(t *testing.T, e *env) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -163,7 +164,7 @@ func joinByHand(t *testing.T, e *env) {
 	text = approved(ask("denied.log", "denied", "--kubeconfig", in("bootstrap")), "deny")
 	has("a denied wherry csr", text, "was refused", "Denied", "kubectl delete csr")
 
-	// From here on the test is a person, whose certificate request openssl made.
+	// From here on the test asks for the certificate of a person, with a certificate request that openssl made.
 	must(output(command("openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", in("jane.key"), "-out", in("jane.csr"), "-subj", "/O=devs/CN=jane")))
 	text = approved(ask("jane.log", "--from", in("jane.csr"), "--key", in("jane.key"), "--kubeconfig", e.kubeconfig()), "approve")
 	has("wherry csr --from", text, "knows you as jane (devs", in("jane.kubeconfig"))

@@ -182,7 +182,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	for _, name := range []string{"polite", "deaf", "forced"} {
 		s.ready(name)
 	}
-	s.kubectl("delete", "pod", "polite", "--timeout=200s") // shorter than the grace period, so the command fails if the pod uses all of it
+	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than the grace period, so the command fails if the pod uses the whole period
 	s.same("what it did in its grace", readFile(s, dir+"/polite"), "done\n")
 	began := time.Now()
 	s.kubectl("delete", "pod", "deaf", "--wait=false")

@@ -61,7 +61,7 @@ containers:
 	var got []string
 	for lines.Scan() {
 		got = append(got, lines.Text())
-		if lines.Text() == "line 6" { // the last line for now; the file makes the container continue
+		if lines.Text() == "line 6" { // the container waits after this line until the file /go exists
 			s.kubectl("exec", "talker", "-c", "main", "--", "touch", "/go")
 		}
 	}

@@ -90,7 +90,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("8") // more than there are processors, because the tests mostly wait
+		_ = f.Value.Set("8") // run more tests in parallel than there are processors, because the tests mostly wait
 	}
 	sweep(e.bin)
 	restore := keepKernel()
@@ -184,8 +184,8 @@ func (e *env) begin() error {
 	return e.node.waitReady(patience)
 }
 
-// subnet returns the pod CIDR of the containerd instance in a directory. In one run every instance has another one; runs at the same time
-// probably use different ones, too.
+// subnet returns the pod CIDR of the containerd instance in a directory. Within a run each instance has a CIDR of its own. Two runs at the
+// same time most likely use different CIDRs, too.
 func (e *env) subnet(dir string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -300,7 +300,7 @@ func clean(dir string, id int, all bool) {
 	}
 }
 
-// sweep removes what killed runs have left: those with a directory but without a process.
+// sweep removes what killed runs have left. A run was killed if its directory exists but its process does not.
 func sweep(bin string) {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, dir := range dirs {

@@ -73,7 +73,7 @@ func (s *space) witness(n *node) *witness {
 	return w
 }
 
-// nothing stops the witness, and fails the test if it has recorded anything. while says during what.
+// nothing stops the witness, and fails the test if it has recorded anything. while says what the test did meanwhile, for the error message.
 func (w *witness) nothing(s *space, while string) {
 	s.Helper()
 	w.stop()
@@ -264,7 +264,7 @@ func killedAnyTime(s *space, n *node) {
 	s.eventually("nothing to be left of them", func() error {
 		err := n.checkNothingLeft()
 		if err == nil || !strings.Contains(err.Error(), "_come-") {
-			return nil // the rest belongs to pods of other tests
+			return nil // other errors are about pods of other tests
 		}
 		return err
 	})

@@ -106,7 +106,7 @@ volumes: [{name: key, secret: {secretName: key}}]`, onNode(o.n))
 	}
 }
 
-// startOffline starts a node with its own runtime, whose connection to the API server goes through a relay.
+// startOffline starts a node that has its own runtime and connects to the API server through a relay.
 func startOffline(s *space) *offlineNode {
 	s.Helper()
 	e := s.env
@@ -127,7 +127,7 @@ func startOffline(s *space) *offlineNode {
 	return o
 }
 
-// awaitRecord waits until the record is newer than a time and has all that the pods need.
+// awaitRecord waits until the record that the agent keeps on disk for an offline start is newer than since and has all that the pods need.
 func (o *offlineNode) awaitRecord(since time.Time) {
 	o.Helper()
 	dir := filepath.Join(o.n.dir, "root", "offline")
@@ -145,7 +145,7 @@ func (o *offlineNode) awaitRecord(since time.Time) {
 	})
 }
 
-// powerCut kills the agent and removes every container, as a machine whose runtime forgets them when it boots.
+// powerCut kills the agent and removes every container. This is like a reboot of a machine whose runtime loses its containers.
 func (o *offlineNode) powerCut() {
 	o.Helper()
 	o.n.kill()

@@ -45,7 +45,7 @@ func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
 	if err := e.planeUp(flags...); err != nil {
 		t.Fatal(err)
 	}
-	e.node = &node{process: e.plane} // lets the wait for the control plane fail at once if its process ends
+	e.node = &node{process: e.plane} // eventually fails at once if the process of e.node ends, here that of the control plane
 	return e
 }
 

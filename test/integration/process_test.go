@@ -106,7 +106,7 @@ func wait(timeout time.Duration, ask func() error) error {
 	}
 }
 
-// errorf is fmt.Errorf. It makes the errors of conditions that are not true yet.
+// errorf calls fmt.Errorf. The functions that tests pass to wait return its errors while a condition is not true yet.
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 // nothing returns an error if a command has failed or has printed anything.

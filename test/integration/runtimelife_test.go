@@ -12,13 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestRuntimeLife has a runtime that has not started yet, that hangs, and that crashes. The node reports this, and becomes Ready again by
-// itself. Pods are not affected.
+// TestRuntimeLife runs a node whose runtime has not started yet, later hangs, and crashes. Each time the node reports this, and becomes
+// Ready again by itself. Pods are not affected.
 func TestRuntimeLife(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-rough")
 	root := smallRoot(t, s.env, "rough")
-	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // without eviction for disk space, which would end pods when the test fills the small disk
+	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // no eviction for lack of disk space, because the test fills the disk
 		Config: "nodeStatusUpdateFrequency: 2s\nregisterWithTaints: [{key: rough, effect: NoSchedule}]\nevictionHard: {memory.available: 10Mi}\n"})
 	if err != nil {
 		t.Fatal(err)

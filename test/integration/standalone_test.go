@@ -64,8 +64,8 @@ func (a *alone) said() string {
 	return string(text)
 }
 
-// says waits until the output of `wherry run` contains a text. The order of its lines is not fixed, because it follows the pod and each
-// container at the same time.
+// says waits until the output of `wherry run` contains a text. The lines have no fixed order, because the command follows the pod and each
+// container concurrently.
 func (a *alone) says(what string) {
 	a.Helper()
 	a.eventually("wherry run to say "+what, func() error {
@@ -138,7 +138,7 @@ func (a *alone) nothingLeft() {
 	}
 	_ = filepath.WalkDir(a.root, func(path string, d os.DirEntry, err error) error {
 		if path == filepath.Join(a.root, "recorded-turns") {
-			return fs.SkipDir // the flight recorder keeps the last turns of pods that went wrong, within its bounds, also when they are gone
+			return fs.SkipDir // the flight recorder keeps the last turns of pods that went wrong even after the pods are gone
 		}
 		if err == nil && !d.IsDir() && filepath.Base(path) != "agent.log" {
 			a.Errorf("left file: %s", path)
@@ -373,7 +373,7 @@ spec:
 	a.nothingLeft()
 }
 
-// ends checks two ends of `wherry run`: after a pod that completes it exits with the pod's exit code, and after Ctrl-C it stops the pods
+// ends checks how `wherry run` ends. When its pod has completed, the command exits with the pod's exit code. After Ctrl-C it stops the pods
 // within their grace period and removes them.
 func (a *alone) ends() {
 	t := a.T

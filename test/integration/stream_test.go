@@ -51,7 +51,7 @@ containers:
 	}
 }
 
-// with returns a space of the same namespace, whose failures are those of the subtest t.
+// with returns a space of the same namespace that reports failures to the subtest t.
 func (s *space) with(t *testing.T) *space { return &space{T: t, env: s.env, name: s.name} }
 
 func (s *space) execs(websockets string) {

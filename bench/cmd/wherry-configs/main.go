@@ -207,8 +207,8 @@ func (r *report) alone(ctx context.Context) error {
 }
 
 // A run compares nothing for pods with a volume that cannot be set up and for pods without a sandbox. Of 100 pods, at most mostWithout may
-// be of the first kind and mostNeither of the second; runs of fewer than someRun pods are not checked. (Of random pods, 20 in 100 and 0.4
-// in 100 are.)
+// be of the first kind and mostNeither of the second; runs of fewer than someRun pods are not checked. (Of 100 random pods, about 20 are of
+// the first kind and 0.4 of the second.)
 const (
 	someRun     = 500
 	mostWithout = 30

@@ -11,7 +11,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// From a directory of kept cases each case runs once. Cases with a restart of the agents are in blocks of their own.
+// keptBlocks returns each case in a directory of kept cases once, even if several files contain the case. Cases with a restart of the
+// agents are in blocks of their own.
 func TestKeptBlocks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

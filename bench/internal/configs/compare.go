@@ -19,7 +19,7 @@ import (
 type Difference struct {
 	// Class is the name of the difference. Package differ uses the same names, so that both share one table of decisions.
 	Class string
-	// Where is the name of the container, without a name for the sandbox, and the field that differs.
+	// Where is the name of the container and the field that differs; only the field if the sandboxes differ.
 	Where            string
 	Upstream, Wherry string
 }
@@ -47,8 +47,8 @@ func normal(value string) string {
 	return specHash.ReplaceAllString(value, "1-ID")
 }
 
-// optionalFile returns a text for the name of a class if a variable of the container comes from an optional file that is missing (no volume
-// of these pods has that file); otherwise "".
+// optionalFile returns a part of the class's name, which says that the container has a variable from an optional file (fileKeyRef) that is
+// missing. It returns "" if the container has no such variable. No volume of the compared pods has such a file.
 func optionalFile(p *v1.Pod, name string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for _, e := range c.Env {
@@ -104,7 +104,7 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 }
 
 // targetAlone reports whether name is an ephemeral container that only one agent created because the other agent did not create its target.
-// The missing target is a difference already.
+// The missing target is reported as a difference already, so the missing ephemeral container is not.
 func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
 	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool {
 		same := func(r *Requests) bool {

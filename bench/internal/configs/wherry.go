@@ -108,8 +108,8 @@ func (w World) facts(root string) (perform.Facts, error) {
 	return f, nil
 }
 
-// pageSizes returns the sizes of huge pages that the machine has, even if no cgroup can limit them, because upstream's kubelet sends limits
-// then too.
+// pageSizes returns the sizes of huge pages that the machine has, even if no cgroup can limit them: upstream's kubelet sends limits
+// in that case too.
 func pageSizes() (sizes []string, err error) {
 	dirs, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
 	for _, d := range dirs {

@@ -50,8 +50,9 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra removes from spans the values that began after the start of a container instance that only one of the two agents started.
-// name is a container or, for values of the pod, anything else.
+// withoutExtra removes from spans the values that began after an instance that only one of the two agents created, or up to a second before
+// it. name is a container or, for values of the pod, anything else. Values of the pod that began after its deletion stay, except those of
+// the condition Initialized if the instance is of an init container.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -88,8 +89,8 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 	return slices.DeleteFunc(u, ends), slices.DeleteFunc(w, ends)
 }
 
-// In these classes of differences one agent reports something later than the other agent, or never. The last words say which agent shows
-// the value.
+// In these classes of differences one agent reports something later than the other agent, or never. The last words of a
+// class say which agent shows the value.
 const (
 	classReportedAfterHook = "the API hears of a container when the postStart hook of another one has ended: only upstream"
 	classReportedAfterStop = "the API hears of a container when another one that is stopped has ended: only upstream"
@@ -308,9 +309,9 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether the values of u, which only upstream reported while the pod ended, say no more than that a container is not
-// ready whose readiness probe uses the network: nobody listens after the container has ended. Wherry reports that the containers have
-// ended.
+// hearsNobody reports whether a difference comes only from network readiness probes of containers that have ended, when nobody listens on
+// the port any more. u and w are the values that only upstream and only Wherry reported while the pod ended. Then u says only that a
+// container is not ready, and w says nothing, or only that the containers have ended.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	probed := func(name string) bool {
 		p := d.c.probe(name, "readiness")

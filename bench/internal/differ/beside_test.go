@@ -19,7 +19,8 @@ func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// An activeDeadlineSeconds that passes while the pod is already ending is not the reason of the end. A deadline that ends the pod is.
+// activeDeadlineSeconds passes while the pod is already ending, and only upstream's kubelet reports the reason DeadlineExceeded: a decided
+// difference. If the deadline passes before the end begins, the comparison reports the differences themselves.
 func TestADeadlineInTheEnd(t *testing.T) {
 	c := oneContainer()
 	c.Spec.ActiveDeadlineSeconds = new(int64(45))
@@ -110,7 +111,8 @@ func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	}
 }
 
-// The status of an instance that only one agent started is excused. A difference before the start of that instance is not.
+// If only one agent starts an instance, changes of the pod's conditions after that start are excused, and so are changes up to a second
+// before it.
 func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	u, w := newLife(), newLife()
 	w.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})

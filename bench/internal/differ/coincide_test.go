@@ -57,8 +57,8 @@ func TestASidecarThatOutlivesAnExtraInstance(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet does not delay the restart after a stop. If the container was resized before the stop, the difference has the same
-// class.
+// Upstream's kubelet does not delay the restart of a container after a stop; Wherry does. The class of this difference is the same whether
+// or not the container was resized before the stop.
 func TestAResizeBeforeAStopIsNoOtherDifference(t *testing.T) {
 	c := oneContainer()
 	c.Acts = []Act{{At: 8 * time.Second, Do: Resize, Container: "main-0"}}

@@ -22,8 +22,8 @@ type line struct {
 // column is the width of the column of one agent, in characters.
 const column = 62
 
-// Columns prints the two traces side by side, ordered by time: the requests to the runtime and what the API saw. It leaves out commands in
-// containers that are no hooks.
+// Columns prints the two traces side by side, ordered by time: the requests to the runtime and what the API saw. It leaves out
+// commands in containers, except hooks.
 func (p *Pair) Columns(c *Case) string {
 	all := append(p.Upstream.lines(c, false), p.Wherry.lines(c, true)...)
 	slices.SortStableFunc(all, func(a, b line) int { return int(a.at - b.at) })

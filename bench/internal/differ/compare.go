@@ -103,7 +103,8 @@ func (d *differ) calls() {
 		d.list("sandboxes", "how many sandboxes were made", []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
 	}
 	u, w := d.soFar(upstream, upstream.starts()), d.soFar(wherry, wherry.starts())
-	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u))) // callsOf finds starts of one agent alone
+	// Only containers that both agents started are compared here; callsOf reports the others.
+	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u)))
 	for _, name := range d.c.containers() {
 		d.callsOf(name)
 	}
@@ -176,14 +177,14 @@ type differ struct {
 	upstream, wherry *Trace
 	level            Level
 	late             *delay        // the first start or stop that one agent made late; nil: none
-	waited           time.Duration // time from which on one agent waited, because of a decided difference, until the pod ended; never: none waited
-	before           time.Duration // only what happened before this time, counted from the pod's first sandbox, is compared; never: everything is
+	waited           time.Duration // start of one agent's wait, a decided difference, that lasted until the pod ended; never: none
+	before           time.Duration // time of the Crossing, from which on nothing is compared; never: everything is compared
 	found            []Difference
 	excused          map[string]int
 	extras           map[extra]time.Time // instances that only one agent started, with the time of their creation
 }
 
-// extra names a container of which one agent, that of the trace t, started an instance more than the other.
+// extra is a container of which the agent with the trace t started one instance more than the other agent.
 type extra struct {
 	t    *Trace
 	name string
@@ -221,7 +222,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		aspect, u, w := aspect, upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
-			continue // only if the reasons are equal are the messages compared
+			continue // messages are compared only if the reasons are equal
 		}
 		if excuse := d.ofAMoment(name, k, u, w); excuse != "" {
 			d.excuse(excuse, 1)
@@ -262,8 +263,8 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
-// noLastStatus returns the name of the excuse because of which the last status of a container (of the pod if name is "") is not compared; "" if it is
-// compared.
+// noLastStatus returns the name of the Excuse that forbids to compare the last status of a container, or of the pod if name is "". It
+// returns "" if the status is compared.
 func (d *differ) noLastStatus(name string) string {
 	switch {
 	case d.c.forced():
@@ -378,8 +379,8 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	}
 }
 
-// resizedMeanwhile returns a text if the container was resized before its first instance started, or after the end of the instance before
-// had begun and before this instance started.
+// resizedMeanwhile returns a part of the class's name if the container was resized before this instance started: at any time before the
+// first instance, or after the agent had stopped the previous instance. Otherwise it returns "".
 func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) string {
 	from, text := d.upstream.Created, ", resized before its first start"
 	if before := d.upstream.instances(name)[attempt-1]; attempt%lifeAttempts > 0 {
@@ -396,7 +397,7 @@ func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) stri
 	return ""
 }
 
-// ownGrace returns a text for the name of a class if upstream's kubelet stopped a container with the grace period of its pod, and Wherry
+// ownGrace returns a part of the class's name if upstream's kubelet stopped a container with the grace period of its pod, and Wherry
 // with the terminationGracePeriodSeconds of its probe; otherwise "".
 func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {

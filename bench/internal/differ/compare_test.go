@@ -190,7 +190,8 @@ func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	}
 }
 
-// A short value that both agents report, and that the deletion of the pod ends, is no flap. A short value that only Wherry reports is one.
+// A short value that both agents report, and that the deletion of the pod ends, is no flap. A short value that only Wherry reports is a
+// flap.
 func TestAValueThatTheDeletionEndsIsNoTransient(t *testing.T) {
 	u, w := newLife(), newLife()
 	for _, l := range []life{u, w} {
@@ -291,7 +292,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// If Wherry is late because of a decided difference, everything after that counts as late. What comes before, or another delay, does not.
+// If Wherry starts a container late because of a decided difference, everything that differs after that is excused. A difference before
+// that time is still found, and so is a wrong timeout.
 func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	lives := func(second float64) life {
 		l := newLife()
@@ -359,8 +361,7 @@ func TestALateStopBesideAPostStartHookIsReported(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`)
 }
 
-// A container that starts shortly before a restart of the agents may be reported late; the machine is not taken to be too slow because of
-// that.
+// If a container starts shortly before a restart of the agents, its late report does not mean that the machine is too slow.
 func TestSlowBesideARestart(t *testing.T) {
 	for _, c := range []struct {
 		down Down
@@ -407,7 +408,7 @@ func TestMessageWithoutPorts(t *testing.T) {
 	}
 }
 
-// After the watch of the API has ended by itself a run fails, because nobody sees what happens.
+// After the watch of the API has ended by itself, Run fails with ErrWatchEnded, because the runner sees no changes any more.
 func TestNoRunAfterTheWatch(t *testing.T) {
 	changes := make(chan watch.Event)
 	close(changes)

@@ -11,22 +11,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// beat is something that happens to a pod: an act, its deadline, an exit, a probe that reaches its failure threshold, a start, a restart of
-// the agent. An agent sees it between lo and hi, which count from the pod's first sandbox.
+// beat is an event in the life of a pod: an act, the pod's deadline, an exit, a probe that reaches its failure threshold, a start, a
+// restart of the agent. The agent sees the event between lo and hi, which count from the pod's first sandbox.
 type beat struct {
 	name      string // name of the event, equal for both agents
 	container string // "": the event concerns the whole pod
 	attempt   uint32
-	act       Act // the act, if the event is one
+	act       Act // the act, if the event is an act
 	is        happening
-	maybe     bool // the timing decides whether it happens
+	maybe     bool // the timing decides whether the event happens
 	acted     bool // the agent stopped the container at that time
 	last      bool // the agent created no later instance of the container
 	lo        time.Duration
 	hi        time.Duration
 }
 
-// happening is the kind of a beat.
+// happening is the kind of a beat, that is, of an event in the life of a pod.
 type happening int
 
 // These are the kinds of beats.
@@ -100,7 +100,7 @@ func (d *differ) crossing() (first *Crossing) {
 	return first
 }
 
-// order returns -1 if the agent of the trace saw a before b, 1 if it saw b before a, and 0 if it may have seen either first.
+// order returns -1 if the agent of the trace saw the event a before b, 1 if it saw b before a, and 0 if it may have seen either first.
 func order(t *Trace, a, b beat) int {
 	switch {
 	case a.hi < b.lo || t.follows(a, b):
@@ -139,7 +139,7 @@ func (d *differ) meets(a, b beat) bool {
 		return false
 	case b.container == "":
 		return b.is != isAct || d.touches(b.act, a)
-	case a.container == b.container: // an instance ends before the next one starts, so only its own exit and failed probe can meet
+	case a.container == b.container: // of one container, only the exit and a failed probe of the same instance can come at the same time
 		return a.attempt == b.attempt && (a.is == isExit && b.is == isFailure || a.is == isFailure && b.is == isExit)
 	case a.is == isStart, b.is == isStart, a.is == isSuccess, b.is == isSuccess: // a start, or the success of a startup probe, only leads to further starts
 		return false
@@ -198,7 +198,7 @@ func (d *differ) mayEnd() bool {
 	})
 }
 
-// attempts matches the parts of a beat's name that number an instance, an act or a restart.
+// attempts matches the numbers of instances, acts and restarts in the name of a beat (an event in the life of a pod).
 var attempts = regexp.MustCompile(`#\d+|^\d+ | \d+$`)
 
 func find(all []beat, name string) *beat {
@@ -210,7 +210,7 @@ func find(all []beat, name string) *beat {
 	return nil
 }
 
-// beats returns what happened to the pod on the agent of the trace, ordered by time.
+// beats returns the events in the pod's life on the agent of the trace, ordered by time.
 func (d *differ) beats(t *Trace) (all []beat) {
 	for i, a := range d.c.Acts {
 		seen := atOnce
@@ -250,7 +250,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	return all
 }
 
-// beatsOf returns what happened to one container instance until it ended.
+// beatsOf returns the events in the life of one container instance.
 func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (all []beat) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	began, stopped, last := in.began.Sub(t.Created), in.stopped.Sub(t.Created), t.instances(name)[attempt+1] == nil
@@ -328,9 +328,9 @@ func (t *Trace) endsWith(name string, attempt uint32, code int32) bool {
 	})
 }
 
-// sawEnd returns the earliest evidence that the agent of the trace knew the end of an instance, which came at the time ended: it started
-// what comes next, or it reported the end. Times count from the pod's first sandbox. A pod that may end by itself has not ended when the
-// end of its container is reported.
+// sawEnd returns when the agent of the trace had certainly seen the end of an instance, which came at the time ended: when it started the
+// next instance or, after an init container, a later container, or when it reported the end to the API. Times count from the pod's first
+// sandbox. For a pod that may end by itself, reports are ignored.
 func (d *differ) sawEnd(t *Trace, name string, attempt uint32, ended time.Duration) time.Duration {
 	seen := time.Duration(never)
 	if next := t.instances(name)[attempt+1]; next != nil {
@@ -360,7 +360,7 @@ func (d *differ) wentOn(t *Trace, name string, after time.Duration) time.Duratio
 	return never
 }
 
-// looks returns the longest time from an exit until the agent of the trace sees it.
+// looks returns the longest time that the agent of the trace needs to see an exit.
 func (d *differ) looks(t *Trace) time.Duration {
 	if t == d.upstream {
 		return listed

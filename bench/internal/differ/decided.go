@@ -28,8 +28,8 @@ func Decided(class string) bool {
 	return slices.ContainsFunc(Decisions, has) || slices.ContainsFunc(ConfigDecisions, has)
 }
 
-// Shown returns the undecided differences that are not consequences of others: those of the lowest level above InConfig that has any, and
-// those of level InConfig.
+// Shown returns the undecided differences that are not consequences of others: all of level InConfig and, of the other levels, those of the
+// lowest level at which there are any.
 func Shown(found []Difference) (shown []Difference) {
 	lowest := InMessages
 	for _, d := range found {

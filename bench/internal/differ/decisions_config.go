@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ConfigDecisions are the intended differences that only `make differential-config` finds, because the pods of the other comparison have no
-// such fields.
+// ConfigDecisions are the intended differences that only `make differential-config` finds. The pods of the other comparison, of whole lives
+// of pods, do not set the fields concerned.
 var ConfigDecisions = []Decision{
 	{
 		Class:  `config of a container: image.runtimeHandler: upstream "", Wherry "HANDLER"`,

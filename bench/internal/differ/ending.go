@@ -11,7 +11,7 @@ import (
 
 // The functions in this file find when the end of a pod begins, and compare what happens after that moment.
 
-// part splits spans into those that began before the pod's end began, and the others.
+// part splits spans into those that began before the agent began to end the pod, and the others.
 func (d *differ) part(t *Trace, spans []span) (before, after []span) {
 	ends := d.ends(t)
 	for _, s := range spans {
@@ -43,7 +43,7 @@ func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	wMore, _ := apart(d.lasting(d.wherry, wBefore), values(upstream))
 	uMore = d.withoutWaits(uMore, values(wherry))
 	u, w = d.lasting(d.upstream, uAfter), d.lasting(d.wherry, wAfter)
-	if d.before != never { // after a crossing, the other agent may have had a value that came before the crossing on this agent
+	if d.before != never { // the other agent may show the same value only after the Crossing, so all its values count
 		return notIn(u, values(wherry)), notIn(w, values(upstream)), len(uMore)+len(wMore) == 0
 	}
 	return notIn(u, w), notIn(w, u), len(uMore)+len(wMore) == 0
@@ -67,8 +67,8 @@ func (d *differ) ends(t *Trace) time.Time {
 	return t.Deleted
 }
 
-// lifeEnds returns when the life of the pod that lasts at the time at ends. A static pod has another life after each change or removal of
-// its manifest.
+// lifeEnds returns the end of that life of the pod to which the time at belongs. A static pod begins another life after each change or
+// removal of its manifest; any other pod has one life.
 func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
 	for _, a := range d.c.Acts {
 		if changed := t.Created.Add(a.At); (a.Do == WriteFile || a.Do == RemoveFile) && changed.After(at) && changed.Before(d.ends(t)) {
@@ -78,7 +78,7 @@ func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
 	return d.ends(t)
 }
 
-// runsOn reports whether a main container runs at the time at and the agent does not stop it soon after.
+// runsOn reports whether a main container runs at the time at, and neither exits nor is stopped soon after.
 func (d *differ) runsOn(t *Trace, at time.Time) bool {
 	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
 		all := t.instances(x.Name)
@@ -108,8 +108,8 @@ func (d *differ) mirrorWithoutEnd() bool {
 	})
 }
 
-// running reports whether a version of the pod shows a container as running although the agent had stopped that instance, or stopped the
-// container after the pod's deletion.
+// running reports whether p, a version of the pod, shows a container as running that the agent stopped: the same instance, or any instance
+// if the stop came after the pod's deletion.
 func (t *Trace) running(p *v1.Pod) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		s := statusOf(p, c.Container)
@@ -138,8 +138,8 @@ func (d *differ) resizedInItsEnd() bool {
 	})
 }
 
-// resizedAtItsEnd reports whether the pod was resized, and each container that was to change had been asked to end before by both agents
-// and did not start again.
+// resizedAtItsEnd reports whether the pod was resized, and before each resize both agents had already asked the container concerned to end,
+// and did not start it again.
 func (d *differ) resizedAtItsEnd() bool {
 	ending := func(t *Trace, a Act) bool {
 		var newest *instance

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// repeated lists the reasons of events whose number depends on how often an agent looks, or on whether the deletion comes between two
-// tries.
+// repeated lists the reasons of events whose number depends on how often an agent looks at the pod, or on whether the deletion comes
+// between two tries.
 var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
 
 // events compares which events exist, whether each came once or more often, and their messages.
@@ -78,7 +78,7 @@ func (d *differ) beforeResizes(message string) string {
 	return message
 }
 
-// noEvent returns the name of the excuse because of which the events of the key k are not compared; "" if they are compared.
+// noEvent returns the name of the Excuse that forbids to compare the events of the key k. It returns "" if they are compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
@@ -89,7 +89,8 @@ func (d *differ) noEvent(k string, u, w Event) string {
 	return d.hangsOnAMoment(k, u, w)
 }
 
-// ofWhat returns a text for the name of a class that distinguishes some events from others with the same reason; "" for most events.
+// ofWhat returns a part of the class's name for the events of the key k. It distinguishes some events from others with the same reason; it
+// is "" for most events.
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
@@ -118,8 +119,8 @@ func (d *differ) sharesMissing() bool {
 	return n > 1
 }
 
-// burst is how many events of one type (Normal or Warning) about one object a client sends at once. After that it sends one each five
-// minutes, and chance decides which events are lost.
+// burst is how many events of one type (Normal or Warning) about one object a client sends at once. After that it sends one every
+// five minutes and drops the others, so it is random which events are lost.
 const burst = 25
 
 // talks reports whether the client dropped some events because there were too many of the type of this key.

@@ -10,7 +10,7 @@ import (
 type Excuse struct {
 	Name string
 	Why  string
-	// Most is the percentage of cases that may need the excuse. A run in which more cases need it fails. If Most is 0, Lines is the bound.
+	// Most is the percentage of cases that may need the excuse. If more cases need it, the run fails. If Most is 0, Lines is the bound.
 	Most float64
 	// Lines is how many excused differences there may be per 100 cases. It is the bound of an excuse that nearly every case needs.
 	Lines float64

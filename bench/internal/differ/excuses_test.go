@@ -93,7 +93,8 @@ func TestWhatMayCross(t *testing.T) {
 	}
 }
 
-// When an agent acts on an exit, it has seen the exit; an act after that moment makes no Crossing.
+// Upstream's kubelet starts a container again after its exit, so it has seen the exit by then. If the loss of the sandbox comes later, the
+// order of the two events is certain, and the case has no Crossing.
 func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 	for again, crossed := range map[float64]bool{4.7: false, 5.2: true} {
 		c := oneContainer()
@@ -108,7 +109,8 @@ func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 	}
 }
 
-// An act and the start that it causes make no Crossing, however soon the start comes.
+// An act and the start of a container that it causes have a fixed order, so the case has no Crossing, however soon the start comes. The act
+// causes the start if a StopContainer or a RunPodSandbox comes between them.
 func TestAStartThatFollowsFromAnAct(t *testing.T) {
 	for cause, crossed := range map[string]bool{"StopContainer": false, "RunPodSandbox": false, "RemoveContainer": true} {
 		c := oneContainer()
@@ -124,7 +126,8 @@ func TestAStartThatFollowsFromAnAct(t *testing.T) {
 	}
 }
 
-// An act makes a Crossing with the pod's own end if it comes between the first stop and the report of the end to the API.
+// If an act comes while the pod ends by itself, between the first stop and the report of the end to the API, the agents may see the act and
+// the end in a different order, and the case has a Crossing.
 func TestAnActBesideThePodsOwnEnd(t *testing.T) {
 	for at, crossed := range map[time.Duration]bool{8 * time.Second: false, 12 * time.Second: true, 20 * time.Second: false} {
 		c := oneContainer()
@@ -142,7 +145,8 @@ func TestAnActBesideThePodsOwnEnd(t *testing.T) {
 	}
 }
 
-// A probe whose failure depends on the timing makes no Crossing if both agents stopped the container because of it, or neither did.
+// If the timing decides whether a probe fails, the case has a Crossing only if one agent stopped the container because of the failure and
+// the other agent did not.
 func TestAProbeThatMayFail(t *testing.T) {
 	for _, try := range []struct{ upstream, wherry, crossed bool }{{false, false, false}, {true, true, false}, {true, false, true}, {false, true, true}} {
 		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second, To: 11500 * time.Millisecond}})
@@ -158,7 +162,8 @@ func TestAProbeThatMayFail(t *testing.T) {
 	}
 }
 
-// Undecided differences from before the Crossing and decided differences count. All others are excused, and counted as excused.
+// Settle keeps the decided differences, and the undecided differences from before the Crossing. It removes all others, and counts them as
+// excused.
 func TestACrossingExcusesWhatComesAfterIt(t *testing.T) {
 	v := Verdict{Excused: map[string]int{}, Crossing: &Crossing{},
 		Found: []Difference{{Class: "a"}, {Class: "b"}, {Class: classWhileHook}, {Class: "c"}},
@@ -272,8 +277,8 @@ func TestAHookThatIsCutShort(t *testing.T) {
 	}
 }
 
-// If upstream's kubelet does not start a container because it still waits by a decided difference, that decided class is reported. Any
-// other missing start is an undecided difference.
+// Upstream's kubelet does not start a container before the pod ends. If it still waited because of a decided difference, only that class is
+// reported. Otherwise the missing start is an undecided difference.
 func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	for changed, class := range map[bool]string{
 		true:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
@@ -294,7 +299,7 @@ func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	}
 }
 
-// A stop because of a failed probe is not part of the pod's end, even if it comes after the deletion.
+// A stop after which the container starts again is not part of the pod's end, even if the stop comes after the deletion.
 func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	u := newLife()
 	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
@@ -307,7 +312,8 @@ func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	}
 }
 
-// A deadline close to an act makes a Crossing. A deadline and the deletion that it causes make none.
+// If activeDeadlineSeconds passes at the time of a deletion by a user, the case has a Crossing. If it passes long after the deletion, it
+// has none.
 func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	for deadline, crossed := range map[int64]bool{8: true, 20: false} {
 		c := oneContainer()
@@ -326,8 +332,8 @@ func TestADeadlineBesideAnActIsCrossed(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet starts a container later than Wherry, and before that the manifest of the static pod is removed. The missing start is
-// excused only if the manifest was removed before upstream's start was due.
+// Upstream's kubelet restarts a container later than Wherry, which is a decided difference. If the manifest of the static pod is removed
+// before upstream's restart is due, its missing start belongs to that class. Otherwise it is an undecided difference.
 func TestAStartThatTheEndOfALifePrevents(t *testing.T) {
 	for at, class := range map[time.Duration]string{
 		22 * time.Second: "time of StartContainer of main after an exit, whose definition is changed: upstream is later",

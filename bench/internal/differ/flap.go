@@ -25,7 +25,8 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}
-		ended := !s.since.Add(s.lasts).Before(d.wherry.Deleted) && slices.Contains(values(upstream), s.value) // by the deletion, on both agents
+		// ended: the deletion ended the value, and upstream reported this value too.
+		ended := !s.since.Add(s.lasts).Before(d.wherry.Deleted) && slices.Contains(values(upstream), s.value)
 		if !ended && !passesBack(upstream, wherry[i-1].value, s.value) {
 			out = append(out, s.value)
 		}

@@ -18,8 +18,8 @@ const (
 // watchFor is how long a case runs before its pod is deleted.
 const watchFor = 40 * time.Second
 
-// generator makes a case from a random source. All times are whole seconds, most of them seconds apart, so that few events come at the same
-// time; a case with such events has a Crossing.
+// generator makes a case from a random source. All times are whole seconds, and most of them differ by several seconds, so that few events
+// come at about the same time. A case with such events has a Crossing: from then on the agents may see events in a different order.
 type generator struct{ *rand.Rand }
 
 // Generate makes the case of a seed. The same seed always gives the same case.

@@ -66,7 +66,7 @@ func (l *living) live(ctx context.Context) error {
 }
 
 // begins waits until the agent creates the pod's sandbox, from which the times of all acts count. So an agent that is busy and begins later
-// still gets each act at the same point of the pod's life. After 20 s begins stops waiting, for a pod that gets no sandbox.
+// still gets each act at the same point of the pod's life. It waits at most 20 s, because a pod may get no sandbox.
 func (l *living) begins(ctx context.Context) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if calls := l.side.runtime.Calls(l.name); len(calls) > 0 {

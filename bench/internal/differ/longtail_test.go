@@ -23,7 +23,8 @@ func TestAResizeBeforeTheFirstStart(t *testing.T) {
 	}
 }
 
-// While a pod ends, upstream's kubelet shows a container that has ended as not ready if its readiness probe uses the network.
+// While a pod ends, upstream's kubelet reports ContainersNotReady, and Wherry PodCompleted. This is decided if the container's readiness
+// probe uses the network, because nobody answers it after the container has ended. With a command as the probe it is undecided.
 func TestAReadinessProbeThatFindsNobody(t *testing.T) {
 	for probe, class := range map[*v1.Probe]string{
 		{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{}}}: classHearsNobody,
@@ -43,7 +44,8 @@ func TestAReadinessProbeThatFindsNobody(t *testing.T) {
 	}
 }
 
-// After the loss of its sandbox a pod goes back to Pending with upstream's kubelet. Without a loss that is another difference.
+// With upstream's kubelet a running pod goes back to Pending. After the loss of its sandbox this is a decided difference; otherwise it is
+// undecided.
 func TestAPodThatIsPendingAgain(t *testing.T) {
 	for lost, class := range map[bool]string{true: classPendingAgain, false: `phases: only upstream has ["Pending" "Running"]`} {
 		c := oneContainer()
@@ -62,7 +64,8 @@ func TestAPodThatIsPendingAgain(t *testing.T) {
 	}
 }
 
-// Wherry replaces a container whose image is changed while the container's postStart hook runs. Upstream's kubelet waits for the hook.
+// The image of a container is changed while the container's postStart hook runs. Wherry stops the container at once, and upstream's kubelet
+// after the hook: a decided difference. If the image is changed after the hook, it is not this difference.
 func TestAnImageChangedDuringAHook(t *testing.T) {
 	for at, root := range map[time.Duration]string{8 * time.Second: classChangedInHook, 20 * time.Second: ""} {
 		c := oneContainer()
@@ -80,7 +83,8 @@ func TestAnImageChangedDuringAHook(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet tells that a resize is complete although the container is being stopped and does not start again.
+// Only upstream's kubelet sends the event ResizeCompleted. If the container was stopped before the resize and does not start again, the
+// difference has a class of its own.
 func TestAResizeOfAContainerThatEnds(t *testing.T) {
 	for stopped, class := range map[float64]string{
 		5:  "event Normal ResizeCompleted, of a container that ends: upstream one, Wherry none",
@@ -99,7 +103,8 @@ func TestAResizeOfAContainerThatEnds(t *testing.T) {
 	}
 }
 
-// A sidecar that ignores TERM is probed by upstream's kubelet until the runtime kills it. One that ends at TERM cannot fail a probe later.
+// Upstream's kubelet probes a sidecar that ignores SIGTERM until the runtime kills it, so its probe may fail after the pod's end has begun.
+// The probe of a sidecar that exits at SIGTERM cannot fail so late.
 func TestAProbeThatFailsWhileASidecarIgnoresTERM(t *testing.T) {
 	for term, late := range map[Term]bool{TermIgnored: true, TermEnds: false} {
 		c := oneContainer()
@@ -116,7 +121,8 @@ func TestAProbeThatFailsWhileASidecarIgnoresTERM(t *testing.T) {
 	}
 }
 
-// A container that is lost with its sandbox answers no probe, so an agent need not see a failure that would have come later.
+// If a container ends with its lost sandbox before its probe would have failed, an agent need not have seen the failure. If the sandbox is
+// lost later, it must have seen it.
 func TestAProbeOfALostContainer(t *testing.T) {
 	for lost, must := range map[time.Duration]bool{4 * time.Second: false, 20 * time.Second: true} {
 		c := oneContainer()
@@ -130,7 +136,7 @@ func TestAProbeOfALostContainer(t *testing.T) {
 	}
 }
 
-// Only Wherry starts a container again shortly before the deletion, so the end of that instance is no difference.
+// Only Wherry starts a container again shortly before the deletion. Neither that instance nor its status is a difference.
 func TestTheEndOfAnExtraInstance(t *testing.T) {
 	c := oneContainer()
 	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 30 * time.Second}}}

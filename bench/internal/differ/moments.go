@@ -11,8 +11,8 @@ import (
 // The functions in this file find values that depend on the timing. They are not compared, because an agent that looks a second later sees
 // another state.
 
-// endsItself reports whether an instance was asked to end at about the time when its Play makes it exit. The timing decides whether an
-// agent still asks.
+// endsItself reports whether an instance was asked to end at about the time when its Play makes it exit. The timing decides whether
+// an agent still asks it to end.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() {
@@ -48,9 +48,9 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment returns the name of the excuse for an event that depends on the timing; "" for others. Such an event is about a container
-// that exited by itself when it was asked to end, about a container that had just started when the pod ended, or about a command that the
-// end of its container cut short.
+// hangsOnAMoment returns the name of the Excuse for an event that depends on the timing; "" for other events. Such an event is about a
+// container that exited by itself when it was asked to end, about a container that had just started when the pod ended, or about a command
+// that was interrupted because its container ended.
 func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
 		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")
@@ -95,14 +95,15 @@ func containerOf(key string) string {
 }
 
 // startsLast reports whether either agent started a container (any container if name is "") less than two seconds before the pod's end. The
-// timing then decides how the container ended, unless it exited by itself before and both agents started it equally often.
+// timing then decides how the container ended. An instance does not count if it exited by itself before the pod's end and both agents
+// created the same number of instances.
 func (d *differ) startsLast(name string) bool {
 	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
 		return (name == "" || name == each) && (d.startedLast(d.upstream, each) || d.startedLast(d.wherry, each))
 	})
 }
 
-// lately is how close to the pod's end a start is too close to be compared. Upstream's kubelet sees a start up to a second later.
+// lately is the time before the pod's end in which starts are not compared. Upstream's kubelet sees a start up to a second later.
 const lately = 2 * time.Second
 
 func (d *differ) startedLast(t *Trace, name string) bool {

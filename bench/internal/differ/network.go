@@ -18,7 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Network probes reach the simulated containers, because the pods have loopback addresses: 127.60.0.5 needs no interface. The
+// The pods have loopback addresses such as 127.60.0.5, so network probes reach the simulated containers without a network interface. The
 // runtime listens there for as long as the container runs, and answers as the container's play says.
 
 // portOf returns the port on which a container answers a probe.
@@ -35,7 +35,7 @@ func portOf(container, probe string) int32 {
 // probeNames lists the probes that a container may have.
 var probeNames = []string{"startup", "liveness", "readiness"}
 
-// asking returns a network probe handler for a probe of a container. how is http, tcp or grpc.
+// asking returns the handler of a network probe of a container, which uses the protocol how: http, tcp or grpc.
 func asking(how, container, probe string) v1.ProbeHandler {
 	port := portOf(container, probe)
 	switch how {

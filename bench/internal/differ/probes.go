@@ -39,8 +39,8 @@ const never = 1 << 60
 // interval is a range of times, counted from the start of a container instance.
 type interval struct{ first, last time.Duration }
 
-// asked returns when a probe of an instance runs first: after its initialDelaySeconds and, if there is a startup probe, after that has
-// succeeded.
+// asked returns when a probe of an instance runs first: after its initialDelaySeconds and, if the container has a startup probe, after the
+// startup probe has succeeded.
 func (c *Case) asked(name, probe string, p Play) interval {
 	delay := time.Duration(c.probe(name, probe).InitialDelaySeconds) * time.Second
 	first := interval{delay, delay + probed}
@@ -75,7 +75,7 @@ func (c *Case) threshold(p *v1.Probe) time.Duration {
 	return time.Duration(max(p.FailureThreshold, 1)-1) * time.Second
 }
 
-// fails returns the range in which the first failure of a probe falls, and until when it fails.
+// fails returns the interval in which a probe fails first, and the time until which it fails.
 func (c *Case) fails(name, probe string, p Play) (first interval, until time.Duration) {
 	w, fails := p.Fails[probe]
 	if c.probe(name, probe) == nil || !fails {
@@ -107,7 +107,8 @@ func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	return at, at.last >= until
 }
 
-// tells reports whether the agent of the trace may have seen a probe of a running container fail, and whether it must have seen that.
+// tells reports whether the agent of the trace may have seen the probe of a running container fail (may), and whether it must have seen a
+// failure, whatever the timing (must).
 func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 	for attempt, in := range t.instances(name) {
 		p := d.c.play(name, attempt%lifeAttempts)
@@ -193,7 +194,7 @@ func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 		last := t.Ended.Sub(in.began)
 		if !in.stopped.IsZero() {
 			last = in.stopped.Sub(in.began) + slowEnd
-			if p.Term == TermIgnored { // the instance runs on until the runtime kills it
+			if p.Term == TermIgnored { // the instance runs until the runtime kills it
 				last += time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))*time.Second - slowEnd
 			}
 		}

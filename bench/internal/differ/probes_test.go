@@ -74,7 +74,8 @@ func TestWhoReportsAFailedProbe(t *testing.T) {
 	}
 }
 
-// If a sidecar's liveness probe fails while its pod ends, that is a decided difference. If it fails before, the difference is undecided.
+// If only upstream reports that a sidecar's liveness probe failed, this is a decided difference if the probe failed after the pod's end had
+// begun. If it failed before, the difference is undecided.
 func TestASidecarsProbeInTheEnd(t *testing.T) {
 	for from, class := range map[time.Duration]string{
 		41 * time.Second: classAskedInTheEnd,
@@ -96,7 +97,7 @@ func TestASidecarsProbeInTheEnd(t *testing.T) {
 	}
 }
 
-// A restart of the agents close to the failure of a probe makes a Crossing.
+// If the agents restart at about the time when a probe reaches its failureThreshold, the case has a Crossing.
 func TestARestartBesideAFailureIsCrossed(t *testing.T) {
 	for at, crossed := range map[float64]bool{12.5: true, 20: false} {
 		c := probedContainer(map[string]Window{"liveness": {From: 9 * time.Second}}) // the container has to end in second 12

@@ -11,8 +11,8 @@ import (
 )
 
 // After some decided differences everything else that happens to the pod differs too. The functions in this file look for the evidence of
-// such a difference in the calls of both agents. A case with evidence and undecided differences counts for that class, and then only its
-// configurations are compared.
+// such a difference in the calls of both agents. If a case has undecided differences and such evidence, the comparison reports that class
+// in their place, and beside it only differences of the configurations.
 
 // These are the classes of the decided differences after which everything else differs.
 const (

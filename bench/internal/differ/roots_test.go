@@ -19,7 +19,7 @@ func TestWhatWherryDoesDuringAHook(t *testing.T) {
 	want(t, Compare(twoContainers(), u.hooked(), w.hooked(5)), classWhileHook)
 }
 
-// Without a hook the difference is an undecided one.
+// Without a postStart hook of another container, a restart that only Wherry makes is an undecided difference.
 func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	c := twoContainers()
 	c.Plays = nil
@@ -27,7 +27,8 @@ func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	want(t, Compare(c, u.hooked(), w.hooked(5)), "calls of main: only Wherry has a further instance")
 }
 
-// What both agents do during the hook is no difference. It hides no difference either.
+// If both agents restart a container during the postStart hook of another one, this is no difference, and another difference is still
+// found.
 func TestWhatBothDoDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	a, b := u.hooked(5), w.hooked(5)
@@ -75,7 +76,8 @@ func (l life) hooked(again ...float64) *Trace {
 	return l.Trace
 }
 
-// A second deletion shortens the grace period of a pod that is already ending.
+// A second deletion shortens the grace period of a pod that is already ending, and only Wherry stops the container again: a decided
+// difference. Without a second deletion the difference is undecided.
 func TestADeletionThatCutsShort(t *testing.T) {
 	c := oneContainer()
 	c.Acts = []Act{{At: 35 * time.Second, Do: Delete, Grace: 20}, {At: 40 * time.Second, Do: Delete, Grace: 1}}
@@ -89,7 +91,8 @@ func TestADeletionThatCutsShort(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only Wherry has ["stop(2)"]`)
 }
 
-// A container is resized while its own postStart hook runs. Upstream's kubelet resizes it after the hook.
+// Only Wherry resizes a container while the container's postStart hook runs: a decided difference. A resize after the hook that only Wherry
+// makes is undecided.
 func TestAResizeDuringTheHook(t *testing.T) {
 	for at, class := range map[float64]string{5: classResizedInHook, 15: `calls of main: only Wherry has ["resize"]`} {
 		u, w := newLife(), newLife()
@@ -103,8 +106,8 @@ func TestAResizeDuringTheHook(t *testing.T) {
 	}
 }
 
-// The image of a container is changed while the hook of another container runs. Upstream's kubelet starts the container with the old image
-// and then replaces it.
+// The image of a container is changed while the postStart hook of another container runs. Upstream's kubelet starts the container with the
+// old image and then replaces it: a decided difference. Without the hook it is undecided.
 func TestAnImageThatIsChangedDuringAHook(t *testing.T) {
 	for at, decided := range map[time.Duration]bool{5 * time.Second: true, 20 * time.Second: false} {
 		c := twoContainers()
@@ -125,7 +128,7 @@ func TestAnImageThatIsChangedDuringAHook(t *testing.T) {
 }
 
 // A pod is deleted while one of its containers is stopped to be restarted. With upstream's kubelet the grace period of the other containers
-// begins only after that stop.
+// begins only after that stop: a decided difference. If the stop ended before the deletion, the difference is undecided.
 func TestADeletionDuringAStop(t *testing.T) {
 	for stop, class := range map[float64]string{37: classDeletedInStop, 20: `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(5)"]`} {
 		c := twoContainers()
@@ -141,7 +144,8 @@ func TestADeletionDuringAStop(t *testing.T) {
 	}
 }
 
-// A pod with restartPolicy Never loses its sandbox. Upstream's kubelet leaves the pod Pending.
+// A pod loses its sandbox. Upstream's kubelet leaves the pod Pending, and with Wherry the pod fails. With restartPolicy Never this is a
+// decided difference, with Always an undecided one.
 func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	for policy, decided := range map[v1.RestartPolicy]bool{v1.RestartPolicyNever: true, v1.RestartPolicyAlways: false} {
 		c := oneContainer()
@@ -158,8 +162,8 @@ func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	}
 }
 
-// Only upstream's kubelet applies the activeDeadlineSeconds of a static pod to its next life and ends that life at once. If Wherry does so
-// too, this does not explain other differences.
+// After a change of its manifest, a static pod with activeDeadlineSeconds begins its next life, and upstream's kubelet stops the container
+// at once. This is the decided difference only if Wherry does not do so too.
 func TestADeadlineOfTheNextLife(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		c := oneContainer()

@@ -27,7 +27,8 @@ import (
 const (
 	// goneWithin is how long a pod may take to leave the API and the runtime after its deletion.
 	goneWithin = 60 * time.Second
-	// lastEvents is how long after the pod has gone its last events may come, because an agent sends events in the background.
+	// lastEvents is how long the runner waits for a pod's last events after the pod has gone, because an agent sends events in the
+	// background.
 	lastEvents = 10 * time.Second
 )
 
@@ -191,7 +192,7 @@ func (run *Runner) Restart(kill bool) error {
 	return errors.Join(errs...)
 }
 
-// during returns those times without an agent that overlap with the life of the trace's pod.
+// during returns those of downs, the times when the agent did not run, that overlap with the life of the trace's pod.
 func (t *Trace) during(downs []Down) (out []Down) {
 	for _, d := range downs {
 		if d.To.After(t.Created) && d.From.Before(t.Ended) {
@@ -201,7 +202,7 @@ func (t *Trace) during(downs []Down) (out []Down) {
 	return out
 }
 
-// follow watches the objects that open watches, from now on, and calls see for each change.
+// follow opens a watch with open, which starts at the present state, and calls see for each change.
 func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), see func(watch.Event)) error {
 	list, err := run.rig.Client.CoreV1().Pods(rig.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

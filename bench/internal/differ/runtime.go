@@ -61,7 +61,8 @@ type owner struct {
 // another UID under the same name, and its containers begin with attempt 0 again; Call.Attempt stays unique.
 const lifeAttempts = 1000
 
-// life returns the first attempt of a UID: lifeAttempts times its position among the UIDs that the pod has had. The caller holds r.mu.
+// life returns the first attempt number for a UID of the pod: lifeAttempts times the position of uid among the UIDs that the pod has had.
+// The caller holds r.mu.
 func (r *Runtime) life(pod, uid string) uint32 {
 	if r.cases[pod] == nil {
 		return 0
@@ -313,7 +314,7 @@ func (r *Runtime) podOf(req any, call *Call) (pod string) {
 	return ""
 }
 
-// LoseSandbox ends the newest sandbox of a pod and its containers, although the agent has not requested that.
+// LoseSandbox ends the newest sandbox of a pod and its containers without a request from the agent.
 func (r *Runtime) LoseSandbox(ctx context.Context, pod string) error {
 	list, err := r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

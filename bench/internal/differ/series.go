@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// series compares what the API showed over time. It records a difference if the API had a value for more than two seconds from one agent,
-// and from the other agent never or in another order; and if a value from Wherry flaps.
+// series compares the values that the API showed over time. It records a difference if one agent reported a value for more than two
+// seconds, and the other agent never reported it or in another order. It also records a difference if a value from Wherry changes and
+// changes back without a cause (flaps).
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
@@ -82,8 +83,8 @@ func tellsOfEnds(aspect string, w []string) bool {
 	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") })
 }
 
-// passing counts, as excused, the values of one agent alone that are not compared: they lasted less than two seconds, or began shortly
-// before the deletion. counted is the number of values that are compared.
+// passing counts as excused the values that only one agent reported and that are not compared, because they lasted less than two seconds or
+// began shortly before the deletion. counted is the number of values of one agent alone that are compared.
 func (d *differ) passing(upstream, wherry []span, counted int) {
 	long := func(spans []span) (out []string) {
 		for _, s := range spans {
@@ -110,8 +111,8 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is how much later Wherry may send a change, together with the next one. It is added to settled, the time for which the API must
-// have a value for the value to be compared.
+// sends is how long Wherry may delay a change of the status to send it together with the next one. A value is compared only if the API had
+// it for at least settled plus sends.
 const sends = 300 * time.Millisecond
 
 // lasting returns the values that are compared: those that the API had for more than two seconds. It leaves out values that began shortly

@@ -13,7 +13,7 @@ import (
 // machine and not the behaviour of the agents. Such a case is not compared.
 var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 
-// tellsWithin is the time after the start of a container within which an agent on a fast enough machine reports it to the API.
+// tellsWithin is the longest time that an agent on a fast enough machine needs to report the start of a container to the API.
 const tellsWithin = 6 * time.Second
 
 // slow returns the name of a container that ran long enough and that upstream's kubelet reported to the API too late or never; "": there is
@@ -22,7 +22,7 @@ func (t *Trace) slow(c *Case) string {
 	within := tellsWithin + c.slowestHook()
 	for _, a := range c.Acts {
 		if a.Do == DeleteMirror {
-			return "" // upstream reports nothing after that
+			return "" // upstream reports nothing after the deletion of its mirror
 		}
 	}
 	for _, call := range t.Calls {
@@ -86,7 +86,7 @@ func (t *Trace) endsBefore(start Call, at time.Time) bool {
 	return false
 }
 
-// slowestHook returns how long the postStart hooks of all containers take together at most.
+// slowestHook returns the longest time that the postStart hooks of all containers take in total.
 func (c *Case) slowestHook() (all time.Duration) {
 	for _, list := range [][]v1.Container{c.Spec.InitContainers, c.Spec.Containers} {
 		for _, x := range list {

@@ -6,21 +6,23 @@ import (
 	"time"
 )
 
-// A case with a Crossing is compared a second time, up to the Crossing. The complete traces still show what is excused and decided. A
-// difference counts only if it began before the Crossing, by at least the time (late) that one agent may be later than the other.
+// From a Crossing on, the two agents may see events in a different order. So a case with a Crossing is compared a second time, only up to
+// the Crossing. The first comparison, of the complete traces, says which differences are excused and decided. In the second one, a
+// difference counts only if it began at least 5 s (late) before the Crossing, because one agent may be later than the other by that time.
 
-// early reports whether the comparison may use something that the agent of the trace did at this time.
+// early reports whether the comparison uses what the agent of the trace did at the time at: at least 5 s (late) before the Crossing, if
+// any.
 func (d *differ) early(t *Trace, at time.Time) bool {
 	return d.before == never || at.Sub(t.Created) < d.before-late
 }
 
-// told reports whether the comparison may use the events of a key: the first one is from before the Crossing.
+// told reports whether the comparison uses the events that e stands for: the first of them came early enough before the Crossing.
 func (d *differ) told(t *Trace, e Event) bool {
 	return d.before == never || e.Count > 0 && !e.First.IsZero() && d.early(t, e.First)
 }
 
-// counts reports whether the instance in, which only the agent of the trace created, is a difference. It is not one if the other agent
-// could still have created it after the Crossing; upstream's kubelet adds a random part to a back-off.
+// counts reports whether the instance in, which only the agent of the trace created, is a difference. It is none if the other agent might
+// have created the instance only after the Crossing; upstream's kubelet adds a random time to a back-off.
 func (d *differ) counts(t *Trace, in *instance, name string, attempt uint32) bool {
 	return in == nil || d.early(t, in.began.Add(d.patience(t, name, attempt)-late))
 }
@@ -47,8 +49,8 @@ func (d *differ) stopsSoFar(t *Trace) []string {
 	})
 }
 
-// sameCallsSoFar reduces the calls for an instance to those before the Crossing. Of each kind of call it keeps as many as the agent that
-// made more of them before the Crossing, so that an agent that is only later shows no difference.
+// sameCallsSoFar reduces the calls for an instance to those before the Crossing. Of each kind of call it keeps the same number
+// for both agents: the larger of the numbers that the agents made before the Crossing. So an agent that is only later shows no difference.
 func (d *differ) sameCallsSoFar(u, w *instance) (*instance, *instance) {
 	if d.before == never {
 		return u, w

@@ -24,7 +24,7 @@ func crossedLife() life {
 	return l
 }
 
-// A fault before the Crossing is found; a fault after it is excused.
+// The comparison finds a fault before the Crossing, and excuses the same fault after it.
 func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
 	for name, try := range map[string]struct {
 		fault func(l life, second float64)
@@ -63,7 +63,8 @@ func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
 	}
 }
 
-// If one agent does something before the Crossing and the other agent does it after the Crossing, the other agent is only late.
+// One agent makes a call before the Crossing, and the other agent makes it only after the Crossing. Then no call is missing. The delay of
+// the second call is a difference only if the first call came more than 5 s before the Crossing.
 func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 	u, w := crossedLife(), crossedLife()
 	for l, second := range map[*life]float64{&u: 24, &w: 32} {

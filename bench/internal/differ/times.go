@@ -51,8 +51,8 @@ func (l *delay) class() string {
 	return "time of " + what + ": " + who
 }
 
-// from returns when the wait for the late start began: when the previous instance had ended on the earlier of the two agents. For a stop,
-// and for a first start, it returns the earlier time of the two.
+// from returns when the wait for the late start began: when the previous instance ended, on the agent on which it ended first. For a stop
+// and for a first start, it returns the time of the agent that was earlier.
 func (l *delay) from() time.Duration {
 	from := min(l.upstream, l.wherry)
 	if !l.start || l.attempt%lifeAttempts == 0 {
@@ -108,8 +108,8 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// never returns a delay for a container instance that only one of the two agents started. The start of the other agent is taken to
-// come 1 ns later, so that class names that agent as the later one. The other agent is Wherry if wherry is true, otherwise upstream.
+// never returns a delay for a container instance that one agent did not start: Wherry if wherry is true, otherwise upstream. The delay has
+// a start of that agent 1 ns after the start by the other agent, so that its class names the agent that did not start as the later one.
 func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 	if wherry {
@@ -155,7 +155,7 @@ func (d *differ) times() *delay {
 		u := upstream[k]
 		w, ok := wherry[k]
 		if !ok {
-			continue // callsOf reports a call of one agent alone
+			continue // callsOf reports calls that only one agent made
 		}
 		verb, rest, _ := strings.Cut(k, " of ")
 		name, number, _ := strings.Cut(rest, "#")
@@ -198,7 +198,7 @@ func (d *differ) allowance(l *delay) time.Duration {
 	return all + d.lag(l.name, last)
 }
 
-// draw returns the time between the start of the previous instance of the container and the start of this one; 0 if one of the two is
+// draw returns the time from the start of the previous instance of the container to the start of this instance; 0 if one of them is
 // missing.
 func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	all := t.instances(name)

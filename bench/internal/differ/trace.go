@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Trace is what one agent did with one pod, and what the API saw of it.
+// Trace records what one agent did with one pod: the calls to the runtime, and the statuses and events in the API.
 type Trace struct {
 	Created  time.Time // time of the first call for a sandbox; times of acts count from it
 	Deleted  time.Time // time of the pod's deletion, or of the removal of its manifest
@@ -180,7 +180,7 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 	})
 }
 
-// over is the value that stands for a pod that no longer exists.
+// over is the value of a pod that no longer exists. It ends the value before; spans then removes it from the series.
 const over = "over"
 
 // spans returns the series of values that the function of returns for the versions of the pod. Versions with the value "" are skipped.

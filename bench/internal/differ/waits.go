@@ -97,8 +97,8 @@ func (d *differ) goesOn(t *Trace, stop Call) bool {
 	return t.instances(stop.Container)[stop.Attempt+1] != nil || stop.At.Before(d.ends(t))
 }
 
-// held is a time during which the hook or the stop of a container blocks the routine of upstream's kubelet. hook is true if it begins with
-// a postStart hook.
+// held is a time during which the postStart hook or the stop of a container blocks the routine syncPod of upstream's kubelet. hook is true
+// if this time begins with a postStart hook.
 type held struct {
 	from, to time.Time
 	hook     bool

@@ -56,7 +56,7 @@ func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 }
 
 // Upstream's kubelet stops a container that has already exited, because its network liveness probe got no answer. After that everything
-// differs, so the case counts only for this class.
+// differs, so the comparison reports only the class of this decided difference. With a command as the probe it reports another class.
 func TestADeadContainerThatIsProbed(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		c := oneContainer()
@@ -201,8 +201,8 @@ func TestAFailedHookIsForgotten(t *testing.T) {
 	}
 }
 
-// Two decided differences in one case: a back-off that only Wherry shows, and a container that upstream reports after the stop of another
-// one. If the second one lacks its evidence, it is reported although the first one is decided.
+// A case has two decided differences: a back-off that only Wherry shows, and a container that upstream reports only after the stop of
+// another one. If there is no such stop, the late report is an undecided difference, although the back-off is still decided.
 func TestABackOffBesideAnotherDifference(t *testing.T) {
 	for stopped, shown := range map[bool][]string{true: nil, false: {`states of main: only upstream has ["waiting ContainerCreating"], only Wherry has ["running"]`}} {
 		c, u, w := reportedLate(stopped)

@@ -72,6 +72,7 @@ func (c *Console) upstream(ctx context.Context) (*url.URL, http.RoundTripper, st
 		if err != nil {
 			return nil, nil, "", fmt.Errorf("make API client: %w", err)
 		}
+		base.Path = "/" + strings.TrimPrefix(base.Path, "/") // HTTP/2 refuses a request whose path does not begin with a slash
 		return base.JoinPath("api/v1/nodes", url.PathEscape(c.Node), "proxy"), transport, "node " + c.Node, nil
 	}
 	a, err := openClient(ctx, c.Socket)

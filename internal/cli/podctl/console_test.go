@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/wherry-node/wherry/internal/proof/browser"
 )
 
@@ -170,6 +172,27 @@ func TestRelayNamesTheRightThatIsMissing(t *testing.T) {
 	for _, want := range []string{`User "eve" cannot get resource "nodes/proxy"`, "kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy", "kubectl create clusterrolebinding"} {
 		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("status %d, want %s in %s", w.Code, want, w.Body)
+		}
+	}
+}
+
+// The console of a node of a cluster is read through the API server's proxy, over HTTP/2 as API servers speak it.
+func TestConsoleOfANodeGoesThroughTheProxy(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "/k8s/clusters/c1"} {
+		api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " ", r.URL.RequestURI()) }))
+		api.EnableHTTP2 = true
+		api.StartTLS()
+		defer api.Close()
+		c := Console{Node: "n1", Config: &rest.Config{Host: api.URL + prefix, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}}
+		base, transport, _, err := c.upstream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		relay(base, transport, "n1").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/console/stream?detail=ns/web", nil))
+		if got, want := w.Body.String(), "HTTP/2.0 "+prefix+"/api/v1/nodes/n1/proxy/console/stream?detail=ns/web"; got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -37,8 +37,8 @@ const (
 		"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %s"
 )
 
-// ShortOfResources reports whether a refusal, with its status.reason and status.message, means that the node has too little of a
-// resource for the pod.
+// ShortOfResources reports whether a pod was refused because the node has too little of a resource for it. reason and message are
+// those of the pod's status.
 func ShortOfResources(reason, message string) bool {
 	room, _, _ := strings.Cut(descriptionUnableToMakeRoom, "%s")
 	return strings.HasPrefix(reason, ReasonOutOf) || reason == ReasonUnexpected && strings.Contains(message, room)
@@ -129,8 +129,8 @@ func Admit(in Input) Result {
 	return Result{OK: true}
 }
 
-// pressure keeps pods off a node under pressure: under memory pressure only best-effort pods that do not tolerate its taint, under
-// any other pressure all pods, but never critical ones.
+// pressure refuses pods while the node is under pressure. If memory pressure is the only condition, it refuses only best-effort pods
+// that do not tolerate the taint of memory pressure. Otherwise it refuses all pods. It never refuses critical pods.
 func (in *Input) pressure() (Result, bool) {
 	if len(in.Pressure) == 0 || crispec.IsCritical(in.Pod) {
 		return Result{}, false

@@ -235,7 +235,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// "All safe sysctls are enabled by default. All unsafe sysctls are disabled by default."
+// TestSysctls checks which sysctls a pod may set. Kubernetes documents: "All safe sysctls are enabled by default. All unsafe sysctls
+// are disabled by default."
 func TestSysctls(t *testing.T) {
 	t.Parallel()
 	host := func(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }
@@ -277,8 +278,9 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
-// "A toleration matches a taint if the keys are the same and the effects are the same, and: the operator is Exists,
-// or the operator is Equal and the values should be equal. An empty key with operator Exists matches all."
+// TestTolerated checks which tolerations match a taint. Kubernetes documents: "A toleration matches a taint if the keys are the same
+// and the effects are the same, and: the operator is Exists, or the operator is Equal and the values should be equal. An empty key with
+// operator Exists matches all."
 func TestTolerated(t *testing.T) {
 	t.Parallel()
 	taint := &v1.Taint{Key: "k", Value: "v", Effect: v1.TaintEffectNoExecute}
@@ -375,7 +377,8 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// After the pods in Preempt have ended, the critical pod fits. Every answer is exactly one of the three kinds.
+// TestPreemptionMakesRoom checks with random pods that a critical pod fits after the pods in Preempt have ended, and that no answer both
+// admits the pod and refuses it.
 func TestPreemptionMakesRoom(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -407,7 +410,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 		if after := Admit(in); !after.OK {
 			t.Fatalf("after %s: still %s", answer(got), answer(after))
 		}
-		for i := range got.Preempt { // each pod in Preempt is needed
+		for i := range got.Preempt { // if Preempt has one pod, the critical pod does not fit beside it
 			in.Others = slices.DeleteFunc(slices.Clone(others), func(p *v1.Pod) bool {
 				j := slices.Index(got.Preempt, p)
 				return j >= 0 && j != i
@@ -422,7 +425,8 @@ func TestPreemptionMakesRoom(t *testing.T) {
 	}
 }
 
-// A pod may contain anything, for example if it comes from a file. Admit does not panic and does not change its input.
+// A pod that no API server has validated, for example one from a file, may contain anything. TestStrangePods checks that Admit does not
+// panic with such a pod and does not change its input.
 func TestStrangePods(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*v1.Pod{

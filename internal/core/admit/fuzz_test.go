@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzAdmit checks Admit with any pod, neighbours and node: it gives exactly one of the three answers, the same each time, leaves
-// its input unchanged, and preempts only neighbours.
+// FuzzAdmit calls Admit with arbitrary pods and nodes. Admit must return exactly one of its three answers, and the same one again for the
+// same input. It must not change its input, and must preempt only pods in Others.
 func FuzzAdmit(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -37,8 +37,8 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// FuzzResize checks that a resize has one answer, the same each time, and that the input is unchanged, whatever the
-// pod's old and new resources are.
+// FuzzResize calls Resize with arbitrary old and new resources of a pod. Resize must return exactly one answer, and the same one again for
+// the same input, and must not change its input.
 func FuzzResize(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)

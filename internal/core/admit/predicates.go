@@ -37,7 +37,7 @@ func (in *Input) predicates() []Result {
 	return failed
 }
 
-// hostPort is one used port of the host.
+// hostPort is a port of the host that a pod uses.
 type hostPort struct {
 	protocol v1.Protocol
 	port     int32

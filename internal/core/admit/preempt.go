@@ -71,7 +71,7 @@ type want struct {
 	amount int64
 }
 
-// needs lists the resources of which more must become free.
+// needs lists the resources that pods must free, with the amounts.
 type needs []want
 
 // String returns the list as it appears in the message of a refusal.
@@ -85,7 +85,7 @@ func (n needs) String() string {
 	return b.String()
 }
 
-// without returns what is still needed after these pods have ended.
+// without returns the resources that are still needed after these pods have ended.
 func (n needs) without(pods []*v1.Pod) needs {
 	var rest needs
 	for _, w := range n {
@@ -102,8 +102,8 @@ func (n needs) without(pods []*v1.Pod) needs {
 	return rest
 }
 
-// distance measures how much is still missing after a pod has ended: for each resource the missing part of the need, squared and
-// summed.
+// distance measures how much is still missing after a pod has ended. It is the sum, over all needed resources, of the square of the
+// fraction that is still missing.
 func (n needs) distance(p *v1.Pod) float64 {
 	var d float64
 	for _, w := range n {

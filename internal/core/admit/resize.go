@@ -139,7 +139,7 @@ func Grows(p, allocated *v1.Pod) bool {
 	return len(in.grows()) > 0
 }
 
-// changes reports whether any container requests another amount of a resource.
+// changes reports whether the resize changes any container's request of the resource name.
 func (in *ResizeInput) changes(name v1.ResourceName) bool {
 	was := requestsByName(in.Allocated, name)
 	for c, n := range requestsByName(in.Pod, name) {

@@ -81,8 +81,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// If a pod has resources of its own, a resize may change only the resources of the pod. These count instead of the resources of
-// its containers.
+// The test resizes the pod-level resources of a pod. Resize must compare these, and not the resources of the containers, with what the
+// node has left.
 func TestResizeOfThePodItself(t *testing.T) {
 	t.Parallel()
 	whole := func(cpu string) func(*v1.Pod) {

@@ -23,7 +23,7 @@ type Shortage struct {
 // Reason returns OutOf and the resource's name.
 func (s Shortage) Reason() string { return ReasonOutOf + string(s.Resource) }
 
-// String returns the message that users know.
+// String returns the message that upstream's kubelet gives for a resource that does not suffice.
 func (s Shortage) String() string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.Resource, s.Requested, s.Used, s.Capacity)
@@ -32,10 +32,10 @@ func (s Shortage) String() string {
 // Missing returns how much must become free.
 func (s Shortage) Missing() int64 { return s.Requested - (s.Capacity - s.Used) }
 
-// Shortages lists the resources of which the node has too little for a pod beside others. The resource pods comes first, then cpu,
-// memory, ephemeral-storage, then the others by name. It ignores an extended resource that the node does not list, because such a
-// resource may belong to the whole cluster and not to a node. It also checks a resize: p then has the new resources, and others does
-// not contain it.
+// Shortages lists the resources of which the node has too little for the pod p in addition to the pods in others. The resource "pods"
+// comes first, then cpu, memory and ephemeral-storage, then all other resources by name. Shortages ignores an extended resource that the
+// node does not list, because such a resource may belong to the whole cluster and not to a node. It also checks a resize: p then has the
+// new resources, and others does not contain p.
 func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	var out []Shortage
 	allocatable := node.Status.Allocatable
@@ -72,7 +72,7 @@ func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	return out
 }
 
-// requestsOf returns the requests of a pod with its overhead, without the resources that nodes do not count.
+// requestsOf returns the requests of a pod with its overhead, without zero amounts and without resources that are neither basic nor scalar.
 func requestsOf(p *v1.Pod) v1.ResourceList {
 	out := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	maps.DeleteFunc(out, func(name v1.ResourceName, q resource.Quantity) bool {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls are the sysctls that every pod may set, with the first kernel version on which that is safe; "": any version. In
-// each namespace, these sysctls have values of their own. The map is never changed.
+// safeSysctls maps each sysctl that every pod may set to the first kernel version on which this is safe; "": any version. These
+// sysctls have a separate value in each namespace. The map is never changed.
 var safeSysctls = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",

@@ -35,7 +35,7 @@ func Now(in *decide.Input, plan *decide.Plan) timeline.Band {
 	return incomplete(in, plan)
 }
 
-// incomplete returns the band of a pod of which a container is missing that should run.
+// incomplete returns the band of a pod in which at least one container that should run does not run.
 func incomplete(in *decide.Input, plan *decide.Plan) timeline.Band {
 	does := func(ops ...pod.Op) bool {
 		wanted := func(a pod.Action) bool { return slices.Contains(ops, a.Op) }
@@ -58,7 +58,8 @@ func incomplete(in *decide.Input, plan *decide.Plan) timeline.Band {
 	return timeline.BandWaiting
 }
 
-// main reports whether all main containers that have something left to do run, and whether all of them are ready.
+// main reports whether all main containers run, and whether all of them are ready. It skips containers that have completed; if all
+// have completed, running is false.
 func main(in *decide.Input) (running, ready bool) {
 	ready = true
 	any := false
@@ -86,7 +87,8 @@ func completed(p *v1.Pod, c *v1.Container, inst *pod.Container) bool {
 	return inst.ExitCode == 0 && (policy == string(v1.RestartPolicyNever) || policy == string(v1.RestartPolicyOnFailure))
 }
 
-// isReady reports whether a running container is ready. Until a probe has a result, the last status of the same instance counts.
+// isReady reports whether a running container is ready. While the container has no probe result, it is also ready if the pod's API
+// status shows this instance as ready.
 func isReady(in *decide.Input, c *v1.Container, inst *pod.Container) bool {
 	said := in.Probed.Of(inst)
 	if said.ID == "" {
@@ -100,7 +102,7 @@ func isReady(in *decide.Input, c *v1.Container, inst *pod.Container) bool {
 	return c.ReadinessProbe == nil || said.Ready
 }
 
-// isInstance reports whether a container ID of a status, which has the form RUNTIME://ID, is this ID.
+// isInstance reports whether statusID, a container ID from a pod's status in the form RUNTIME://ID, refers to the container id.
 func isInstance(statusID, id string) bool {
 	return len(statusID) > len(id) && statusID[len(statusID)-len(id):] == id
 }
@@ -116,8 +118,8 @@ func backsOff(in *decide.Input) bool {
 	})
 }
 
-// end returns the band of a pod of which nothing runs. A pod fails if the node ended it for a reason of its own, or if a main
-// container ended with an error that nobody asked for.
+// end returns the band of a pod of which nothing runs. The band is failed if the node itself ended the pod, or if the pod has not been
+// deleted and a main container does not exist or exited with another code than 0.
 func end(in *decide.Input) timeline.Band {
 	if in.Memory.Stop != nil {
 		return timeline.BandFailed

@@ -16,14 +16,14 @@ type Span struct {
 	Why string `json:"why,omitempty"`
 }
 
-// tooShort is the length below which a span is left out of the picture: the check of an image that is present takes less. The
-// span before it, or after it, takes its place. Spans of trouble and the last span are never left out.
+// tooShort is the minimum length of a span. Spans leaves out a shorter span, for example the check of an image that is present, and
+// extends the span before it, or else the one after it. It never leaves out failing or failed spans, nor the last span.
 const tooShort = 25 * time.Millisecond
 
 // Spans returns the stripes of a record, oldest first.
 func Spans(records []timeline.Record) []Span {
 	var out []Span
-	failed := "" // the last error that no success has followed
+	failed := "" // the error of the last action that ended; empty if it succeeded
 	for i := range records {
 		r := &records[i]
 		if r.Kind == timeline.KindEnded {
@@ -41,7 +41,7 @@ func Spans(records []timeline.Record) []Span {
 			continue
 		}
 		out = closed(out, r.At)
-		if n := len(out); n > 0 && out[n-1].Band == r.Band { // the span between the two was too short
+		if n := len(out); n > 0 && out[n-1].Band == r.Band { // closed removed a short span, and the span before it has this band too
 			out[n-1].To, out[n-1].Why = time.Time{}, why
 			continue
 		}
@@ -49,14 +49,14 @@ func Spans(records []timeline.Record) []Span {
 		if n := len(out); n > 0 {
 			from = out[n-1].To
 		} else if len(records) > 0 && i > 0 && records[0].Band != timeline.BandNone {
-			from = records[0].At // everything before was too short
+			from = records[0].At // all earlier spans were too short
 		}
 		out = append(out, Span{Band: r.Band, From: from, Why: why})
 	}
 	return out
 }
 
-// closed ends the last span at a time, or removes it if it was too short.
+// closed returns the spans with the end of the last one set to at, or without the last one if it is too short.
 func closed(out []Span, at time.Time) []Span {
 	n := len(out)
 	if n == 0 {

@@ -135,7 +135,7 @@ func Block(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// ErrBlock is the cause if a volume is a block device of a kind that this agent does not give to containers as a device.
+// ErrBlock is the error for a volume with volumeMode Block of a kind that this agent cannot give to containers as a block device.
 var ErrBlock = errors.New("volumeMode Block is supported for CSI and local volumes only: use volumeMode Filesystem, or another node")
 
 // Exclusive reports whether only one pod of the cluster may use the claim at a time.

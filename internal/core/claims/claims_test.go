@@ -11,7 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/claims"
 )
 
-// world is a pod with a claim that it can use. Each case changes one thing.
+// world holds a pod and the objects behind its volume. newWorld returns one in which the pod can use its claim; each test case changes
+// one object.
 type world struct {
 	pod   *v1.Pod
 	vol   *v1.Volume

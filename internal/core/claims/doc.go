@@ -3,7 +3,7 @@
 //
 // Contract: the caller reads the claim, checks it with Check, reads the volume that Check names, and checks that with CheckVolume.
 // Each error says in one line what is missing or wrong and what ends the wait. The caller asks again later, because a claim may be
-// bound, or a new claim may take the place of a deleted one. The package has values only.
+// bound, or a new claim may take the place of a deleted one. The package does no IO.
 //
 // Invariants:
 //  1. A pod never uses a persistent volume unless its claim names the volume and the volume names the claim, by name and UID.

@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Only the agent sets the annotations that it reads back later: an annotation of the same name from a pod or a device plugin is
-// dropped.
+// Only the agent sets the annotations that it later reads back from the runtime. The test checks that an annotation of the same name
+// from a pod or a device plugin is dropped.
 func TestWhatIsReadBackIsTheAgentsOwn(t *testing.T) {
 	t.Parallel()
 	forged := map[string]string{}

@@ -18,7 +18,8 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// "$(VAR_NAME) ... Double $$ are reduced to a single $ ... Escaped references will never be expanded."
+// TestExpand checks that $(NAME) is replaced by the variable's value. Kubernetes documents: "Double $$ are reduced to a single $ ...
+// Escaped references will never be expanded."
 func TestExpand(t *testing.T) {
 	t.Parallel()
 	vars := map[string]string{"A": "1", "B": "$(A)", "": "empty", "é": "e"}
@@ -47,8 +48,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// A few variables that refer to each other, or a command that repeats a variable, can describe more text than the node has memory. The
-// container gets an error that names the variable or the field, and nothing of this size is ever in memory.
+// A few variables that refer to each other, or a command that repeats a variable, can expand to more text than fits into the node's
+// memory. The test checks that such a container gets an error that names the variable or the field, and that the text is never built.
 func TestReferencesFillNoMemory(t *testing.T) {
 	t.Parallel()
 	twice := []v1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 1024)}}
@@ -140,7 +141,8 @@ func TestEnvWaitsForServices(t *testing.T) {
 	}
 }
 
-// "enableServiceLinks ... injected into pod's environment variables": the API server's own service always is.
+// With enableServiceLinks a container gets variables of the services in its namespace. TestServiceEnv checks that it gets those of the
+// API server's own service in any case.
 func TestServiceEnv(t *testing.T) {
 	t.Parallel()
 	services := testEnv(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "env"}}, &v1.Container{}).Services
@@ -367,7 +369,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet has this hash for this container in its own tests.
+// TestKubeletHash compares the hash of a container with the one that the tests of upstream's kubelet expect for the same container.
 func TestKubeletHash(t *testing.T) {
 	t.Parallel()
 	c := &v1.Container{Name: "test_container", Image: "foo/image:v1", Args: []string{"/bin/sh"}}
@@ -376,7 +378,8 @@ func TestKubeletHash(t *testing.T) {
 	}
 }
 
-// An upgrade of the agent must not restart containers. Running containers have these hashes, so they must stay the same.
+// Running containers carry their SpecHash in an annotation. The hash of a spec must stay the same in all versions of the agent, so that
+// an upgrade restarts no container. The test also checks which fields change the hash.
 func TestSpecHashIsStable(t *testing.T) {
 	t.Parallel()
 	c := v1.Container{
@@ -407,7 +410,8 @@ func TestSpecHashIsStable(t *testing.T) {
 	}
 }
 
-// Hashes of two versions cover different fields, so they differ although nothing changed.
+// TestSpecChanged checks that only hashes of the same version are compared. Hashes of two versions cover different fields, so they
+// differ even if the container's definition did not change.
 func TestSpecChanged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -471,8 +475,8 @@ func TestHugePageSize(t *testing.T) {
 	}
 }
 
-// The user of the image counts for every attempt, not only for the first. If it is not known, runAsNonRoot refuses the
-// container.
+// CVE-2019-11245: the container must run as the user of its image on every attempt, not only on the first. If the numeric user is
+// not known, a container with runAsNonRoot is refused.
 func TestCVE201911245UserOfTheImage(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}}
@@ -494,8 +498,8 @@ func TestCVE201911245UserOfTheImage(t *testing.T) {
 	}
 }
 
-// A profile of type Localhost without a name is an error, never a container without a profile. A name does not lead out
-// of the directory.
+// CVE-2023-2431: a seccomp profile of type Localhost without a name is an error; the container must not run without a profile. The test
+// also checks that a name with ".." does not lead out of the directory of profiles.
 func TestCVE20232431EmptyProfileIsRefused(t *testing.T) {
 	t.Parallel()
 	container := func(profile *string) (*runtimeapi.ContainerConfig, error) {

@@ -147,8 +147,8 @@ func fitLimits(c *runtimeapi.DNSConfig) []Warning {
 		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, " +
 			"some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.Servers, " ")})
 	}
-	// Some resolvers abort on a search path of more than 255 characters. An entry that is longer than
-	// a DNS subdomain is not a valid name.
+	// Some resolvers abort if a search path is longer than 255 characters. An entry that is longer than the maximum of a DNS subdomain
+	// is not a valid name.
 	var kept []string
 	chars := 0
 	for i, s := range c.Searches {
@@ -217,8 +217,8 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 	return c, invalid
 }
 
-// ResolvConfWarning returns the text of the node's event about a resolver configuration that leaves pods too little room, or "".
-// The search list of a pod contains the node's domains and those of the cluster, and some resolvers limit its length.
+// ResolvConfWarning returns the text of a node event if the node's search list is too long, otherwise "". A pod's search list contains
+// the domains of the node and of the cluster, and some resolvers limit its length.
 func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
 	domains := maxSearches
 	if clusterDomain != "" {

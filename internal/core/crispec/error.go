@@ -2,7 +2,7 @@ package crispec
 
 import "fmt"
 
-// The reasons that an Error carries: the words of waiting states and events.
+// The reasons of an Error, as they appear in waiting states and events.
 const (
 	// ReasonContainerConfig is the reason if a container cannot be described to the runtime.
 	ReasonContainerConfig = "CreateContainerConfigError"

@@ -200,8 +200,8 @@ func testEnv(p *v1.Pod, c *v1.Container) EnvInput {
 	}
 }
 
-// render prints a message the same way each time (prototext varies its blanks on purpose). To be short, it prints a block of a
-// few plain fields, and each element of a repeated field, on one line.
+// render prints a message in the same form each time (prototext varies its white space on purpose). To keep the text short, it prints a
+// block of a few plain fields, and each element of a repeated field, on one line.
 func render(m proto.Message) string {
 	text := prototext.MarshalOptions{Multiline: true, Indent: "  "}.Format(m)
 	text = regexp.MustCompile(`(?m)^(\s*\w+):? +`).ReplaceAllString(text, "$1: ")

@@ -15,18 +15,18 @@ import (
 // version: see SpecChanged.
 const specHashVersion = "1-"
 
-// SpecChanged reports whether a container was made from another definition than the spec has now. now and made are values of
-// SpecHash: of the spec, and of the container's annotation. Only hashes of one version can be compared. A container with a hash
-// of another version, or with none, counts as unchanged: nobody knows whether it changed, and an upgrade of the agent must not
-// restart all containers of a node. It gets a hash of the new version when it next starts.
+// SpecChanged reports whether the definition of a container has changed since the container was created. now is the SpecHash of the
+// present spec, made is the SpecHash in the container's annotation. Only hashes of the same version can be compared. A container with a
+// hash of another version, or with none, counts as unchanged: nobody knows whether it changed, and an upgrade of the agent must not
+// restart all containers of a node. Its next attempt gets a hash of the new version.
 func SpecChanged(now, made string) bool {
 	version, _, ok := strings.Cut(now, "-")
 	return ok && strings.HasPrefix(made, version+"-") && made != now
 }
 
-// SpecHash returns a hash of the fields whose change needs another container: name, image, command, args, working
-// directory and literal environment. The API lets only the image change; a pod from a file, a URL or a push may keep
-// its UID and change any of these. Resources are not part of it, because they change in place.
+// SpecHash returns a hash of the fields whose change requires a new container: name, image, command, args, working
+// directory and literal environment variables. The API server lets only the image change; a pod from a file, a URL or a push may keep
+// its UID and change any of these fields. The hash does not cover resources, because they change in place.
 func SpecHash(_ *v1.Pod, c *v1.Container) string {
 	h := fnv.New64a()
 	field := func(key string, values ...string) {
@@ -54,7 +54,7 @@ func SpecHash(_ *v1.Pod, c *v1.Container) string {
 func KubeletHash(c *v1.Container) string {
 	raw, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil {
-		return "" // strings always encode
+		return "" // cannot happen: a map of strings can always be encoded
 	}
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%v", dump.ForHash(raw))

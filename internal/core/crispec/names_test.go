@@ -134,7 +134,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// A pod may have hundreds of thousands of options. Comparing each with each would take minutes.
+// A pod's dnsConfig may have hundreds of thousands of options. Comparing each option with every other would take minutes.
 func TestVeryManyOptionsOfDNS(t *testing.T) {
 	t.Parallel()
 	const many = 300_000
@@ -165,7 +165,8 @@ func TestParseResolvConf(t *testing.T) {
 	}
 }
 
-// The text of the pod's event is that of upstream's kubelet. The text of the node's event is the same without the name of the pod.
+// TestMissingClusterDNSNamesThePod checks the warning about a ClusterFirst pod on a node without a cluster DNS. The pod's event has the
+// text of upstream's kubelet. The node's event has the same text without the name of the pod.
 func TestMissingClusterDNSNamesThePod(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u1"}, Spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}}

@@ -37,7 +37,7 @@ func OOMScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		return bestEffortOOM - 1
 	}
 	request = min(request, capacity)
-	part := request / max(capacity/1000, 1) // for a request whose 1000-fold does not fit into 64 bits
+	part := request / max(capacity/1000, 1) // used if 1000*request does not fit into 64 bits
 	if request <= math.MaxInt64/1000 {
 		part = 1000 * request / capacity
 	}
@@ -66,7 +66,7 @@ func leastMainRequest(p *v1.Pod) int64 {
 	return max(least, 0)
 }
 
-// podShare returns each container's part of the memory that only the pod requests.
+// podShare returns how much memory the pod requests beyond the sum of its containers, divided by the number of containers.
 func podShare(p *v1.Pod) int64 {
 	if p.Spec.Resources == nil {
 		return 0

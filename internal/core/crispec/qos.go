@@ -11,8 +11,8 @@ import (
 const systemCritical = 2_000_000_000
 
 // QOS returns the quality of service class in the pod's status, or else the one of its spec. "Guaranteed: every container has a memory
-// and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the pod itself has resources, they decide
-// instead of its containers'.
+// and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the pod has pod-level resources, only
+// these count, and not those of its containers.
 func QOS(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -58,8 +58,8 @@ func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// IsCritical reports whether the node must keep a pod running before others: static pods, and pods of a system
-// priority. Mirrors never run, so nobody calls it for them.
+// IsCritical reports whether the node must keep a pod running in preference to other pods. This is so for static pods and for pods of
+// a system priority. Mirrors never run, so this function is not called for them.
 func IsCritical(p *v1.Pod) bool {
 	return pod.IsStatic(p) || (p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical)
 }

@@ -77,14 +77,14 @@ func (p *Policy) cgroup(request, limit, memory int64) *runtimeapi.LinuxContainer
 }
 
 // swap limits the swap of a container. With LimitedSwap on cgroup v2, a container of a burstable pod that is not critical gets
-// swap in proportion to its memory request, unless the request equals the limit. All other containers get none; on cgroup v1, this
-// needs a memory limit of the container. If the machine cannot limit swap, swap does nothing.
+// swap in proportion to its memory request, unless the request equals the limit. All other containers get no swap. On cgroup v1, swap is
+// limited only for a container that has a memory limit. If the machine cannot limit swap, this function changes nothing.
 func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.Container) {
 	if !p.SwapController {
 		return
 	}
 	if !p.CgroupV2 {
-		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // the limit for memory and swap together: no swap
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // this limits the sum of memory and swap, so no swap is left
 		return
 	}
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
@@ -132,7 +132,7 @@ func HugePageSize(name v1.ResourceName) (string, bool) {
 	}
 	n := q.Value()
 	if n <= 0 || n&(n-1) != 0 {
-		return "", false // page sizes are powers of two
+		return "", false // not a page size: these are powers of two
 	}
 	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0

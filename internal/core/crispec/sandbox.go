@@ -129,7 +129,8 @@ func dotted(name string) string {
 	}, name)
 }
 
-// namespaces returns which namespaces a pod has of its own. Only hostUsers: false needs userns.
+// namespaces returns for each kind of namespace whether the pod gets its own or uses the host's. userns is used only for a pod with
+// hostUsers: false.
 func namespaces(p *v1.Pod, userns *runtimeapi.UserNamespace) (*runtimeapi.NamespaceOption, error) {
 	out := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD,

@@ -151,8 +151,7 @@ func seccomp(s *v1.SeccompProfile, policy *Policy) (*runtimeapi.SecurityProfile,
 		path.Join(policy.SeccompRoot, path.Clean("/"+*s.LocalhostProfile))), nil
 }
 
-// apparmor returns the profile as a message, and as a string for older runtimes, which read only the string. Static pods may still
-// have the annotation; API servers copy it to the field.
+// apparmor returns the container's AppArmor profile as a message, and as a string for older runtimes, which read only the string.
 func apparmor(p *v1.Pod, c *v1.Container) (*runtimeapi.SecurityProfile, string, error) {
 	a := AppArmor(p, c)
 	if a == nil {
@@ -173,7 +172,8 @@ func apparmor(p *v1.Pod, c *v1.Container) (*runtimeapi.SecurityProfile, string, 
 	return nil, "", containerErr("unknown apparmor profile type: %q", a.Type)
 }
 
-// AppArmor returns the AppArmor profile of a container, or nil if it names none.
+// AppArmor returns the AppArmor profile of a container, or nil if it names none. Static pods may name it in the deprecated annotation,
+// which API servers copy to the field.
 func AppArmor(p *v1.Pod, c *v1.Container) *v1.AppArmorProfile {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile

@@ -8,7 +8,7 @@ import (
 // Code is a status code of gRPC.
 type Code uint32
 
-// The codes by which errors differ for the agent.
+// The status codes that the agent distinguishes.
 const (
 	CodeCanceled           Code = 1
 	codeUnknown            Code = 2
@@ -22,7 +22,7 @@ const (
 	codeUnavailable        Code = 14
 )
 
-// CallError is the failure of a call of a driver.
+// CallError is the error of a failed gRPC call to a CSI driver.
 type CallError struct {
 	Driver, Method string
 	// Code is the driver's code, or DeadlineExceeded if the driver did not answer in time.
@@ -36,7 +36,7 @@ func (e *CallError) Error() string {
 	return fmt.Sprintf("CSI driver %s, %s: %s", e.Driver, e.Method, e.Text)
 }
 
-// codeOf returns the code of a failed call; ok is false if err is no failure of a call.
+// codeOf returns the code of the CallError that err wraps. ok is false if err wraps none.
 func codeOf(err error) (code Code, ok bool) {
 	var call *CallError
 	if !errors.As(err, &call) {
@@ -45,7 +45,8 @@ func codeOf(err error) (code Code, ok bool) {
 	return call.Code, true
 }
 
-// Final reports whether err says that the driver has ended its work on the call. After any other error the driver may still be at work.
+// Final reports whether err shows that the driver no longer works on the failed call. After any other error the driver may still be at
+// work.
 func Final(err error) bool {
 	code, ok := codeOf(err)
 	if !ok {
@@ -58,7 +59,7 @@ func Final(err error) bool {
 	return true
 }
 
-// Infeasible reports whether err says that the same call will fail always: its arguments are wrong, or the volume does not exist.
+// Infeasible reports whether err shows that a retry of the same call cannot succeed: the arguments are wrong, or the volume does not exist.
 func Infeasible(err error) bool {
 	code, ok := codeOf(err)
 	return ok && (code == codeInvalidArgument || code == codeOutOfRange || code == codeNotFound)

@@ -17,7 +17,7 @@ import (
 type Capabilities struct {
 	// Stage: a volume is staged once per node before it is published to pods.
 	Stage bool
-	// MountGroup: the driver itself gives a volume to the fsGroup of a pod.
+	// MountGroup: the driver itself sets the group of a volume to the pod's fsGroup.
 	MountGroup bool
 	// SingleNodeMultiWriter: the driver knows the access modes for one writer and for several writers on one node.
 	SingleNodeMultiWriter bool
@@ -111,7 +111,8 @@ func Publish(in *Input) *csi.NodePublishVolumeRequest {
 	}
 }
 
-// capability says how a volume is used. group is the fsGroup that the driver itself has to set, or "".
+// capability returns the access type and access mode that a request names for a volume. group is the fsGroup that the driver itself has
+// to set, or "".
 func capability(in *Input, group string) *csi.VolumeCapability {
 	mount := &csi.VolumeCapability_MountVolume{FsType: in.fsType(), VolumeMountGroup: group}
 	mode := v1.ReadWriteOnce
@@ -177,8 +178,8 @@ func accessMode(mode v1.PersistentVolumeAccessMode, multiWriter bool) csi.Volume
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// AgentSetsGroup reports whether the agent has to give the published volume to the pod's fsGroup. A driver with the capability MountGroup
-// does that itself. With another driver, fsGroupPolicy of its CSIDriver object decides.
+// AgentSetsGroup reports whether the agent has to set the group of the published volume to the pod's fsGroup. A driver with the capability
+// MountGroup does this itself. For any other driver, fsGroupPolicy of its CSIDriver object decides.
 func AgentSetsGroup(in *Input) bool {
 	if in.group() == nil || in.Can.MountGroup || in.ReadOnly {
 		return false
@@ -206,7 +207,8 @@ func NeedsAttach(d *storagev1.CSIDriver) bool {
 	return d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// CheckMode returns an error unless the driver offers volumes of this mode: persistent volumes, or inline volumes (Ephemeral).
+// CheckMode returns an error unless the CSIDriver object says that the driver offers persistent volumes or, if inline is true, inline
+// volumes (mode Ephemeral). d may be nil, if the driver has no such object: it then offers persistent volumes only.
 func CheckMode(d *storagev1.CSIDriver, driver string, inline bool) error {
 	if !inline && d == nil {
 		return nil

@@ -18,7 +18,7 @@ func persistent(fsType string, modes ...v1.PersistentVolumeAccessMode) *csispec.
 	return &csispec.Input{PV: pv, Pod: &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{FSGroup: new(int64(7))}}}, Handle: "h", StagingPath: "/s", TargetPath: "/t"}
 }
 
-// The access mode that a driver gets is the first of the volume.
+// TestAccessModes checks that a request names the first access mode of the persistent volume, in a form that the driver knows.
 func TestAccessModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestAccessModes(t *testing.T) {
 	}
 }
 
-// The requests change neither the persistent volume nor the pod, from which they are made.
+// TestRequestsAreCopies checks that making a request changes neither the persistent volume nor the secrets of the input.
 func TestRequestsAreCopies(t *testing.T) {
 	t.Parallel()
 	in := persistent("ext4", v1.ReadWriteOnce)
@@ -119,7 +119,8 @@ func TestModesOfADriver(t *testing.T) {
 	}
 }
 
-// Other programs compute the same names: the attacher, kube-scheduler, upstream's kubelet.
+// TestNames compares the names of volumes, attachments and directories with fixed values, because other programs compute the same names:
+// the attacher, kube-scheduler, upstream's kubelet.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{

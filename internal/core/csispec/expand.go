@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Expansion is what a node has to do about the size of a mounted volume.
+// Expansion says what a node has to do so that a mounted volume gets the size of its claim.
 type Expansion struct {
 	// Do: the node asks the driver to expand the volume to Size. Otherwise, if Size is not 0, the volume has this size already.
 	Do   bool
@@ -27,9 +27,9 @@ const notRequired = "volume.kubernetes.io/node-expansion-not-required"
 // PlanExpansion compares the size of a volume with its claim. have is the size in bytes that this node knows the volume to have; 0 if the
 // node does not know it, because it has just mounted the volume.
 //
-// A claim says in status.allocatedResourceStatuses who has to work on its size: "NodeResizePending ... State set when resize controller has
-// finished resizing the volume but further resizing of volume is needed on the node". A controller that does not fill in this field only
-// changes the size of the persistent volume.
+// status.allocatedResourceStatuses of a claim says whether the controller or the node has to expand the volume: "NodeResizePending ...
+// State set when resize controller has finished resizing the volume but further resizing of volume is needed on the node". A controller
+// that does not set this field only changes the size of the persistent volume.
 func PlanExpansion(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, have int64) Expansion {
 	state := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 	target, states := pv.Spec.Capacity[v1.ResourceStorage], false
@@ -41,7 +41,8 @@ func PlanExpansion(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, hav
 	case target.Sign() <= 0:
 		return Expansion{}
 	case state == "" && current.Cmp(target) >= 0:
-		// Another node, or the controller, has finished the expansion. A file system that several nodes have mounted may have to be told on each.
+		// Another node, or the controller, has finished the expansion. If several nodes have mounted the file system, each of them may have
+		// to call its driver.
 		_, no := claim.Annotations[notRequired]
 		shared := slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany) && have > 0 && have < target.Value() && !no
 		return Expansion{Do: shared, Size: target}
@@ -61,14 +62,15 @@ func Expand(in *Input, size int64, path string) *csi.NodeExpandVolumeRequest {
 	}
 }
 
-// The bodies of strategic merge patches of a claim's status. A patch that depends on the status fails if the claim has changed.
+// ExpansionBegins, ExpansionEnds and ExpansionFails return the bodies of strategic merge patches of a claim's status. The first two contain
+// the claim's resource version, so the patch fails if the claim has changed.
 
-// ExpansionBegins says that this node expands the volume.
+// ExpansionBegins returns the patch that says that this node is expanding the volume.
 func ExpansionBegins(claim *v1.PersistentVolumeClaim) ([]byte, error) {
 	return statusPatch(claim, map[string]any{"allocatedResourceStatuses": inProgress(v1.PersistentVolumeClaimNodeResizeInProgress)})
 }
 
-// ExpansionEnds says that the volume has a size. It removes the conditions about the expansion.
+// ExpansionEnds returns the patch that sets the claim's capacity to size and removes the conditions about the expansion.
 func ExpansionEnds(claim *v1.PersistentVolumeClaim, size resource.Quantity) ([]byte, error) {
 	var gone []map[string]any
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
@@ -89,7 +91,7 @@ func ExpansionEnds(claim *v1.PersistentVolumeClaim, size resource.Quantity) ([]b
 	return statusPatch(claim, status)
 }
 
-// ExpansionFails says why the expansion failed. If infeasible is true, nodes do not try it again.
+// ExpansionFails returns the patch that says why the expansion failed. If infeasible is true, nodes do not try the expansion again.
 func ExpansionFails(claim *v1.PersistentVolumeClaim, now time.Time, err error, infeasible bool) ([]byte, error) {
 	status := map[string]any{"conditions": []map[string]any{{
 		"type": v1.PersistentVolumeClaimNodeResizeError, "status": v1.ConditionTrue, "lastTransitionTime": now.UTC().Format(time.RFC3339),

@@ -81,7 +81,8 @@ func TestPlanExpansion(t *testing.T) {
 	}
 }
 
-// The patches, applied as the API server applies them, leave what belongs to others.
+// TestPatchesOfAClaim applies each patch as a strategic merge, like the API server, and checks the claim's status. A patch must keep the
+// conditions and capacities of other components.
 func TestPatchesOfAClaim(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)

@@ -30,11 +30,11 @@ func Translated(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	return out, nil
 }
 
-// InTree reports whether a volume of a pod has the source of a former in-tree plugin, which a CSI driver has replaced.
+// InTree reports whether the source of a pod's volume belongs to a former in-tree plugin that a CSI driver has replaced.
 func InTree(vol *v1.Volume) bool { return translation.New().IsInlineMigratable(vol) }
 
-// TranslatedInline returns the volume of a CSI driver that a pod's volume of a former in-tree plugin stands for. Its name is the same on
-// each node.
+// TranslatedInline converts a pod's volume of a former in-tree plugin to a persistent volume of the CSI driver that has replaced the
+// plugin. The name of the result is the same on each node.
 func TranslatedInline(vol *v1.Volume, namespace string) (*v1.PersistentVolume, error) {
 	out, err := translation.New().TranslateInTreeInlineVolumeToCSI(logr.Discard(), vol, namespace)
 	if err == nil && (out == nil || out.Spec.CSI == nil) {

@@ -58,7 +58,7 @@ func TestTranslatedInline(t *testing.T) {
 	}
 }
 
-// The list for the CSINode is that of the library.
+// TestMigratedPlugins checks that the translation library supports each plugin in MigratedPlugins, the list for the CSINode object.
 func TestMigratedPlugins(t *testing.T) {
 	t.Parallel()
 	for name := range strings.SplitSeq(csispec.MigratedPlugins, ",") {

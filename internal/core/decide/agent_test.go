@@ -33,8 +33,8 @@ func probed(p *v1.Pod) []*v1.Container {
 	return out
 }
 
-// probe gives the agent the probe results, as the sync loop does at the beginning of a turn. Before a container's postStart hook is
-// done, there are no results for it. Until the container has been probed, the API status of the same instance counts.
+// probe gives the agent the probe results, as the sync loop does at the beginning of a turn. A container has no results before its
+// postStart hook is done. The first results of an instance are taken from the API status, if that shows the same instance.
 func (w *world) probe() {
 	if w.pod == nil {
 		return
@@ -163,8 +163,8 @@ func (w *world) checkTaken(was, is *v1.PodStatus) {
 	}
 }
 
-// die ends the agent. done says for each action in flight whether it reached the runtime; half of a start is a container that was
-// created and not started. Only the checkpoint, the API and the runtime are left.
+// die ends the agent. Only the checkpoint, the API and the runtime keep their state. For each action in flight, done returns whether the
+// runtime has carried it out: "done", "half" (of a start: the container was created but not started), or "not".
 func (w *world) die(done func(i int) string) {
 	flights := w.flights
 	w.flights = nil
@@ -208,7 +208,7 @@ func (w *world) rise(cold bool) {
 	w.inspect()
 }
 
-// againFromTheStart gives every pod and container that is ending its whole grace period again.
+// againFromTheStart lets the grace period of the pod, and of every container that is being ended, begin again now.
 func (w *world) againFromTheStart() {
 	if !w.endBegan.IsZero() {
 		w.endBegan = w.now
@@ -220,10 +220,10 @@ func (w *world) againFromTheStart() {
 	}
 }
 
-// answer makes all sources answer: the agent then knows the pod as its source has it.
+// answer makes all sources answer. The agent then sees the pod of its source, or no pod if the source has none.
 func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
 
-// ended updates what the oracle, which knows the true history of the pod, has recorded of a container that has ended.
+// ended updates the oracle's record of a container that has ended. The oracle is the part of these tests that knows the pod's true history.
 func (w *world) ended(c *pod.Container, r *record) {
 	newest := w.newest(c.Name)
 	if newest == nil || newest.ID != c.ID {
@@ -268,7 +268,7 @@ func ephemeral(p *v1.Pod, name string) bool {
 	return p != nil && slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// beginsAgain records that the agent has begun to restart all containers. From then on their order is checked from the beginning.
+// beginsAgain records that the agent has begun to restart all containers. The checks of their start order then begin anew.
 func (w *world) beginsAgain() {
 	w.initialized = ""
 	for i := range w.records {

@@ -11,10 +11,11 @@ func next(delay, initial, most time.Duration) time.Duration {
 	return min(max(2*delay, initial), most)
 }
 
-// crashUntil returns when a container that ended may start again. The first end since it ran well has no wait; then 10 s, doubled up
-// to the bound ("after the initial crash Kubernetes applies an exponential backoff delay"). The back-off starts over when the
-// container's definition changes, and when the node has accepted a resize of the container ("No matter the state of the
-// container, when I resize it, it should be restarted, even if waiting for Back Off", kubernetes#119838).
+// crashUntil returns when a container that ended may start again. After the first end it may start at once; after the second it waits
+// Policy.BackOffInitial (10 s), then each time twice as long, up to Policy.BackOffMax ("after the initial crash Kubernetes applies an
+// exponential backoff delay"). The back-off starts over when an instance has run for Policy.BackOffReset, when the container's definition
+// changes, and when the node has accepted a resize of the container ("No matter the state of the container, when I resize it, it should be
+// restarted, even if waiting for Back Off", kubernetes#119838).
 func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	switch {
 	case t.changed(c), t.resized(c, cm):
@@ -40,7 +41,7 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	return crash.Until
 }
 
-// resized reports whether a container that has ended had other resources than its next instance will get.
+// resized reports whether the resources of an ended container differ from those that its next instance will get.
 func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 	return cm.SizedID == c.ID && cm.Size != t.size(c.Name)
 }
@@ -49,8 +50,8 @@ func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 // start.
 func (cm *ContainerMemory) forgive() { cm.CrashDelay = 0 }
 
-// due reports whether an action on the whole pod or a sandbox, such as a set-up, may be tried (again). If not, Plan.WakeAt asks for
-// another decision at the time from which the action may be tried.
+// due reports whether an action on the whole pod or a sandbox, such as a set-up, may begin, because it is not in back-off after a
+// failure. Otherwise due makes Plan.WakeAt ask for another decision at the end of the back-off.
 func (t *turn) due(op pod.Op, id string) bool {
 	for i := range t.in.Memory.Retry {
 		r := &t.in.Memory.Retry[i]
@@ -63,7 +64,7 @@ func (t *turn) due(op pod.Op, id string) bool {
 	return true
 }
 
-// passed reports whether a time has come; if not, Plan.WakeAt asks for another decision at that time.
+// passed reports whether a back-off that lasts until at is over. If not, it makes Plan.WakeAt ask for another decision at that time.
 func (t *turn) passed(at time.Time) bool {
 	if t.in.Now.Before(at) {
 		t.wake(at)

@@ -90,9 +90,9 @@ func (t *turn) prune() {
 	}
 }
 
-// newer counts the attempts of a container that are newer than the attempt at index i of Observed.Containers, and the dead ones among
-// them. The newest attempt of all does not count as dead: it is the container's present state, and the attempt before it is the last
-// state.
+// newer counts the attempts of a container that are newer than the attempt at index i of Observed.Containers (all), and how many of
+// them are dead (dead). dead never includes the newest attempt, which is the container's state in the pod's status; the attempt before
+// the newest is its last state.
 func (t *turn) newer(i int) (all, dead int) {
 	o := t.in.Observed
 	for j := range i {
@@ -143,7 +143,7 @@ func (t *turn) restartAll() bool {
 	return left
 }
 
-// restartAllTriggered reports whether a container of this sandbox ended with a rule that restarts all.
+// restartAllTriggered reports whether a container of this sandbox ended with an exit code for which a rule restarts all containers.
 func (t *turn) restartAllTriggered() bool {
 	triggered := false
 	for i := range t.in.Observed.Containers {

@@ -7,10 +7,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Decide says what to do now. It reads everything and writes nothing; at rest it allocates nothing.
+// Decide returns the plan for a pod: which actions to begin and to cancel now. It does not change its input. For a pod that has nothing to
+// do it allocates no memory.
 func Decide(in *Input) Plan { return run(in, nil) }
 
-// run decides. It records its steps in tr; nil: nobody wants them.
+// run implements Decide. If tr is not nil, it records its steps in tr.
 func run(in *Input, tr *trace) Plan {
 	t := turn{in: in, stale: in.Stale, trace: tr}
 	t.plan.RestartingAll = in.Memory.RestartingAll
@@ -20,7 +21,7 @@ func run(in *Input, tr *trace) Plan {
 		t.terminate(cause)
 		return t.plan
 	}
-	if in.Pod == nil { // no source has the pod, but not every source has answered yet, so nothing is decided
+	if in.Pod == nil { // the pod may still be wanted by a source that has not answered, or an inspection is needed first: do nothing
 		return t.plan
 	}
 	t.active()
@@ -35,9 +36,9 @@ type turn struct {
 	ending  bool         // the whole pod ends: nothing may start
 	sandbox *pod.Sandbox // the sandbox in which containers may run; nil: there is none
 	none    ContainerMemory
-	waiting pod.Why // the first reason why something that is due has not begun
+	waiting pod.Why // the first reason why an action that is needed has not begun
 
-	trace *trace // nil: nobody steps through the turn
+	trace *trace // records the steps of the decision; nil: they are not recorded
 
 	noNetwork bool // the pod cannot get a sandbox until the node's pod network is ready
 }
@@ -107,7 +108,7 @@ func (t *turn) begin(a pod.Action) {
 	t.plan.Do = append(t.plan.Do, a)
 }
 
-// cancel plans to cut an action in flight short. Later decisions may plan this again until the action has an outcome.
+// cancel plans to cancel an action that is in flight. Later decisions may plan this again until the action has an outcome.
 func (t *turn) cancel(a pod.Action, why pod.Why) {
 	a.Why = why
 	t.plan.Cancel = append(t.plan.Cancel, a)
@@ -123,7 +124,7 @@ func (t *turn) wake(at time.Time) {
 	}
 }
 
-// wait records why an action that is due has not begun; the first reason is kept.
+// wait records why an action that is needed has not begun. Only the first reason is kept.
 func (t *turn) wait(why pod.Why) { t.waiting = cmp.Or(t.waiting, why) }
 
 // memory returns what is remembered of a container. It is never nil, and the caller must not change it.

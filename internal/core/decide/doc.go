@@ -13,7 +13,7 @@
 //	... begin plan.Do, cancel plan.Cancel, look again at plan.WakeAt ...
 //	kept := decide.Note(in.Memory, pod, outcome, policy) // for each outcome, when it comes
 //
-// Invariants (search_test.go walks every order of events of small pods and holds these):
+// Invariants (search_test.go tries every order of events of small pods and checks these):
 //
 //   - a container never has two live instances, and never two starts in flight
 //   - nothing starts while the pod ends, while a predecessor is on the node, or while the inspection is older than the last outcome
@@ -21,7 +21,7 @@
 //   - attempts only grow
 //   - an ending pod never comes back; a finished one is never run again
 //   - the time between the first stop and the last kill is the grace period, and never less than Policy.MinGrace
-//   - with the same Input and its Do in flight, a plan is empty: there is no busy loop
+//   - if all actions of a plan are in flight and the Input is otherwise the same, the next plan begins nothing: there is no busy loop
 //
 // # The rules, one file each
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// apply performs an action on the world, and returns the ID of what it created.
+// apply performs an action on the world. It returns the ID of the container or sandbox that the action created, if any.
 func (w *world) apply(f flight) string {
 	a := f.action
 	switch a.Op {
@@ -168,7 +168,7 @@ func (w *world) start(id string) {
 	}
 }
 
-// up records that a sidecar counts as started.
+// up records that a container has started, if it is a sidecar and its startup probe, if any, has succeeded.
 func (w *world) up(c *pod.Container) {
 	spec := w.spec(c.Name)
 	if spec == nil || !pod.IsSidecar(spec) {

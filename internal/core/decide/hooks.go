@@ -4,12 +4,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// stopping reports whether a container is being ended.
+// stopping reports whether the stop of a container, or its preStop hook, is in flight.
 func (t *turn) stopping(id string) bool {
 	return t.busyID(pod.OpStopContainer, id) != nil || t.busyID(pod.OpPreStop, id) != nil
 }
 
-// preStop reports whether a container has a preStop hook, by its spec or by its own annotation.
+// preStop reports whether a container has a preStop hook, according to its annotation or to the pod's spec.
 func (t *turn) preStop(c *pod.Container) bool {
 	if c.PreStop {
 		return true

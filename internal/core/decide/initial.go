@@ -36,15 +36,15 @@ func (t *turn) inits() bool {
 		}
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
 			t.step(ruleContainer, c.Name)
-			continue // the init container has completed and stays so, whatever the restart policy
+			continue // the init container has completed, and does not run again under any restart policy
 		}
 		if inst != nil && inst.State == pod.StateRunning { // nothing to do: it has no probes and no hooks, and keeps its image
 			t.wait(WhyInitFirst)
 			t.step(ruleContainer, c.Name)
 			return false
 		}
-		// An init container that has failed for good also holds back those after it. Later, finished finds that the pod has
-		// failed.
+		// If the init container has failed for good, the containers after it do not start either. In a later turn, (*turn).finished finds
+		// that the pod has failed.
 		t.drive(c, inst, WhyInit, false)
 		return false
 	}
@@ -90,8 +90,8 @@ func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
 	return Started(c, t.memory(c.Name), t.in.Probed.Of(inst), inst) || t.wasStarted(c.Name, inst)
 }
 
-// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent, nothing else
-// shows that.
+// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent, only the API status
+// shows this.
 func (t *turn) wasStarted(name string, inst *pod.Container) bool {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)

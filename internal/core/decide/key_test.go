@@ -176,7 +176,7 @@ func (k *keyer) memory(m *decide.Memory) {
 	}
 }
 
-// books adds to a state's key what the oracle has recorded of everything that still exists.
+// books adds to a state's key what the oracle has recorded of each container name and of each container instance that still exists.
 func (k *keyer) books(w *world) {
 	for i := range w.records {
 		r := &w.records[i]

@@ -8,9 +8,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// mains drives all main containers in the same turn. While a container starts and its postStart hook runs, the containers after it in
-// the spec do not start. That is so only for the container's first instance in a sandbox: neither its restarts nor its back-off delay
-// the other containers, or a hook that fails each time could keep them from starting.
+// mains decides about all main containers in the same turn. While a container with a postStart hook starts, and until the hook is done, the
+// containers after it in the spec do not start. Only its first instance in a sandbox delays them. Its restarts and its back-off do not,
+// because otherwise a hook that fails each time could keep the other containers from starting.
 func (t *turn) mains() {
 	hold := false
 	for i := range t.in.Pod.Spec.Containers {
@@ -56,8 +56,9 @@ func (t *turn) ephemeral() {
 	}
 }
 
-// lost finds a container that has run according to the API status and that the runtime no longer has (its state was wiped, or
-// someone removed it). It counts as ended, with the exit code in the status, or as killed if there is none.
+// lost reports whether a container has run according to the API status although the runtime does not have it (the runtime's state was
+// wiped, or someone removed the container). Such a container counts as ended, with the exit code in the status, or as killed if the status
+// has none.
 func (t *turn) lost(name string) (exit int32, lost bool) {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	switch {
@@ -83,7 +84,8 @@ func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
 		s.Phase != v1.PodFailed && s.Phase != v1.PodSucceeded
 }
 
-// finished returns the cause for which no container of the pod will ever run again, or CauseNone.
+// finished returns the cause for which the pod is over, so that none of its containers will run again. It returns CauseNone if the pod
+// is not over.
 func (t *turn) finished() pod.Cause {
 	if t.in.Memory.Finished {
 		return pod.CauseFinished
@@ -152,8 +154,8 @@ func (t *turn) initFailed() bool {
 	return false
 }
 
-// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not once a
-// container of it was created, unless a main container has a restart policy of its own other than Never.
+// mayReplaceSandbox reports whether a pod that lost its sandbox may run again in a new one. A pod with restartPolicy Never may do so only
+// if none of its containers has been created yet, or if a main container has a restart policy of its own other than Never.
 func (t *turn) mayReplaceSandbox() bool {
 	spec := &t.in.Pod.Spec
 	if spec.RestartPolicy != v1.RestartPolicyNever || len(t.in.Observed.Containers) == 0 {

@@ -19,7 +19,7 @@ import (
 //	                                forgive ends a back-off
 //	Ends                            its methods                        yes
 //	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
-//	PodTries, ContainerTries        Note: retries and back-off         no, found again
+//	PodTries, ContainerTries        Note: retries and back-off         no
 //
 // Load corrects the times that it reads from a checkpoint. The results of probes are not memory but input: see ProbeResults.
 type Memory struct {
@@ -46,15 +46,15 @@ type ContainerMemory struct {
 // Grant is what the node has accepted about the pod: its admission, its start time and its resources.
 type Grant struct {
 	Admitted bool // the node accepted the pod
-	// StartTime is when the node first saw the pod: status.startTime, with which activeDeadlineSeconds begins. If the API status has a
-	// start time, that is used.
+	// StartTime is when the node first saw the pod. For a pod that is not static, it is status.startTime if the API status has one.
+	// activeDeadlineSeconds counts from this time.
 	StartTime time.Time
 	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these resources instead of the
 	// spec's. Nil: the node has accepted all resources in the spec.
 	Allocated *pod.Allocation
 }
 
-// PodSettled contains the decisions about the pod that are final: later turns do not make them again.
+// PodSettled contains the decisions about the pod that a later turn must not make again.
 type PodSettled struct {
 	// StopBegan is when this agent first planned termination, or continued it after a restart. The grace period runs from then. StopGrace
 	// is the shortest grace period that applied to this termination at any time, in this agent or an earlier one.
@@ -65,9 +65,9 @@ type PodSettled struct {
 	// Orphaned: no source had the pod when its end began. The end continues until nothing of the pod is left, even if a source
 	// has the pod again meanwhile. Only then may the pod start again, with a new Memory.
 	Orphaned bool
-	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin again with the
-	// first init container. RestartedAll: such a restart has begun at least once. From then on a container that the runtime does
-	// not have must start, whatever the API status shows.
+	// RestartingAll is set while all containers are stopped and removed because one of them ended with a RestartAllContainers rule; then
+	// they start again, the first init container first. RestartedAll is set once such a restart has begun. From then on, a container that
+	// the runtime does not have must start, even if the API status shows that it has ended.
 	RestartingAll bool
 	RestartedAll  bool
 }
@@ -129,9 +129,9 @@ type PodTries struct {
 
 // ContainerTries is what this agent has tried with a container, and when failed actions may be tried again.
 type ContainerTries struct {
-	// Pulled is set if the image is known to be present for the next start. ImageRef is the reference that the runtime returned for it.
-	// PulledImage is the image in the spec for which the other fields hold. PullDelay is the length of the ImagePullBackOff, which ends
-	// at PullUntil.
+	// Pulled is set if the image is known to be present for the next start. ImageRef is the reference that the runtime returned for the
+	// image. PulledImage is the image in the spec at the time of the last pull; if the spec now has another image, the other fields do not
+	// apply. PullDelay is the length of the ImagePullBackOff, which ends at PullUntil.
 	Pulled      bool
 	PulledImage string
 	ImageRef    string
@@ -172,7 +172,7 @@ type Retry struct {
 	Lack    pod.Lack
 }
 
-// Stop says that a pod must end before its spec says so. A deletion in the API needs no Stop: it is in the Pod.
+// Stop is the reason why the node ends a pod, for example an eviction. A deletion in the API is not a Stop: the Pod itself shows it.
 type Stop struct {
 	// Reason and Message become the pod's status.reason and status.message, for example Evicted,
 	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
@@ -188,8 +188,8 @@ type Stop struct {
 	Since time.Time
 }
 
-// Sooner returns s with the grace period of another reason to stop, if that is shorter. The first reason stays the reason, but a second
-// one may require that a pod with a long grace period ends at once. It returns s itself if nothing changes; s is not written to.
+// Sooner returns s with the grace period of other, if that one is shorter, and otherwise s itself. The reason in s stays the reason, but a
+// second reason may require that a pod with a long grace period ends at once. Sooner does not change s.
 func (s *Stop) Sooner(other *Stop) *Stop {
 	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
 		return s
@@ -268,8 +268,8 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 	return &m
 }
 
-// Revive returns the memory of a static pod that ended because the machine shut down, or was refused for that. The pod's manifest is
-// still there, so the next agent begins the pod's next life with this memory.
+// Revive returns the memory with which the next agent starts a static pod. A pod that ended, or was refused, because the machine shut down
+// begins its next life, because its manifest is still there. The memory of any other pod stays as it is.
 func (m *Memory) Revive() *Memory {
 	if m.Stop != nil && (m.Stop.Reason == shutdown.ReasonTerminated || m.Stop.Reason == shutdown.ReasonRefused) {
 		return m.Next()

@@ -405,8 +405,8 @@ func TestMemoryCopies(t *testing.T) {
 	}
 }
 
-// A static pod that ended or was refused because of a shutdown begins its next life with the next agent. If it ended for any
-// other reason, it stays ended.
+// TestRevive checks that a static pod that ended, or was refused, because of a shutdown begins its next life with the next agent. A pod
+// that ended for any other reason must stay ended.
 func TestRevive(t *testing.T) {
 	t.Parallel()
 	for reason, lives := range map[string]bool{"Terminated": true, "NodeShutdown": true, "Evicted": false, "DeadlineExceeded": false} {
@@ -422,7 +422,7 @@ func TestRevive(t *testing.T) {
 	}
 }
 
-// The first reason to stop counts. A later one can only shorten the grace period.
+// The test checks that a second call of Halt does not replace the reason to stop the pod, and can only shorten the grace period.
 func TestHaltKeepsTheFirstReasonAndTheShortestGrace(t *testing.T) {
 	t.Parallel()
 	grace := func(d time.Duration) *time.Duration { return &d }

@@ -46,7 +46,7 @@ var troubleNames = [troubles]string{"exits", "fails", "crashes", "meanwhile", "s
 // budget is how often each trouble may still occur.
 type budget [troubles]uint8
 
-// give is a budget in the form for test tables.
+// give is a budget in the form of test tables: troubles that are not in it do not occur.
 type give map[trouble]uint8
 
 func (g give) array() budget {
@@ -110,7 +110,7 @@ func (m *mover) flightsEnd() {
 		if f.canceled {
 			m.add("canceled "+f.action.String(), func(c *node) { c.finish(i, "canceled") })
 			if m.left[fails] == 0 {
-				continue // a canceled action that succeeds anyway costs as much of the budget as a failure
+				continue // that a canceled action succeeds anyway counts as a failure, and the budget has none left
 			}
 			m.spend(fails, "done, though canceled, "+f.action.String(), func(c *node) { c.finish(i, "") })
 			continue
@@ -182,7 +182,7 @@ func (m *mover) probesTell() {
 		}
 		if (!h.started && spec.StartupProbe != nil) || (h.started && spec.LivenessProbe != nil) {
 			m.spend(sick, "a probe of "+h.id+" fails", func(c *node) {
-				c.health[i].sick = true // readiness comes from another probe
+				c.health[i].sick = true // the readiness stays, because another probe gives it
 				c.fate(h.id).doomed = true
 			})
 		}
@@ -192,7 +192,8 @@ func (m *mover) probesTell() {
 	}
 }
 
-// apiActs adds deletions of the pod, changes of its spec, losses and returns of the pod in its source, and evictions.
+// apiActs adds the moves that come from the API or the node's decisions: the pod is deleted, its spec changes, its source loses it or has
+// it again, and the node evicts it.
 func (m *mover) apiActs() {
 	if m.want != nil {
 		for _, grace := range []int64{30, 5, 0} {
@@ -280,7 +281,7 @@ func (n *node) debug() {
 	n.see()
 }
 
-// nodeActs adds what may happen to the pod on the node.
+// nodeActs adds the moves in which something happens to the pod on the node, for example that its sandbox dies.
 func (m *mover) nodeActs() {
 	if len(m.sandboxes) > 0 && m.sandboxes[0].Ready {
 		m.spend(sandboxes, "sandbox dies", func(c *node) { c.sandboxDies() })
@@ -370,7 +371,8 @@ func (m *mover) agentEnds() {
 	}
 }
 
-// whileDown adds what may happen to the pod while no agent runs.
+// whileDown adds the moves that are possible while no agent runs: the next agent starts or, within the budget, something happens to the
+// pod.
 func (m *mover) whileDown() {
 	m.add("the next agent", func(c *node) { c.rise(false) })
 	m.add("the next agent, cold", func(c *node) { c.rise(true) })

@@ -176,7 +176,7 @@ func PullReason(reason string) bool {
 	return false
 }
 
-// PullBacksOff reports whether a pull error is shown as ImagePullBackOff while it waits.
+// PullBacksOff reports whether a container with this waiting reason is shown as ImagePullBackOff while it waits for the next pull.
 func PullBacksOff(reason string) bool {
 	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
 }
@@ -265,9 +265,9 @@ func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
 	return size != (pod.Size{})
 }
 
-// Refresh makes the next turn set volumes up again, because a token has to be renewed or an object changed. It also drops the
-// wait after a set-up or start that failed because the object was missing, and after a tear-down that failed because the driver of a
-// volume was away.
+// Refresh makes the next turn set volumes up again, because a token has to be renewed or an object changed. It also ends the
+// back-off after a set-up, a start or a tear-down that failed, because the failure may have been due to a missing object or to a missing
+// driver of a volume.
 func (m *Memory) Refresh() {
 	m.SetUp = false
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool { return r.Op == pod.OpSetUp || r.Op == pod.OpTearDown })

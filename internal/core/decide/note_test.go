@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The reasons of a container that waits for its image, and those that are shown as ImagePullBackOff between two attempts.
+// TestPullReasons checks which waiting reasons are about the image, and which of them are shown as ImagePullBackOff between two pulls.
 func TestPullReasons(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -34,8 +34,8 @@ func TestPullReasons(t *testing.T) {
 	}
 }
 
-// The memory of a running container has the list of the spec that has it, and its index there. The list and the index stay in the
-// memory if the spec no longer has the container.
+// TestMeet checks that Meet stores, for a running container, which list of the spec has the container and its index in that list. Both
+// stay in the memory if the spec no longer has the container.
 func TestMeet(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{
@@ -67,7 +67,7 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// When what a pod waits for has happened, its volumes are set up or taken down at once; other actions keep their waits.
+// TestRefreshDropsTheWaitsOfVolumes checks that Refresh ends the back-off of set-up and tear-down, and not of other actions.
 func TestRefreshDropsTheWaitsOfVolumes(t *testing.T) {
 	t.Parallel()
 	m := decide.Memory{PodTries: decide.PodTries{Retry: []decide.Retry{{Op: pod.OpSetUp}, {Op: pod.OpTearDown}, {Op: pod.OpStopSandbox, ID: "s"}}}}

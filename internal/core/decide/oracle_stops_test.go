@@ -105,7 +105,7 @@ func mayRunAgain(spec *v1.PodSpec, c *v1.Container, code int32) bool {
 	return policy == "Always" || (policy == "OnFailure" && code != 0)
 }
 
-// checkStop compares one stop, or the preStop hook before it, with what happened.
+// checkStop checks that one stop, or the preStop hook before it, has a reason in the pod's history and the right grace period.
 func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	c, f := w.byID(a.ID), w.fate(a.ID)
 	if c == nil {
@@ -197,8 +197,8 @@ func (w *world) joinsTheEnd(seen []pod.Container) {
 	}
 }
 
-// aloneGrace returns the grace period of a container that ends while its pod goes on: that of the failed probe, or else the
-// pod's.
+// aloneGrace returns the grace period of a container that the agent ends while the pod goes on: the grace period of the failed probe if
+// that has one, otherwise the pod's.
 func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	grace := decide.DefaultGrace
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -239,13 +239,14 @@ func (w *world) owesStart(c *pod.Container) bool {
 // specHash returns the hash of a container with this image, in the version of the agent under test.
 func specHash(image string) string { return "1-" + image }
 
-// redefined reports whether the definition of a container changed since it was made. Only a hash of this version shows that.
+// redefined reports whether the definition of a container changed since the container was created. It is false if the container's hash
+// has another version than the agent's.
 func (w *world) redefined(c *pod.Container) bool {
 	return w.hashes[c.Name] != "" && strings.HasPrefix(c.SpecHash, "1-") && c.SpecHash != w.hashes[c.Name]
 }
 
-// resizeRestarts reports whether a container has another amount of memory than it should, and a resize policy that restarts it in
-// this case.
+// resizeRestarts reports whether a container has a resize policy and its memory limit differs from the one that it should have. The resize
+// policy of the pods in pods_test.go demands a restart when the memory changes.
 func (w *world) resizeRestarts(c *pod.Container) bool {
 	spec := w.spec(c.Name)
 	return spec != nil && len(spec.ResizePolicy) > 0 && w.given[c.ID].MemoryLimit != w.size(c.Name).MemoryLimit

@@ -203,12 +203,12 @@ func (w *world) checkConsistent(in *decide.Input, plan *decide.Plan) {
 	}
 }
 
-// clash reports whether two actions must not begin together.
+// clash reports whether the actions a and b must not begin in the same plan. The caller also asks with a and b exchanged.
 func clash(in *decide.Input, a, b pod.Action) bool {
 	sameID := a.ID != "" && a.ID == b.ID
 	switch a.Op {
 	case pod.OpStopContainer:
-		return sameID // a clash, whatever the other action on this ID is
+		return sameID // no other action on the same container may begin together with its stop
 	case pod.OpPreStop, pod.OpPostStart, pod.OpRemoveContainer:
 		return sameID
 	case pod.OpStartContainer:
@@ -231,7 +231,8 @@ func clash(in *decide.Input, a, b pod.Action) bool {
 	return false
 }
 
-// checkGrace checks that the timeout of a stop is the rest of the grace period that the plan itself states.
+// checkGrace checks that the timeout of a stop is not longer than the rest of the grace period in the plan, and not shorter than
+// Policy.MinGrace.
 func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return

@@ -16,7 +16,7 @@ import (
 type planted struct {
 	bug   string
 	finds invariant
-	scope string // the pod on which the search is to find it
+	scope string // the name of the test pod (see scopes) on which the search must find the bug
 	plant func(*brain)
 }
 
@@ -397,7 +397,7 @@ func distinct(all []invariant) []invariant {
 	return slices.Compact(all)
 }
 
-// TestPlantedImpurity shows that the scripts' world notices a Decide that writes to memory.
+// TestPlantedImpurity checks that the world, which the scripts use, notices if Decide changes the memory in its input.
 func TestPlantedImpurity(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -11,8 +11,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// TestMayRestart: "restartPolicy ... Always, OnFailure, and Never"; "the container-level restartPolicy ... takes precedence
-// over the pod-level"; "rules are evaluated in order; the first that matches ... counts".
+// TestMayRestart checks after which exit codes a container starts again. Kubernetes documents: "restartPolicy ... Always, OnFailure, and
+// Never"; "the container-level restartPolicy ... takes precedence over the pod-level"; "rules are evaluated in order; the first that
+// matches ... counts".
 func TestMayRestart(t *testing.T) {
 	t.Parallel()
 	restart, all := v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers
@@ -95,8 +96,8 @@ func TestSameContainer(t *testing.T) {
 	}
 }
 
-// TestStarted: a container counts as started when its startup probe has succeeded; without one, when its postStart hook is done;
-// without either, when it runs. Results of another instance do not count.
+// TestStarted checks when a container counts as started: when its startup probe has succeeded; if it has no startup probe, when its
+// postStart hook is done; if it has neither, when it runs. Probe results of another instance do not count.
 func TestStarted(t *testing.T) {
 	t.Parallel()
 	inst := &pod.Container{ID: "app-1"}
@@ -151,7 +152,7 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// EndReported is true only for a pod of the API whose status says that it has ended.
+// TestEndReported checks that EndReported is true only for a pod of the API whose status says that the pod has ended.
 func TestEndReported(t *testing.T) {
 	t.Parallel()
 	of := func(phase v1.PodPhase, source pod.Source) *v1.Pod {
@@ -176,8 +177,8 @@ func TestEndReported(t *testing.T) {
 	}
 }
 
-// StartsAgain is false for a container without an instance whose policy is Never: an empty ReplacedID in memory does not match
-// it.
+// TestStartsAgain checks that, under the policy Never, only the instance that the agent ended in order to start it again starts again. A
+// container without an instance (an empty ID) does not match an empty ReplacedID.
 func TestStartsAgain(t *testing.T) {
 	t.Parallel()
 	never := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}

@@ -1,7 +1,7 @@
 package decide
 
-// Remember stores in memory what a plan settled once and for all. It is called after each Decide, before the plan's actions
-// begin; it reports whether anything that a checkpoint keeps has changed. A second call with the same plan changes nothing.
+// Remember stores in memory the decisions of a plan that later turns need. It is called after each Decide, before the plan's actions
+// begin. It reports whether anything that a checkpoint keeps has changed. A second call with the same plan changes nothing.
 func Remember(m *Memory, plan *Plan) (kept bool) {
 	kept = m.Halt(plan.Stop)
 	if plan.Ending && (!m.StopBegan.Equal(plan.StopBegan) || m.StopGrace != plan.StopGrace) {

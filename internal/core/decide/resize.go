@@ -17,9 +17,9 @@ type Resize struct {
 	PendingMessage    string
 	PendingGeneration int64
 	PendingSince      time.Time
-	// InProgress: the node has accepted new resources, and not all containers have them yet. Error is why the last attempt to
-	// give them failed. Generation is the generation of the pod whose resources were accepted. Since is when they were accepted, or when
-	// the attempts began to fail.
+	// InProgress is set while the node has accepted new resources and not all containers have them yet. Error is the error of the last
+	// attempt to apply them. Generation is the generation of the pod whose resources were accepted. Since is when they were accepted, or
+	// when the attempts began to fail.
 	InProgress bool
 	Error      string
 	Generation int64
@@ -71,7 +71,7 @@ func (r *Resize) fail(p *v1.Pod, o pod.Outcome) (changed bool) {
 	return changed
 }
 
-// size returns the resources that a container should have; for "", those of the pod's cgroup.
+// size returns the resources that the container name should have. For the name "" it returns those of the pod's cgroup.
 func (t *turn) size(name string) pod.Size {
 	for i := range t.in.Sizes {
 		if t.in.Sizes[i].Name == name {
@@ -94,7 +94,7 @@ func (t *turn) groupNow() pod.Size {
 	return want
 }
 
-// groupMustGrow reports whether the pod's cgroup has to grow before its containers may.
+// groupMustGrow reports whether the pod's cgroup has to grow before the pod's containers may grow.
 func (t *turn) groupMustGrow() bool {
 	m := t.in.Memory
 	return m.GroupSized && m.GroupSize != m.GroupSize.Grown(t.size(""))
@@ -120,7 +120,7 @@ func (t *turn) resize() {
 		return
 	}
 	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpStartContainer) || t.busy(pod.OpResize) || t.begins() {
-		return // another container, which may be ephemeral, is starting or has yet to restart
+		return // a container, which may be ephemeral, is starting or must still restart for the resize
 	}
 	m := t.in.Memory
 	if m.GroupSized && m.GroupSize != t.size("") {
@@ -165,7 +165,7 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 			shrinks := have.Shrinks(t.size(c.Name))
 			switch {
 			case !differs:
-			case inst.State == pod.StateCreated: // the runtime can resize it only when it runs
+			case inst.State == pod.StateCreated: // the runtime can resize only a running container
 				open = open || inst.ID != t.memory(c.Name).StartFailedID
 			case resizeRestarts(c, have, t.size(c.Name)) || t.stopping(inst.ID):
 				open = true

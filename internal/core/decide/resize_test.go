@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// While a resize stays pending for one reason, its Since stays the same. When the node accepts the resize, it is no longer
-// pending, and Since becomes the time of the acceptance.
+// TestResizeOnItsWay takes a resize through its states. While the resize is pending for the same reason, PendingSince stays the same. When
+// the node accepts the resize, it is no longer pending, and Since becomes the time of the acceptance.
 func TestResizeOnItsWay(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }

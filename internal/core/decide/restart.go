@@ -10,9 +10,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// This file is the core rule: for which causes the agent ends a container, how long the container has to end, what decides
-// whether it starts again, and what its Killing event says. To change what follows from a failed liveness probe, change its row
-// of the table, and look at the script testdata/decide/liveness-failure-restarts.txt.
+// This file says for which causes the agent ends a container, how much time the container gets to end, what decides
+// whether it starts again, and what its Killing event says. To change what happens after a failed liveness probe, for example, change the
+// row of pod.CauseLiveness in the table, and look at the script testdata/decide/liveness-failure-restarts.txt.
 //
 //	Input.Observed, Hashes, Sizes ─┐               killFor             exited
 //	results of probes and hooks ───┼─► causeOf ──► grace, preStop, ──► starts again? ──► start
@@ -44,15 +44,14 @@ const (
 type again uint8
 
 const (
-	byPolicy    again = iota // the container's exit code decides, under its rules and its restart policy
-	unlessNever              // the container starts again whatever its exit code is; with the restart policy Never, byPolicy applies
-	always                   // the container starts again whatever its restart policy is, because its definition or resources changed; its end is no crash
+	byPolicy    again = iota // the exit code decides, by the container's restart rules and restart policy
+	unlessNever              // the container starts again after any exit code; with the restart policy Never, byPolicy applies
+	always                   // it starts again under any restart policy, because its definition or resources changed; its end is no crash
 )
 
 // rules is the table of causes. A row sets only the columns that differ from their zero value.
 var rules = [...]rule{
-	// The next causes are for containers that are not as the spec wants them, or that have failed. See causeOf for when each cause
-	// applies.
+	// These causes end one container, which differs from its spec or has failed. causeOf says when each of them applies.
 	{pod.CauseSandbox, gracePod, unlessNever, WhyStray, ""},
 	{pod.CauseUnknown, gracePod, unlessNever, WhyUnknown, ""},
 	{pod.CauseChanged, gracePod, always, WhyChanged, "$Container definition changed$again"},
@@ -60,11 +59,11 @@ var rules = [...]rule{
 	{pod.CauseStartup, graceProbe, unlessNever, WhyStartup, "$Container failed startup probe$again"},
 	{pod.CauseLiveness, graceProbe, unlessNever, WhyLiveness, "$Container failed liveness probe$again"},
 	{pod.CausePostStart, gracePod, byPolicy, WhyPostStartFailed, "FailedPostStartHook"},
-	// A container that ends as a stray does not start again: the spec does not have it, or a newer instance of it runs instead.
+	// A stray container is one that the spec does not have, or one that a newer instance has replaced. It does not start again.
 	{cause: pod.CauseStray, why: WhyStray},
-	// All containers of the pod end, are removed and start again. See restartAll for when.
+	// All containers of the pod end, are removed and start again. restartAllTriggered says when.
 	{cause: pod.CauseRestartAll, grace: graceNone, why: WhyRestartAll},
-	// The pod ends within the rest of its grace period, and nothing starts again. See (*turn).end for when.
+	// These causes end the whole pod within the rest of its grace period, and nothing starts again. (*turn).end says when each applies.
 	{cause: pod.CauseUnwanted, why: WhyUnwanted},
 	{cause: pod.CauseRejected, why: WhyRejected},
 	{cause: pod.CauseDeleted, why: WhyDeleted},
@@ -127,8 +126,8 @@ func (t *turn) stopStrays() {
 	}
 }
 
-// running decides about a container that is alive. The container is ended if there is a cause for it, or if its end has begun earlier,
-// whatever its probes say by now. Otherwise its postStart hook runs.
+// running decides about a container that is alive. It ends the container if there is a cause for that, or if an earlier turn has begun to
+// end it, even if the cause no longer applies. Otherwise it runs the container's postStart hook, unless the hook is done.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
 	cause, end := t.causeOf(c, inst), t.in.Memory.Ends.of(inst.ID)
 	switch {
@@ -148,8 +147,8 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	return stepUp
 }
 
-// killFor ends one container for a cause, within the grace period of the cause's rule, and plans that it starts again if the rule says so.
-// blocked: the container has to outlive others.
+// killFor ends one container for a cause, within the grace period of the cause's rule, and plans that the container starts again if the
+// rule says so. blocked is true if the container must not be stopped before other containers have ended.
 func (t *turn) killFor(cause pod.Cause, why pod.Why, inst *pod.Container, blocked bool) {
 	begun := len(t.plan.Do)
 	t.kill(inst, t.graceLeft(inst, cause), cause, why, blocked)
@@ -179,7 +178,7 @@ func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	return whole
 }
 
-// End is a container instance that ends while its pod goes on, with its grace period.
+// End describes a container instance that the agent ends while its pod goes on: the cause, and when the grace period began.
 type End struct {
 	Name, ID string
 	Cause    pod.Cause
@@ -187,7 +186,7 @@ type End struct {
 	Grace    time.Duration
 }
 
-// Ends are the container instances that end while their pod goes on.
+// Ends lists the container instances that the agent ends while their pod goes on.
 type Ends []End
 
 // of returns the End of an instance, or nil if the agent does not end that instance.
@@ -218,15 +217,15 @@ func (e *Ends) replaced(name string) {
 	*e = slices.DeleteFunc(*e, func(end End) bool { return end.Name == name })
 }
 
-// replace plans that a container which is being ended starts again, if the row of the cause overrides its restart policy. This
-// does not apply to regular init containers, which have rules of their own, and to ephemeral containers, which never start again.
+// replace plans that a container which is being ended starts again, if the cause's rule overrides the restart policy. It ignores
+// init containers that are not sidecars (see inits), and ephemeral containers, which never start again.
 func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
 	spec := pod.SpecOf(t.in.Pod, inst.Name)
 	if spec == nil || t.isEphemeral(inst.Name) || t.isInit(spec) && !pod.IsSidecar(spec) || t.in.Observed.Newest(inst.Name).ID != inst.ID {
 		return
 	}
 	switch ruleOf(cause).again {
-	case unlessNever: // with the policy Always it starts again in any case
+	case unlessNever: // with the policy Always the container starts again anyway, and with Never it does not
 		if restartPolicy(&t.in.Pod.Spec, spec) != v1.RestartPolicyOnFailure {
 			return
 		}
@@ -237,22 +236,23 @@ func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
 	t.plan.Replaced = append(t.plan.Replaced, Replacement{Name: inst.Name, ID: inst.ID, Cause: cause})
 }
 
-// Replacement is a container instance that is ended so that it starts again, whatever its exit code.
+// Replacement is a container instance that the agent ends so that the container starts again, whatever the exit code is.
 type Replacement struct {
 	Name, ID string
 	Cause    pod.Cause
 }
 
-// replaced returns the cause for which an instance was ended to start again.
+// replaced reports whether the agent ended an instance in order to start the container again, and for which cause.
 func (cm *ContainerMemory) replaced(id string) (pod.Cause, bool) {
 	return cm.ReplacedFor, id != "" && cm.ReplacedID == id
 }
 
-// crash reports whether the end of a container that was replaced for a cause counts for its back-off. Checkpoints of older agents
-// have no cause for a changed or resized container, and other names for the other causes.
+// crash reports whether the end of a container counts as a crash, for its back-off, if the agent ended the container for the cause c in
+// order to start it again. Checkpoints of older agents have no cause (CauseNone) for a changed or resized container, and other names for
+// the other causes.
 func crash(c pod.Cause) bool { return c != pod.CauseNone && ruleOf(c).again != always }
 
-// exited starts a dead container again where the cause of its end or its policy says so, after its back-off.
+// exited starts a dead container again after its back-off, if the cause of its end or its restart policy demands this.
 func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	why := WhyRestart
 	switch cause, replaced := cm.replaced(inst.ID); {
@@ -270,8 +270,8 @@ func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory,
 	return t.start(c, cm, why, hold)
 }
 
-// StartsAgain reports whether a container that ended is started again: the agent ended it in order to start it again, or its
-// restart policy demands it.
+// StartsAgain reports whether a container that ended will be started again, because the agent ended it in order to start it again, or
+// because its restart policy demands it.
 func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id string, exitCode int32) bool {
 	if _, replaced := cm.replaced(id); replaced {
 		return true

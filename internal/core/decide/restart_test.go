@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The Killing event gives the cause in upstream's words, and announces a restart only if there will be one.
+// TestKilling checks that the Killing event names the cause in upstream's words and announces a restart only if there will be one.
 func TestKilling(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

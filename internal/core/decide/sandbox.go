@@ -8,7 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// ensureSetUp makes directories, cgroup and volumes. Only the sandbox and the starts of containers wait for it.
+// ensureSetUp plans the set-up of the pod's directories, cgroup and volumes. The sandbox and the starts of containers wait for the set-up;
+// image pulls do not.
 func (t *turn) ensureSetUp() {
 	if t.in.Memory.SetUp || (t.needsNetwork() && len(t.in.Observed.Sandboxes) == 0) {
 		return
@@ -46,7 +47,8 @@ func UsableSandbox(p *v1.Pod, o *pod.Observed) (*pod.Sandbox, pod.Why) {
 	return sb, ""
 }
 
-// ensureSandbox finds the sandbox. It replaces a wrong one: it ends the containers in it, stops it, and runs another.
+// ensureSandbox sets t.sandbox to the sandbox in which containers may run. If the pod's sandbox is not usable, it plans to replace it: the
+// containers in it end, then the sandbox is stopped, then a new one runs.
 func (t *turn) ensureSandbox() {
 	if t.busy(pod.OpRunSandbox) {
 		return

@@ -123,7 +123,7 @@ func (s *story) containerOption(c *v1.Container, opt string) {
 	}
 }
 
-// setResource: "100m/200m" is a request and a limit, "100m" both.
+// setResource sets a container's request and limit of a resource: to 100m and 200m for "100m/200m", and both to 100m for "100m".
 func setResource(r *v1.ResourceRequirements, name v1.ResourceName, val string) {
 	request, limit, ok := strings.Cut(val, "/")
 	if !ok {
@@ -142,7 +142,7 @@ func setResource(r *v1.ResourceRequirements, name v1.ResourceName, val string) {
 	set(&r.Limits, limit)
 }
 
-// resize reads which resources the node has accepted: "resize app cpu=2 memory=64/128".
+// resize carries out the command "resize app cpu=2 memory=64/128": the spec of app has these resources, and the node has accepted them.
 func (s *story) resize(f []string) {
 	p := s.pod.DeepCopy()
 	p.Generation++

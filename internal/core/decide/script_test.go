@@ -25,7 +25,7 @@ func TestScripts(t *testing.T) {
 	script.Run(t, "testdata/decide/*.txt", *update, tell)
 }
 
-// tell begins a story, and returns the function that carries out each command of its script.
+// tell returns the function that carries out the commands of one script, on a new world.
 func tell(t *testing.T, x *script.Text) func([]string) {
 	s := &story{world: newWorld(), Text: x}
 	s.noInspect = false
@@ -44,13 +44,13 @@ func tell(t *testing.T, x *script.Text) func([]string) {
 	return s.command
 }
 
-// story is a script about one pod.
+// story is the state of a running script about one pod.
 type story struct {
 	*world
 	*script.Text
 	was      *v1.Pod       // the pod before its source lost it
-	parts    *decide.Input // what turn-of has read and restore has not put into the world yet
-	exported bool          // the story began with an exported turn
+	parts    *decide.Input // the parts of an exported turn that turn-of commands have read; restore puts them into the world
+	exported bool          // the script begins with an exported turn
 }
 
 func (s *story) command(f []string) {
@@ -129,7 +129,7 @@ func (s *story) complete() bool {
 	return any
 }
 
-// advance moves the clock forward and stops at every time at which an action in flight ends.
+// advance moves the clock forward and ends every action in flight whose time has come.
 func (s *story) advance(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.complete()
@@ -163,7 +163,8 @@ func (s *story) outcome(f []string) {
 	s.Fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
-// shows makes the runtime show the effect of an action in flight, before its outcome: "shows start-container app created".
+// shows lets an action in flight take effect in the runtime before the agent gets its outcome: "shows start-container app". With a fourth
+// word, as in "shows start-container app created", the container is created but not started.
 func (s *story) shows(f []string) {
 	name := strings.Join(f[2:min(3, len(f))], "")
 	for i := range s.flights {
@@ -181,8 +182,8 @@ func (s *story) shows(f []string) {
 	s.Fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
-// trouble reads "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app" (it ignores
-// SIGTERM) and "polite app" (it exits with 0 on SIGTERM).
+// trouble carries out the commands that say how later actions go: "fault pull-image app ErrImagePull" (the pull fails), "heal pull-image
+// app" (it no longer fails), "takes pre-stop app 10s", "stubborn app" (app ignores SIGTERM) and "polite app" (app exits with 0 on SIGTERM).
 func (s *story) trouble(f []string) {
 	switch f[0] {
 	case "fault":
@@ -219,7 +220,7 @@ func (s *story) event(f []string) {
 			c.State = map[string]pod.ContainerState{
 				"unknown": pod.StateUnknown, "created": pod.StateCreated, "running": pod.StateRunning}[arg(2)]
 		})
-	case "hash": // hash app [HASH]: another agent created it, and wrote this hash of its definition, or none
+	case "hash": // hash app [HASH]: another version of the agent created app, and stored this hash of its definition, or none
 		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = arg(2) })
 	case "stray": // the runtime has a container that the spec does not have
 		c := pod.Container{ID: arg(1) + "-0", Name: arg(1), SandboxID: s.sandboxes[0].ID, State: pod.StateRunning, StartedAt: s.now, Grace: -1}
@@ -243,7 +244,7 @@ func (s *story) event(f []string) {
 		s.probed(arg(1), arg(2))
 	case "delete", "stop", "reject":
 		s.ending(f)
-	case "gone": // gone grace=0: the pod leaves its source, whose last deletion had this grace period
+	case "gone": // gone [grace=0]: the source no longer has the pod; the pod's last deletion had this grace period
 		s.was, s.pod = s.pod, nil
 		if val, ok := strings.CutPrefix(arg(1), "grace="); ok {
 			n, _ := strconv.ParseInt(val, 10, 64)
@@ -368,7 +369,7 @@ func (s *story) probed(name, what string) {
 	s.said.Set(said)
 }
 
-// ending reads "delete grace=30", "stop Evicted grace=0" and "reject OutOfcpu".
+// ending carries out the commands that end the pod: "delete grace=30", "stop Evicted grace=0" and "reject OutOfcpu".
 func (s *story) ending(f []string) {
 	var grace *int64
 	reason := ""

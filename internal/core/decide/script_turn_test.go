@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
-// replays checks that an exported turn is decided in the same way when it is read from its file.
+// replays exports a turn, parses the export, and checks that the decision on it is the same.
 func replays(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	t.Helper()
 	turn := replay.Of(in.Observed.Ref, in)
@@ -31,7 +31,7 @@ func replays(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	scripted(t, turn, in, plan)
 }
 
-// steps checks that a turn gives the same plan when somebody steps through it, and that exactly one step begins each action.
+// steps checks that Steps, which records the steps of a decision, gives the same plan, and that exactly one step begins each action.
 func steps(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	t.Helper()
 	stepped, list := decide.Steps(in)
@@ -104,7 +104,8 @@ func TestScriptsOfTurns(t *testing.T) {
 	script.Run(t, filepath.Join(dir, "*.txt"), false, tell)
 }
 
-// part reads a part of an exported turn. The next other command puts all parts into the world.
+// part carries out a turn-of command: it reads a part of an exported turn. The first command that is no turn-of puts all parts into the
+// world (restore).
 func (s *story) part(f []string) {
 	if s.parts == nil {
 		s.parts = &decide.Input{}
@@ -129,7 +130,7 @@ func (s *story) restore() {
 	s.pod, s.lastGrace, s.now, s.node, s.pol = in.Pod, in.LastGrace, in.Now, in.Node, *in.Policy
 	s.sandboxes, s.containers = slices.Clone(in.Observed.Sandboxes), slices.Clone(in.Observed.Containers)
 	s.mem, s.saved, s.said, s.old = *in.Memory, in.Memory.Kept(), in.Probed, in.Stale
-	s.hashes = map[string]string{} // the world makes the hashes of containers that it creates, so it makes those of the turn too
+	s.hashes = map[string]string{} // the hashes of the turn are replaced by those that the world computes for its own containers
 	for name := range in.Hashes {
 		if spec := s.spec(name); spec != nil {
 			s.hashes[name] = specHash(spec.Image)

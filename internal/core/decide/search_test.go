@@ -51,9 +51,9 @@ func searchPolicy() decide.Policy {
 	return p
 }
 
-// TestSearch walks every order of events that may happen to small pods within a budget. It checks the invariants in every state. From
-// every state, if the environment is friendly from then on, the pod must reach its wanted end: it runs, has stopped, or is gone, as
-// its sources want it (see missed).
+// TestSearch tries every order of events that may happen to small pods. The budget of a pod limits how often each kind of trouble happens.
+// The test checks the invariants in every state. It also checks that the pod can always recover: if no more trouble happens from a state
+// on, the pod must finally run, have stopped, or be gone, as its sources want it (see missed).
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	var states, moves, rests, failed atomic.Int64
@@ -88,13 +88,13 @@ func TestSearch(t *testing.T) {
 	t.Logf("%d pods, %d invariants: %d states, %d transitions, %d friendly ends", len(scopes()), len(invariants), states.Load(), moves.Load(), rests.Load())
 }
 
-// mark is the hash of a state. It has 128 bits, so that no two of several million states have the same.
+// mark is the hash of a state. It has 128 bits, so that among several million states no two have the same hash.
 type mark [2]uint64
 
 type search struct {
 	seeds  [2]maphash.Seed
 	seen   map[mark]struct{}
-	calm   map[mark]struct{} // states from which a pod reaches its wanted end (see TestSearch)
+	calm   map[mark]struct{} // states from which the pod is known to recover (see TestSearch)
 	moves  int
 	rests  int
 	depth  int
@@ -123,7 +123,7 @@ func (s *search) run(w *world, left budget) {
 	for len(stack) > 0 && len(s.found) < 3 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if len(n.broken) > 0 { // also in a state that was visited before, because the new path to the state broke an invariant
+		if len(n.broken) > 0 { // reported even if the search has seen the state before, because a new path to the state broke an invariant
 			s.report(n.broken, n.path)
 			if s.until != "" && slices.Contains(s.broken, s.until) {
 				return
@@ -208,9 +208,9 @@ func (w *world) canceled() int {
 	return count
 }
 
-// rest continues with a friendly environment: actions succeed, init containers complete, probes succeed, sources answer, and time
-// passes when nothing else happens. The pod must reach its wanted end (see TestSearch). rest stops early at a state from which an
-// earlier call reached that end.
+// rest continues from a state without further trouble: actions succeed, init containers complete, probes succeed, sources answer, and time
+// passes when nothing else happens. It checks that the pod recovers (see TestSearch). It stops early at a state from which the pod
+// recovered in an earlier call.
 func (s *search) rest(n node) {
 	s.rests++
 	c := node{world: n.clone()}
@@ -307,8 +307,8 @@ func (w *world) completes(name string) bool {
 	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !pod.IsSidecar(&c) })
 }
 
-// missed checks the state of a pod for which no helpful event is left: a pod that nobody wants has left nothing, a pod that ends has
-// stopped, and any other pod runs. If the state is wrong, missed returns the broken invariant and what is wrong.
+// missed checks the final state of a pod after rest, when no helpful event is left. Nothing may be left of a pod that no source has, a pod
+// that ends must have stopped, and any other pod must run. If the state is wrong, missed returns the broken invariant and what is wrong.
 func (n *node) missed(plan *decide.Plan) (invariant, string) {
 	switch {
 	case len(plan.Do) > 0:
@@ -436,7 +436,7 @@ func (k *keyer) bools(bs ...bool) {
 	}
 }
 
-// rel returns a time relative to now. All times long ago are equal.
+// rel adds a time to the key, in milliseconds relative to now. All times more than a minute ago are equal.
 func (k *keyer) rel(t time.Time) {
 	switch {
 	case t.IsZero():
@@ -448,7 +448,7 @@ func (k *keyer) rel(t time.Time) {
 	}
 }
 
-// future adds a time that matters only while it lies in the future.
+// future adds a time to the key as rel does, but treats all times that are not in the future as equal.
 func (k *keyer) future(t time.Time) {
 	if t.After(k.now) {
 		k.rel(t)

@@ -16,8 +16,8 @@ const (
 	stepUp               // the container runs and its postStart hook is done
 )
 
-// drive decides about one container: what has to happen next so that it becomes as its spec asks for. hold keeps it from being
-// created.
+// drive decides about one container: it plans the next action that the container needs to run as its spec asks. inst is its newest
+// instance; nil: there is none, and first is the reason to start one. If hold is true, the container must not start now.
 func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold bool) step {
 	s := t.advance(c, inst, first, hold)
 	t.step(ruleContainer, c.Name)
@@ -31,7 +31,7 @@ func (t *turn) advance(c *v1.Container, inst *pod.Container, first pod.Why, hold
 	}
 	cm := t.memory(c.Name)
 	if inst == nil {
-		if !t.passed(cm.CrashUntil) { // the container ended before all containers were restarted
+		if !t.passed(cm.CrashUntil) { // the last instance is gone, for example after a restart of all, but its back-off goes on
 			return stepWait
 		}
 		return t.start(c, cm, first, hold)
@@ -115,7 +115,7 @@ func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	return stepBusy
 }
 
-// nextAttempt returns a number above every attempt that exists, may exist, or was reported.
+// nextAttempt returns a number that is greater than every attempt that exists or may exist in the runtime, or that the API status shows.
 func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	var attempt uint32
 	if inst := t.in.Observed.Newest(name); inst != nil {
@@ -134,7 +134,7 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	return attempt
 }
 
-// changed reports whether a container was created from another definition than the one that the spec has now.
+// changed reports whether the container's definition in the spec has changed since the container was created.
 func (t *turn) changed(c *pod.Container) bool {
 	return crispec.SpecChanged(t.in.Hashes[c.Name], c.SpecHash)
 }

@@ -17,7 +17,7 @@ func (t *turn) end() pod.Cause {
 			t.plan.Why = WhySources
 			return pod.CauseNone
 		case t.stale && in.Memory.StopBegan.IsZero():
-			t.plan.Why = WhyInspect // the grace period is in the annotations of the pod's containers, which an inspection has to read first
+			t.plan.Why = WhyInspect // first an inspection must read the grace period from the annotations of the pod's containers
 			return pod.CauseNone
 		}
 		t.plan.Orphaned = true
@@ -46,7 +46,7 @@ func (t *turn) end() pod.Cause {
 		t.plan.Stop = &Stop{Reason: ReasonDeadlineExceeded, Message: MessageDeadlineExceeded, Since: in.Now}
 		return pod.CauseDeadline
 	}
-	if !in.Memory.StopBegan.IsZero() { // the reason no longer holds, but the pod goes on ending
+	if !in.Memory.StopBegan.IsZero() { // the reason to end the pod no longer holds, but a pod that has begun to end never runs again
 		return pod.CauseStopped
 	}
 	return pod.CauseNone
@@ -148,7 +148,7 @@ func (t *turn) graceClock() {
 // given a small grace period before being force killed."
 const leastPodGrace = time.Second
 
-// podGrace returns the shortest grace period of all that apply to the pod, and at least leastPodGrace.
+// podGrace returns the shortest of the grace periods that apply to the pod, but no less than leastPodGrace.
 func (t *turn) podGrace() time.Duration { return max(t.askedGrace(), leastPodGrace) }
 
 func (t *turn) askedGrace() time.Duration {
@@ -166,8 +166,8 @@ func (t *turn) askedGrace() time.Duration {
 	return grace
 }
 
-// orphanGrace returns the grace period of a pod whose object is gone: the last one that its source had, or else the longest in the
-// annotations of its containers.
+// orphanGrace returns the grace period of a pod whose object is gone: the grace period of the deletion that removed the pod or, if that is
+// not known, the longest grace period in the annotations of its containers.
 func (t *turn) orphanGrace() time.Duration {
 	if s := t.in.LastGrace; s != nil {
 		return pod.Seconds(*s)
@@ -182,7 +182,7 @@ func (t *turn) orphanGrace() time.Duration {
 	return grace
 }
 
-// left returns the rest of the pod's grace period, and never more than the whole, even if the clock was set back.
+// left returns the rest of the pod's grace period. Even if the clock was set back, it returns no more than the whole grace period.
 func (t *turn) left() time.Duration {
 	return min(t.plan.StopBegan.Add(t.plan.StopGrace).Sub(t.in.Now), t.plan.StopGrace)
 }
@@ -206,7 +206,7 @@ func (t *turn) stopAlive(cause pod.Cause, why pod.Why) bool {
 	return alive
 }
 
-// blocked reports whether a sidecar has to wait for the end of another container.
+// blocked reports whether a container is a sidecar that must not be stopped before another container has ended.
 func (t *turn) blocked(c *pod.Container) bool {
 	rank := t.initRank(c.Name)
 	if rank == noRank {
@@ -229,7 +229,7 @@ const noRank = -1
 // initRank returns the index of a container among the init containers, or noRank. (An init container that is not a sidecar has
 // ended before any later container starts.)
 func (t *turn) initRank(name string) int {
-	if t.in.Pod == nil { // the pod's object is gone, so the memory of the container's last start counts
+	if t.in.Pod == nil { // without the pod's object, the memory says in which list of the spec the container was
 		if cm := t.memory(name); cm.Kind == pod.KindInit {
 			return int(cm.Place)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Step is one rule of a decision: what the rule saw, and what it decided.
+// Step describes one rule of a decision: what the rule depended on, and what it decided.
 type Step struct {
 	Rule string
 	// Saw is the part of the input that the rule depends on.
@@ -20,18 +20,18 @@ type Step struct {
 // Steps decides as Decide does, and also returns what each rule saw and decided, in the order in which the rules ran. A rule that was
 // not reached has no step.
 func Steps(in *Input) (Plan, []Step) {
-	tr := &trace{}
+	tr := &trace{last: Plan{RestartingAll: in.Memory.RestartingAll}} // as the plan begins
 	return run(in, tr), tr.steps
 }
 
-// trace collects the steps of one turn. A turn that nobody steps through has none.
+// trace collects the steps of one decision. Only Steps makes a trace; in Decide, turn.trace is nil.
 type trace struct {
 	steps []Step
 	last  Plan    // the plan after the last step
 	wait  pod.Why // turn.waiting after the last step
 }
 
-// The names of the rules, in the order in which a turn of a pod that should run reaches them, and then those of a pod that ends.
+// The names of the rules: first those for a pod that should run, in the order in which a turn reaches them, then those for a pod that ends.
 const (
 	ruleEnd        = "does the pod end?"
 	ruleAdmission  = "admission"
@@ -76,7 +76,7 @@ func (t *turn) stepEnd(cause pod.Cause) {
 	}
 }
 
-// add appends a step. What the rule decided is what the plan has now and did not have at the step before.
+// add appends a step. Its decisions are what the plan contains now and did not contain at the step before.
 func (tr *trace) add(t *turn, rule, container string) {
 	s := Step{Rule: strings.TrimSpace(rule + " " + container), Saw: t.saw(rule, container)}
 	said := func(format string, args ...any) { s.Decided = append(s.Decided, fmt.Sprintf(format, args...)) }
@@ -109,7 +109,7 @@ func (tr *trace) add(t *turn, rule, container string) {
 	tr.steps, tr.last, tr.wait = append(tr.steps, s), *p, t.waiting
 }
 
-// at writes a time relative to the time of the decision.
+// at formats a time relative to the time of the decision, for example "+10s".
 func (t *turn) at(when time.Time) string {
 	if when.IsZero() {
 		return "no time"
@@ -121,7 +121,7 @@ func (t *turn) at(when time.Time) string {
 	return "+" + d.String()
 }
 
-// facts is the list of what a rule saw. String joins it.
+// facts lists the parts of the input that a rule depends on, as text. String joins them.
 type facts []string
 
 func (f *facts) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
@@ -193,7 +193,7 @@ func (t *turn) sawEnd(f *facts) {
 	}
 }
 
-// sawContainer describes a container as the rule for it sees it.
+// sawContainer adds the facts about a container on which its rule depends.
 func (t *turn) sawContainer(f *facts, name string) {
 	inst, cm := t.in.Observed.Newest(name), t.memory(name)
 	if inst == nil {

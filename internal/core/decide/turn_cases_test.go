@@ -109,7 +109,7 @@ func endTurns() []turnCase {
 	}
 }
 
-// resizeTurns returns the cases of containers and pod cgroups with other resources than they should have.
+// resizeTurns returns the cases in which the resources of a container, or of the pod's cgroup, differ from those that it should have.
 func resizeTurns() []turnCase {
 	app, job := container("app", sizes("2")), container("job", sizes("2"))
 	size := func(n int64) pod.Size {

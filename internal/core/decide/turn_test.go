@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/script"
 )
 
-// TestTurns compares single decisions with testdata/turns.txt. It is for decisions in states that a script could reach only with
+// TestTurns compares single decisions with testdata/turns.txt. It covers states that a script could reach only with
 // many lines, or not at all.
 func TestTurns(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func (m *moment) size(name string) pod.Size {
 	return pod.Size{}
 }
 
-// sick makes the liveness probe of a container fail.
+// sick sets the probe results of a container to a failed liveness probe.
 func (m *moment) sick(name string) {
 	m.Probed.Set(decide.Probed{Name: name, ID: name + "-0", Failed: decide.FailedProbe{Cause: pod.CauseLiveness}})
 }
@@ -187,9 +187,9 @@ func container(name string, changes ...func(*v1.Container)) v1.Container {
 	return with(v1.Container{Name: name}, changes...)
 }
 
-// holdTurns returns the cases of postStart hooks that hold back later containers. "PostStart: This hook is executed immediately
-// after a container is created". A container with the hook holds back those after it in the spec while it starts or stops, but
-// not while it waits for its back-off.
+// holdTurns returns the cases in which a container with a postStart hook delays the containers after it in the spec. It delays them while
+// it starts or stops, but not while it waits for its back-off. Kubernetes documents: "PostStart: This hook is executed immediately after a
+// container is created".
 func holdTurns() []turnCase {
 	two := []v1.Container{container("app", postStart), container("job")}
 	row := func(name string, change func(*moment)) turnCase {

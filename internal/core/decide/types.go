@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Input is all that a decision may depend on.
+// Input contains everything that a decision depends on.
 type Input struct {
 	// Pod is the desired pod, with the resources that the node has accepted (Memory.Allocated); nil if no source has the pod any
 	// more (the runtime may still have it).
@@ -24,8 +24,8 @@ type Input struct {
 	Probed ProbeResults
 	// InFlight are the actions that have begun and have no outcome yet.
 	InFlight []pod.Action
-	// Stale is set while Observed is older than the newest outcome: then Decide may stop things and starts nothing. The caller
-	// compares with the stamp of the cache entry, which is newer than Observed.Began if a relist found no change.
+	// Stale is set while Observed is older than the newest outcome. Decide may then stop containers but starts nothing. The caller
+	// compares the outcome with the stamp of the cache entry, which is newer than Observed.Began if a relist found no change.
 	Stale bool
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A container that has no hash
 	// here, or was created with a hash of another version or with none, is never restarted for a changed definition.
@@ -65,7 +65,7 @@ type Policy struct {
 	// RunSandbox or SetUp. The wait doubles up to RetryMax.
 	RetryInitial, RetryMax time.Duration
 	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs; negative: all.
-	// DeadContainerAge is how long an attempt is kept in any case after its end.
+	// DeadContainerAge is the time after its end for which every attempt is kept.
 	DeadContainersPerContainer int
 	DeadContainerAge           time.Duration
 	// MinGrace is the smallest grace period of a StopContainer, even if the pod's grace period is over, shorter or zero (2 s).
@@ -87,7 +87,7 @@ func DefaultPolicy() Policy {
 type Plan struct {
 	// Do are actions to begin: none of them is in flight, all may begin at once and in any order.
 	Do []pod.Action
-	// Cancel has the keys (Action.Key) of the actions in flight that are to be cut short.
+	// Cancel has the keys (Action.Key) of the actions in flight to cancel.
 	Cancel []pod.Action
 	// WakeAt is when Decide has to be called again if nothing has changed before; zero: never.
 	WakeAt time.Time
@@ -116,7 +116,7 @@ type Plan struct {
 	Ends []End
 	// Replaced are containers that this turn begins to end so that they start again.
 	Replaced []Replacement
-	// Crashes are ends of containers, each with its back-off. The same end may be listed twice, and again in later turns.
+	// Crashes lists containers that have ended, each with its back-off. The same end may be listed twice, and again in later turns.
 	Crashes []Crash
 }
 
@@ -128,7 +128,7 @@ type Crash struct {
 	Next  time.Duration // the back-off after the next end
 }
 
-// Phase is how far a pod is in its life on this node.
+// Phase says which part of its life on this node a pod has reached.
 //
 //	Starting/Running ──► Stopping ──► Stopped ──► Clearing ──► Gone
 //	(desired)            (containers   (nothing    (no source   (nothing is left

@@ -12,8 +12,8 @@ import (
 )
 
 // FuzzPod makes a whole pod out of the fuzzer's bytes, with every kind of container, probe, hook, rule and resource. The bytes also
-// choose the events that happen to the pod. The invariants of the search must hold in every state. From the last state, the pod must
-// reach its wanted end: it runs, has stopped, or is gone, as its sources want it.
+// choose the events that happen to the pod. The invariants of the search must hold in every state. If no more trouble happens after the
+// last event, the pod must finally run, have stopped, or be gone, as its sources want it.
 func FuzzPod(f *testing.F) {
 	for i := range walkSeeds {
 		f.Add(walkSeed(i))
@@ -49,13 +49,13 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// walkSeeds is how many pods an ordinary test run walks.
+// walkSeeds is the number of seeds of FuzzPod, which an ordinary test run checks.
 const walkSeeds = 200
 
 func walkSeed(i int) []byte {
 	seed := make([]byte, 200)
 	x := uint32(i)*2654435761 + 1
-	for j := range seed { // xorshift, because it gives the same bytes on every machine
+	for j := range seed { // the xorshift generator gives the same bytes on every machine
 		x ^= x << 13
 		x ^= x >> 17
 		x ^= x << 5

@@ -73,7 +73,7 @@ const (
 // at that time, so that the status changes.
 const PullErrorShown = time.Second
 
-// These are the words in the status of a pod whose deadline has passed. Upstream's kubelet uses the same.
+// These are status.reason and status.message of a pod whose activeDeadlineSeconds are over, in upstream's words.
 const (
 	ReasonDeadlineExceeded  = "DeadlineExceeded"
 	MessageDeadlineExceeded = "Pod was active on the node longer than the specified deadline"

@@ -53,7 +53,7 @@ type world struct {
 	dirs       bool
 	flights    []flight
 	observed   pod.Observed // the last inspection
-	noInspect  bool         // the script itself asks for each inspection
+	noInspect  bool         // look does not inspect: the script or the search asks for each inspection
 	lingers    bool         // a canceled action ends only when the script says so
 	old        bool         // the last inspection began before the newest outcome that touched the runtime
 	dirty      bool         // the runtime has changed since the last inspection
@@ -76,17 +76,17 @@ type world struct {
 // searched has the parts of a world that only the search needs: sources, probes, an API, restarts of the agent, and the oracle's
 // records.
 type searched struct {
-	strict   bool // check all that the oracle knows; without it, leave out expensive checks
+	strict   bool // set in the search and not in scripts: also check what needs the pod's whole history
 	brain    brain
 	want     *v1.Pod       // the pod as its source has it; pod is the one that the agent knows
-	last     *v1.Pod       // the pod as the sources had it at first
+	last     *v1.Pod       // the pod as its source had it at first
 	status   *v1.PodStatus // the status that the agent last derived
 	saved    decide.Memory // the checkpoint
 	health   []health      // the results of probes
 	down     bool          // no agent runs
 	orphaned bool          // the agent has found that no source has the pod
 	evicted  bool
-	vanished bool          // the runtime has lost something, so counts are no longer exact
+	vanished bool          // the runtime has lost a container, so restarts and crashes cannot be counted exactly
 	again    bool          // a RestartAllContainers rule has been carried out
 	endBegan time.Time     // when the pod's end was first planned
 	asked    time.Duration // the shortest grace period that was asked for since then
@@ -143,7 +143,7 @@ func (w *world) size(name string) pod.Size {
 	return pod.Size{}
 }
 
-// give sets the size of a container. The pod's cgroup must have room for it.
+// give sets the size of a container. A container that is larger than the pod's cgroup breaks an invariant.
 func (w *world) give(id string, size pod.Size) {
 	if !w.sized {
 		return
@@ -159,7 +159,7 @@ func (w *world) exceeds(size pod.Size) bool {
 	return w.group.MemoryLimit != 0 && size.MemoryLimit > w.group.MemoryLimit || w.group.CPULimit != 0 && size.CPULimit > w.group.CPULimit
 }
 
-// resizeGroup sets the size of the pod's cgroup. No living container may have more than the cgroup.
+// resizeGroup sets the size of the pod's cgroup. A living container that is larger than the cgroup breaks an invariant.
 func (w *world) resizeGroup(size pod.Size) {
 	w.group = size
 	for i := range w.containers {
@@ -182,7 +182,7 @@ func (w *world) inspect() {
 	}
 }
 
-// look inspects the runtime, unless the script has said "hold": then only its command "inspect" does.
+// look inspects the runtime after a change, unless noInspect is set (in a script, with the command "hold").
 func (w *world) look() {
 	w.dirty = true
 	if !w.noInspect {
@@ -206,7 +206,8 @@ func (w *world) input() decide.Input {
 	}
 }
 
-// turn decides, begins what the plan says and checks that a second look plans nothing more.
+// turn takes one turn of the agent: it calls Decide, checks the plan, begins and cancels actions, and checks that a second decision begins
+// nothing more.
 func (w *world) turn() decide.Plan {
 	if w.strict {
 		w.probe()
@@ -250,7 +251,7 @@ func (w *world) turn() decide.Plan {
 	return plan
 }
 
-// cancel cancels an action in flight. In a script it has its outcome at once.
+// cancel cancels an action in flight. In a script, the action has its outcome at once, except after the command "lingers".
 func (w *world) cancel(a pod.Action) {
 	for i := range w.flights {
 		if w.flights[i].action.Key() != a.Key() {
@@ -385,7 +386,7 @@ func (w *world) crash(done bool) {
 	}
 	w.mem = *decide.Load(&w.saved, w.now, &w.pol)
 	w.againFromTheStart()
-	for i := range w.said { // the next agent takes started and ready from the API status, but no failed probe
+	for i := range w.said { // the next agent learns from the API status what is started and ready, but not which probe failed
 		w.said[i].Failed = decide.FailedProbe{}
 	}
 	w.inspect()

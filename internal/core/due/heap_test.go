@@ -15,7 +15,8 @@ type thing struct {
 	n int
 }
 
-// After any sequence of calls, the items come out by time, and items of the same time come out in the order of their Puts.
+// TestHeap makes random sequences of calls and checks that the items come out by time, and items of the same time in the order in which
+// they were put.
 func TestHeap(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -17,16 +17,16 @@ const (
 	// backWithin is how long the node waits, after an evicted pod has ended, until the pod's memory or disk space is available
 	// again.
 	backWithin = 2 * time.Second
-	// endsSoon is the longest remaining time of a pod that ends anyway. If a pod ends within it, no other pod is evicted for a
-	// hard threshold.
+	// endsSoon is how long the node waits for pods that are already ending. If such pods will end within this time and free enough, no
+	// other pod is evicted for a hard threshold.
 	endsSoon = 2 * time.Second
 	// waitStep is the period of measurements while the node waits for the end of a pod.
 	waitStep = 500 * time.Millisecond
-	// againAfter is when the node tries again to remove things or to find a pod, if a shortage continues and no pod could be
-	// evicted.
+	// againAfter is how long the node waits after it has found no pod to evict. If the shortage continues, it then tries again to
+	// remove containers and images, and to find a pod.
 	againAfter = 10 * time.Second
-	// blindWithin is how long the choice of a pod waits after a measurement has failed. blindStep is the time until the node
-	// measures again.
+	// blindWithin is how long the node delays the choice of a pod to evict because the pods could not be measured completely. blindStep
+	// is the time until it measures them again.
 	blindWithin = 10 * time.Second
 	blindStep   = 2 * time.Second
 	// mostAttempts is how often the node tries to remove containers and images before it evicts a pod, if each attempt runs out of
@@ -34,7 +34,7 @@ const (
 	mostAttempts = 5
 )
 
-// Decide decides what to do after one measurement.
+// Decide returns what the node has to do after one measurement.
 func Decide(in Input) Plan {
 	p := Plan{State: State{
 		victim: in.Previous.victim, tried: maps.Clone(in.Previous.tried), stuck: maps.Clone(in.Previous.stuck), blind: maps.Clone(in.Previous.blind),
@@ -65,9 +65,9 @@ func Decide(in Input) Plan {
 	return p
 }
 
-// presses reports whether a hard threshold is due while the last evicted pod is still in the grace period that a soft threshold
-// gave it. That grace period may be long, and the node has no time left, so the node evicts that pod without a grace period, or
-// evicts another pod.
+// presses reports whether a hard threshold is due while a pod that was evicted for a soft threshold has not ended. The grace period of
+// that pod may be long, and a hard threshold must not wait for it. The node then evicts that pod again, without a grace period, or
+// another pod.
 func (p *Plan) presses() bool {
 	v := p.State.victim
 	return v.soft && v.endedAt.IsZero() && slices.ContainsFunc(p.Pressure.Met, func(c pressure.Crossing) bool { return c.Due && c.Threshold.Hard() })
@@ -84,8 +84,8 @@ func (p *Plan) forget(now time.Time) {
 	maps.DeleteFunc(p.State.stuck, func(s pressure.Signal, at time.Time) bool { return !due[s] || !now.Before(at.Add(againAfter)) })
 }
 
-// waits reports whether the node waits for the last evicted pod before it does anything else: the pod has not ended, or what it
-// used is not available again.
+// waits reports whether the node still waits for the last evicted pod, because the pod has not ended, or because the memory or disk space
+// that it used is not available again.
 func (p *Plan) waits(in *Input) bool {
 	v := p.State.victim
 	if v == nil {
@@ -114,8 +114,8 @@ func (p *Plan) waits(in *Input) bool {
 	return true
 }
 
-// back reports whether an evicted pod that has ended has freed at least half of what it used. It returns false for a pod that
-// used nothing or could not be measured, because then nobody can know.
+// back reports whether an evicted pod has ended and has freed at least half of what it used. It returns false if the pod used nothing or
+// could not be measured.
 func (v *victim) back(now pressure.Signals) bool {
 	seen, measured := now[v.signal]
 	return !v.endedAt.IsZero() && measured && v.used > 0 && seen.Available-v.available >= v.used-v.used/2
@@ -201,8 +201,8 @@ func (a attempt) goesOn(last *Tried, available int64) bool {
 	return available > a.available || available == a.available && last.Images > 0
 }
 
-// endsAnyway reports whether pods that together use at least half of the missing amount end soon, for any reason. (In this way an
-// agent that was restarted also waits for the pod that the agent before it evicted.)
+// endsAnyway reports whether the node can wait for pods that are already ending, for any reason: they end soon, and together they use at
+// least half of the missing amount. (In this way a restarted agent also waits for the pod that the earlier agent evicted.)
 func (p *Plan) endsAnyway(in *Input, c pressure.Crossing) bool {
 	within := endsSoon
 	if !c.Threshold.Hard() {
@@ -234,8 +234,8 @@ func missing(c pressure.Crossing) int64 {
 	return min(max(c.Threshold.Wanted(c.Observed.Capacity)-available, 0), maxAmount)
 }
 
-// blind reports whether the choice of a pod waits because the runtime did not report what containers have on the disk that is
-// short. The wait is bounded; after that, the node decides with what it knows about each pod.
+// blind reports whether the choice of a pod to evict must wait, because the runtime did not report how much containers have written to the
+// disk that is short. The wait lasts blindWithin at most; after that, the node decides with what it knows about each pod.
 func (p *Plan) blind(in *Input, c pressure.Crossing) bool {
 	s := c.Threshold.Signal
 	unknown := func(o Pod) bool { return o.Usage != nil && o.Usage.NoLayers }
@@ -274,7 +274,7 @@ func (p *Plan) evict(in *Input, c pressure.Crossing, order []claim) {
 	e.Why = why(in, c, order)
 	p.Evict, p.Why = e, e.Why
 	if v := p.State.victim; v != nil && v.uid == e.Pod.UID {
-		p.State.victim = nil // the same pod is evicted again, now without its grace period, so the first eviction is forgotten
+		p.State.victim = nil // the same pod is evicted again, now without a grace period; this replaces its first eviction
 	}
 	p.State.victim = &victim{
 		uid: e.Pod.UID, name: e.Pod.Namespace + "/" + e.Pod.Name, signal: c.Threshold.Signal, at: in.Now, grace: e.Grace,

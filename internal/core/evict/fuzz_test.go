@@ -100,7 +100,7 @@ func (w *world) build() {
 	}
 }
 
-// round performs one round of the agent and checks the invariants of doc.go.
+// round changes the signals and the pods, calls Decide until the plan needs no more from the agent, and checks the invariants of doc.go.
 func (w *world) round() {
 	for _, s := range signals() {
 		switch w.n(4) {
@@ -210,7 +210,7 @@ func play(t *testing.T, data []byte) (evicted int) {
 	return evicted
 }
 
-// FuzzDecide runs nodes with arbitrary signals, pods and thresholds.
+// FuzzDecide simulates nodes with arbitrary signals, pods and thresholds, and checks the invariants of doc.go after each round.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte("wherry"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -221,7 +221,8 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// Many random worlds keep the invariants, and in many of them a pod is evicted.
+// TestWorlds simulates 3000 random nodes. The invariants of doc.go must hold, and at least 500 pods must be evicted, because otherwise
+// the test would show little.
 func TestWorlds(t *testing.T) {
 	t.Parallel()
 	evicted := 0

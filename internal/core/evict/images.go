@@ -11,10 +11,10 @@ import (
 
 // ImagePolicy is the configuration of image collection.
 type ImagePolicy struct {
-	// HighPercent and LowPercent are how full the images' file system may become, and how full it is after a collection
-	// (imageGCHighThresholdPercent, imageGCLowThresholdPercent). A HighPercent of 100 switches collection by space off.
+	// HighPercent is how full the images' file system may become before images are removed for space, and LowPercent is how full it should
+	// be afterwards (imageGCHighThresholdPercent, imageGCLowThresholdPercent). A HighPercent of 100 disables removal for space.
 	HighPercent, LowPercent int
-	// MinAge is how long an image is kept in any case after it was first seen (imageMinimumGCAge). MaxAge is how long an unused
+	// MinAge is how long after it was first seen an image is not removed for space (imageMinimumGCAge). MaxAge is how long an unused
 	// image is kept (imageMaximumGCAge); 0: without limit.
 	MinAge, MaxAge time.Duration
 }

@@ -67,7 +67,8 @@ func ids(images []evict.Image) string {
 	return strings.Join(out, " ")
 }
 
-// No image that is kept or in use is ever chosen, and no plan frees a negative amount, whatever the disk reports.
+// FuzzImages checks with arbitrary images and disks that Images never chooses an image that is kept or in use, and never plans to free a
+// negative amount.
 func FuzzImages(f *testing.F) {
 	f.Add([]byte("wherry images"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -22,8 +22,8 @@ const (
 	pidRate    = int64(20_000)
 )
 
-// Interval returns the time until the next measurement: the time in which the nearest threshold could be reached. So a node at
-// rest measures every 10 s, and a shortage is noticed within 250 ms (on disks within 1 s).
+// Interval returns the time until the next measurement: the shortest time in which any threshold could be reached. A node that is far from
+// its thresholds measures every 10 s, and a shortage is noticed within 250 ms (of disk space within 1 s).
 func Interval(policy *Policy, signals pressure.Signals) time.Duration {
 	next := longest
 	for _, t := range policy.Thresholds {
@@ -42,7 +42,7 @@ func Interval(policy *Policy, signals pressure.Signals) time.Duration {
 			rate = inodeRate
 		case pressure.NodefsAvailable, pressure.ImagefsAvailable, pressure.ContainerfsAvailable:
 		}
-		if left < 0 { // the threshold is already met, and relief takes longer than this
+		if left < 0 { // the threshold is already met: measure every second, because relief takes longer than that
 			left, least = 0, shortestDisk
 		}
 		wait := longest

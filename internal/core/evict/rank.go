@@ -115,7 +115,7 @@ func claimOf(p *Pod, s pressure.Signal, l Layout) claim {
 		q := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})[name]
 		c.request = max(q.Value(), 0)
 	}
-	// For process IDs, use above the request does not count: "Pods are ranked for process IDs by priority".
+	// For process IDs, it does not matter whether a pod uses more than it requests: "Pods are ranked for process IDs by priority".
 	c.exceeds = c.used > c.request && s != pressure.PIDAvailable
 	return c
 }

@@ -51,7 +51,8 @@ func before(a, b evict.Pod) (first, decided bool) {
 	return over(a) > over(b), over(a) != over(b)
 }
 
-// Every set of three pods of all kinds is ranked as the documentation says, in whatever order they are given.
+// TestRankIsTheDocumentedOrder ranks all sets of three pods from kinds, given in every order, and checks that the result is in the order
+// that the documentation demands.
 func TestRankIsTheDocumentedOrder(t *testing.T) {
 	t.Parallel()
 	all := kinds()
@@ -79,7 +80,7 @@ func TestRankIsTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-// The data that a pod keeps on another file system than the one that is full does not count.
+// TestRankByTheFileSystem checks that the rank of a pod depends only on its data on the file system that is full.
 func TestRankByTheFileSystem(t *testing.T) {
 	t.Parallel()
 	pod := func(name string, u evict.Usage) evict.Pod {

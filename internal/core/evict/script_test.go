@@ -94,7 +94,7 @@ func (s *node) command(f []string) {
 		s.signals[pressure.Signal(f[1])] = pressure.Observation{Available: s.bytes(f[2]), Capacity: s.bytes(f[4])}
 	case "lost": // a signal that cannot be read
 		delete(s.signals, pressure.Signal(f[1]))
-	case "removing": // what the next reclaim finds: removing 2 containers 3 images 1Gi frees nodefs.available 2Gi [out-of-time N]: N more reclaims do the same
+	case "removing": // removing 2 containers 3 images 1Gi frees nodefs.available 2Gi [out-of-time N]: the effect of the next 1+N reclaims
 		s.next = evict.Tried{More: len(f) > 9}
 		if s.more = 0; s.next.More {
 			s.more, _ = strconv.Atoi(f[10])
@@ -120,7 +120,8 @@ func (s *node) command(f []string) {
 	}
 }
 
-// configure reads "hard memory.available 100Mi", "soft memory.available 1Gi for 1m", "reclaim memory.available 200Mi".
+// configure sets a threshold ("hard memory.available 100Mi", "soft memory.available 1Gi for 1m") or a minimum reclaim ("reclaim
+// memory.available 200Mi").
 func (s *node) configure(f []string) {
 	switch f[0] {
 	case "hard":
@@ -187,7 +188,7 @@ func (s *node) addPod(f []string) {
 	s.pods = append(s.pods, evict.Pod{Pod: p, Usage: u, EndsBy: endsBy})
 }
 
-// look performs one round of the agent: it decides, removes or measures what the plan says, and decides again.
+// look performs one round of the agent: it calls Decide, removes or measures what the plan says, and calls Decide again.
 func (s *node) look() {
 	thresholds, err := pressure.Parse(s.config)
 	if err != nil {

@@ -33,12 +33,12 @@ type Input struct {
 	Policy  *Policy
 	Signals pressure.Signals
 	Layout  Layout
-	// Pods are the pods that hold resources of the node. Measured says which kinds of use their Usage contains; a Plan asks for other
-	// kinds (Measure).
+	// Pods are the pods that use resources of the node. Measured says which kinds of use have been measured and are in Pod.Usage. If
+	// Decide needs another kind, it sets Plan.Measure.
 	Pods     []Pod
 	Measured Use
-	// Busy is set while a Reclaim or a measurement of disks from an earlier plan still runs. Either may take long, and a shortage
-	// of memory does not wait for it.
+	// Busy is set while the node still carries out a Reclaim or a measurement of disks that an earlier plan asked for. Both may take
+	// long. A shortage of memory does not wait for them.
 	Busy bool
 	// Tried contains what all Reclaims since the last eviction have removed; nil: there was no Reclaim.
 	Tried *Tried
@@ -59,7 +59,7 @@ type Pod struct {
 	EndsBy time.Time
 }
 
-// Use is a kind of resource use of pods, or several kinds.
+// Use is a set of kinds of resources that pods use, for example MemoryUse|DiskUse.
 type Use uint8
 
 // These are the kinds of use.
@@ -136,7 +136,7 @@ type Tried struct {
 	Err  string // the error of the last Reclaim; "": none
 }
 
-// After returns the sum of t and of the removals before it; nil: there were none. More and Err are those of t.
+// After returns the sum of t and before, the removals before t; before may be nil. More and Err are those of t.
 func (t *Tried) After(before *Tried) *Tried {
 	if before == nil {
 		return t
@@ -216,7 +216,7 @@ type Plan struct {
 type Eviction struct {
 	Pod   *v1.Pod
 	Grace time.Duration // how long the pod's containers have to end
-	// Message is the message of its status and event, in upstream's words.
+	// Message is the message of the pod's status and of the event, in upstream's words.
 	Message string
 	// Annotations are the annotations of the event, under upstream's names.
 	Annotations map[string]string

@@ -24,7 +24,7 @@ import (
 const MaxBytes = 10 << 20
 
 // Manifest is the content of one file, of one answer from a URL, or of one push request. Errors lists what is wrong in it, up to
-// maxErrors; the documents and list items without errors are still there.
+// maxErrors; the other fields contain the objects of the documents and list items without errors.
 type Manifest struct {
 	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of the fields in the manifest: comments
 	// and layout do not count, and all versions of the agent compute the same hash. Static gives them their UID and name on a node.
@@ -55,7 +55,7 @@ type Error struct {
 	Detail   string // what is wrong, and what to do
 }
 
-// Error reads "web.yaml:12: document 2, Pod default/web: spec.containers[0].imagee: unknown field ...".
+// Error returns a text such as "web.yaml:12: document 2, Pod default/web: spec.containers[0].imagee: unknown field ...".
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Manifest)
@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 
 // Decode reads a manifest: YAML or JSON, one document or many, each a v1 Pod, PodList, List, ConfigMap or Secret. It is
 // strict: an unknown or duplicate field, or a value of the wrong type, is an error of that document or list item. It
-// never panics and does no IO. Errors call the manifest by name.
+// never panics and does no IO. Errors contain the name of the manifest.
 func Decode(name string, data []byte) *Manifest {
 	d := &decoder{name: name, types: strict.Types{}, out: &Manifest{}}
 	if len(data) > MaxBytes {
@@ -99,7 +99,7 @@ type document struct {
 	before int
 }
 
-// split cuts a stream at its document markers, which stand at the beginning of a line. It leaves out documents that
+// split cuts a stream into documents at the markers "---" and "..." at the beginning of a line. It leaves out documents that
 // contain only comments and directives.
 func split(data []byte) []document {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
@@ -154,7 +154,7 @@ type decoder struct {
 // maxErrors bounds the errors of one manifest, and the errors of one object.
 const maxErrors = 100
 
-// fail adds an error, with texts of a bounded length. Beyond maxErrors, it adds only that there are more.
+// fail adds an error, and cuts long texts in it. After maxErrors errors, it adds one error that says that there are more, and then none.
 func (d *decoder) fail(line int, object, at, detail string) {
 	switch n := len(d.out.Errors); {
 	case n > maxErrors:
@@ -262,7 +262,7 @@ func (d *decoder) syntax(err error) {
 	d.fail(line, "", "", "not YAML or JSON: "+text+"; the document is left out")
 }
 
-// maxExpansion limits the size of a document with its aliases expanded, as a multiple of its text.
+// maxExpansion limits the size that a document may have after its YAML aliases are expanded, as a multiple of the length of its text.
 const maxExpansion = 10
 
 // expands reports whether a document with its aliases expanded has more than limit bytes. It measures the tree before

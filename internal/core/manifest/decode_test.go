@@ -46,7 +46,7 @@ func errorsOf(m *Manifest) []string {
 	return out
 }
 
-// Correct objects are read, whatever else is in the manifest.
+// TestDecodeShapes decodes manifests of all forms and checks that correct objects are returned, whatever else the manifest contains.
 func TestDecodeShapes(t *testing.T) {
 	t.Parallel()
 	as := func(s string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(s) }
@@ -110,8 +110,8 @@ items:
 	}
 }
 
-// A static pod cannot have resource claims, because its mirror would give the node access to claims that were not allocated to
-// it.
+// CVE-2025-4563: Decode must refuse a pod with resource claims, because the mirror of such a static pod would give the node access to
+// claims that were not allocated to it.
 func TestCVE20254563StaticPodHasNoResourceClaims(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{
@@ -201,7 +201,7 @@ func TestDecodeRefusesNames(t *testing.T) {
 	}
 }
 
-// A decoded pod is equal to one that comes from the API.
+// TestDecodeDefaults checks that a decoded pod has the defaults that the API server would have set.
 func TestDecodeDefaults(t *testing.T) {
 	t.Parallel()
 	m := Decode("f", []byte(`apiVersion: v1
@@ -250,7 +250,8 @@ spec:
 	}
 }
 
-// "The UID of a static pod follows from its manifest": layout and comments do not count, everything else does.
+// TestStaticIdentity checks that the UID of a static pod depends on the content, the source and the name of its manifest, and on the node,
+// but not on layout and comments.
 func TestStaticIdentity(t *testing.T) {
 	t.Parallel()
 	of := func(text string, o Origin) *v1.Pod {
@@ -279,7 +280,7 @@ func TestStaticIdentity(t *testing.T) {
 	if !pod.IsStatic(p) || !pod.RefOf(p).Plausible() {
 		t.Errorf("not a static pod: %v", p.ObjectMeta)
 	}
-	// This UID must stay: if a version of the agent changed it, every static pod would restart at the upgrade.
+	// All versions of the agent must compute this UID: if a version computed another one, every static pod would restart at the upgrade.
 	if p.UID != "1ac6043a26b1f0c7ff88e12cef786044" {
 		t.Errorf("UID %s", p.UID)
 	}
@@ -378,8 +379,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// A manifest of deeply nested objects costs memory in proportion to its size, although the path of each field contains the names of all
-// fields above it.
+// Decoding deeply nested objects must take memory in proportion to the size of the manifest, although the path of each field contains the
+// names of all fields above it.
 //
 // The test is not parallel, because it counts the allocations of the process.
 func TestDeepManifestCostsLittleMemory(t *testing.T) {

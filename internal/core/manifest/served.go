@@ -14,9 +14,9 @@ import (
 // tokenVolume is the prefix of the names of volumes that "the service account admission controller" adds.
 const tokenVolume = "kube-api-access-"
 
-// unserve removes the fields of an object that no person writes: "metadata ... populated by the system, read-only". It also
-// removes the UID, because the pod on this node is another pod. served reports whether the object came from an API server. If it did
-// not, unserve does not change it.
+// unserve removes the fields that only an API server sets ("metadata ... populated by the system, read-only") from an object that came from
+// an API server. It also removes the UID, because the pod on this node is another pod. If the object did not come from an API server,
+// unserve does not change it and returns false.
 func unserve(m map[string]any) (served bool) {
 	meta, _ := m["metadata"].(map[string]any)
 	uid, _ := meta["uid"].(string)

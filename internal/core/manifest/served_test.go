@@ -11,7 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// "kubectl get pod -o yaml | wherry run -" works: what the cluster has added to a pod is left out, with a note.
+// TestDecodeWhatKubectlPrints checks that "kubectl get pod -o yaml | wherry run -" works: Decode must leave out what the cluster has added
+// to the pod, with a note about each thing that the pod will lack.
 func TestDecodeWhatKubectlPrints(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/kubectl-get.yaml")
@@ -60,7 +61,8 @@ func TestDecodeWhatKubectlPrints(t *testing.T) {
 	}
 }
 
-// A field that a person wrote is not left out silently. Decode refuses it, and the error says what to do.
+// TestDecodeRefusesTokensThatAreAskedFor checks that Decode does not silently leave out a field that a person wrote, such as a service
+// account. It must refuse the pod, and the error must name the field.
 func TestDecodeRefusesTokensThatAreAskedFor(t *testing.T) {
 	t.Parallel()
 	printed, err := os.ReadFile("testdata/kubectl-get.yaml")

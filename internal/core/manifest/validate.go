@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// These checks are the part of the API server's validation that a node relies on: checks of values that become a path, a name in the
-// runtime or a number in a calculation, and of mistakes that would otherwise show late or not at all. Pods from the API have passed these
-// checks in the API server.
+// This file and container.go make the checks of the API server's validation on which a node relies. They check values that become a path, a
+// name in the runtime or a number in a calculation, and they find mistakes that people would otherwise notice late or never. Pods from
+// the API have passed these checks in the API server.
 
 // validatePod validates a pod that has its defaults.
 func validatePod(p *v1.Pod) field.ErrorList {
@@ -67,7 +67,8 @@ type validator struct {
 	containers map[string]bool
 }
 
-// add adds an error. It keeps the first maxErrors errors, and one more by which fail sees that there are more. It drops all others.
+// add adds an error. It keeps the first maxErrors errors, and one more, so that (*decoder).fail can say that there are more. It drops all
+// others.
 func (v *validator) add(e *field.Error) {
 	if len(v.errs) <= maxErrors {
 		v.errs = append(v.errs, e)
@@ -148,7 +149,7 @@ func (v *validator) static(s *v1.PodSpec, at *field.Path) {
 	}
 }
 
-// secretOf reports whether a volume of a kind that storage drivers mount refers to a Secret.
+// secretOf reports whether a volume that a storage driver mounts, such as CSI or iSCSI, refers to a Secret.
 func secretOf(v *v1.VolumeSource) bool {
 	switch {
 	case v.AzureFile != nil:

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Struct returns the patch that turns one struct into another of the same type; empty: they are equal. Both arguments are
+// Struct returns the patch that turns one struct into another of the same type. If they are equal, the patch is empty. Both arguments are
 // pointers. Quantities and times are compared by value ("1" equals "1000m"), and an empty list equals nil.
 func Struct(from, to any) map[string]any {
 	return structs(reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem())

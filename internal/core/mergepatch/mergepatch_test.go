@@ -41,7 +41,8 @@ func TestStructSaysOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// An API server that applies the patch between two objects to the first one gets the second one, whatever the objects are.
+// TestAPatchMakesTheSecondObjectOfTheFirst makes the patch between two random Nodes, applies it to the first one like an API server, and
+// checks that the result equals the second one.
 func TestAPatchMakesTheSecondObjectOfTheFirst(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {

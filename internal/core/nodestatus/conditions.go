@@ -103,7 +103,7 @@ func (u *update) nodeEvent(reason string) {
 	u.event(v1.EventTypeNormal, reason, "Node %s status is now: %s", u.s.Name, reason)
 }
 
-// put writes one condition. Its message may come from a runtime or an error, so put bounds it. changed reports whether the
+// put writes one condition. It limits the length of the message, which may come from a runtime or an error. changed reports whether the
 // condition's status has changed; existed reports whether the Node already had the condition.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	now := metav1.NewTime(u.f.Now)

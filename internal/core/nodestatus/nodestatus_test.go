@@ -385,8 +385,8 @@ func TestParseReserved(t *testing.T) {
 	}
 }
 
-// The Ready condition names a part that fails and tries again. The node stays ready; if it is not ready, the part is named after
-// the reasons.
+// The test checks that the message of the Ready condition names a part of the agent that fails and tries again. Such a part alone does not
+// make the node not ready. If the node is not ready for other reasons, the message names these first.
 func TestFailingPartsAreNamedInTheReadyCondition(t *testing.T) {
 	t.Parallel()
 	const disk = "renew client certificate: no space left on device"

@@ -33,8 +33,8 @@ func isExtended(name v1.ResourceName) bool {
 	return ok && !isKubernetes(domain)
 }
 
-// ParseReserved parses kubeReserved, systemReserved and reservedSystemCPUs. A CPU list replaces the cpu amounts of both
-// ("--reserved-cpus ... this explicit list supersedes the global values").
+// ParseReserved parses kubeReserved, systemReserved and reservedSystemCPUs. If reservedCPUs is set, the number of these CPUs replaces the
+// cpu amounts in kubeReserved and systemReserved ("--reserved-cpus ... this explicit list supersedes the global values").
 func ParseReserved(kube, system map[string]string, reservedCPUs string) (kubeOut, systemOut v1.ResourceList, err error) {
 	var errs []error
 	kubeOut = parseReservation("kubeReserved", kube, &errs)

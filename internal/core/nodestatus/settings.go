@@ -25,7 +25,7 @@ type Settings struct {
 	// NodeIPs are the values of --node-ip: none, one, or one of each family. An unspecified address (0.0.0.0, ::)
 	// selects the default route's address of that family.
 	NodeIPs []netip.Addr
-	// TrustNodeIPs skips the check that the node IPs are addresses of this host, because a simulated node's are not.
+	// TrustNodeIPs skips the check that the node IPs are addresses of this host. It is for simulated nodes, which have other addresses.
 	TrustNodeIPs bool
 
 	MaxPods, PodsPerCore         int // PodsPerCore zero: not used

@@ -40,7 +40,7 @@ type Result struct {
 	Problems []string
 }
 
-// update is one computation in progress.
+// update holds the state of one call of Build or Update.
 type update struct {
 	s *Settings
 	f *Facts

@@ -43,10 +43,10 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", op)
 }
 
-// MarshalText writes the word, and UnmarshalText reads it.
+// MarshalText returns the word that String returns.
 func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
 
-// UnmarshalText returns an error for a word that is no kind of action.
+// UnmarshalText sets op to the kind of action that the word names. It returns an error for an unknown word.
 func (op *Op) UnmarshalText(text []byte) error {
 	i := slices.Index(opNames[:], string(text))
 	if i < 0 {
@@ -68,8 +68,8 @@ func (op Op) Starts() bool {
 	return false
 }
 
-// Why is the reason of a decision, as text that people read in the timeline. No code compares it. Code that decides uses a Cause
-// or another typed value. The values are constants, so that a plan at rest allocates nothing.
+// Why is the reason of a decision, as text that people read in the timeline. No code decides by it; decisions depend on a Cause
+// or another typed value. The values are constants, so that the plan of a pod with nothing to do allocates no memory.
 type Why string
 
 // Action is one thing to do to one pod. It is comparable. As a map key, use Key: it leaves out the fields that are only for

@@ -48,7 +48,7 @@ func FuzzFrom(f *testing.F) {
 	})
 }
 
-// From does not copy a pod that has no annotation about sources, so that such a pod costs nothing.
+// The test checks that From does not copy a pod that has no annotation about sources, so that such a pod takes no more memory.
 func TestFromCopiesOnlyWhatItChanges(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{}

@@ -2,8 +2,8 @@ package pod
 
 import "errors"
 
-// Lack is what the volumes of a pod need and do not have. LackNone means that nothing is missing; if the volumes cannot be made, there is
-// another reason.
+// Lack says which thing is missing so that the volumes of a pod cannot be made. LackNone means that nothing is missing: if the volumes
+// cannot be made, there is another reason.
 type Lack uint8
 
 // These constants say what the volumes of a pod lack.
@@ -25,7 +25,7 @@ const (
 	LackCertificate      // a signer has not issued a certificate for the pod
 )
 
-// Lacking is an error with the lack that causes it.
+// Lacking is an error together with the lack that is its cause.
 type Lacking struct {
 	What Lack
 	Err  error
@@ -33,10 +33,10 @@ type Lacking struct {
 
 func (e *Lacking) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error without the lack.
+// Unwrap returns e.Err.
 func (e *Lacking) Unwrap() error { return e.Err }
 
-// LackOf returns the lack that causes an error, or LackNone.
+// LackOf returns the lack that is the cause of err, or LackNone if err wraps no Lacking.
 func LackOf(err error) Lack {
 	var l *Lacking
 	if errors.As(err, &l) {

@@ -35,9 +35,9 @@ type Observed struct {
 	// Began is when the inspection began, with a monotonic reading. The value contains everything that happened in the runtime
 	// before that time, and may contain what happened after it.
 	Began time.Time
-	// Sandboxes has the newest attempt first.
+	// Sandboxes has all attempts of the pod's sandbox, the newest first.
 	Sandboxes []Sandbox
-	// Containers has all attempts; within a name the newest attempt comes first.
+	// Containers has all attempts of all containers. Of the attempts with the same name, the newest comes first.
 	Containers []Container
 }
 
@@ -81,10 +81,10 @@ func (s ContainerState) String() string {
 	return "invalid"
 }
 
-// MarshalText writes the word, and UnmarshalText reads it.
+// MarshalText returns the word that String returns.
 func (s ContainerState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText returns an error for a word that is no state.
+// UnmarshalText sets s to the state that the word names. It returns an error for an unknown word.
 func (s *ContainerState) UnmarshalText(text []byte) error {
 	for state := StateCreated; state <= StateUnknown; state++ {
 		if state.String() == string(text) {
@@ -115,7 +115,7 @@ type Container struct {
 	StartedAt  time.Time // when the container started; zero: never
 	FinishedAt time.Time // when the container ended; zero: not yet
 
-	// Said has the reason and the message of its end; nil: it has neither.
+	// Said has the reason and the message of the container's end; nil: there is neither.
 	Said *Said
 
 	Image    string // image as in the spec
@@ -125,9 +125,9 @@ type Container struct {
 	SpecHash string        // value of AnnotationSpecHash
 	Grace    time.Duration // value of AnnotationPodGracePeriod; negative: the annotation is missing
 	LogPath  string
-	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not report it.
+	// StopSignal is the signal that stops the container, in the API's form (SIGTERM, SIGRTMIN+1); empty: the runtime does not report it.
 	StopSignal string
-	// User is the user of its first process; nil: the runtime does not report it.
+	// User is the user of the container's first process; nil: the runtime does not report it.
 	User *User
 	// Actual has the resources that the runtime reports. A part is zero if the runtime does not report it. (Runtimes do not know
 	// memory requests.)

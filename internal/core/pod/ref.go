@@ -23,7 +23,7 @@ func (r Ref) String() string {
 	return r.Namespace + "/" + r.Name + "(" + string(r.UID) + ")"
 }
 
-// FullName returns the name that two pods of one node must never share while either runs: name_namespace.
+// FullName returns name_namespace. Two pods with the same full name must never run on a node at the same time.
 func (r Ref) FullName() string { return r.Name + "_" + r.Namespace }
 
 // Plausible reports whether a Ref can be a pod's: it has a UID, and none of its parts can lead out of a directory when used as a
@@ -33,7 +33,8 @@ func (r Ref) Plausible() bool {
 	return r.UID != "" && PathSegment(string(r.UID)) && PathSegment(r.Namespace) && PathSegment(r.Name)
 }
 
-// PathSegment reports whether a name that is joined to a path cannot lead out of the path. The empty name cannot.
+// PathSegment reports whether it is safe to join a name to the path of a directory, because the result stays within the directory. It
+// returns true for the empty name.
 func PathSegment(s string) bool { return s != "." && s != ".." && !strings.ContainsAny(s, "/\x00") }
 
 // Source says from where a pod came to this node.
@@ -88,7 +89,7 @@ func IsMirror(p *v1.Pod) bool {
 	return ok
 }
 
-// Mirrors reports whether a mirror shows a static pod that was made from the same manifest as this one.
+// Mirrors reports whether mirror was made for the present version of static, and not for an earlier version of its manifest.
 func Mirrors(mirror, static *v1.Pod) bool {
 	return mirror.Annotations[AnnotationMirror] == static.Annotations[AnnotationHash]
 }
@@ -100,9 +101,9 @@ func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }
 // annotationPrefix is the prefix of the annotations by which agents mark where a pod came from.
 const annotationPrefix = "kubernetes.io/config."
 
-// From returns a pod of a source with correct annotations about its source, on which IsStatic relies. It drops such annotations from
-// pods of the API, because anybody who creates a pod can write them. On other pods it sets AnnotationSource to the source. It does not
-// modify p, and returns p itself if nothing has to change.
+// From returns the pod p, which came from the source src, with correct annotations about its source. IsStatic relies on them. From drops
+// such annotations from pods of the API, because anybody who creates a pod can write them. On other pods it sets AnnotationSource to src.
+// It does not modify p, and returns p itself if nothing has to change.
 func From(src Source, p *v1.Pod) *v1.Pod {
 	foreign := func(key, value string) bool {
 		if src == SourceAPI || src == SourceNone {

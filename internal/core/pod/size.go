@@ -37,7 +37,8 @@ func (s Size) String() string {
 	return strings.TrimPrefix(b.String(), " ")
 }
 
-// Grown returns the larger of both values in each field. A pod's cgroup needs that size while its containers are resized.
+// Grown returns a size with the larger value of s and o in each field; a limit of zero (no limit) is larger than any other. A pod's cgroup
+// needs this size while its containers are resized from s to o.
 func (s Size) Grown(o Size) Size {
 	limit := func(a, b int64) int64 {
 		if a == 0 || b == 0 {
@@ -51,10 +52,10 @@ func (s Size) Grown(o Size) Size {
 	}
 }
 
-// Shrinks reports whether a change from s to o takes anything away.
+// Shrinks reports whether a change from s to o lowers any request or limit, or sets a limit where there was none.
 func (s Size) Shrinks(o Size) bool { return o.Grown(s) != o }
 
-// These are the smallest values that the kernel takes. In place of a smaller value, the kernel shows one of these.
+// These are the smallest values that the kernel accepts, in thousandths of a CPU. If a smaller value is set, the kernel reports these.
 const (
 	leastCPURequest = 2
 	leastCPULimit   = 10
@@ -90,7 +91,7 @@ type NamedResources struct {
 	Resources v1.ResourceRequirements `json:"resources"`
 }
 
-// AllocationOf returns an allocation of all that a pod asks for. It shares the pod's lists.
+// AllocationOf returns the allocation of a pod for which the node has accepted all resources in the spec. It shares the pod's lists.
 func AllocationOf(p *v1.Pod) *Allocation {
 	a := &Allocation{Pod: p.Spec.Resources}
 	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

@@ -23,7 +23,8 @@ func TestSizeGrown(t *testing.T) {
 	}
 }
 
-// A difference that comes from the kernel's rounding does not count, nor does a value that the runtime does not report.
+// TestSizeShown checks that Shown takes over the values that the runtime reports, except for differences that come from the kernel's
+// rounding.
 func TestSizeShown(t *testing.T) {
 	t.Parallel()
 	want := Size{CPURequest: 100, CPULimit: 200, MemoryRequest: 10, MemoryLimit: 20}

@@ -45,7 +45,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// A text of 16 MiB becomes one of 4 KiB, and allocates no more memory than that.
+// TestHugeTextIsCut checks that Text cuts a text of 16 MiB to 4 KiB, and allocates at most 1 MiB for that.
 func TestHugeTextIsCut(t *testing.T) {
 	for name, unit := range map[string]string{"text": "x", "binary": "\xff\x00\x1b", "wide": "船"} {
 		s := strings.Repeat(unit, 16<<20/len(unit))

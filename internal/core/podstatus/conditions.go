@@ -71,8 +71,8 @@ func (d *derivation) readyToStart() v1.PodCondition {
 	return c
 }
 
-// wasInitialized reports whether the init containers had completed earlier: there are none, or a main container has run, or, when
-// the pod's end began, the last one had completed or was a started sidecar.
+// wasInitialized reports whether all init containers had completed at some time. This is so if there are none, if a main container
+// has run, or if the last init container completed, or was a started sidecar, before the pod began to end.
 func (d *derivation) wasInitialized() bool {
 	n := len(d.Pod.Spec.InitContainers)
 	if n == 0 || d.anyMainMade() {
@@ -94,8 +94,8 @@ func (d *derivation) wasInitialized() bool {
 	return false
 }
 
-// endedInTheEnd reports whether a container ended after its pod's end had begun. Such a container was stopped, so an exit code of 0 does
-// not mean that it had completed.
+// endedInTheEnd reports whether a container ended after its pod had begun to end. The node stopped such a container, so an exit code of 0
+// does not mean that the container completed.
 func (d *derivation) endedInTheEnd(name string, old *v1.ContainerStatus) bool {
 	began := d.Memory.StopBegan
 	if began.IsZero() {
@@ -125,7 +125,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		c.Reason = ReasonPodCompleted
 		return c
 	}
-	for i := range s.ContainerStatuses { // a container that has run once was initialized
+	for i := range s.ContainerStatuses { // a main container that has run shows that the init containers had completed
 		if st := &s.ContainerStatuses[i]; st.State.Running != nil || (st.State.Terminated != nil && !neverBegan(st)) {
 			return c
 		}
@@ -249,9 +249,9 @@ func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 	return out
 }
 
-// disrupted returns the condition DisruptionTarget of a pod that the node ended because of the node, for example to free memory. The
-// condition appears when the pod has ended, and stays. A pod that exceeded its own limits does not have it, because a Job that ignores
-// disruptions would run the pod again and again.
+// disrupted returns the condition DisruptionTarget of a pod that the node ended for reasons of the node, for example to free memory. The
+// status has the condition from the time when the pod has ended. A pod that exceeded its own limits does not get it, because a Job whose
+// failure policy ignores disruptions would run the pod again and again.
 func (d *derivation) disrupted() (v1.PodCondition, bool) {
 	if stop := d.Memory.Stop; stop != nil && stop.Disruption != "" && d.Plan.Ended {
 		return v1.PodCondition{

@@ -49,13 +49,13 @@ type subject struct {
 	said decide.Probed // the results of the probes of inst
 }
 
-// cameTooLate reports whether an ephemeral container was added when the pod had ended. Such a container will never start, so it
+// cameTooLate reports whether an ephemeral container was added after the pod had ended. Such a container will never start, so it
 // has no status.
 func (d *derivation) cameTooLate(name string) bool {
 	return d.Plan.Ended && d.Observed.Newest(name) == nil && find(d.Old.EphemeralContainerStatuses, name) == nil
 }
 
-// containers derives the three lists: init containers in the order of the spec, the others by name.
+// containers derives the three lists of container statuses. Init containers are in the order of the spec, the others are sorted by name.
 func (d *derivation) containers(s *v1.PodStatus) {
 	spec := &d.Pod.Spec
 	for i := range spec.InitContainers {
@@ -85,8 +85,8 @@ func (d *derivation) containers(s *v1.PodStatus) {
 }
 
 // keepFinal keeps the reported end of a container whose restart policy does not let it start again, because the API server would
-// refuse the whole status if it showed another state. So if an init container runs once more in a new sandbox, the status shows
-// this only when it has ended again.
+// refuse the whole status if it showed another state. If such an init container runs once more in a new sandbox, the status therefore
+// shows its old end until it has ended again.
 func (d *derivation) keepFinal(s *v1.PodStatus) {
 	keep := func(specs []v1.Container, list, reported []v1.ContainerStatus) {
 		for i := range list {
@@ -170,7 +170,7 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
 		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
 	}
-	// "user represents user identity information initially attached to the first process of the container".
+	// The API documents the field: "user represents user identity information initially attached to the first process of the container".
 	if u := inst.User; u != nil {
 		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.Groups)}}
 	}
@@ -269,7 +269,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	switch {
 	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
 		d.restartedAll(&st)
-	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // the container waited to start, and its attempt was counted
+	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // an attempt was removed while the container waited to start again
 		st.RestartCount++
 	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -286,7 +286,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 			st.RestartCount++
 		}
 	case old != nil && old.State.Waiting != nil && d.Plan.Ending && d.Pod.DeletionTimestamp == nil:
-		st.State = *old.State.DeepCopy() // the node ended the pod for a reason of its own, so people should still see why the container waited
+		st.State = *old.State.DeepCopy() // the node ends the pod, and people should still see why the container waited
 	}
 	return st
 }
@@ -315,7 +315,7 @@ func (d *derivation) anyMainMade() bool {
 	return false
 }
 
-// notYet returns the waiting state of a container whose turn has not come.
+// notYet returns the waiting state of a container that waits only because other steps of the pod's start come first.
 func (d *derivation) notYet() *v1.ContainerStateWaiting {
 	if len(d.Pod.Spec.InitContainers) > 0 {
 		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}
@@ -323,13 +323,14 @@ func (d *derivation) notYet() *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
 }
 
-// waiting sets the waiting state of a container that should run and does not. Its last end then becomes the last state.
+// waiting replaces the state of a container that has to start, or to start again, by a waiting state with the reason. If the container
+// has ended, its terminated state becomes the last state.
 func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	c, inst := x.spec, x.inst
 	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil || d.hooked(x) {
 		return
 	}
-	final := false // whether the API server refuses a status that no longer shows this end of the container
+	final := false // whether the container has ended, and its restart policy does not let it start again
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
 		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !pod.IsSidecar(c)) {
@@ -341,7 +342,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 		}
 	}
 	w := d.why(x)
-	if w == nil && final { // the container was ended in order to start again, so it waits, and its end is its last state
+	if w == nil && final { // the agent ended the container in order to start it again
 		w = d.notYet()
 	}
 	if w == nil {
@@ -353,7 +354,8 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	st.State = v1.ContainerState{Waiting: w}
 }
 
-// why finds in the worker's memory the reason for which a container waits; nil: it waits only because its turn has not come.
+// why returns the waiting state with the reason in the worker's memory why a container does not run: a back-off or a failure. It returns
+// nil if there is no such reason.
 func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
@@ -396,9 +398,9 @@ func startedReady(x *subject, st *v1.ContainerStatus) {
 	st.Started, st.Ready = &started, ready
 }
 
-// endContainers completes the statuses of a pod of which nothing runs any more. It reports as ended each container that has run and whose
-// end is not known. It also reports as ended the containers that were due but never ran: the main containers of an initialized pod, and
-// the init containers up to the last one that ran, or the first one if none ran.
+// endContainers completes the statuses of a pod of which nothing runs any more. It sets a terminated state for each container that has run
+// and whose end is not known. It does the same for containers that never ran although they would have been next: the main containers if
+// the pod was initialized, and the init containers up to the last one that ran, or the first one if none ran.
 func (d *derivation) endContainers(s *v1.PodStatus) {
 	end := func(st *v1.ContainerStatus) {
 		if st.State.Terminated != nil {
@@ -453,7 +455,7 @@ func (d *derivation) mounts(c *v1.Container, old *v1.ContainerStatus) []v1.Volum
 
 func (d *derivation) id(c *pod.Container) string { return d.RuntimeName + "://" + c.ID }
 
-// boundMessages cuts termination messages so that those of all containers fit.
+// boundMessages cuts termination messages so that those of all containers together are not longer than messageBytes.
 func (d *derivation) boundMessages(s *v1.PodStatus) {
 	n := len(s.ContainerStatuses) + len(s.InitContainerStatuses) + len(s.EphemeralContainerStatuses)
 	for st := range pod.Statuses(s) {

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Input is all that a status depends on. Derive does not change it.
+// Input contains everything that a status depends on. Derive does not change it.
 type Input struct {
 	// Pod is the desired pod, with the status that the API last showed.
 	Pod *v1.Pod
@@ -38,7 +38,7 @@ type Input struct {
 	Now               time.Time
 }
 
-// Omit are the parts of a status that feature gates leave out; none by default.
+// Omit says which parts of a status are left out because their feature gates are off. By default none is left out.
 type Omit struct {
 	// ReadyToStart: the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
 	ReadyToStart bool
@@ -81,8 +81,8 @@ func Derive(in Input) v1.PodStatus {
 	return s
 }
 
-// boundTexts bounds the texts of runtimes, containers and probes, so that no status is too large for the API, and removes
-// commands for terminals from them.
+// boundTexts cuts long reasons and messages, which may come from runtimes, containers and probes, so that the status is not too large for
+// the API server. It also removes control characters, which a terminal would obey.
 func boundTexts(s *v1.PodStatus) {
 	s.Reason, s.Message = pod.Text(s.Reason), pod.Text(s.Message)
 	for i := range s.Conditions {
@@ -105,7 +105,8 @@ func boundTexts(s *v1.PodStatus) {
 type derivation struct {
 	Input
 	initialized bool // the init containers had completed at some time
-	// outcome is the phase that the pod has or, if that must wait until the node's resources are free, is going to have.
+	// outcome is the phase of the pod. It may already be terminal while the status does not show this yet, because the pod still uses
+	// resources of the node.
 	outcome v1.PodPhase
 }
 
@@ -138,8 +139,8 @@ func stamp(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second)).Rfc3339Copy()
 }
 
-// addresses sets the node's addresses and the pod's. The pod's are those of its sandbox, with the family of the node's primary
-// address first. A pod whose sandbox is gone keeps the addresses that it had.
+// addresses sets the addresses of the node and of the pod. The pod has the addresses of its sandbox; the one of the same family as the
+// node's primary address comes first. A pod whose sandbox is gone keeps its last addresses.
 func (d *derivation) addresses(s *v1.PodStatus) {
 	for i, ip := range d.HostIPs {
 		if i == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// fill sets every text below v (Reason, Message) to the given text, and gives every list one element. It returns how many texts
-// there are.
+// fill sets every field Reason or Message in v, at any depth, to the given text, and gives every list one element. It returns how many
+// such fields there are.
 func fill(v reflect.Value, text string) (n int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -40,7 +40,8 @@ func fill(v reflect.Value, text string) (n int) {
 
 func isText(field string) bool { return field == "Reason" || field == "Message" }
 
-// unbounded lists the texts below v that exceed the bound.
+// unbounded lists the fields Reason and Message in v, at any depth, whose text is too long, is not valid UTF-8, or contains control
+// characters.
 func unbounded(v reflect.Value, path string) (out []string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -69,7 +70,8 @@ func unbounded(v reflect.Value, path string) (out []string) {
 	return out
 }
 
-// Each reason and message that a pod's status can have is bounded, including any field that Kubernetes adds later.
+// TestEveryTextOfAStatusIsBounded fills every reason and message of a pod's status with a long or hostile text, and checks that boundTexts
+// cuts and cleans all of them. Reflection finds the fields, so the test covers fields that Kubernetes adds later.
 func TestEveryTextOfAStatusIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

@@ -45,7 +45,8 @@ func (d *derivation) phase(s *v1.PodStatus) {
 		s.Phase = v1.PodFailed // the pod ended and did not succeed
 		d.outcome = s.Phase
 	case !d.Plan.Ended && terminal(s.Phase):
-		// A terminal phase must wait until the node's resources are free, because others act on it: a Job creates its next pod.
+		// The status shows a terminal phase only when the pod uses no more resources of the node, because controllers act on the phase: a
+		// Job, for example, then creates its next pod.
 		s.Phase = v1.PodRunning
 		if was == v1.PodPending && !d.anyMainMade() {
 			s.Phase = was
@@ -112,7 +113,8 @@ func (d *derivation) tally(s *v1.PodStatus) tally {
 	return t
 }
 
-// ended returns the end in a status: the present one, or the last state's if the container waits to run again.
+// ended returns the terminated state of a container or, if the container waits to start again, the terminated state of its last attempt. It
+// returns nil if the container runs or has never ended.
 func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if st.State.Running != nil {
 		return nil
@@ -123,7 +125,8 @@ func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return st.LastTerminationState.Terminated
 }
 
-// neverBegan reports whether a status has the end of a container that never ran, because its pod ended before it could start.
+// neverBegan reports whether a status shows as terminated a container that never ran, because its pod ended before the container could
+// start.
 func neverBegan(st *v1.ContainerStatus) bool {
 	end := st.State.Terminated
 	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == ""

@@ -84,7 +84,7 @@ func (f *fixture) exited(name string, attempt uint32, code int32) *fixture {
 	})
 }
 
-// probed makes the probes of app report that it is started, and whether it is ready.
+// probed sets the probe results of the container app: it is started, and it is ready if ready is true.
 func (f *fixture) probed(ready bool) *fixture {
 	f.Probed.Set(decide.Probed{Name: "app", ID: "app0", Started: true, Ready: ready})
 	return f
@@ -97,7 +97,7 @@ func (f *fixture) memory(name string, set func(*decide.ContainerMemory)) *fixtur
 
 func (f *fixture) plan(p decide.Plan) *fixture { f.Plan = &p; return f }
 
-// then derives a status, makes it the old status, and applies the next change.
+// then derives a status, makes it the old status of the pod, moves the clock 30 s forward, and applies change.
 func (f *fixture) then(change func(*fixture)) *fixture {
 	st := podstatus.Derive(f.Input)
 	f.Old, f.Pod.Status = &st, st
@@ -365,7 +365,8 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// TestDeriveIsStable: a status derived again from itself is the same, so that a pod at rest costs no request.
+// TestDeriveIsStable checks that Derive returns the same status again if it gets its last result as the old status, so that a pod at rest
+// causes no requests.
 func TestDeriveIsStable(t *testing.T) {
 	t.Parallel()
 	for name, f := range cases() {
@@ -382,7 +383,7 @@ func TestDeriveIsStable(t *testing.T) {
 	}
 }
 
-// TestMessagesFit: the termination messages of all containers fit into 12 KiB together.
+// TestMessagesFit checks that the termination messages of all containers together are not longer than 12 KiB.
 func TestMessagesFit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(v1.RestartPolicyNever, container("a"), container("b"))
@@ -463,8 +464,8 @@ func show(s v1.PodStatus) string {
 	return b.String()
 }
 
-// A gate that is off leaves its part out of the status (PodReadyToStartContainersCondition the condition,
-// InPlacePodLevelResourcesVerticalScaling the resources of the whole pod) and changes nothing else.
+// TestGatesOmitParts checks that a feature gate that is off leaves out its part of the status and changes nothing else:
+// PodReadyToStartContainersCondition the condition, InPlacePodLevelResourcesVerticalScaling the resources of the whole pod.
 func TestGatesOmitParts(t *testing.T) {
 	t.Parallel()
 	const conditionGate, resourcesGate = "PodReadyToStartContainersCondition", "InPlacePodLevelResourcesVerticalScaling"

@@ -35,7 +35,7 @@ func (s Status) String() string {
 // State passes information from one evaluation to the next. The first evaluation gets the zero value. Evaluate does not change its State,
 // but returns a new one.
 type State struct {
-	firstMet map[string]time.Time               // when a threshold was first met, and has been met since, by threshold
+	firstMet map[string]time.Time               // the time since which a threshold has been met without a break, by threshold
 	lastSeen map[v1.NodeConditionType]time.Time // when a threshold of a condition was last met, by condition
 	active   map[string]bool                    // thresholds whose grace period is over and whose minimum reclaim is not reached
 	last     map[v1.NodeConditionType]Status    // status that the last evaluation gave a condition, by condition
@@ -70,7 +70,7 @@ type Result struct {
 	Met []Crossing
 	// Missing lists signals that have a threshold and were not measured.
 	Missing []Signal
-	// Next is when a condition or a grace period changes without a new measurement; zero: never.
+	// Next is when the next grace period or transition period ends, so that the result changes without a new measurement; zero: never.
 	Next  time.Time
 	State State
 }

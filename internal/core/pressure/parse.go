@@ -116,8 +116,8 @@ func parseValue(text string) (*Value, error) {
 	return &Value{Quantity: &q}, nil
 }
 
-// HardReservation returns the part of a node's capacity that the hard thresholds reserve; allocatable is smaller by
-// that ("Node Allocatable = capacity - kube-reserved - system-reserved - eviction-threshold").
+// HardReservation returns the part of a node's capacity that the hard thresholds reserve. It is subtracted from allocatable
+// ("Node Allocatable = capacity - kube-reserved - system-reserved - eviction-threshold").
 func HardReservation(thresholds []Threshold, capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, t := range thresholds {

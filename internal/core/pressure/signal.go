@@ -29,7 +29,7 @@ const (
 	resourcePIDs               v1.ResourceName = "pids"
 )
 
-// signals lists every signal in the order in which they are reclaimed: memory first.
+// signals lists every signal, in the order in which the node relieves shortages: memory first.
 var signals = [...]Signal{
 	MemoryAvailable, AllocatableMemoryAvailable, NodefsAvailable, NodefsInodesFree, ImagefsAvailable,
 	ImagefsInodesFree, ContainerfsAvailable, ContainerfsInodesFree, PIDAvailable,

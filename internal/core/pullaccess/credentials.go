@@ -23,7 +23,7 @@ func Fingerprint(username, password, email string) string {
 		Password string `json:"password,omitempty"`
 		Email    string `json:"email,omitempty"`
 	}{username, password, email})
-	if err != nil { // strings always encode
+	if err != nil { // encoding strings never fails
 		return ""
 	}
 	sum := sha256.Sum256(raw)
@@ -82,14 +82,14 @@ func Add(r *kubelet.ImagePulledRecord, repository string, c kubelet.ImagePullCre
 	return true
 }
 
-// object identifies an object, in the order in which a record lists them.
+// object is the key of a recorded secret or service account. A record is sorted by these fields, in this order.
 type object struct{ namespace, name, uid string }
 
 func compareObjects(a, b object) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
 }
 
-// union returns a and b, sorted by object. Of two entries for one object, b's counts.
+// union returns the entries of a and b, sorted by object. If a and b both have an entry for an object, the result has the entry of b.
 func union[T any](a, b []T, at func(T) object) []T {
 	byObject := make(map[object]T, len(a)+len(b))
 	for _, list := range [][]T{a, b} {

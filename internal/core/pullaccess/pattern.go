@@ -14,8 +14,8 @@ import (
 // port, and a prefix of the path.
 type Pattern struct{ Host, Port, Path string }
 
-// ParsePattern reads a pattern from the key of a docker configuration or from the configuration of a credential provider plugin:
-// "registry.example.com:5000/team", with or without a scheme. A /v1/ or /v2/ at the beginning of the path does not count.
+// ParsePattern parses a pattern from the key of a docker configuration or from the configuration of a credential provider plugin:
+// "registry.example.com:5000/team", with or without a scheme. A /v1/ or /v2/ at the beginning of the path is ignored.
 func ParsePattern(text string) (Pattern, error) {
 	if !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
 		text = "https://" + text
@@ -39,8 +39,8 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{Host: u.Hostname(), Port: u.Port(), Path: p}, nil
 }
 
-// Matches reports whether a repository (host/path) matches the pattern. "Each glob can only match a single subdomain segment, so *.io
-// does not match *.k8s.io." Ports must be equal.
+// Matches reports whether a repository (host/path) matches the pattern. A wildcard matches within one label of the host only;
+// Kubernetes documents: "Each glob can only match a single subdomain segment, so *.io does not match *.k8s.io." Ports must be equal.
 func (p Pattern) Matches(repository string) bool {
 	registry, rest, _ := strings.Cut(repository, "/")
 	u := url.URL{Host: registry}
@@ -69,8 +69,8 @@ func (p Pattern) Compare(o Pattern) int {
 type PluginCredential struct {
 	Pattern            Pattern
 	Username, Password string
-	// Account is the service account whose token the plugin got; nil: the plugin got none, so the credential is the node's and every
-	// pod may use what it pulls.
+	// Account is the service account whose token the plugin received. It is nil if the plugin received no token. The credential then
+	// belongs to the node, and every pod may use the images that it pulls.
 	Account *kubelet.ImagePullServiceAccount
 }
 

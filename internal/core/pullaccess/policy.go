@@ -9,14 +9,14 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Policy says which of the present images every pod may use. The zero value is NeverVerify: all of them.
+// Policy says which of the present images every pod may use. The zero value is NeverVerify: every pod may use every image.
 type Policy struct {
 	Verify    kubelet.ImagePullCredentialsVerificationPolicy
 	Allowlist Allowlist
 }
 
-// Exempts reports whether every pod may use the image (named as in the spec) without a record. pulled reports whether
-// this node's agent pulled the image; it is called only if the answer matters.
+// Exempts reports whether every pod may use the image (named as in the spec) without a record. pulled reports whether this node's
+// agent pulled the image; it is called only if the result depends on it.
 func (p Policy) Exempts(image string, pulled func() bool) bool {
 	switch p.Verify {
 	case kubelet.NeverVerify, "":
@@ -30,8 +30,8 @@ func (p Policy) Exempts(image string, pulled func() bool) bool {
 	return false
 }
 
-// NeedsIntents reports whether each pull has to be recorded before it begins. That is so if every pod may use an image without a
-// record: without the record of an intent, every pod could use a private image whose pull ended before its record was written.
+// NeedsIntents reports whether the agent has to record its intent to pull before each pull. It has to if every pod may use an image
+// without a record: otherwise every pod could use a private image whose pull has ended, but whose record has not been written.
 func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }
 
 // Allowlist holds the images of preloadedImagesVerificationAllowlist.
@@ -139,7 +139,7 @@ func (n *Names) Add(spec string) {
 	delete(n.short, "")
 }
 
-// Has reports whether SameImage holds for one of the names. It takes as long for many names as for one.
+// Has reports whether SameImage holds for one of the names. Its cost does not depend on the number of names.
 func (n *Names) Has(full string) bool {
 	if n.whole[full] {
 		return true

@@ -193,7 +193,7 @@ func TestSameImage(t *testing.T) {
 		{"app:1", "docker.io/library/app:1", true},
 		{"docker.io/app:1", "docker.io/library/app:1", true},
 		{"app:1" + digest, "docker.io/library/app" + digest, true},
-		{"team/app:1", "reg.example.com/team/app:1", true}, // a short name of another registry
+		{"team/app:1", "reg.example.com/team/app:1", true}, // a short name may mean an image of any registry
 		{"app:1", "reg.example.com/app:1", true},
 		{"app:1", "docker.io/library/app:2", false},
 		{"app:1", "reg.example.com/otherapp:1", false},

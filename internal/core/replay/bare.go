@@ -9,13 +9,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// leftOut stands for a text that is not exported.
+// leftOut replaces each text that an export leaves out.
 const leftOut = "(left out)"
 
-// keptAnnotations is the prefix of the annotations that decisions depend on: they say which source a pod has.
+// keptAnnotations is the prefix of the annotations that an export keeps. Decisions depend on them: they name the source of the pod.
 const keptAnnotations = "kubernetes.io/config."
 
-// bare copies a pod without what may be secret.
+// bare returns a copy of a pod without the fields that may contain secrets.
 func bare(p *v1.Pod) *v1.Pod {
 	if p == nil {
 		return nil
@@ -56,7 +56,7 @@ func bare(p *v1.Pod) *v1.Pod {
 	return out
 }
 
-// bareContainer removes what may be secret from a container.
+// bareContainer removes the fields of a container that may contain secrets.
 func bareContainer(c *v1.Container) {
 	c.Command, c.Args, c.EnvFrom = nil, nil, nil
 	for i := range c.Env {

@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// Lines writes a plan as text: a line for each action to begin, for each action to cut short, for each decision that later turns
-// remember, and at the end the phase with its reason and the time of the next look. now is the time of the turn; times are
+// Lines writes a plan as text: a line for each action to begin, for each action to cancel, and for each decision that later turns
+// remember. The last lines are the phase with its reason and the time of the next look. now is the time of the turn; times are
 // relative to it.
 func Lines(p *decide.Plan, now time.Time) []string {
 	out := []string{}
@@ -56,7 +56,7 @@ func Lines(p *decide.Plan, now time.Time) []string {
 	return out
 }
 
-// after writes a time relative to the turn, by the wall clock, because times from a file have no monotonic clock.
+// after formats t relative to now, the time of the turn. It uses the wall clock, because times from a file have no monotonic clock.
 func after(t, now time.Time) string {
 	d := t.Round(0).Sub(now.Round(0)).Round(time.Millisecond)
 	if d >= 0 {
@@ -65,8 +65,8 @@ func after(t, now time.Time) string {
 	return d.String()
 }
 
-// Diff compares what a turn decided with what is decided now: lines that are gone begin with "- ", new ones with "+ ", others with two
-// blanks. same reports whether nothing differs.
+// Diff compares two plans as lines: was from the recorded turn, now from the repeated decision. Lines only in was begin with "- ",
+// lines only in now with "+ ", and all others with two spaces. same reports whether both plans are equal.
 func Diff(was, now []string) (lines []string, same bool) {
 	same = slices.Equal(was, now)
 	for _, l := range was {

@@ -17,10 +17,10 @@ import (
 // that the exported turn had.
 const Schema = 1
 
-// Kind is the kind of the file.
+// Kind is the value of the field "kind" in the file of a turn.
 const Kind = "WherryTurn"
 
-// MaxBytes bounds a file.
+// MaxBytes is the largest size of a file that Parse accepts.
 const MaxBytes = 8 << 20
 
 // Turn is the content of a file that records one decision about a pod: the input of the decision, and the resulting plan.
@@ -32,7 +32,7 @@ type Turn struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid"`
-	// Wrong is what went wrong in a turn that was recorded because of it. Empty: somebody exported the turn.
+	// Wrong says what went wrong, if the agent recorded the turn for that reason. It is empty if a user exported the turn.
 	Wrong string `json:"wrong,omitempty"`
 	Input input  `json:"input"`
 	// Plan is what the turn decided, as Lines writes it.
@@ -59,7 +59,7 @@ type input struct {
 type memory struct {
 	decide.Memory
 	Tries          decide.PodTries         `json:"tries"`
-	ContainerTries []decide.ContainerTries `json:"containerTries,omitempty"` // in the order of Containers
+	ContainerTries []decide.ContainerTries `json:"containerTries,omitempty"` // in the order of Memory.Containers
 }
 
 // Of copies the input of a turn. Decided adds the plan.
@@ -112,7 +112,7 @@ func mark(text string) string {
 	return leftOut
 }
 
-// restored returns the memory with all its parts.
+// restored returns the complete memory, including the parts that a checkpoint leaves out.
 func (m *memory) restored() decide.Memory {
 	out := m.Memory
 	out.PodTries = m.Tries
@@ -124,7 +124,7 @@ func (m *memory) restored() decide.Memory {
 	return out
 }
 
-// Decided adds what the turn decided.
+// Decided adds the plan that the turn decided.
 func (t *Turn) Decided(p *decide.Plan) { t.Plan = Lines(p, t.Input.Now) }
 
 // Restore returns the input of the turn for decide.Decide. It shares values with the turn.
@@ -137,13 +137,13 @@ func (t *Turn) Restore() *decide.Input {
 	}
 }
 
-// Again decides the turn again, and returns what the present version decides.
+// Again decides the turn again with this version of the agent, and returns the plan as Lines writes it.
 func (t *Turn) Again() []string {
 	plan := decide.Decide(t.Restore())
 	return Lines(&plan, t.Input.Now)
 }
 
-// Steps decides the turn again, and returns what each rule of the present version saw and decided.
+// Steps decides the turn again with this version of the agent, and returns what each rule saw and decided.
 func (t *Turn) Steps() []decide.Step {
 	_, steps := decide.Steps(t.Restore())
 	return steps

@@ -60,7 +60,7 @@ func TestTurns(t *testing.T) {
 
 const secret = "s3cr3t"
 
-// secretive is a pod with the secret in each text that its author or a program writes.
+// secretive returns a pod in which every text that a user or a program can write is the secret.
 func secretive() *v1.Pod {
 	p := &v1.Pod{}
 	fill(reflect.ValueOf(p).Elem(), 0)
@@ -74,7 +74,7 @@ func secretive() *v1.Pod {
 	return p
 }
 
-// fill sets every text in a value that is a free text or belongs to a program to the secret, and makes one element of each list.
+// fill sets every string inside v to the secret. It makes one element for each list, and stops at a depth of 12.
 func fill(v reflect.Value, depth int) {
 	if depth > 12 {
 		return
@@ -110,8 +110,8 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// TestNothingSecret exports a pod whose every text is a secret. The texts that stay are those that this test lists: names, and words that have a
-// list of possible values in the API.
+// TestNothingSecret exports a pod in which every text is a secret, and expects that the export has none of these texts. The
+// exceptions are the fields that harmless lists: names, and fields for which the API has a list of possible values.
 func TestNothingSecret(t *testing.T) {
 	t.Parallel()
 	mem := &decide.Memory{Stop: &decide.Stop{Reason: "Evicted", Message: secret, Disruption: secret}}
@@ -148,7 +148,7 @@ func TestNothingSecret(t *testing.T) {
 	}
 }
 
-// harmless reports whether a text of the API is a name, or one of a few words, and no free text.
+// harmless reports whether the field at path holds a name or one of a fixed set of words, so that it may be exported.
 func harmless(path string) bool {
 	last := path[strings.LastIndex(path, ".")+1:]
 	for _, name := range []string{
@@ -215,7 +215,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// manyFields returns fields that no schema has.
+// manyFields returns n JSON fields that no version of the schema has.
 func manyFields(n int) string {
 	var out []string
 	for i := range n {
@@ -242,7 +242,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// No file makes the program that decides it again panic.
+// FuzzParse checks that no file content causes a panic: neither in Parse, nor when the parsed turn is decided again or written as a
+// script.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.json")
 	for _, file := range files {

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// mostDifferences bounds how many differences differs names, and deepest how deep it looks into a file.
+// mostDifferences is the number of unknown fields that differs lists at most. deepest is the nesting depth down to which it searches
+// a file.
 const (
 	mostDifferences = 10
 	deepest         = 16
 )
 
-// differs says in which fields a file of another schema differs from the schema of this program.
+// differs returns a text that names the fields of a file that are unknown to this program. The file has another schema version.
 func differs(data []byte) string {
 	var file any
 	if err := json.Unmarshal(data, &file); err != nil {
@@ -34,13 +35,13 @@ func differs(data []byte) string {
 	return "it has fields that this program does not know: " + strings.Join(unknown, ", ") + more
 }
 
-// compare adds to unknown the paths of a JSON value that have no place in a Go type.
+// compare adds to unknown the path of each field of the JSON value v for which the Go type t has no field.
 func compare(path string, v any, t reflect.Type, depth int, unknown *[]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if depth > deepest || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return // the type reads its JSON itself
+		return // the nesting is too deep, or the type has its own UnmarshalJSON
 	}
 	switch v := v.(type) {
 	case map[string]any:

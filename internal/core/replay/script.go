@@ -11,8 +11,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Script writes the turn as a script for the tests of package decide (testdata/decide/*.txt). The script gives the test the whole input of
-// the turn, a part on each line, and has the plan that this version decides. Commands of a story, such as +10s or settle, may follow.
+// Script writes the turn as a script for the tests of package decide (testdata/decide/*.txt). Each "turn-of" line of the script has
+// one part of the turn's input. The command "turn" follows, with the plan that this version decides. A user may append further
+// commands of the script language, such as +10s or settle.
 func (t *Turn) Script() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Turn of pod %s/%s, exported by %s. Write here the sentence of the documentation that the plan follows.\n",
@@ -47,7 +48,7 @@ func (t *Turn) Script() (string, error) {
 	return b.String(), nil
 }
 
-// PlanLines writes a plan as the command turn of a script prints it.
+// PlanLines writes a plan in the format in which the command "turn" of a script prints it.
 func PlanLines(p *decide.Plan, now time.Time) []string {
 	var out []string
 	for _, a := range p.Do {
@@ -63,7 +64,7 @@ func PlanLines(p *decide.Plan, now time.Time) []string {
 	return append(out, fmt.Sprintf("= %s: %s%s", p.Phase, p.Why, wake))
 }
 
-// ReadPart reads a part of an input that Script wrote: the words after turn-of.
+// ReadPart parses one part of a turn's input into in. name and text are the two words after "turn-of" in a line that Script wrote.
 func ReadPart(in *decide.Input, name, text string) error {
 	var mem memory
 	into, known := map[string]any{
@@ -86,5 +87,5 @@ func ReadPart(in *decide.Input, name, text string) error {
 // inOneWord writes JSON without blanks, so that a script reads it as one word.
 func inOneWord(text string) string { return strings.ReplaceAll(text, " ", `\u0020`) }
 
-// word makes a text of a file fit for a comment of a script.
+// word makes a text from a file safe for a comment line of a script: it joins all lines, and removes control characters.
 func word(text string) string { return pod.Text(strings.Join(strings.Fields(text), " ")) }

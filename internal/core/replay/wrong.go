@@ -8,9 +8,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Wrong says what went wrong in a turn: an action that failed, a container that ended and has to start again or that failed for good, a
-// probe or hook because of which a container ends, or a reason of the node to end the pod. It is empty if nothing did, and in later turns
-// that only wait. in is the input as Decide saw it: before Remember.
+// Wrong says what went wrong in a turn: an action failed, a container ended and has to start again, a container failed and will not
+// start again, a failed probe or hook ends a container, or the node ends the pod. Wrong returns "" if nothing of this is new in this
+// turn, for example in later turns that only wait. in is the input as Decide saw it: before Remember.
 func Wrong(in *decide.Input, plan *decide.Plan, outcomes []pod.Outcome) string {
 	for i := range outcomes {
 		if o := &outcomes[i]; o.Err != nil && !o.Canceled {
@@ -45,7 +45,8 @@ func Wrong(in *decide.Input, plan *decide.Plan, outcomes []pod.Outcome) string {
 	return ""
 }
 
-// reasonOf returns the reason of a failure, which has a bound and is no message of a container.
+// reasonOf returns the typed reason of a failed action. It never returns an error message, which could be long or come from a
+// container.
 func reasonOf(o *pod.Outcome) string {
 	switch {
 	case o.Reason != "":

@@ -49,7 +49,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// crashed is the memory of a container whose end is known.
+// crashed returns the memory of a container whose end the worker has already recorded.
 func crashed(name, id string) decide.ContainerMemory {
 	m := decide.Memory{}
 	cm := m.Ensure(name)

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These texts of pods and of the node about a shutdown are those of Kubernetes.
+// Kubernetes uses the same texts for pods and nodes during a shutdown.
 const (
 	// ReasonTerminated and MessageTerminated are the status of a pod that ended because of a shutdown.
 	ReasonTerminated  = "Terminated"
 	MessageTerminated = "Pod was terminated in response to imminent node shutdown."
-	// ReasonRefused and MessageRefused are the status of a pod that came to the node during a shutdown.
+	// ReasonRefused and MessageRefused are the status of a pod that the node refused during a shutdown.
 	ReasonRefused  = "NodeShutdown"
 	MessageRefused = "Pod was rejected as the node is shutting down."
 	// Problem is the reason why the node is not ready during a shutdown.
@@ -28,14 +28,14 @@ const (
 // systemCritical is the lowest priority of a critical pod, that of the class system-cluster-critical.
 const systemCritical = 2_000_000_000
 
-// Period is how long the pods in a range of priorities get. The range begins with Priority and ends before the next Period's
-// Priority.
+// Period is how much time the pods in a range of priorities have to end. The range begins with Priority and ends before the next
+// Period's Priority.
 type Period struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Policy lists the periods by ascending priority. The empty Policy delays nothing.
+// Policy lists the periods by ascending priority. With an empty Policy, the machine's shutdown is not delayed.
 type Policy []Period
 
 // New returns the policy for shutdownGracePeriodByPodPriority or, if that is empty, for shutdownGracePeriod (whole) and

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Problem describes a value that does not fit its type, or a field that does not exist.
+// Problem describes a value that does not fit its type, or a field that is unknown.
 type Problem struct {
-	Path    string // spec.containers[0].image; "": the whole value
-	Detail  string // what is wrong, and what to do
+	Path    string // for example spec.containers[0].image; empty if the problem is the whole value
+	Detail  string // what is wrong and how to correct it
 	Unknown bool   // the field does not exist
 	Nearest string // most similar known field, for an unknown field; "": none
 }

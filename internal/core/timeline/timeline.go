@@ -19,16 +19,16 @@ const (
 type Record struct {
 	At     time.Time     `json:"at"`
 	Kind   Kind          `json:"kind"`
-	Band   Band          `json:"band,omitzero"`   // what the pod does from this decision on; BandNone if the record is no decision
-	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
-	What   string        `json:"what"`            // phase of the pod, or the action
+	Band   Band          `json:"band,omitzero"`   // what the pod does from this decision on; BandNone if the record is not a decision
+	Cause  string        `json:"cause,omitempty"` // why the worker took a turn
+	What   string        `json:"what"`            // the phase of the pod, or the action with its container
 	Why    string        `json:"why,omitempty"`
 	Waited time.Duration `json:"waited,omitempty"` // how long the action waited in a queue before it began
 	Took   time.Duration `json:"took,omitempty"`
 	Error  string        `json:"error,omitempty"`
 }
 
-// Kind distinguishes a decision from the begin and the end of an action.
+// Kind says whether a record is a decision, the start of an action or the end of one.
 type Kind uint8
 
 // The kinds of records.
@@ -48,10 +48,10 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", k)
 }
 
-// MarshalText writes the word, and UnmarshalText reads it.
+// MarshalText returns the name of the kind, as String does.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads the word. A word of a newer agent is the zero value.
+// UnmarshalText parses the name of a kind. An unknown name, for example from a newer agent, becomes the zero value.
 func (k *Kind) UnmarshalText(text []byte) error {
 	*k = Kind(max(0, slices.Index(kindNames[:], string(text)))) //nolint:gosec // an index of four words
 	return nil

@@ -31,7 +31,7 @@ func TestTheNewestStay(t *testing.T) {
 	}
 }
 
-// The words of kinds and bands are read as they are written, and a word of a newer agent is no error.
+// The names of kinds and bands survive a marshal and an unmarshal, and an unknown name of a newer agent is no error.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for k := KindDecision; k <= KindEnded; k++ {

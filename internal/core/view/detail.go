@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// Detail is one pod in detail.
+// Detail is everything that the console shows on the page of one pod.
 type Detail struct {
 	Row
 	Answer     why.Answer        `json:"answer"`
@@ -31,15 +31,15 @@ type Detail struct {
 	Lost       int               `json:"lost,omitempty"` // how many older records the timeline has dropped
 }
 
-// Link is one step of a pod's start or end: the newest try of one verb on one container.
+// Link is one step of a pod's start or end: the newest attempt of one verb (pod.Op) on one container.
 type Link struct {
 	Verb      string        `json:"verb"`
 	Container string        `json:"container,omitempty"`
 	State     string        `json:"state"` // runs, done or failed
-	At        time.Time     `json:"at"`    // when it began, or when it ended
+	At        time.Time     `json:"at"`    // when the action began if it runs, or else when it ended
 	Took      time.Duration `json:"took,omitempty"`
-	Text      string        `json:"text,omitempty"` // the result, the error, or the reason
-	Tries     int           `json:"tries"`          // how many ends of it the record has
+	Text      string        `json:"text,omitempty"` // the error if the action failed, or else the reason for the action
+	Tries     int           `json:"tries"`          // how many finished attempts of the action the timeline has
 }
 
 // Unit is one container of a pod.
@@ -54,7 +54,7 @@ type Unit struct {
 	Since    time.Time `json:"since,omitzero"`
 	Ready    bool      `json:"ready"`
 	Restarts int       `json:"restarts"`
-	// Last describes how the attempt before ended; empty: there was none.
+	// Last describes how the previous attempt of the container ended. It is empty if there was none.
 	Last string `json:"last,omitempty"`
 	// Requests and limits, in thousandths of a core and in bytes; 0: none.
 	CPURequest int64 `json:"cpuRequest,omitempty"`
@@ -82,7 +82,7 @@ type Condition struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
-// DetailOf returns a pod in detail.
+// DetailOf returns the details of a pod.
 func DetailOf(in *Pod) Detail {
 	p := in.Pod
 	d := Detail{
@@ -101,7 +101,7 @@ func DetailOf(in *Pod) Detail {
 	return d
 }
 
-// Chain returns the newest try of each verb on each container, oldest first, with the actions in flight last.
+// Chain returns the newest attempt of each verb on each container, oldest first, with the actions in flight last.
 func Chain(records []timeline.Record, flights []why.Flight) []Link {
 	var out []Link
 	for i := range records {
@@ -132,7 +132,7 @@ func Chain(records []timeline.Record, flights []why.Flight) []Link {
 	return out
 }
 
-// linkOf reads the verb and the container of a record: "start-container app attempt=2".
+// linkOf parses the verb and the container from the text of a record, for example "start-container app attempt=2".
 func linkOf(what string) Link {
 	words := strings.Fields(what)
 	if len(words) == 0 {

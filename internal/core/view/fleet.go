@@ -2,14 +2,14 @@ package view
 
 import "time"
 
-// Fleet is a fleet as a whole.
+// Fleet is the summary of a fleet: many agents in one process.
 type Fleet struct {
 	Name    string    `json:"name"`
 	Began   time.Time `json:"began,omitzero"`
 	Want    int       `json:"want"`
 	Ready   int       `json:"ready"`
 	Pods    FleetPods `json:"pods"`
-	Overdue float64   `json:"overdue"` // by how many seconds the lease that is due for longest is overdue
+	Overdue float64   `json:"overdue"` // how many seconds the most overdue lease renewal is late
 	Faults  []Fault   `json:"faults"`
 }
 
@@ -23,12 +23,12 @@ type FleetPods struct {
 	StartsPerSecond float64 `json:"startsPerSecond"`
 }
 
-// Fault is a fault under way.
+// Fault is an injected fault that is active now.
 type Fault struct {
 	Kind  string    `json:"kind"`
 	Text  string    `json:"text,omitempty"`
 	Since time.Time `json:"since"`
-	Until time.Time `json:"until,omitzero"` // zero: until somebody heals it
+	Until time.Time `json:"until,omitzero"` // zero: until a user ends the fault
 	Nodes int       `json:"nodes"`
 }
 

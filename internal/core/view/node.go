@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Node is the node itself.
+// Node is what the console shows about the node itself.
 type Node struct {
 	Name       string      `json:"name"`
 	Standalone bool        `json:"standalone"`
@@ -24,17 +24,19 @@ type Node struct {
 	Conditions []Condition `json:"conditions"`
 	Resources  []Resource  `json:"resources"`
 	Pressure   []Threshold `json:"pressure,omitempty"`
-	// Lease is when the node last reported to the API server that it lives; zero: not known, or standalone.
+	// Lease is when the node last renewed its lease in the API server. It is zero if that is not known, or if the node has no API
+	// server.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
-// Resource is one resource of the node: cpu in thousandths of a core, all others as Kubernetes counts them.
+// Resource is one resource of the node. CPU is in thousandths of a core; all other resources are in the base unit of their Quantity,
+// such as bytes.
 type Resource struct {
 	Name        string `json:"name"`
 	Capacity    int64  `json:"capacity"`
 	Allocatable int64  `json:"allocatable"`
-	Requested   int64  `json:"requested"`      // by the pods that have not ended
-	Used        int64  `json:"used,omitempty"` // as measured; 0: not measured
+	Requested   int64  `json:"requested"`      // the sum of the requests of all pods that have not ended
+	Used        int64  `json:"used,omitempty"` // the measured usage; 0: not measured
 }
 
 // Threshold is an eviction threshold with the newest reading of its signal.
@@ -47,7 +49,7 @@ type Threshold struct {
 	Met       bool   `json:"met"`
 }
 
-// Measured is what was measured of a node.
+// Measured holds the measurements of a node.
 type Measured struct {
 	Signals    pressure.Signals
 	Thresholds []pressure.Threshold
@@ -56,7 +58,7 @@ type Measured struct {
 	Lease      time.Time
 }
 
-// NodeOf returns the node. n is the Node that the agent registers, pods are all its pods.
+// NodeOf returns the view of the node. n is the Node that the agent registers, pods are all pods of the node.
 func NodeOf(n *v1.Node, pods []*v1.Pod, m *Measured) Node {
 	i := &n.Status.NodeInfo
 	out := Node{
@@ -123,7 +125,7 @@ func resources(n *v1.Node, pods []*v1.Pod, m *Measured) (out []Resource) {
 	return out
 }
 
-// amount returns a quantity in the unit of Resource.
+// amount converts a quantity to the unit that Resource uses.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()

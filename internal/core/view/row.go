@@ -12,11 +12,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// These bound what one pod can show.
+// These limits bound the data that the console shows for one pod.
 const (
 	maxSpans   = 40
 	maxText    = 300
-	maxEntries = 64 // containers, volumes, conditions
+	maxEntries = 64 // the limit for each list: containers, volumes, conditions and others
 )
 
 // Row is one pod in the list.
@@ -31,7 +31,7 @@ type Row struct {
 	Since     time.Time     `json:"since,omitzero"`
 	Next      string        `json:"next,omitempty"`
 	NextAt    time.Time     `json:"nextAt,omitzero"`
-	// Ready is how many containers are ready, of Containers.
+	// Ready is how many of the pod's main containers are ready. Containers is how many main containers it has.
 	Ready      int       `json:"ready"`
 	Containers int       `json:"containers"`
 	Restarts   int       `json:"restarts"`
@@ -39,7 +39,7 @@ type Row struct {
 	Static     bool      `json:"static,omitempty"`
 	// Failing are the probes whose last check failed.
 	Failing []Probe `json:"failing,omitempty"`
-	// Spans are the stripes of the pod's life. Dropped says that the record no longer has the beginning.
+	// Spans are the bands of the pod's life, in order. Dropped says that the first ones are missing.
 	Spans   []bands.Span `json:"spans"`
 	Dropped bool         `json:"dropped,omitempty"`
 }
@@ -49,16 +49,16 @@ type Probe struct {
 	Container string `json:"container"`
 	Kind      string `json:"kind"`
 	Times     int    `json:"times"`     // failures in a row
-	Threshold int    `json:"threshold"` // failures in a row that have an effect
+	Threshold int    `json:"threshold"` // the number of failures in a row after which the failure takes effect
 	Output    string `json:"output,omitempty"`
 }
 
-// Pod is what a row and a pod in detail are made from.
+// Pod is the input of RowOf and DetailOf.
 type Pod struct {
-	Pod     *v1.Pod // with the newest status
+	Pod     *v1.Pod // the pod, with its newest status
 	Answer  why.Answer
 	Records []timeline.Record // oldest first
-	Dropped int               // how many older records there were
+	Dropped int               // how many older records the timeline has dropped
 	Failing []why.FailingProbe
 	// UnderWay are the actions in flight; Inspection is a problem with the inspections of the pod, or empty.
 	UnderWay   []why.Flight
@@ -101,10 +101,10 @@ func probes(failing []why.FailingProbe) (out []Probe) {
 	return out
 }
 
-// Compare orders rows: trouble first, then progress; among equals by name.
+// Compare orders rows by level, trouble first and then progress. Rows of the same level are ordered by namespace and name.
 func Compare(a, b *Row) int {
 	return cmp.Or(-cmp.Compare(a.Level, b.Level), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// text bounds a text that a stranger chose and removes control characters.
+// text limits the length of a text that a tenant may have chosen, and removes control characters.
 func text(s string) string { return pod.TextMax(s, maxText) }

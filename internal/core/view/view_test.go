@@ -19,7 +19,8 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// web returns a pod with everything that a tenant can say, and a secret in each place that must not be shown.
+// web returns a pod in which every field that a tenant can set has a value, with a "hidden-" text in each field that must not be
+// shown.
 func web() *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1", Annotations: map[string]string{"a": "hidden-annotation"}, CreationTimestamp: metav1.Time{Time: now}},
@@ -62,7 +63,7 @@ func TestRowOf(t *testing.T) {
 	}
 }
 
-// A pod with a long life shows its newest bands, and says that there were others.
+// If a pod has more bands than the limit, RowOf returns the newest ones and sets Dropped.
 func TestALongLifeIsBounded(t *testing.T) {
 	t.Parallel()
 	in := &view.Pod{Pod: web()}

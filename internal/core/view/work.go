@@ -2,27 +2,29 @@ package view
 
 import "time"
 
-// Work is what the node's own work waits for: the gate for pods that start, and the scheduler for everything else.
+// Work describes two queues of the node: pods that wait for the gate before they start, and jobs that wait for the scheduler of
+// package work.
 type Work struct {
-	// Slots is how many pods may start at once, Starting how many do.
+	// Slots is how many pods may start at the same time. Starting is how many are starting now.
 	Slots    int `json:"slots"`
 	Starting int `json:"starting"`
-	// Limit is how many jobs of the node may run at once, Busy how many do.
+	// Limit is how many jobs of the node may run at the same time. Busy is how many run now.
 	Limit int `json:"limit"`
 	Busy  int `json:"busy"`
-	// Held are the pods and jobs that wait, the one that is next first. More is how many further ones are not listed.
+	// Held lists the waiting pods and jobs, in the order in which they will start. More is the number of waiting ones that are not
+	// listed.
 	Held []Held `json:"held"`
 	More int    `json:"more,omitempty"`
 }
 
-// Held is a pod or a job that waits for its turn.
+// Held is a pod or a job that waits in a queue.
 type Held struct {
 	Class string    `json:"class"` // start, restart, or a class of package work
 	Pod   string    `json:"pod,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 
-// MaxHeld bounds the list of what waits.
+// MaxHeld limits the length of Work.Held.
 const MaxHeld = 100
 
 // Event is an event that the node recorded.
@@ -40,14 +42,14 @@ func EventOf(at time.Time, typ, reason, object, message string, count int) Event
 	return Event{At: at, Type: text(typ), Reason: text(reason), Object: text(object), Message: text(message), Count: count}
 }
 
-// Use is what the containers of the node use.
+// Use is the measured resource usage of all containers on the node.
 type Use struct {
 	At time.Time `json:"at"`
 	// Pods has the containers of each pod, by the UID of the pod.
 	Pods map[string][]UnitUse `json:"pods"`
 }
 
-// UnitUse is what one container uses.
+// UnitUse is the measured usage of one container.
 type UnitUse struct {
 	Name   string `json:"name"`
 	CPU    int64  `json:"cpu"`    // thousandths of a core

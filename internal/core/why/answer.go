@@ -14,7 +14,7 @@ import (
 type Answer struct {
 	Cause Cause `json:"cause"`
 	Level Level `json:"level"`
-	// Container is the container that the cause is about; empty: it is about the pod.
+	// Container is the container that the cause is about. It is empty if the cause is about the whole pod.
 	Container string `json:"container,omitempty"`
 	// Line is the answer in one sentence.
 	Line string `json:"line"`
@@ -29,8 +29,8 @@ type Answer struct {
 	// Do is what a person can do.
 	Do []string `json:"do,omitempty"`
 
-	// Ended is the ID of the container instance that has ended and whose last output is missing in Facts, because the container left no
-	// termination message; empty: nothing is missing. Output adds it.
+	// Ended is the ID of a container instance that has ended without a termination message. The caller should then pass the last lines
+	// of its log to Output. Ended is empty if no log is needed.
 	Ended string `json:"-"`
 }
 
@@ -48,7 +48,8 @@ func (a *Answer) Output(lines []string) {
 	a.Facts = append(facts, a.Facts...)
 }
 
-// lastWords adds the termination message of a container that has ended, or notes that its last output is wanted.
+// lastWords adds the termination message of a container that has ended. Without a message, it sets Ended, so that the caller adds the
+// end of the container's log.
 func (a *Answer) lastWords(end *v1.ContainerStateTerminated) {
 	if end.Message == "" {
 		_, a.Ended, _ = strings.Cut(end.ContainerID, "://")
@@ -64,17 +65,17 @@ func (a *Answer) set(c Cause, format string, args ...any) {
 	a.Cause, a.Level, a.Line = c, c.Level(), pod.TextMax(oneLine(fmt.Sprintf(format, args...)), 2*maxFact)
 }
 
-// fact adds a fact, unless its text is empty.
+// fact adds an observation to Facts, with its name and text, unless the text is empty.
 func (a *Answer) fact(what, text string) {
 	if text = pod.TextMax(oneLine(text), maxFact); text != "" {
 		a.Facts = append(a.Facts, what+": "+text)
 	}
 }
 
-// do adds advice.
+// do adds an advice to Do.
 func (a *Answer) do(format string, args ...any) { a.Do = append(a.Do, fmt.Sprintf(format, args...)) }
 
-// then sets what the node does next and when; zero: after an event.
+// then sets what the node does next and when. A zero time means: after an event.
 func (a *Answer) then(at time.Time, format string, args ...any) {
 	a.Next, a.NextAt = fmt.Sprintf(format, args...), at
 }

@@ -1,6 +1,6 @@
 package why
 
-// Cause is the one thing that keeps a pod from running well, or the fact that nothing does.
+// Cause names what keeps a pod from running well. Some causes say that nothing does, for example Running.
 type Cause string
 
 // These are causes of the node itself.
@@ -42,7 +42,7 @@ const (
 	Queued             Cause = "Queued"             // the pod waits until other pods have started
 	NetworkNotReady    Cause = "NetworkNotReady"    // the node has no pod network
 	SetUpRuns          Cause = "SetUpRuns"          // directories, cgroup and volumes are being made
-	SetUpFails         Cause = "SetUpFails"         // directories, cgroup or volumes cannot be made, for a reason that is none of the following
+	SetUpFails         Cause = "SetUpFails"         // directories, cgroup or volumes cannot be made, for a reason that is not listed below
 	ConfigMapMissing   Cause = "ConfigMapMissing"   // a volume needs a ConfigMap that does not exist
 	SecretMissing      Cause = "SecretMissing"      // a volume needs a Secret that does not exist
 	KeyMissing         Cause = "KeyMissing"         // a volume needs a key that a ConfigMap or Secret does not have
@@ -92,10 +92,10 @@ const (
 // These are causes of a pod whose containers run, or have ended for good.
 const (
 	StartupPending   Cause = "StartupPending"   // the startup probe has not succeeded yet
-	ReadinessPending Cause = "ReadinessPending" // the readiness probe has not succeeded yet, and has not failed as often as it may
+	ReadinessPending Cause = "ReadinessPending" // the readiness probe has not succeeded yet, and has failed less often than its threshold
 	ReadinessFails   Cause = "ReadinessFails"   // the readiness probe fails
 	GateMissing      Cause = "GateMissing"      // a readiness gate of the pod is not true
-	ResizeWaits      Cause = "ResizeWaits"      // the pod runs; a resize of it waits or cannot be done
+	ResizeWaits      Cause = "ResizeWaits"      // the pod runs, but a resize is not done yet, or cannot be done
 	Running          Cause = "Running"          // everything is as the spec says
 	Completed        Cause = "Completed"        // all containers have ended with success
 	Failed           Cause = "Failed"           // a container has ended with an error, and nothing is started again
@@ -115,7 +115,7 @@ var Causes = [...]Cause{
 	StartupPending, ReadinessPending, ReadinessFails, GateMissing, ResizeWaits, Running, Completed, Failed,
 }
 
-// Level says how well a pod is, for sorting and for exit codes.
+// Level says how healthy a pod is. Lists are sorted by it, and commands derive their exit code from it.
 type Level uint8
 
 // These are the levels, best first.
@@ -125,7 +125,7 @@ const (
 	Trouble               // something has failed or takes too long
 )
 
-// String returns the word used in JSON.
+// String returns the name of the level, as it appears in JSON.
 func (l Level) String() string {
 	switch l {
 	case Well:
@@ -138,10 +138,10 @@ func (l Level) String() string {
 	return "invalid"
 }
 
-// MarshalText writes the word.
+// MarshalText returns the name of the level, as String does.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads the word. A word of a newer agent counts as trouble.
+// UnmarshalText parses the name of a level. An unknown name, for example from a newer agent, becomes Trouble.
 func (l *Level) UnmarshalText(text []byte) error {
 	for *l = Well; *l < Trouble && l.String() != string(text); *l++ {
 	}

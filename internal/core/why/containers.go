@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// containers fills the answer for the first container that is not as it should be: init containers first in their order, then main
-// ones. A main container that has trouble comes before one that only makes progress.
+// containers fills the answer for the first container that is not as it should be. It checks the init containers in their order, then
+// the main containers. A main container of level Trouble comes before one of level Progress.
 func containers(in *Input, a *Answer) bool {
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
@@ -32,7 +32,8 @@ func containers(in *Input, a *Answer) bool {
 	return found
 }
 
-// initContainer fills the answer for an init container that has not done its part; false: it has.
+// initContainer fills the answer for an init container that has not completed, or for a sidecar that is not ready. It returns false
+// if there is nothing to report.
 func initContainer(in *Input, a *Answer, c *v1.Container) bool {
 	s := pod.StatusOf(&in.Pod.Status, c.Name)
 	if s == nil {
@@ -61,7 +62,8 @@ func initContainer(in *Input, a *Answer, c *v1.Container) bool {
 	return waits(in, a, c.Name, s)
 }
 
-// main fills the answer for a main container or a sidecar; false: it runs and is ready.
+// main fills the answer for a main container or a sidecar. It returns false if there is nothing to report, for example because the
+// container runs and is ready.
 func main(in *Input, a *Answer, c *v1.Container) bool {
 	s := pod.StatusOf(&in.Pod.Status, c.Name)
 	if s == nil {
@@ -79,8 +81,8 @@ func main(in *Input, a *Answer, c *v1.Container) bool {
 	return waits(in, a, c.Name, s)
 }
 
-// restarts fills the answer while the node ends a container to start it again. The status need not show that the container runs: a
-// container whose postStart hook has failed was never reported as running.
+// restarts fills the answer while the node ends a container to start it again. It does not require that the status shows the
+// container as running: a container whose postStart hook has failed was never reported as running.
 func restarts(in *Input, a *Answer, s *v1.ContainerStatus) bool {
 	if in.Turn == nil {
 		return false
@@ -146,7 +148,7 @@ func hooks(in *Input, a *Answer, name string) bool {
 	return true
 }
 
-// ended fills the answer for a main container that has ended while the pod goes on.
+// ended fills the answer for a main container that has ended while the pod has not.
 func ended(in *Input, a *Answer, s *v1.ContainerStatus, end *v1.ContainerStateTerminated) bool {
 	c := pod.SpecOf(in.Pod, s.Name)
 	policy := in.Pod.Spec.RestartPolicy
@@ -159,7 +161,7 @@ func ended(in *Input, a *Answer, s *v1.ContainerStatus, end *v1.ContainerStateTe
 		a.set(endCause(end, EndedRestarts), "container %q %s, and starts again", s.Name, endText(end))
 	case end.ExitCode == 0:
 		*a = Answer{}
-		return false // it has completed, and other containers go on
+		return false // the container has completed, and the other containers of the pod continue
 	default:
 		a.set(Failed, "container %q %s, and is not started again", s.Name, endText(end))
 	}
@@ -312,7 +314,8 @@ var pullTexts = map[Cause]string{
 	ImageNeverPulled: "the image is not on the node, and imagePullPolicy Never forbids to pull it",
 }
 
-// endCause returns the cause for a container that the kernel killed for its memory or that could not be started, or else other.
+// endCause returns OutOfMemory for a container that the kernel killed because of its memory, a cause from startWords for one that
+// could not be started, and other for all others.
 func endCause(end *v1.ContainerStateTerminated, other Cause) Cause {
 	switch end.Reason {
 	case "OOMKilled":
@@ -340,7 +343,7 @@ func endText(end *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ended with exit code %d", end.ExitCode)
 }
 
-// probeFact adds the output of the container's probe that fails.
+// probeFact adds the output of the first failing probe of the container.
 func (a *Answer) probeFact(in *Input, container string) {
 	for i := range in.Failing {
 		if p := &in.Failing[i]; p.Container == container {
@@ -383,7 +386,7 @@ func nodeCommand(in *Input) string {
 	return "kubectl describe node " + in.Pod.Spec.NodeName
 }
 
-// client returns the program that reaches the pod's containers.
+// client returns the command-line program that reaches the pod: kubectl, or wherry on a node without an API server.
 func client(in *Input) string {
 	if in.Standalone {
 		return "wherry"
@@ -391,7 +394,7 @@ func client(in *Input) string {
 	return "kubectl"
 }
 
-// times says how often something happened.
+// times returns a phrase that says how often something happened.
 func times(n int32) string {
 	switch n {
 	case 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// ending fills the answer for a pod of which something still runs or remains although it has to end.
+// ending fills the answer for a pod that has to end and has not ended completely.
 func ending(in *Input, a *Answer) bool {
 	t, deleted := in.Turn, in.Pod.DeletionTimestamp != nil
 	ends := deleted || t != nil && !t.Memory.StopBegan.IsZero()
@@ -69,7 +69,7 @@ func (in *Input) sandboxRemains() bool {
 	return slices.ContainsFunc(in.Turn.Observed.Sandboxes, func(s pod.Sandbox) bool { return s.Ready }) || in.retry(pod.OpStopSandbox) != nil
 }
 
-// remains fills the answer for a pod of which nothing runs and whose object still exists.
+// remains fills the answer for a pod that has no running containers, but whose object still exists.
 func remains(in *Input, a *Answer, why string) {
 	if len(in.Pod.Finalizers) > 0 && in.Pod.DeletionTimestamp != nil {
 		a.set(FinalizersRemain, "nothing of the pod is left to end on this node; finalizers keep its object: %s", strings.Join(in.Pod.Finalizers, ", "))
@@ -103,7 +103,7 @@ func preStop(in *Input, a *Answer, why string) {
 	a.then(killAt, "the grace period ends, and the container is killed")
 }
 
-// stopsContainers fills the answer while containers run that have to end.
+// stopsContainers fills the answer for a pod whose containers have to end and still run.
 func stopsContainers(in *Input, a *Answer, why string) {
 	m := &in.Turn.Memory
 	if f := in.flight(pod.OpStopContainer); f != nil {
@@ -136,7 +136,7 @@ func stopsContainers(in *Input, a *Answer, why string) {
 	a.do("a program that ignores SIGTERM always takes the whole grace period: handle the signal, or set a shorter terminationGracePeriodSeconds")
 }
 
-// ignores is after how long a container that still runs probably ignores its stop signal.
+// If a container still runs after this time, it probably ignores its stop signal.
 const ignores = 5 * time.Second
 
 // signal returns the stop signal of a container.
@@ -149,6 +149,6 @@ func (in *Input) signal(id string) string {
 	return "SIGTERM"
 }
 
-// stopSlack is how long after the end of the grace period a container may take to die before it counts as overdue: the least
-// grace period of 2 s, and the kill itself.
+// If a container still runs this long after the end of its grace period, its stop counts as overdue. The time covers the minimum
+// grace period of 2 s and the kill itself.
 const stopSlack = 5 * time.Second

@@ -14,15 +14,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// Input is all that an answer depends on.
+// Input has everything that an answer depends on.
 type Input struct {
 	// Pod is the pod with the status that the node last computed; never nil.
 	Pod *v1.Pod
-	// Turn is what a turn of the pod's worker read and decided; nil: no turn was taken in time.
+	// Turn is what the last turn of the pod's worker read and decided. It is nil if the worker took no turn in time.
 	Turn *Turn
 	// Failing are the probes whose last check failed.
 	Failing []FailingProbe
-	// Hangs is how long the runtime has not answered the present inspection; InspectionError is the error of the last one.
+	// Hangs is how long the current inspection has waited for the runtime. InspectionError is the error of the last inspection that
+	// ended.
 	Hangs           time.Duration
 	InspectionError string
 	// MemoryPeak is the most memory, in bytes, that all containers of the pod have used together; 0: unknown.
@@ -38,9 +39,9 @@ type Turn struct {
 	Memory   decide.Memory // a copy
 	Node     decide.Node
 	Phase    decide.Phase
-	WakeAt   time.Time // when the worker looks again by itself; zero: never
+	WakeAt   time.Time // when the worker takes its next turn without an event; zero: never
 	Queued   bool      // the pod waits until other pods have started
-	Place    int       // if Queued: the pod's place among the pods that wait; 1: it is the next
+	Place    int       // if Queued: the pod's position among the waiting pods; 1: it is the next
 	Waiting  int       // if Queued: how many pods wait
 	Flights  []Flight  // actions in flight, oldest first
 	Looked   bool      // the agent has inspected the pod, or listed the runtime's pods, since it began
@@ -56,8 +57,8 @@ type Flight struct {
 type FailingProbe struct {
 	Container string
 	Kind      string // startup, liveness or readiness
-	Times     int    // failures in a row that count; a quick first check does not count
-	Threshold int    // the number of failures in a row that has an effect
+	Times     int    // failures in a row; quick checks that fail are not counted
+	Threshold int    // the number of failures in a row after which the failure takes effect
 	Output    string
 }
 
@@ -105,7 +106,7 @@ func (in *Input) flight(ops ...pod.Op) *Flight {
 	return nil
 }
 
-// flightOf does the same as flight for one container.
+// flightOf returns the action in flight with this verb for this container, or nil.
 func (in *Input) flightOf(container string, op pod.Op) *Flight {
 	if in.Turn == nil {
 		return nil
@@ -118,7 +119,7 @@ func (in *Input) flightOf(container string, op pod.Op) *Flight {
 	return nil
 }
 
-// retry returns the back-off of a verb of the pod, or nil.
+// retry returns the back-off of the first failed action with one of these verbs, or nil.
 func (in *Input) retry(ops ...pod.Op) *decide.Retry {
 	if in.Turn == nil {
 		return nil
@@ -131,7 +132,7 @@ func (in *Input) retry(ops ...pod.Op) *decide.Retry {
 	return nil
 }
 
-// inspection fills the answer while the node does not know what runs of the pod.
+// inspection fills the answer if the inspection of the pod hangs or fails, so that the node does not know which containers run.
 func inspection(in *Input, a *Answer) bool {
 	switch {
 	case in.Hangs > 0:
@@ -150,7 +151,7 @@ func inspection(in *Input, a *Answer) bool {
 	return false
 }
 
-// stopped fills the answer for a pod that the node refused or ended, and of which nothing runs.
+// stopped fills the answer for a pod that the node refused or ended, and that has no running containers.
 func stopped(in *Input, a *Answer) bool {
 	var reason, message string
 	rejected := false
@@ -223,7 +224,7 @@ func finished(in *Input, a *Answer) bool {
 	return true
 }
 
-// notLooked fills the answer while the agent does not know yet what runs of the pod.
+// notLooked fills the answer until the agent has inspected the pod for the first time, so that it knows which containers run.
 func notLooked(in *Input, a *Answer) bool {
 	switch {
 	case in.Turn == nil, in.Pod.Status.Phase == v1.PodFailed, in.Pod.Status.Phase == v1.PodSucceeded:
@@ -236,7 +237,7 @@ func notLooked(in *Input, a *Answer) bool {
 	return false
 }
 
-// waitsForNode fills the answer for a pod that has no sandbox because of the node or of another pod.
+// waitsForNode fills the answer for a pod whose sandbox cannot be created yet because of the node or of another pod.
 func waitsForNode(in *Input, a *Answer) bool {
 	t := in.Turn
 	if t == nil || t.Observed.NewestSandbox() != nil {
@@ -267,7 +268,7 @@ func waitsForNode(in *Input, a *Answer) bool {
 	return true
 }
 
-// lacks says what each lack of a pod's volumes means.
+// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line and an advice.
 var lacks = [...]struct {
 	cause    Cause
 	line, do string
@@ -289,7 +290,7 @@ var lacks = [...]struct {
 	pod.LackSupport:     {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
 }
 
-// setUp fills the answer while volumes, directories or the cgroup are not there.
+// setUp fills the answer while the pod's volumes, directories or cgroup are not set up.
 func setUp(in *Input, a *Answer) bool {
 	if in.Turn == nil || in.Turn.Memory.SetUp {
 		return false
@@ -341,7 +342,7 @@ func sandbox(in *Input, a *Answer) bool {
 	return false
 }
 
-// readinessGates fills the answer for a pod whose containers are ready and of which a readiness gate is not true.
+// readinessGates fills the answer for a pod whose containers are ready, but one of whose readiness gates is not true.
 func readinessGates(in *Input, a *Answer) bool {
 	for _, g := range in.Pod.Spec.ReadinessGates {
 		c := condition(&in.Pod.Status, g.ConditionType)
@@ -359,7 +360,7 @@ func readinessGates(in *Input, a *Answer) bool {
 	return false
 }
 
-// resizes fills the answer for a pod that runs well and whose new resources are not in force.
+// resizes fills the answer for a pod that runs well, but whose new resources are not in force yet.
 func resizes(in *Input, a *Answer) bool {
 	if in.Pod.Status.Phase != v1.PodRunning {
 		return false // the pod starts with its new resources
@@ -377,7 +378,7 @@ func resizes(in *Input, a *Answer) bool {
 	return true
 }
 
-// well fills the answer when nothing is wrong. If the worker did not answer, the answer says so.
+// well fills the answer when nothing is wrong. If the worker took no turn in time, the cause is NoAnswer.
 func well(in *Input, a *Answer) bool {
 	if in.Turn == nil {
 		a.set(NoAnswer, "the pod's worker is busy; the status shows phase %s and nothing that is wrong", in.Pod.Status.Phase)
@@ -404,7 +405,7 @@ func condition(s *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// round shortens a duration for people.
+// round rounds a duration to a precision that suits a message.
 func round(d time.Duration) time.Duration {
 	if d > time.Minute {
 		return d.Round(time.Second)

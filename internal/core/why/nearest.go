@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name; the namespace does not count. If the
-// user has mistyped a name, the right name comes first.
+// Nearest sorts names of pods (NAMESPACE/NAME) by their distance to the wanted name, and ignores the namespace. If the user has
+// mistyped a name, the right name comes first.
 func Nearest(names []string, wanted string) []string {
 	type candidate struct {
 		name  string

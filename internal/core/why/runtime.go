@@ -22,7 +22,7 @@ var pullWords = []words{
 	{ImageNotFound, []string{"not found", "manifest unknown", "name unknown", "404", "does not exist", "no match for platform"}},
 }
 
-// pullCause returns what a pull error is about.
+// pullCause returns the cause for a failed pull.
 func pullCause(reason, message string) Cause {
 	switch reason {
 	case "InvalidImageName":
@@ -43,7 +43,7 @@ var startWords = []words{
 	{CommandDenied, []string{"permission denied", "exec format error"}},
 }
 
-// match returns the cause of the first row that has a word of the message, or else other.
+// match returns the cause of the first row of table that has a text which message contains, or other if no row has one.
 func match(table []words, message string, other Cause) Cause {
 	message = strings.ToLower(message)
 	for _, row := range table {

@@ -49,7 +49,7 @@ func healthy() *situation {
 	return s
 }
 
-// fresh is a pod of which nothing runs yet.
+// fresh returns the situation of a pod that has no sandbox and no containers yet.
 func fresh() *situation {
 	s := healthy()
 	s.pod.Status.Phase = v1.PodPending
@@ -99,7 +99,7 @@ func (s *situation) lacks(what pod.Lack) *situation {
 	return s
 }
 
-// pullFails makes the container wait for its image.
+// pullFails makes the container wait for the back-off of a failed pull.
 func (s *situation) pullFails(reason, message string) *situation {
 	s.waits("ImagePullBackOff", `Back-off pulling image "img:1"`)
 	m := s.memory()
@@ -115,7 +115,7 @@ func (s *situation) stops(reason, message string, rejected bool) *situation {
 	return s
 }
 
-// deleted makes a pod that began to end 10 s ago, with a grace period of 30 s.
+// deleted changes the situation to a deleted pod that began to end 10 s ago, with a grace period of 30 s.
 func (s *situation) deleted() *situation {
 	t := metav1.NewTime(now.Add(20 * time.Second))
 	s.pod.DeletionTimestamp = &t
@@ -135,12 +135,12 @@ func (s *situation) and(f func(*situation)) *situation {
 	return s
 }
 
-// cases has each cause at least once, with what its answer must say: parts of its text, and when the next thing happens.
+// cases has at least one case for each cause, with the expected answer: a part of its text, and when the next thing happens.
 var cases = []struct {
 	name  string
 	s     *situation
 	cause Cause
-	says  string        // in the line, in a fact, in what is next or in the advice
+	says  string        // a text that is expected in the line, a fact, Next or the advice
 	next  time.Duration // from now; 0: no time is known
 }{
 	{"a pod that runs", healthy(), Running, "as the spec says", 0},
@@ -353,7 +353,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Each cause of the closed list is the answer of a case above.
+// Each cause in the list Causes is the answer of at least one case above.
 func TestEveryCauseHasACase(t *testing.T) {
 	t.Parallel()
 	has := map[Cause]bool{}
@@ -370,7 +370,7 @@ func TestEveryCauseHasACase(t *testing.T) {
 	}
 }
 
-// A main container in trouble is the answer, even if another one before it only makes progress.
+// If one main container has level Trouble, the answer is about it, even if an earlier container has level Progress.
 func TestTroubleBeforeProgress(t *testing.T) {
 	t.Parallel()
 	s := healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPullImage, Container: "app"})

@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The drivers decide who creates the cgroups. The runtime must use the same driver.
+// These are the cgroup drivers. A driver decides who creates the cgroups: this package (cgroupfs) or systemd. The runtime must use
+// the same driver.
 const (
 	DriverCgroupfs = "cgroupfs"
 	DriverSystemd  = "systemd"

@@ -83,7 +83,7 @@ func (h *hierarchy) hugePageSizes() []string {
 	return slices.Clone(cgroups.HugePageSizes())
 }
 
-// dirs returns the directories of a cgroup, by controller.
+// dirs returns the directories of a cgroup, keyed by controller.
 func (h *hierarchy) dirs(group string) map[string]string {
 	out := make(map[string]string, len(h.mounts))
 	for controller, mount := range h.mounts {
@@ -92,7 +92,7 @@ func (h *hierarchy) dirs(group string) map[string]string {
 	return out
 }
 
-// dir returns the directory with a controller's files of a cgroup.
+// dir returns the directory of a cgroup that has the files of a controller.
 func (h *hierarchy) dir(controller, group string) string {
 	if h.v2 {
 		controller = ""

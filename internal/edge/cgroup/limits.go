@@ -58,8 +58,8 @@ func hugePages(list v1.ResourceList) map[string]int64 {
 	return out
 }
 
-// listLimits returns the limits of a cgroup that may use the listed resources. compressible: it returns only the limit of the
-// CPU.
+// listLimits returns the limits for a cgroup that may use the listed resources. If compressible is true, it returns only the limit of
+// the CPU.
 func listLimits(list v1.ResourceList, compressible bool) Limits {
 	var l Limits
 	if q, ok := list[v1.ResourceCPU]; ok {
@@ -83,8 +83,8 @@ func listLimits(list v1.ResourceList, compressible bool) Limits {
 	return l
 }
 
-// resources converts the limits to the type of the library opencontainers/cgroups. If HugePages is not nil, page sizes of the machine
-// that it does not name are limited to zero.
+// resources converts the limits to the type of the library opencontainers/cgroups. If HugePages is not nil, every page size of the
+// machine that is missing in it gets the limit zero.
 func (l Limits) resources(v2 bool, sizes []string) *cgroups.Resources {
 	// On v2, a memory limit below the current usage would kill processes. With MemoryCheckBeforeUpdate, such a limit is an error.
 	r := &cgroups.Resources{PidsLimit: l.Pids, MemoryCheckBeforeUpdate: v2}

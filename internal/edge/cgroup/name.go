@@ -69,8 +69,8 @@ func (n naming) uid(class v1.PodQOSClass, base string) (types.UID, bool) {
 	return types.UID(uid), uid != ""
 }
 
-// Owner returns the pod that a cgroup belongs to, and the ID of the container or sandbox to which the cgroup belongs. group is a
-// path as the kernel writes it, from the root of its hierarchy. A result that the path does not contain is "".
+// Owner returns the pod that a cgroup belongs to, and the ID of the container or sandbox to which the cgroup belongs. group is a path
+// as the kernel writes it, from the root of its hierarchy. Owner returns "" for each result that it does not find in the path.
 func (c *Cgroups) Owner(group string) (uid types.UID, container string) {
 	names := split(group)
 	for i := 1; i < len(names); i++ {

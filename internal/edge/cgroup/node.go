@@ -48,7 +48,7 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 	return c.limitNode(ctx, h, capacity)
 }
 
-// limitNode sets as many limits as possible, and returns the joined errors of the others.
+// limitNode sets as many of the limits as possible, and returns the joined errors of the limits that it could not set.
 func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
 	pods := capacity
 	if c.enforces("pods") {
@@ -145,8 +145,8 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// swapBurstable returns true if the stored CPU shares of the burstable class equal want. Otherwise it stores to (0: unknown) and
-// returns false.
+// swapBurstable compares the stored CPU shares of the burstable class with want. If they are equal, it returns true. Otherwise it
+// stores the value to (0: unknown) and returns false.
 func (c *Cgroups) swapBurstable(to, want int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// classes returns the classes in which a pod's cgroup may be.
+// classes returns the quality of service classes. A pod's cgroup may be below any of them.
 func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 }

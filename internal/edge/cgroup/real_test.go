@@ -20,7 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// realRoot creates a cgroup for the test on this machine's hierarchies, and removes it with all cgroups below it.
+// realRoot creates a cgroup for the test in the real cgroup hierarchies of this machine. The test's cleanup removes it with all
+// cgroups below it.
 func realRoot(t *testing.T) (root string, h *hierarchy) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -125,7 +126,8 @@ func TestRealLifeOfAPod(t *testing.T) {
 	testTasksKeepTheGroup(t, c, h, parent)
 }
 
-// testShrink makes a pod smaller while its container still has the old quota, and then resizes the container.
+// testShrink resizes a pod to a smaller CPU limit. While the container still has its old quota, the pod's cgroup keeps a quota that
+// is as large in proportion. After the container is resized, the pod's cgroup gets the new quota.
 func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	if h.v2 {
 		return // on v2 a cgroup may have a smaller quota than its children
@@ -167,7 +169,8 @@ func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	quota(parent, "-1")
 }
 
-// testTasksKeepTheGroup puts a process where a runtime would put it, and removes the pod's cgroup.
+// testTasksKeepTheGroup puts a process into the cgroup where a runtime would put a container. RemovePod has to kill the process
+// before it removes the pod's cgroup.
 func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string) {
 	ctx := context.Background()
 	container := filepath.Join(parent, "cri-containerd-abc123.scope")

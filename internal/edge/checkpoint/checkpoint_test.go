@@ -95,7 +95,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A failed write leaves the old checkpoint complete, and no part of a new one.
+// If a write fails, the old checkpoint is still complete, and no part of the new file is left.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}

@@ -14,7 +14,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// ErrHelp means that the command line has --help: print Usage and end with success.
+// ErrHelp means that the command line has --help. The caller should print Usage and exit with code 0.
 var ErrHelp = pflag.ErrHelp
 
 // ErrVersion means that the command line has --version, ErrVersionRaw that it has --version=raw.
@@ -40,8 +40,8 @@ type Config struct {
 
 	// HostnameOverride is the name of the node if it is not the host name. See NodeName.
 	HostnameOverride string
-	// NodeIPs are the addresses of --node-ip, at most one of each family. Empty: the agent chooses. The unspecified address of
-	// a family ("::", "0.0.0.0") only prefers that family.
+	// NodeIPs are the addresses of --node-ip, at most one of each family. If there are none, the agent chooses the addresses. For the
+	// unspecified address of a family ("::", "0.0.0.0") the agent chooses too, and prefers this family.
 	NodeIPs []netip.Addr
 	// NodeLabels are the labels that the agent sets on the Node at registration, and keeps.
 	NodeLabels map[string]string
@@ -56,8 +56,8 @@ type Config struct {
 	PushSocket string
 	PushAPI    bool
 
-	// Owner is the value of a label on the sandboxes and containers of a node that shares its runtime with other nodes; "": the node
-	// shares its runtime with none. With an Owner, the node sees only sandboxes and containers that have this label. There is no flag for
+	// Owner is the value of a label on the sandboxes and containers of this node, if several nodes share one runtime. The node then
+	// sees only sandboxes and containers that have this label. It is empty if the node has a runtime of its own. There is no flag for
 	// it.
 	Owner string
 
@@ -66,12 +66,12 @@ type Config struct {
 	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir name credential provider plugins.
 	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
 
-	// These are the limits of ended containers that are kept: each for at least MinimumContainerTTL, at most
-	// MaxDeadPerContainer of one container, and at most MaxDeadContainers in total (negative: no limit).
+	// These limits decide which ended containers are kept: each for at least MinimumContainerTTL, at most MaxDeadPerContainer of one
+	// container, and at most MaxDeadContainers in total (negative: no limit).
 	MinimumContainerTTL                    time.Duration
 	MaxDeadPerContainer, MaxDeadContainers int32
 
-	// IgnoreEvictionThreshold does not subtract evictionHard from node allocatable.
+	// If IgnoreEvictionThreshold is true, evictionHard is not subtracted from node allocatable.
 	IgnoreEvictionThreshold bool
 
 	// Wherry has the settings of --wherry-config.
@@ -111,7 +111,7 @@ const (
 	NoticeNotHonoured NoticeKind = "not honoured"
 	// NoticeDeprecated: a flag or field that works and that Kubernetes will remove.
 	NoticeDeprecated NoticeKind = "deprecated"
-	// NoticeChanged: a value with another meaning than a user may expect.
+	// NoticeChanged: a flag or field whose value has another meaning here than a user may expect.
 	NoticeChanged NoticeKind = "changed"
 )
 
@@ -135,7 +135,7 @@ func (c Config) NodeName(hostname string) (string, error) {
 // Standalone reports whether there is no API server.
 func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
-// NoSocket is the value of --push-socket for no socket.
+// NoSocket is the value of --push-socket with which the node has no control socket.
 const NoSocket = "none"
 
 // Console reports whether the node serves its web page.
@@ -191,7 +191,7 @@ func (c *Config) usualSocket() string {
 	return filepath.Join(SocketDir, "wherry-"+hex.EncodeToString(sum[:6])+".sock")
 }
 
-// Directories that Kubernetes has as defaults.
+// These are the default directories of Kubernetes.
 const (
 	defaultRootDir    = "/var/lib/kubelet"
 	defaultCertDir    = "/var/lib/kubelet/pki"

@@ -438,7 +438,7 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
-// An empty word is the value of the flag before it, or counts as nothing.
+// An empty argument is used as the value of the flag before it. If that flag has a value already, the empty argument is ignored.
 func TestEmptyWords(t *testing.T) {
 	t.Parallel()
 	cfg, _ := load(t, "--hostname-override", "", "--max-pods=7", " ", "--allow-privileged=True")
@@ -447,7 +447,7 @@ func TestEmptyWords(t *testing.T) {
 	}
 }
 
-// A drop-in may ask for the default thresholds beside those of the file.
+// If a drop-in sets mergeDefaultEvictionSettings, the default thresholds are added to those of the file.
 func TestMergedEvictionDefaults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// The page shows the default of each flag that has one of its own, and the type of each flag's value.
+// docs/flags.md has a row for every flag, with its default and the type of its value in words.
 func TestFlagsPage(t *testing.T) {
 	t.Parallel()
 	page := flagsPage()
@@ -69,7 +69,7 @@ const refusedLegend = `- **refused**: the setting has an effect in Kubernetes' k
   owner believes. A value that would have the effect is an error.
 `
 
-// legendOf explains the states that occur in a table.
+// legendOf returns the lines that explain the states that occur in a table.
 func legendOf(table map[string]fieldUse) string {
 	for _, use := range table {
 		if use.state == stateRefused {
@@ -225,7 +225,7 @@ func gatesPage() string {
 // cell escapes text for a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 
-// No notice says that the flag --runtime-cgroups, which works, has no effect.
+// The flag --runtime-cgroups works, so no notice says that it has no effect.
 func TestRuntimeCgroupsIsNotReportedAsIdle(t *testing.T) {
 	t.Parallel()
 	cfg, notices, err := Load([]string{"--runtime-cgroups=/system.slice/containerd.service"})

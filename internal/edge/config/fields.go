@@ -59,13 +59,14 @@ func notHonoured(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateNotHonoured, why: why, inert: inert}
 }
 
-// refused returns the table entry of a field whose effect this agent lacks and would make the node safer. A value that would have that
-// effect is an error.
+// refused returns the table entry of a field that this agent does not honour, although its effect would make the node safer. A value
+// that has an effect in upstream's kubelet is an error.
 func refused(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateRefused, why: why, inert: inert}
 }
 
-// byDefault changes the table entry u for a field whose default, too, would have the effect that this agent lacks.
+// byDefault marks the table entry u: the field has an effect in upstream's kubelet, which this agent lacks, even if it has its
+// default value.
 func (u fieldUse) byDefault() fieldUse {
 	u.defaultActs = true
 	return u

@@ -23,7 +23,7 @@ const (
 	fileKind       = "KubeletConfiguration"
 )
 
-// pathFields are the fields that hold a path. A relative path starts at the directory of its file.
+// pathFields are the fields that hold a path. A relative path is relative to the directory of the configuration file.
 var pathFields = [][]string{
 	{"staticPodPath"}, {"authentication", "x509", "clientCAFile"}, {"tlsCertFile"}, {"tlsPrivateKeyFile"},
 	{"resolvConf"}, {"volumePluginDir"}, {"podLogsDir"},

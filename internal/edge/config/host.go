@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostFacts are the facts about a machine because of which the configuration may refuse to run on it.
+// HostFacts are the properties of a machine that CheckHost compares with the configuration.
 type HostFacts struct {
 	CgroupV2 bool
 	// Swap are the devices and files that are in use as swap.

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// A file of almost the greatest size that is made to be hard to read is read or refused within seconds.
+// Files of almost the maximum size that are expensive to parse are either accepted or rejected within seconds.
 func TestHostileFiles(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

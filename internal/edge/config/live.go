@@ -32,7 +32,7 @@ const (
 	gatesBuilt  = "the parts of the agent are built at the start, according to the gates"
 )
 
-// change says when a change of a field takes effect. If live is set, it does so while the agent runs.
+// change says when a change of a field takes effect: while the agent runs if live is set, or else at the agent's next start.
 type change struct {
 	live bool
 	text string // when the change takes effect, or why it waits for a restart

@@ -127,7 +127,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// The index finds the line of each field in the styles in which these files are written.
+// linesOf finds the line of each field in indented YAML and JSON. For a field in flow style it returns the line of the field above.
 func TestLinesOf(t *testing.T) {
 	t.Parallel()
 	yaml := "apiVersion: v1\n# a: comment\nauthentication:\n  x509:\n    clientCAFile: /x\n  webhook:\n    enabled: true\n" +

@@ -89,7 +89,7 @@ func parse(f *flagSet, args []string) error {
 		return ErrVersion
 	}
 	for _, word := range f.Args() {
-		if word != "" { // an empty variable of a unit file or script
+		if word != "" { // an empty argument comes from an empty variable of a unit file or script
 			return fmt.Errorf("command line: unexpected argument %q: the kubelet takes flags only", word)
 		}
 	}

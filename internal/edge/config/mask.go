@@ -24,7 +24,7 @@ func Masked(kc *kubelet.KubeletConfiguration) *kubelet.KubeletConfiguration {
 
 func maskURL(raw string) string {
 	u, err := url.Parse(raw)
-	if err != nil || u.Opaque != "" { // user:password@host has a scheme, and the rest is opaque
+	if err != nil || u.Opaque != "" { // url.Parse reads user:password@host as the scheme "user" with opaque data
 		return masked
 	}
 	if u.User == nil && u.RawQuery == "" && u.Fragment == "" {

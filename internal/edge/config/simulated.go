@@ -66,8 +66,8 @@ func parseSimulated(endpoint string, maxPods int32) (*SimulatedNode, error) {
 	return n, nil
 }
 
-// keepInRoot puts the files of a simulated node that a real node has in well-known directories of the machine into the root
-// directory, because several simulated nodes, and a real one, may run on the machine. Other paths stay as they are.
+// keepInRoot moves the default directories for certificates and logs of a simulated node into its root directory, because several
+// simulated nodes, and a real one, may run on the same machine. Directories that the user has configured stay where they are.
 func (c *Config) keepInRoot() {
 	if c.Simulated == nil || c.RootDir == "" {
 		return
@@ -80,7 +80,7 @@ func (c *Config) keepInRoot() {
 	}
 }
 
-// inRoot returns a path in the root directory. The path is absolute, unless the process has no working directory.
+// inRoot joins name to the root directory. The path is absolute, unless the process has no working directory.
 func (c *Config) inRoot(name string) string {
 	path := filepath.Join(c.RootDir, name)
 	if whole, err := filepath.Abs(path); err == nil {

@@ -20,7 +20,7 @@ import (
 const (
 	// watchPeriod is how often a Watch looks at its files when the kernel reports no change.
 	watchPeriod = time.Minute
-	// watchGather is how long a Watch collects events before it looks.
+	// watchGather is how long a Watch waits after a change for further changes, before it checks the files.
 	watchGather = 50 * time.Millisecond
 	// watchSettle is how long the files must stay the same before they are read, because a file that is being written changes
 	// again a moment later.
@@ -36,7 +36,7 @@ const (
 type Watch struct {
 	// Files names the files of the configuration; Load returns it in Config.Files.
 	Files Files
-	// Apply is called with the configuration after each change of the files that leaves them valid, and once at the beginning. One
+	// Apply is called with the configuration once at the beginning, and after each change of the files if they are then valid. One
 	// goroutine calls it.
 	Apply func(Config, []Notice)
 	// Wrong is called with the error if files cannot be read or are not valid, once for each state of the files. Right, if set,
@@ -63,7 +63,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := true // the timer is about to fire
+	soon := true // the timer is set for a change, so further changes need not set it
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,7 +73,7 @@ func (w *Watch) Run(ctx context.Context) error {
 				soon = true
 				timer.Reset(watchGather)
 			}
-		case <-s.kernel.Errors(): // events were lost
+		case <-s.kernel.Errors(): // the kernel has dropped events, so any file may have changed
 			timer.Reset(watchGather)
 		case <-timer.C:
 			soon = false
@@ -85,14 +85,15 @@ func (w *Watch) Run(ctx context.Context) error {
 // watching is the state of Run.
 type watching struct {
 	*Watch
-	kernel *filewatch.Watcher // nil: the kernel reports nothing
-	taken  string             // what the method state returned when the files were last read
+	kernel *filewatch.Watcher // nil: changes are found by polling only
+	taken  string             // the result of the method state when the files were last read
 	coming string             // what state has returned since the files changed; "": they have not changed since they were read
 	since  time.Time          // when coming was first seen
 	wrong  string             // the error that was last reported; "": the files are valid
 }
 
-// look looks at the files, and reads them if they have changed and settled. It returns the time until the next look.
+// look checks the files, and reads them again if they have changed and then stayed the same for watchSettle. It returns the time
+// until the next check.
 func (s *watching) look() time.Duration {
 	now, dirs := s.state()
 	s.kernel.SetPaths(append(dirs, s.Files.Config, s.Files.Wherry)...)
@@ -130,7 +131,7 @@ func (s *watching) load() (Config, []Notice, error) {
 	return Load(s.Files.Args)
 }
 
-// tell calls Apply, Wrong or Right with the result of a reading.
+// tell reports the result of load to Apply, Wrong or Right.
 func (s *watching) tell(cfg Config, notices []Notice, err error) {
 	if err == nil {
 		if s.wrong != "" && s.Right != nil {

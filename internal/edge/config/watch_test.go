@@ -38,7 +38,7 @@ func (h *heard) next() string {
 	return text
 }
 
-// watch runs a Watch while f runs. Without the kernel's reports, time is virtual.
+// watch runs a Watch while f runs. With poll, it does not use the kernel's reports of changes, so that a test can use virtual time.
 func watch(t *testing.T, poll bool, args []string, f func(h *heard)) {
 	t.Helper()
 	cfg, _, err := config.Load(args)
@@ -65,7 +65,7 @@ func watch(t *testing.T, poll bool, args []string, f func(h *heard)) {
 
 func minutes() { time.Sleep(2 * time.Minute); synctest.Wait() }
 
-// A Watch calls Apply once for each valid configuration, and names the file, the line and the field of one that is not valid.
+// A Watch calls Apply once for each valid configuration. For an invalid one it calls Wrong, with the file, the line and the field.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -148,7 +148,8 @@ func TestWatchWaitsForTheWriter(t *testing.T) {
 	})
 }
 
-// Files that are too large, too many, or no files are refused without being read whole.
+// The Watch reports a file that is too large, too many files, and directories that are nested too deeply. It does not read them
+// completely.
 func TestWatchIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// The error of a file quotes the file, so the quoted part may be long, and may have characters of several bytes.
+// An error about a file quotes the file, so its text may be long and have multi-byte characters. tell cuts it at the end of a
+// character.
 func TestTheErrorOfAFileIsCutBetweenCharacters(t *testing.T) {
 	t.Parallel()
 	for lead := range 4 {

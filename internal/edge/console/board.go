@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// These bound what a board holds.
+// These limits bound the memory that a Board uses.
 const (
 	maxDocument  = 256 << 10 // bytes
 	maxDocuments = 20_000
@@ -14,17 +14,18 @@ const (
 // Board holds the documents that viewers see, each under a key. It is not safe for concurrent use.
 type Board struct {
 	docs    map[string]*document
-	version uint64 // counts changes
-	round   uint64 // counts calls of Source.Look
+	version uint64 // increases with each change of a document
+	round   uint64 // increases with each call of Source.Look
 }
 
 type document struct {
 	body    []byte // JSON without line breaks
-	version uint64 // when it changed last
-	round   uint64 // when it was last put or kept
+	version uint64 // the version of the board when the document last changed
+	round   uint64 // the round in which the document was last put or kept
 }
 
-// Put sets a document. A value that is too large, or that JSON cannot express, becomes a document that says so.
+// Put stores a document under key. If JSON cannot express the value, or the JSON is too large, the document contains the problem
+// instead.
 func (b *Board) Put(key string, value any) {
 	body, err := json.Marshal(value)
 	switch {
@@ -48,7 +49,8 @@ func (b *Board) Put(key string, value any) {
 	}
 }
 
-// Keep keeps a document as it is. It returns false if there is none, so that the caller has to put it.
+// Keep marks the document under key as unchanged in this round. It returns false if there is no such document; the caller must then
+// Put it.
 func (b *Board) Keep(key string) bool {
 	d := b.docs[key]
 	if d == nil {

@@ -41,15 +41,15 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// Viewers returns how many streams there are.
+// Viewers returns how many viewers have an open stream.
 func (c *Console) Viewers() int {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	return len(c.hub.viewers)
 }
 
-// Secure sets the headers that every answer of a console has. It returns false, and has answered, if a browser makes the request
-// for a page of another site.
+// Secure sets the security headers of every response of a console. If a page of another site caused the browser's request, it answers
+// 403 and returns false.
 func Secure(w http.ResponseWriter, r *http.Request) bool {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -62,13 +62,13 @@ func Secure(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
-		return true // a link to the page: the other site does not see the answer
+		return true // the user follows a link from another site, which cannot read the response
 	}
 	http.Error(w, "this request is of a browser's page from another site", http.StatusForbidden)
 	return false
 }
 
-// Assets serves the page and its parts, by their names without a directory; "": the page.
+// Assets returns a handler that serves the files of the page, each at its name without a directory. The empty name means index.html.
 func Assets() http.Handler {
 	root, err := fs.Sub(files, "assets")
 	if err != nil {
@@ -90,7 +90,7 @@ func Assets() http.Handler {
 	})
 }
 
-// contentType returns the type of a part of the page. The machine's own table of types is not asked, because it may be wrong.
+// contentType returns the content type of a file of the page. It does not use the machine's own table of types, which may be wrong.
 func contentType(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".html"):
@@ -105,7 +105,8 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-// Refuse answers a browser that may not see the console of a node, with what its user needs. user is "" if nobody is known.
+// Refuse answers a browser whose user may not see the console of a node. The response tells the user how to get access. user is empty
+// if the request has no known user.
 func Refuse(w http.ResponseWriter, status int, node, user string) {
 	title, text := "The node does not know you",
 		"The browser sent no client certificate that this node accepts. Open the console through the API server with your own kubeconfig instead:"
@@ -136,7 +137,7 @@ func Refuse(w http.ResponseWriter, status int, node, user string) {
 	_, _ = w.Write([]byte(b.String())) // an error means that the client is gone
 }
 
-// word returns a text as one word of a shell.
+// word quotes a text, if necessary, so that a shell reads it as one word.
 func word(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/", r))

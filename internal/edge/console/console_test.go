@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// source is a Source for tests: it shows docs, and counts how often it was asked.
+// source is a Source for tests. It puts the documents of docs on the board, and counts the calls of Look.
 type source struct {
 	looks atomic.Int64
 	took  time.Duration
@@ -38,7 +38,7 @@ func fixed(docs map[string]any) func(int64) map[string]any {
 	return func(int64) map[string]any { return docs }
 }
 
-// message is one message of a stream.
+// message is the JSON of one message in a stream.
 type message struct {
 	Now  int64          `json:"now"`
 	Set  map[string]any `json:"set"`
@@ -58,7 +58,7 @@ func decode(t *testing.T, messages [][]byte) (out []message) {
 	return out
 }
 
-// While nobody looks, nothing is computed and nothing is kept.
+// Without a viewer, Look is not called. After the last viewer has left, the hub keeps no documents.
 func TestNothingIsComputedWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,8 @@ func TestNothingIsComputedWhileNobodyLooks(t *testing.T) {
 	})
 }
 
-// Computing takes at most a hundredth of a processor, or what one round in five seconds takes, however many look.
+// Look uses at most a hundredth of one processor, for any number of viewers. Only a slow Look may use more: the pause after it is
+// never longer than five seconds.
 func TestTheShareOfComputingIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -91,7 +92,7 @@ func TestTheShareOfComputingIsBounded(t *testing.T) {
 			viewers := []*viewer{h.join(""), h.join(""), h.join("")}
 			for began := time.Now(); time.Since(began) < time.Minute; {
 				rest := time.Minute
-				for _, v := range viewers { // in one goroutine, because a bubble does not count a wait for a lock as a rest
+				for _, v := range viewers { // all in one goroutine, because synctest does not advance the clock while a goroutine waits for a mutex
 					_, pause := h.refresh(t.Context(), v)
 					rest = min(rest, pause)
 				}
@@ -104,7 +105,8 @@ func TestTheShareOfComputingIsBounded(t *testing.T) {
 	}
 }
 
-// A viewer gets each document once, then only what has changed, and the keys of what is gone.
+// A viewer gets each document once. After that it gets only the documents that have changed, and the keys of those that have
+// disappeared.
 func TestAViewerGetsChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +127,8 @@ func TestAViewerGetsChanges(t *testing.T) {
 	})
 }
 
-// What one viewer looks at in detail is sent to no other, and a name that begins like another one is another one.
+// Documents about a pod's details go only to viewers of this pod. A pod whose name has the name of another pod as a prefix is a
+// different pod.
 func TestDetailsAreForTheirViewers(t *testing.T) {
 	t.Parallel()
 	h := newHub(&source{docs: fixed(nil)})
@@ -145,7 +148,7 @@ func TestDetailsAreForTheirViewers(t *testing.T) {
 	}
 }
 
-// A message has a bounded size, and a document that is too large is replaced by words.
+// A message has a bounded size. A document that is too large, or has no JSON form, is replaced by one that names the problem.
 func TestMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	docs := map[string]any{"huge": strings.Repeat("x", maxDocument+1), "odd": make(chan int)}
@@ -176,12 +179,12 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A stream is served over HTTP with the headers of a page that loads nothing from elsewhere, and the number of streams is bounded.
+// A viewer opens a stream over HTTP and gets a document. Streams beyond the limit are refused.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	c := New(&source{docs: fixed(map[string]any{"node": "n1"})})
 	s := httptest.NewServer(c)
-	t.Cleanup(s.Close) // after the streams are closed
+	t.Cleanup(s.Close) // runs after the cleanups that close the streams
 	open := func() *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+Path+"stream", nil)
 		if err != nil {
@@ -249,7 +252,7 @@ func TestThePageIsClosed(t *testing.T) {
 	}
 }
 
-// A page of another site gets nothing, but a link to the console works.
+// A request that a page of another site makes is refused. A link from another site to the console works.
 func TestOtherSitesGetNothing(t *testing.T) {
 	t.Parallel()
 	c := New(&source{docs: fixed(nil)})
@@ -287,7 +290,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// The link works once and gives a cookie; without the cookie, or with another host name, there is nothing.
+// A link works once and sets a cookie. Requests without the cookie, or for another host name, are refused.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	l := NewLogin(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4567})
@@ -347,7 +350,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// A link that nobody opens ends.
+// A link that nobody opens expires.
 func TestALinkEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

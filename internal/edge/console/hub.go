@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Source computes what viewers see.
+// Source computes the documents that viewers see.
 type Source interface {
-	// Look puts every document that exists on the board, or keeps it; a document that it neither puts nor keeps disappears.
-	// wanted names what viewers look at in detail. Look is called by one goroutine at a time, only while somebody looks, at most
-	// four times a second. It must return soon after ctx ends.
+	// Look computes the current documents. It calls Board.Put or Board.Keep for each of them; all other documents are removed from the
+	// board. wanted names the pods whose details viewers want to see. Look is called by one goroutine at a time, only while there are
+	// viewers, at most four times a second. It must return soon after ctx ends.
 	Look(ctx context.Context, wanted []string, b *Board)
 }
 
-// The pace of Look: part is the greatest part of one processor that computing may take while somebody looks.
+// These constants limit how often Look is called. part is the largest share of one processor that Look may use.
 const (
 	pace       = time.Second
-	quickest   = 250 * time.Millisecond // for a viewer that has just come
+	quickest   = 250 * time.Millisecond // the pause before a new viewer gets its first documents
 	slowest    = 5 * time.Second
 	part       = 0.01
 	lookWithin = 5 * time.Second
 )
 
-// maxViewers bounds the streams.
+// maxViewers limits the number of streams at the same time.
 const maxViewers = 16
 
-// hub lets viewers share what is computed for them. Its methods may be called concurrently. It has no goroutine and no timer.
+// hub shares the computed documents among all viewers. Its methods may be called concurrently. It has no goroutine and no timer.
 type hub struct {
 	source Source
 
@@ -39,16 +39,16 @@ type hub struct {
 	next    time.Time // when the next round is due
 }
 
-// viewer is one stream.
+// viewer is one open stream.
 type viewer struct {
 	wanted string          // what it looks at in detail; "": nothing
-	seen   uint64          // the version of the board that it has
-	sent   map[string]bool // the keys that it has
+	seen   uint64          // the version of the board that was last sent
+	sent   map[string]bool // the keys of the documents that were sent
 }
 
 func newHub(s Source) *hub { return &hub{source: s, viewers: map[*viewer]bool{}} }
 
-// join adds a viewer; nil: there are too many.
+// join adds a viewer. It returns nil if there are too many viewers.
 func (h *hub) join(wanted string) *viewer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,11 +60,11 @@ func (h *hub) join(wanted string) *viewer {
 	}
 	v := &viewer{wanted: wanted, sent: map[string]bool{}}
 	h.viewers[v] = true
-	h.next = h.last.Add(quickest) // the new viewer need not wait for a whole pace
+	h.next = h.last.Add(quickest) // the new viewer waits less than the usual pace
 	return v
 }
 
-// leave removes a viewer. With the last one everything that was computed is dropped.
+// leave removes a viewer. When the last viewer leaves, it drops all documents.
 func (h *hub) leave(v *viewer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,8 @@ func (h *hub) leave(v *viewer) {
 	}
 }
 
-// refresh begins a round if one is due, and returns the changes that the viewer has not seen, and how long it may rest.
+// refresh computes the documents again if that is due. It returns the changes that the viewer has not seen, and how long the viewer
+// should wait until its next call.
 func (h *hub) refresh(ctx context.Context, v *viewer) (messages [][]byte, rest time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +84,7 @@ func (h *hub) refresh(ctx context.Context, v *viewer) (messages [][]byte, rest t
 	return v.news(&h.board, time.Now()), max(quickest, time.Until(h.next))
 }
 
-// round computes all documents. The lock is held.
+// round computes all documents. The caller holds h.mu.
 func (h *hub) round(ctx context.Context, now time.Time) {
 	wanted := map[string]bool{}
 	for v := range h.viewers {
@@ -91,7 +92,7 @@ func (h *hub) round(ctx context.Context, now time.Time) {
 			wanted[v.wanted] = true
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // other viewers need the result too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // viewers share the result, so it survives the request
 	defer cancel()
 	h.board.round++
 	h.source.Look(ctx, slices.Sorted(maps.Keys(wanted)), &h.board)

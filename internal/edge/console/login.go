@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// linkLife is how long a link can be opened.
+// linkLife is how long a link is valid.
 const linkLife = 10 * time.Minute
 
-// Login guards a console on a loopback port. A link that works once gives a browser a cookie, and without the cookie the browser
-// gets nothing. Its methods may be called concurrently.
+// Login guards a console on a loopback port. A link that works once sets a cookie in a browser. Requests without the cookie are
+// refused. Its methods may be called concurrently.
 type Login struct {
 	address string // host:port of the listener
 	port    string
@@ -25,7 +25,7 @@ type Login struct {
 	until time.Time
 }
 
-// NewLogin returns the Login of a listener.
+// NewLogin returns a Login for a console that listens at this address.
 func NewLogin(l net.Addr) *Login {
 	_, port, _ := net.SplitHostPort(l.String()) // the address of a TCP listener is valid
 	return &Login{address: l.String(), port: port, session: secret()}
@@ -46,7 +46,7 @@ func (l *Login) Link() string {
 	return "http://" + l.address + "/open/" + l.token
 }
 
-// use reports whether a token is that of the link, which then does not work any more.
+// use reports whether the token belongs to the current link and has not expired. If so, the link does not work any more.
 func (l *Login) use(token string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *Login) use(token string) bool {
 // cookie is the name of the cookie. Cookies of a host are sent to all its ports, so the name contains the port.
 func (l *Login) cookie() string { return "wherry-console-" + l.port }
 
-// Guard passes only requests of the browser that opened the link on to next.
+// Guard returns a handler that calls next only for requests with the cookie, which the browser got when it opened the link.
 func (l *Login) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := r.Host; host != l.address && host != "localhost:"+l.port {

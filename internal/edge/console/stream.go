@@ -13,17 +13,18 @@ import (
 
 const (
 	maxMessage   = 128 << 10        // bytes, unless one document is larger
-	maxWanted    = 600              // bytes of a name of a pod with its namespace
-	streamLife   = 30 * time.Minute // then the browser opens the stream again, and its user's rights are checked again
+	maxWanted    = 600              // bytes of a pod's name with its namespace
+	streamLife   = 30 * time.Minute // then the browser opens a new stream, and its user's rights are checked again
 	writeWithin  = 10 * time.Second
 	aliveEvery   = 15 * time.Second
 	reopenMillis = "1500"
 )
 
-// detailPrefix begins the keys of documents that only the viewers get that want them: "detail/" + what they want + "/...".
+// detailPrefix begins the keys of documents about one pod, which are sent only to the viewers that want this pod: "detail/" + pod +
+// "/...".
 const detailPrefix = "detail/"
 
-// news returns the messages with what has changed since the viewer's last ones. The lock of the hub is held.
+// news returns messages with all changes since the viewer's last messages. The caller holds the lock of the hub.
 func (v *viewer) news(b *Board, now time.Time) (messages [][]byte) {
 	if v.seen == b.version {
 		return nil
@@ -74,13 +75,13 @@ func (v *viewer) news(b *Board, now time.Time) (messages [][]byte) {
 	return append(messages, body.Bytes())
 }
 
-// wants reports whether a viewer gets a document.
+// wants reports whether the document with this key is sent to the viewer.
 func (v *viewer) wants(key string) bool {
 	rest, detail := strings.CutPrefix(key, detailPrefix)
 	return !detail || v.wanted != "" && strings.HasPrefix(rest, v.wanted+"/")
 }
 
-// stream serves one viewer until it goes, or until the stream is old.
+// stream serves one viewer until it disconnects or the stream is older than streamLife.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	wanted := r.URL.Query().Get("detail")
 	if len(wanted) > maxWanted {

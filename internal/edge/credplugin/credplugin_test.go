@@ -25,7 +25,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// site is a node whose plugins are shell scripts. Each run of a plugin adds a line to the file named runs.
+// site is a node for tests, whose plugins are shell scripts. Each run of a plugin adds a line to the file "runs".
 type site struct {
 	hash string // the hash of the configuration
 	*testing.T
@@ -47,7 +47,7 @@ func (s *site) CredentialPluginRan(name string, _ time.Duration, err error) {
 	s.meter = append(s.meter, fmt.Sprint(name, " ", err == nil))
 }
 
-// counted returns the runs that have ended.
+// counted returns the runs that CredentialPluginRan has recorded, which are those that have ended.
 func (s *site) counted() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func TestAnswersAreKeptForTheirTime(t *testing.T) {
 	})
 }
 
-// Of many different requests, only a few run plugins at the same time.
+// Many different requests at the same time run at most maxRuns plugins at once.
 func TestFewPluginsRunAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "echo + >> $LOG; sleep 0.2; echo - >> $LOG\n"+answering(`"cacheKeyType":"Image",`+auth), "")
@@ -355,7 +355,7 @@ func TestTokensOfServiceAccounts(t *testing.T) {
 	s.write("config.yaml", config("p", fmt.Sprintf(tokenFields, true, "Token", "role")))
 	p = s.load()
 	account(podOf("p1", "a"))
-	account(podOf("p2", "a")) // another token
+	account(podOf("p2", "a")) // this pod has another token, so the cached answer is not used
 	if s.runs() != 4 {
 		t.Errorf("%d runs, want one more for each token", s.runs())
 	}

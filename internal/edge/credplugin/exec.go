@@ -78,7 +78,7 @@ type bounded struct {
 	exceeded bool
 }
 
-// Write stores b, or calls full if there is no room.
+// Write stores b. If b does not fit, it calls full instead.
 func (w *bounded) Write(b []byte) (int, error) {
 	if len(b) > w.left {
 		w.exceeded = true

@@ -65,7 +65,7 @@ type Plugins struct {
 	flights singleflight.Group
 	running chan struct{} // has one value for each run in progress
 
-	// A run outlives a caller that goes away, because others may wait for it. It ends when closing ends, or earlier.
+	// A run continues when its caller stops waiting, because other callers may wait for it too. close cancels all runs.
 	closing context.Context
 	close   context.CancelFunc
 	runs    sync.WaitGroup
@@ -158,7 +158,7 @@ func (p *Plugins) Credentials(ctx context.Context, of *v1.Pod, repository string
 	return all, errors.Join(failed...)
 }
 
-// ask returns the answer of one plugin, from the cache or by a run that equal requests share.
+// ask returns the answer of one plugin: from the cache, or from a run that equal requests at the same time share.
 func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository string) ([]pullaccess.PluginCredential, error) {
 	who, err := p.identify(ctx, one, of)
 	if err != nil || who == nil {

@@ -110,7 +110,7 @@ func IsNotFound(err error) bool {
 	return status.Code(unwrapStatus(err)) == codes.Unknown && (strings.HasSuffix(msg, ": not found") || strings.HasSuffix(msg, "ID does not exist"))
 }
 
-// IsUnknown reports whether it is unknown if the call had its effect, because a deadline passed or the connection was lost.
+// IsUnknown reports whether a failed call may have taken effect anyway, because a deadline passed or the connection was lost.
 func IsUnknown(err error) bool {
 	if err == nil {
 		return false

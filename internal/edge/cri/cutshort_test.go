@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// These are the statuses that containerd 2.x keeps for a container whose start was interrupted because the agent was killed,
-// and similar statuses that have another cause.
+// cutShort is true for the statuses that containerd 2.x keeps for a container whose start was interrupted because the agent was
+// killed. It is false for similar statuses that have another cause.
 func TestStartThatWasCutShort(t *testing.T) {
 	t.Parallel()
 	const cut = `failed to create containerd task: failed to create shim task: context canceled`

@@ -57,8 +57,8 @@ func sandboxOf(id, label, uid string) *runtimeapi.PodSandbox {
 	return &runtimeapi.PodSandbox{Id: id, Labels: labels(label), Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid, Name: "p", Namespace: "ns"}}
 }
 
-// The agent uses names from the runtime in paths that it removes as root, and as keys of maps. An object with labels that
-// cannot be a pod's identity belongs to another program. An object that is listed twice counts once.
+// The agent uses names from the runtime in paths that it removes as root, and as keys of maps. So List leaves out an object whose
+// labels cannot be a pod's identity: it belongs to another program. An object that the runtime lists twice counts once.
 func TestListTakesOnlyWhatCanBeAPod(t *testing.T) {
 	t.Parallel()
 	named := func(namespace, name string) *runtimeapi.PodSandbox {

@@ -50,7 +50,8 @@ func TestTerminationMessageOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A pod that mounts /var/log can replace its log directory by a link.
+// A pod that mounts /var/log can replace its log directory by a link to another pod's logs. TerminationMessage does not follow the
+// link.
 func TestTerminationMessageOfALogBehindALink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -71,7 +72,8 @@ func TestTerminationMessageOfALogBehindALink(t *testing.T) {
 	}
 }
 
-// "Will be truncated by the node if greater than 4096 bytes". Not parallel: it measures what the process allocates.
+// The message of a container has a bound: "Will be truncated by the node if greater than 4096 bytes". The test is not parallel,
+// because it measures how much memory the process allocates.
 func TestTerminationMessageIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	sparse, binary := filepath.Join(dir, "sparse"), filepath.Join(dir, "binary")

@@ -25,8 +25,8 @@ const Timeout = 2 * time.Minute
 const (
 	maxAnswer   = 1 << 20
 	maxHeaders  = 64 << 10 // gRPC sends the text of an error in headers
-	maxNodeID   = 256      // as CSI has it
-	maxTopology = 4 << 10  // all keys and values together, as CSI has it
+	maxNodeID   = 256      // the maximum in the CSI specification
+	maxTopology = 4 << 10  // all keys and values together; the maximum in the CSI specification
 )
 
 // Driver is a CSI driver of this node.
@@ -37,9 +37,9 @@ type Driver struct {
 	can  csispec.Capabilities
 }
 
-// Info is a driver's answer to the questions about itself and about the node.
+// Info is what a driver reports about itself and about the node.
 type Info struct {
-	// NodeID is the driver's own name of the node.
+	// NodeID is the ID that the driver uses for the node.
 	NodeID string
 	// MaxVolumes is how many volumes of the driver the node can have; 0 or less: not limited.
 	MaxVolumes int64
@@ -71,7 +71,7 @@ func dialed(name string, dial func(context.Context, string) (net.Conn, error)) (
 // Close ends the connection. Calls in flight fail.
 func (d *Driver) Close() { _ = d.conn.Close() }
 
-// Can returns the capabilities that the driver named when Ask asked it.
+// Can returns the capabilities that the driver reported when Ask was called.
 func (d *Driver) Can() csispec.Capabilities { return d.can }
 
 // Ask asks the driver about itself and the node. It must have returned before any other call.
@@ -141,7 +141,8 @@ func (d *Driver) Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) e
 	return err
 }
 
-// call makes one call. Its error is a *csispec.CallError. It does not wrap that of gRPC, which has the driver's text without a bound.
+// call makes one call. Its error is a *csispec.CallError. It does not wrap the error of gRPC, whose text comes from the driver and
+// has no bound.
 func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.Context, Q, ...grpc.CallOption) (A, error), req Q) (A, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Timeout)

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// hostile is a driver that gives any answer.
+// hostile is a driver that returns any answers that a test chooses, also invalid ones.
 type hostile struct {
 	csi.UnimplementedNodeServer
 	info    *csi.NodeGetInfoResponse
@@ -132,7 +132,7 @@ func TestACallThatHangsEndsAfterTheTimeout(t *testing.T) {
 		d := connect(t, &hostile{publish: func(ctx context.Context, _ string) error {
 			if !answers.Load() {
 				<-ctx.Done()
-				time.Sleep(time.Second) // an answer at the instant of the deadline would be a race
+				time.Sleep(time.Second) // an answer at exactly the deadline would be a race
 			}
 			return nil
 		}})
@@ -151,11 +151,11 @@ func TestACallThatHangsEndsAfterTheTimeout(t *testing.T) {
 		if err := d.Publish(t.Context(), &csi.NodePublishVolumeRequest{}); err != nil {
 			t.Errorf("the call after those that hung: %v", err)
 		}
-		time.Sleep(2 * time.Second) // the driver has answered the calls that hung
+		time.Sleep(2 * time.Second) // wait until the driver has answered the calls that timed out
 	})
 }
 
-// The answer to a call that has ended is not taken for the answer to the next call.
+// If a driver answers a call after the call has timed out, the answer is not used for the next call.
 func TestALateAnswerHasNoEffect(t *testing.T) {
 	t.Parallel()
 	called, late, answered := make(chan struct{}, 2), make(chan struct{}), make(chan struct{})
@@ -185,7 +185,7 @@ func TestALateAnswerHasNoEffect(t *testing.T) {
 	}
 }
 
-// A driver's own answer "deadline exceeded" is not reported as a missing answer.
+// If a driver itself answers with the code DeadlineExceeded, the error does not say that the driver gave no answer.
 func TestADriverThatAnswersDeadlineExceeded(t *testing.T) {
 	t.Parallel()
 	d := connect(t, &hostile{publish: func(context.Context, string) error { return status.Error(codes.DeadlineExceeded, "the array is slow") }})

@@ -40,7 +40,7 @@ type Config struct {
 	NodeName string
 }
 
-// Driver is what the cluster learns about a driver.
+// Driver is what the CSINode and the Node publish about a driver.
 type Driver struct {
 	Name, NodeID string
 	// MaxVolumes is how many volumes of the driver the node can have; 0 or less: not limited.
@@ -62,7 +62,7 @@ func New(cfg Config) *Object { return &Object{cfg: cfg, turn: make(chan struct{}
 const (
 	tries       = 5                // how often a change is tried if other writers change the object at the same time
 	writeWithin = 30 * time.Second // the bound of a call, with its wait for other calls
-	// annotationNodeID contains the drivers' names of the node, for programs that do not read the CSINode.
+	// annotationNodeID contains the ID that each driver uses for the node, for programs that do not read the CSINode.
 	annotationNodeID = "csi.volume.kubernetes.io/nodeid"
 	// annotationMigrated names the former in-tree plugins whose volumes count as volumes of CSI drivers, for the scheduler.
 	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"
@@ -96,7 +96,7 @@ func without(drivers []storagev1.CSINodeDriver, name string) []storagev1.CSINode
 	return slices.DeleteFunc(slices.Clone(drivers), func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
-// inTurn runs f after all other calls, within writeWithin.
+// inTurn runs f when all earlier calls have ended. The wait and f together take at most writeWithin.
 func (o *Object) inTurn(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
@@ -154,11 +154,11 @@ func (o *Object) fresh(ctx context.Context) (*storagev1.CSINode, error) {
 	}}}, nil
 }
 
-// errTopology is the cause if a driver reports another topology than the Node's labels have. Volumes that were made for the topology of the
-// labels could not be used any more.
+// errTopology means that a driver reports another topology than the labels of the Node. To change the labels would make the volumes
+// unusable that were provisioned for the old topology.
 var errTopology = errors.New("the Node has another value: delete the label if the node has moved")
 
-// label adds the driver's topology to the labels of the Node, and its name of the node to an annotation.
+// label adds the driver's topology to the labels of the Node, and the driver's ID for the node to an annotation.
 func (o *Object) label(ctx context.Context, d Driver) error {
 	node, err := o.cfg.Nodes.Get(ctx, o.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {

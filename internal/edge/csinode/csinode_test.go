@@ -94,7 +94,7 @@ func TestRemoveWithoutAnObject(t *testing.T) {
 	}
 }
 
-// Drivers that register at the same time, for two agents too, are all in the object.
+// Drivers that register at the same time, also from two agents, are all in the CSINode afterwards.
 func TestPutTogether(t *testing.T) {
 	t.Parallel()
 	_, o, c := newObject(t)

@@ -82,7 +82,7 @@ func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []
 	return &changed, nil
 }
 
-// add stores an event as the newest one, and wakes the requests that wait. The lock is held.
+// add stores an event as the newest one, and wakes the requests that wait for it. The caller holds l.mu.
 func (l *Local) add(ev *v1.Event) {
 	l.seq++
 	ev.ResourceVersion = strconv.Itoa(l.seq)
@@ -104,7 +104,7 @@ func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struc
 	return events, l.seq, l.news
 }
 
-// Newest returns the newest events, at most so many, oldest first.
+// Newest returns the newest events, oldest first. most is the largest number of events that it returns.
 func (l *Local) Newest(most int) []v1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -85,7 +85,7 @@ func TestLocalEvents(t *testing.T) {
 	})
 }
 
-// A client that waits with a version of an earlier agent gets the first event of this one.
+// A client that waits with the resourceVersion of an earlier agent gets the first event of the new agent.
 func TestLocalEventsOfANewAgent(t *testing.T) {
 	local(t, func(l *event.Local, record func(object, message string)) {
 		go func() {

@@ -97,7 +97,7 @@ func New(cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, seen: newSeen()}
 }
 
-// Open lets events be sent until ctx ends. join waits for the requests in flight.
+// Open makes the Recorder send events until ctx ends. join stops it, and waits for the requests in flight.
 func (r *Recorder) Open(ctx context.Context) (join func()) {
 	r.mu.Lock()
 	r.ctx = ctx

@@ -84,7 +84,7 @@ func (s *server) set(fail func() error) {
 	s.fail = fail
 }
 
-// run calls f with an open Recorder, in a bubble.
+// run calls f with an open Recorder and virtual time (synctest).
 func run(t *testing.T, limit *rate.Limiter, f func(s *server, tell func(object, reason, message string))) {
 	t.Helper()
 	t.Parallel()
@@ -95,7 +95,7 @@ func run(t *testing.T, limit *rate.Limiter, f func(s *server, tell func(object, 
 		join := r.Open(ctx)
 		f(s, func(object, reason, message string) {
 			r.Record(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: object, UID: types.UID(object)}, "Normal", reason, message)
-			synctest.Wait() // only the events of one object keep their order
+			synctest.Wait() // events of different objects may be sent in any order, so wait after each
 		})
 		cancel()
 		join()
@@ -194,7 +194,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
-// An event that has to be sent again and again delays other events of its object and of its queue, but not those of other queues.
+// An event whose sending has to be repeated delays other events of its object and of its queue, but not those of other queues.
 func TestOneEventDoesNotDelayAll(t *testing.T) {
 	run(t, nil, func(s *server, tell func(object, reason, message string)) {
 		s.set(func() error { return errors.New("connection refused") })
@@ -216,7 +216,7 @@ func TestOneEventDoesNotDelayAll(t *testing.T) {
 	})
 }
 
-// "eventRecordQPS is the maximum event creations per second."
+// The Recorder sends no more events per second than its limit: "eventRecordQPS is the maximum event creations per second."
 func TestPace(t *testing.T) {
 	run(t, rate.NewLimiter(1, 2), func(s *server, tell func(object, reason, message string)) {
 		for i := range 4 {

@@ -10,7 +10,7 @@ import (
 // These limits decide when events are counted, combined and dropped.
 const (
 	remembered = 512 // number of remembered entries of each kind
-	alike      = 10  // from this many texts of one object and reason within alikeFor on, the events are combined
+	alike      = 10  // from this number of different texts on, events with the same object and reason are combined
 	alikeFor   = 10 * time.Minute
 	spamBurst  = 25 // events of one object and type that may be sent at once; later only one per spamEvery
 	spamEvery  = 5 * time.Minute
@@ -26,8 +26,8 @@ type written struct {
 	spam     bool // the event is dropped, because its object has too many
 }
 
-// seen remembers recent events, so that repetitions are found: by object, reason and text, by object and reason, and by object
-// and type. It has no lock of its own.
+// seen remembers recent events, so that it recognizes repeated ones. It has one cache by object, reason and text, one by object and
+// reason, and one by object and type. It has no lock of its own.
 type seen struct {
 	events  recent[sameEvent]
 	reasons recent[sameReason]
@@ -88,7 +88,7 @@ func (s *seen) note(t *recorded) written {
 		reason.texts = append(reason.texts, text)
 	}
 	if w.combined = len(reason.texts) >= alike; w.combined {
-		reason.texts = slices.Delete(reason.texts, 0, 1) // so that they do not grow
+		reason.texts = slices.Delete(reason.texts, 0, 1) // limit the length of the list
 		eventKey = reasonKey
 	}
 
@@ -118,7 +118,7 @@ func keyOf(parts ...string) (k key) {
 	return k
 }
 
-// recent is a cache that keeps the values that were used last.
+// recent is a cache of bounded size that keeps the most recently used values.
 type recent[V any] struct {
 	byKey map[key]*recentEntry[V]
 	uses  uint32 // counts the calls of get
@@ -126,7 +126,7 @@ type recent[V any] struct {
 
 type recentEntry[V any] struct {
 	value V
-	used  uint32 // the number of the call that used it last
+	used  uint32 // the value of uses when the entry was last used
 }
 
 // get returns the value of k. If there is none, it adds the zero value. It makes room by a search for the oldest value, because there
@@ -152,7 +152,7 @@ func (r *recent[V]) dropOldest() {
 	var oldest key
 	most := uint32(0)
 	for k, e := range r.byKey {
-		if age := r.uses - e.used; age >= most { // right also after uses has overflowed
+		if age := r.uses - e.used; age >= most { // the difference is right also after uses has overflowed
 			oldest, most = k, age
 		}
 	}

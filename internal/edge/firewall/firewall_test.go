@@ -119,7 +119,8 @@ func TestRedirectedPacketsPass(t *testing.T) {
 	}
 }
 
-// These chains show other programs which variant of iptables the machine uses. Rules of other programs stay.
+// The rules and chains are those of upstream's kubelet. Its chains in the table mangle show other programs which variant of iptables
+// the machine uses. Rules that other programs added stay in place.
 func TestChainsAreKubernetesOwn(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -151,7 +152,7 @@ func TestChainsAreKubernetesOwn(t *testing.T) {
 	}
 }
 
-// On a machine without a packet filter the log reports the problem once, and the check is repeated. The node runs.
+// On a machine without a packet filter, Run logs the problem once, tries again regularly, and returns no error.
 func TestNoPacketFilter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,8 +26,8 @@ const (
 	fastFor       = 120 * time.Second
 	backOffFirst  = 200 * time.Millisecond
 	backOffMax    = 7 * time.Second
-	leaseFraction = 0.25 // the renewal interval, and the timeout of one request, as a part of the lease's duration
-	leaseJitter   = 0.04 // the largest random delay, as a part of the renewal interval
+	leaseFraction = 0.25 // the renewal interval and the timeout of one request, as a fraction of the lease's duration
+	leaseJitter   = 0.04 // the largest random delay, as a fraction of the renewal interval
 	repeatLogged  = time.Minute
 )
 

@@ -31,7 +31,7 @@ type Heartbeat struct {
 	// woken: Now was called after the last round began.
 	woken atomic.Bool
 
-	// Only the rounds use the fields below.
+	// Only the status loop uses the fields below.
 	registered    bool
 	next          time.Time // when the next round is due
 	starting      starting

@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// bench is a Heartbeat with an API in memory, and a log of what happened, with the time since the start.
+// bench is a Heartbeat with an API in memory. It logs requests and events, with the time since the start.
 type bench struct {
 	t      *testing.T
 	api    *fake.Clientset
@@ -76,8 +76,8 @@ func (b *bench) note(line string) {
 	b.lines = append(b.lines, fmt.Sprintf("%s %s", time.Since(b.start), line))
 }
 
-// take returns what happened since the last take and matches a word. It leaves out lease renewals unless a word asks
-// for them.
+// take returns the log lines since the last take that contain one of the words. Lines of lease renewals are returned only if one of
+// the words matches them.
 func (b *bench) take(words ...string) string {
 	synctest.Wait()
 	b.mu.Lock()
@@ -167,8 +167,8 @@ func ready(b *bench) string {
 	return "none"
 }
 
-// "The kubelet updates the node's .status either when there is change in status or if there has been no update for a
-// configured interval. The default interval is 5 minutes."
+// A node without changes sends its status once in 5 minutes: "The kubelet updates the node's .status either when there is change in
+// status or if there has been no update for a configured interval. The default interval is 5 minutes."
 func TestQuietNodeReportsEveryFiveMinutes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestNowComputesAtOnce(t *testing.T) {
 	})
 }
 
-// NodeSince makes the heartbeat read the Node from etcd between two rounds, whatever the watch of the Node shows. An
-// older Node that the watch shows later does not replace it.
+// NodeSince makes the heartbeat read the Node from etcd between two rounds, even if the watch already has a Node. If the watch later
+// returns an older Node, it does not replace the one that was read.
 func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 			t.Error("the Node of the last beat is taken for one of now")
 		}
 		time.Sleep(time.Millisecond)
-		if !h.NodeSince(now) { // one request is enough, although the clock of the bubble did not move until the request began
+		if !h.NodeSince(now) { // one request is enough, although it began at the same virtual time as the first NodeSince
 			t.Error("the Node was not read since")
 		}
 		if got := b.take("get nodes"); got != "15s get nodes" {
@@ -277,7 +277,7 @@ func TestNodeSinceWaitsForTheAnswer(t *testing.T) {
 	})
 }
 
-// Until the node is ready, the status is computed every 100 ms, and nothing is sent before it is ready.
+// Until the node is ready, the status is computed every 100 ms without a PATCH. The PATCH is sent as soon as the node is ready.
 func TestReadyAsSoonAsItIs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -138,9 +138,9 @@ func (l *Lease) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, l.Timeout)
 }
 
-// Pace calls beat until ctx ends, and then returns nil. It calls beat once per interval, which is computed anew each
-// time. After a failure it waits a back-off, which starts at 200 ms and grows to 7 s. Failed gets each failure with the
-// wait that follows; if it returns an error, Pace ends with it.
+// Pace calls beat until ctx ends, and then returns nil. It calls beat once per interval, which is computed anew each time. After a
+// failure of beat it waits a back-off, which starts at 200 ms and grows to 7 s. Before this wait it calls failed with the error and
+// the length of the wait. If failed returns an error, Pace returns this error.
 func Pace(ctx context.Context, interval func() time.Duration, beat func(context.Context) error, failed func(err error, pause time.Duration) error) error {
 	for pause := backOffFirst; ; {
 		err := beat(ctx)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// The patch contains only what we own. Applied, it gives the wanted Node: two addresses of one type survive.
+// The patch contains only fields that the agent owns. If it is applied to the old Node, the result is the new Node: a dual-stack node
+// keeps two addresses of the same type.
 func TestStatusPatch(t *testing.T) {
 	t.Parallel()
 	address := func(kind v1.NodeAddressType, ip string) v1.NodeAddress {

@@ -95,7 +95,7 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// If the agent may not create the Node, somebody else may have created it.
+// If the agent may not create the Node, somebody else may have created it. The agent then adopts it.
 func TestForbiddenCreateAdoptsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// sayer logs a message that is new or was not logged for a minute, because a retry every 200 ms must not fill the disk.
-// The zero value with a log is ready.
+// sayer logs a message only if it is new or was not logged for a minute, because retries every 200 ms must not fill the disk with log
+// lines. A sayer is ready to use if its field log is set.
 type sayer struct {
 	log  *slog.Logger
 	said map[string]time.Time
@@ -30,7 +30,7 @@ func (s *sayer) warn(message string, args ...any) {
 	s.log.Warn(message, args...)
 }
 
-// well forgets the logged messages after a success, so that the same failure is logged at once if it occurs again.
+// well is called after a success. It forgets the messages that were logged more than a minute ago, so that the map stays small.
 func (s *sayer) well() {
 	for message, at := range s.said {
 		if time.Since(at) >= repeatLogged {

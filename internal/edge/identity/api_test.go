@@ -63,7 +63,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// sign makes a certificate; template sets the fields that differ.
+// sign signs a certificate for a public key. template sets the fields that differ from the defaults.
 func (a *authority) sign(t testing.TB, pub any, template x509.Certificate) []byte {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
@@ -265,7 +265,7 @@ func (a *api) sign(csr *certificates.CertificateSigningRequest) {
 	})
 }
 
-// change applies do to the only request, once there is one.
+// change waits until there is a certificate request, and applies do to it. There must be only one.
 func (a *api) change(do func(*certificates.CertificateSigningRequest)) string {
 	a.t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
@@ -318,7 +318,7 @@ func fail(w http.ResponseWriter, err *apierrors.StatusError) {
 	_ = json.NewEncoder(w).Encode(err.ErrStatus)
 }
 
-// lines collects a log and reports new lines.
+// lines collects log lines and wakes a test that waits for new ones.
 type lines struct {
 	mu  sync.Mutex
 	all strings.Builder

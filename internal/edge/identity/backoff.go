@@ -29,7 +29,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// repeats limits a log: it lets a new message pass, and the same message again once per interval.
+// repeats limits repeated log messages: a new message is logged at once, and the same message again only once per interval.
 type repeats struct {
 	every time.Duration
 	last  string

@@ -37,7 +37,7 @@ const (
 type BootstrapConfig struct {
 	// BootstrapKubeconfig contains the token. It is read again for every attempt, so that a renewed token takes effect.
 	BootstrapKubeconfig string
-	// Kubeconfig is used if it works. It is written if it does not exist or its certificate has ended.
+	// Kubeconfig is used if it works. It is written if it does not exist or its certificate has expired.
 	Kubeconfig string
 	// CertDir is the directory for the key and the certificate.
 	CertDir string
@@ -164,7 +164,7 @@ func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 	return nil, errors.New("it names none")
 }
 
-// writeKubeconfig writes a kubeconfig for the server of boot and the certificate at pairFile.
+// writeKubeconfig writes a kubeconfig with the server of boot and the certificate in pairFile.
 func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
 	// Relative paths in a kubeconfig start at its directory, not at the agent's.
 	pairFile, err := filepath.Abs(pairFile)

@@ -52,7 +52,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// start runs Bootstrap beside the test; result waits for it.
+// start runs Bootstrap in a goroutine; result waits for its end.
 func (n *node) start(ctx context.Context) (result func() error) {
 	done := make(chan error, 1)
 	go func() { done <- identity.Bootstrap(ctx, n.cfg) }()
@@ -80,8 +80,8 @@ func endClient(t *testing.T, c *identity.Client) {
 	}
 }
 
-// "kubelet ... uses the limited permissions of the token to create and retrieve a CSR ... kubelet creates a proper
-// kubeconfig with the key and the signed certificate".
+// A node without an identity gets one with its token, and writes a kubeconfig that works: "kubelet ... uses the limited permissions
+// of the token to create and retrieve a CSR ... kubelet creates a proper kubeconfig with the key and the signed certificate".
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -169,7 +169,7 @@ func TestBootstrapDenied(t *testing.T) {
 	n.works(t)
 }
 
-// Each obstacle gets its own message, and is tried again until somebody removes it.
+// For each problem on the way, Bootstrap logs a message of its own, and tries again until the problem is solved.
 func TestBootstrapTrouble(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -240,7 +240,7 @@ func (n *node) serverCertificate(t *testing.T, from, to time.Time, ip string) {
 	n.api.kubeconfig(t, n.cfg.BootstrapKubeconfig, "abcdef.0123456789abcdef", n.api.ca)
 }
 
-// A problem that does not end by waiting is an error at once.
+// Bootstrap returns an error at once for problems of this machine that waiting cannot solve.
 func TestBootstrapImpossible(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newAPI(t))
@@ -254,7 +254,7 @@ func TestBootstrapImpossible(t *testing.T) {
 	}
 }
 
-// When its certificate has ended, the node requests another with the token and replaces the old kubeconfig.
+// If the node's certificate has expired, the node requests a new one with the token and replaces the old kubeconfig.
 func TestBootstrapAfterExpiry(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -274,7 +274,7 @@ func TestBootstrapAfterExpiry(t *testing.T) {
 	}
 }
 
-// expire replaces the node's certificate by one that has ended.
+// expire replaces the node's certificate by one that has expired.
 func (n *node) expire(t *testing.T) *x509.Certificate {
 	t.Helper()
 	certPEM, keyPEM := n.api.ca.pair(t, x509.Certificate{

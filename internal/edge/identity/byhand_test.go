@@ -81,7 +81,7 @@ func TestByHandFrom(t *testing.T) {
 	if m := modes(t, h.Dir); len(m) != 1 || m["n1.crt"] == 0 {
 		t.Errorf("files %v", m)
 	}
-	// Another key with the same name makes another request.
+	// A request for another key, but with the same name, is refused.
 	h.From = nil
 	if err := identity.ByHand(soon(t), h); err == nil || !strings.Contains(err.Error(), "there is another certificate request named testcsr") {
 		t.Errorf("same name, other key: %v", err)

@@ -21,11 +21,11 @@ import (
 type ClientConfig struct {
 	// Kubeconfig is the file with the API server and this node's identity.
 	Kubeconfig string
-	// BootstrapKubeconfig, if set, is used again when the certificate has ended before it could be renewed.
+	// BootstrapKubeconfig, if set, is used again when the certificate has expired before it could be renewed.
 	BootstrapKubeconfig string
 	CertDir             string
 	NodeName            string
-	// Rotate renews the certificate before it ends (rotateCertificates).
+	// Rotate renews the certificate before it expires (rotateCertificates).
 	Rotate bool
 	Log    *slog.Logger
 	// Patience is the time between two messages about the same state; 0: 15 s.
@@ -145,8 +145,8 @@ func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	return c.pair.Leaf, c.stat.changed
 }
 
-// Failing returns the reason while this machine prevents the renewal of the certificate (by a full or broken disk) and Run tries
-// again, or nil.
+// Failing returns an error while a problem of this machine, such as a full or broken disk, prevents the renewal of the certificate.
+// Run then tries again. Failing returns nil otherwise.
 func (c *Client) Failing() error {
 	if err := c.failing.get(); err != nil {
 		return fmt.Errorf("renew client certificate: %w", err)

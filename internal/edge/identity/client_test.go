@@ -56,7 +56,7 @@ func TestRotation(t *testing.T) {
 	slow := must(rest.HTTPClientFor(c.Config()))(t)
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // a POST, which is not sent again by itself
+		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // use POST, because net/http itself may repeat a GET
 		if err == nil {
 			err = resp.Body.Close()
 		}
@@ -88,7 +88,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// If the certificate ended while the server was away, the client uses the bootstrap token again.
+// If the certificate expired while the server did not answer, the client uses the bootstrap token again.
 func TestRotationTooLate(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -349,7 +349,7 @@ func TestServingRequestSaysItsWaitOnce(t *testing.T) {
 	s := must(identity.OpenServing(identity.ServingConfig{Request: true, Client: func() (identity.CSRs, error) {
 		return must(kubeclient.New(c.Config()))(t).CertificateSigningRequests(), nil
 	}, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log, Patience: 20 * time.Millisecond, Addresses: func() []v1.NodeAddress {
-		if looks.Add(1) == 20 { // Addresses is called once per patience
+		if looks.Add(1) == 20 { // Addresses is called once per Patience
 			close(seen)
 		}
 		return addresses("10.0.0.1")

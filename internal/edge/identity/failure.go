@@ -2,8 +2,8 @@ package identity
 
 import "sync"
 
-// failure stores the error of this machine (a full or broken disk) that prevents the work of a part, while the part tries again. A nil
-// failure stores nothing.
+// failure stores an error of this machine, such as a full or broken disk, while a Client or a Serving tries again. A nil failure
+// stores nothing.
 type failure struct {
 	mu  sync.Mutex
 	err error

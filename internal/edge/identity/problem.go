@@ -21,7 +21,7 @@ const (
 	ProblemWrongCA      ProblemKind = "wrong CA"     // our CA did not sign the server's certificate
 	ProblemWrongName    ProblemKind = "wrong name"   // the server's certificate is for another name
 	ProblemClock        ProblemKind = "clock"        // a certificate is not valid yet by our clock
-	ProblemExpired      ProblemKind = "expired"      // a certificate ended
+	ProblemExpired      ProblemKind = "expired"      // a certificate has expired
 	ProblemUnauthorized ProblemKind = "unauthorized" // the server does not accept our credentials
 	ProblemForbidden    ProblemKind = "forbidden"    // the server knows us and refuses the request
 	ProblemOther        ProblemKind = "other"
@@ -40,8 +40,8 @@ func (p *Problem) Error() string { return fmt.Sprintf("%s: %s (%v)", p.What, p.D
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// Explain turns an error of a request into a Problem. The message names the URL in server and the kubeconfig in file.
-// Explain returns nil, a context's error and a Problem unchanged.
+// Explain turns an error of a request into a Problem. The message names the URL in server and the kubeconfig in file. If err is nil,
+// context.Canceled or already a Problem, Explain returns it unchanged.
 func Explain(err error, server, file string) error {
 	var already *Problem
 	if err == nil || errors.Is(err, context.Canceled) || errors.As(err, &already) {
@@ -83,7 +83,7 @@ func explainTLS(err error, server, file string) *Problem {
 	return nil
 }
 
-// explainTime returns the Problem of a certificate that is too old, or of a clock that is wrong.
+// explainTime returns the Problem of a certificate that has expired or is not valid yet, or of a clock that is wrong.
 func explainTime(cert *x509.Certificate, whose string, err error) *Problem {
 	now := time.Now()
 	if cert != nil && now.Before(cert.NotBefore) {

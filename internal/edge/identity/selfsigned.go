@@ -23,7 +23,7 @@ const selfSignedLife = 365 * 24 * time.Hour
 // else put into kubelet.crt and kubelet.key is used unchanged.
 const selfSignedMark = "wherry self-signed"
 
-// selfSign makes sure that there is a certificate that covers the node's name and addresses and does not end soon.
+// selfSign makes sure that there is a certificate that covers the node's name and addresses and does not expire soon.
 func (s *Serving) selfSign() error {
 	certFile, keyFile := s.selfSignedFiles()
 	pair := s.current()

@@ -40,8 +40,8 @@ type ServingConfig struct {
 	Log       *slog.Logger
 	// Patience is the time between two messages, and between two calls of Addresses; 0: 15 s.
 	Patience time.Duration
-	// Failed, when set, is called by Run after each failed try to get a certificate; Replaced with the time for which the
-	// previous one was in use. They must not block.
+	// Failed, when set, is called by Run after each failed try to get a certificate. Replaced, when set, is called when a new
+	// certificate replaces another one, with the age of the old one. They must not block.
 	Failed   func()
 	Replaced func(age time.Duration)
 }
@@ -150,7 +150,7 @@ func (s *Serving) reload() {
 	s.cfg.Log.Info("Read the changed serving certificate", "file", s.cfg.CertFile, "ends", stamp(pair.Leaf.NotAfter))
 }
 
-// Run renews the certificate before it ends, and when it does not cover the node's addresses, until ctx ends.
+// Run renews the certificate before it expires, and when it does not cover the node's addresses, until ctx ends.
 func (s *Serving) Run(ctx context.Context) error {
 	switch {
 	case s.cfg.CertFile != "":
@@ -209,8 +209,8 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	return nil
 }
 
-// Failing returns the reason while this machine prevents the certificate's renewal or storage (by a full or broken disk) and Run
-// tries again, or nil.
+// Failing returns an error while a problem of this machine, such as a full or broken disk, prevents the renewal or the storage of the
+// certificate. Run then tries again. Failing returns nil otherwise.
 func (s *Serving) Failing() error {
 	if err := s.failing.get(); err != nil {
 		return fmt.Errorf("renew serving certificate: %w", err)
@@ -224,7 +224,7 @@ func (s *Serving) failed() {
 	}
 }
 
-// Ends returns when the certificate in use ends; zero: there is none yet.
+// Ends returns when the certificate in use expires, or the zero time if there is no certificate yet.
 func (s *Serving) Ends() time.Time {
 	if pair := s.current(); pair != nil {
 		return pair.Leaf.NotAfter

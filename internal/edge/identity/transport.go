@@ -128,7 +128,7 @@ func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error
 	conns.now = conns.make()
 	out := rest.CopyConfig(cfg)
 	out.Transport, out.Dial, out.Proxy = conns, nil, nil
-	// The transport has the TLS settings now, and rest.Config does not allow both.
+	// The transport already has the TLS settings, and rest.Config does not allow both a transport and TLS settings.
 	out.TLSClientConfig = rest.TLSClientConfig{}
 	return out, conns, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// These are the answers to whether a pod may use a present image, with the names in the metric of Kubernetes.
+// These are the results of the check whether a pod may use a present image. The metric of Kubernetes has the same names.
 const (
 	allowedByPolicy  = "credentialPolicyAllowed"
 	allowedByRecord  = "credentialRecordFound"

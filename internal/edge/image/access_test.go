@@ -40,7 +40,7 @@ type site struct {
 	images  *Images
 	root    string
 	cfg     Config
-	secrets map[string]*v1.Secret // secrets of the cluster by namespace/name
+	secrets map[string]*v1.Secret // the secrets of the cluster, by namespace/name
 
 	counting sync.Mutex
 	asked    int // how many secrets were read
@@ -127,7 +127,7 @@ func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	return "present"
 }
 
-// want fails the test if a pod gets another result.
+// want fails the test if ensure returns another result than what for a pod.
 func (s *site) want(what, pod, image string, policy v1.PullPolicy) {
 	s.Helper()
 	if got := s.ensure(pod, image, policy); got != what {
@@ -216,7 +216,8 @@ func TestAPublicImageIsEverybodys(t *testing.T) {
 	})
 }
 
-// Each policy, for an image that was present before the agent, an image on the list, and an image that another pod pulled.
+// For each policy, the result is as documented for three images: one on the allowlist and one not on it, which were both present
+// before the agent, and one that another pod pulled.
 func TestVerificationPolicies(t *testing.T) {
 	t.Parallel()
 	const listed, other = "reg.example.com/listed/app:1", "reg.example.com/other/app:1"

@@ -88,7 +88,7 @@ func (m *Images) noteOwn(o order, f *flight) {
 	}
 }
 
-// board returns the flight for this pull, and counts the caller as one of its waiters.
+// board returns the flight for this pull, and counts the caller as one of its waiters. If there is none, it begins the flight.
 func (m *Images) board(by context.Context, o order) *flight {
 	key := o.key()
 	m.mu.Lock()
@@ -97,7 +97,7 @@ func (m *Images) board(by context.Context, o order) *flight {
 		f.waiters++
 		return f
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull goes on when the context by ends, but belongs to its trace
+	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull does not end with the caller's context, but keeps its trace
 	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
 	m.flights[key] = f
 	go func() {
@@ -198,8 +198,8 @@ func (m *Images) record(f *flight, o order, ref string) {
 	m.cfg.Records.End(o.image)
 }
 
-// mayHaveCome reports whether a failed pull may have added the image all the same: the agent stopped waiting for the answer, or
-// the runtime went away, and the image was not present before.
+// mayHaveCome reports whether a failed pull may have added the image nevertheless. It may have, if the image was not present before
+// and the agent stopped waiting for the answer or the runtime went away.
 func (m *Images) mayHaveCome(ctx context.Context, err error, image string) bool {
 	if ctx.Err() == nil && !unanswered(err) {
 		return false

@@ -34,7 +34,7 @@ type store struct {
 	now      int
 	most     int
 	canceled int
-	hang     bool // the service does not answer questions about images
+	hang     bool // ImageStatus does not return until its context ends
 	err      func(name, user string) error
 }
 
@@ -158,7 +158,7 @@ func TestOnePullForAllWaiters(t *testing.T) {
 		for i := range 10 {
 			wg.Go(func() {
 				ctx := t.Context()
-				if i == 0 { // the waiter that began the pull leaves
+				if i == 0 { // the waiter that began the pull gives up
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
 					defer cancel()
@@ -297,7 +297,7 @@ func TestCredentialsAreTriedInOrder(t *testing.T) {
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
-		registries string // the registries of docker configurations, as user = registry
+		registries string // the registries in the docker configuration; each name is also the user for this registry
 		image      string
 		want       []string
 	}{

@@ -22,7 +22,7 @@ const (
 	// minKey and maxKey bound the size of a key file in bytes.
 	minKey = 16
 	maxKey = 4096
-	// magic begins every file. It has the version of the format.
+	// magic is the beginning of every file. It contains the version of the format.
 	magic = "wherry last known 1\n"
 	// suffix ends the name of every file of the record.
 	suffix = ".known"
@@ -30,7 +30,7 @@ const (
 	headName = "head" + suffix
 )
 
-// seal encrypts files and makes their names. Both keys come from the content of the key file.
+// seal encrypts files and derives their names, with two keys that come from the content of the key file.
 type seal struct {
 	aead  cipher.AEAD
 	names []byte
@@ -56,14 +56,14 @@ func newSeal(secret []byte) (*seal, error) {
 	return &seal{aead: aead, names: names}, nil
 }
 
-// name returns the name of the file for one thing.
+// name returns the name of the file that stores the object id.
 func (s *seal) name(id ID) string {
 	mac := hmac.New(sha256.New, s.names)
 	fmt.Fprintf(mac, "%d:%s%d:%s%d:%s", len(id.Kind), id.Kind, len(id.Namespace), id.Namespace, len(id.Name), id.Name)
 	return hex.EncodeToString(mac.Sum(nil)[:16]) + suffix
 }
 
-// encrypt returns the content of the file name.
+// encrypt encrypts plain and returns the content of the file with this name. The content is valid only under this name.
 func (s *seal) encrypt(name string, plain []byte) []byte {
 	out := make([]byte, len(magic), len(magic)+len(plain)+s.aead.Overhead())
 	copy(out, magic)
@@ -72,7 +72,7 @@ func (s *seal) encrypt(name string, plain []byte) []byte {
 
 var errTampered = errors.New("the file was written with another key, or it is torn, changed or moved")
 
-// decrypt returns the plain text of the file name.
+// decrypt returns the plain text of the file with this name.
 func (s *seal) decrypt(name string, file []byte) ([]byte, error) {
 	sealed, ok := bytes.CutPrefix(file, []byte(magic))
 	if !ok {
@@ -85,9 +85,9 @@ func (s *seal) decrypt(name string, file []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// readKey reads the key file. With create it first makes a missing file with a random key.
+// readKey reads the key file. If the file is missing and create is set, readKey creates it with a random key.
 func readKey(path string, create bool) ([]byte, error) {
-	info, err := os.Stat(path) // a link is allowed: systemd and administrators make them
+	info, err := os.Stat(path) // a symbolic link is allowed: systemd and administrators make them
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && create:
 		return makeKey(path)

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// Kind is the kind of a thing that the API server said.
+// Kind is the kind of an object in the record.
 type Kind string
 
 // These are the kinds.
@@ -44,7 +44,7 @@ const (
 	dirMode  = 0o700
 )
 
-// ID names one thing that the API server said.
+// ID identifies one object in the record.
 type ID struct {
 	Kind            Kind
 	Namespace, Name string
@@ -58,25 +58,25 @@ func (id ID) String() string {
 	return fmt.Sprintf("%s %s/%s", id.Kind, id.Namespace, id.Name)
 }
 
-// Entry is one thing for Write.
+// Entry is one object that Write stores.
 type Entry struct {
 	ID
-	// Version differs from the version of the last Write when the content differs. "": Write compares the contents.
+	// Version changes whenever the content changes. If it is empty, Write compares the contents.
 	Version string
-	// Content is written as JSON. Nil: the API server said that there is no such thing.
+	// Content is written as JSON. Nil: the API server answered that the object does not exist.
 	Content any
-	// Keep leaves the file on disk as it is, because what the API server says is not known now.
+	// Keep leaves the file on disk as it is, because the API server has not answered yet for this object.
 	Keep bool
 }
 
-// Known is one thing of a loaded record.
+// Known is one object of a loaded record.
 type Known struct {
 	ID
-	// Content is JSON; nil: there was no such thing.
+	// Content is JSON; nil: the object did not exist.
 	Content json.RawMessage
 }
 
-// Record is what the API server last said.
+// Record is the loaded record: the last answers of the API server.
 type Record struct {
 	// At is when the API server last answered.
 	At    time.Time
@@ -92,7 +92,7 @@ var (
 	ErrTooLarge = errors.New("the record is too large")
 )
 
-// Disk changes files. Store calls it from one goroutine.
+// Disk writes and removes files. Store calls it from one goroutine.
 type Disk interface {
 	// WriteFile replaces a file, or leaves it as it was. The new content is on the disk when WriteFile returns.
 	WriteFile(path string, data []byte, mode fs.FileMode) error
@@ -118,12 +118,12 @@ func (OS) SyncDir(dir string) error { return hostfs.SyncDir(dir) }
 type Config struct {
 	// Dir is the directory of the record. Only this Store writes to it.
 	Dir string
-	// KeyFile has the key. MakeKey makes a missing file.
+	// KeyFile is the file that contains the key. If it is missing and MakeKey is set, it is created.
 	KeyFile string
 	MakeKey bool
 	// Node is the node's name; Cluster identifies the cluster. A file of another node or cluster is refused.
 	Node, Cluster string
-	// MaxBytes is how large all files together may be. MaxAge is how long ago the API server may have answered last.
+	// MaxBytes limits the total size of all files. MaxAge limits the time since the API server last answered.
 	MaxBytes int64
 	MaxAge   time.Duration
 	// Disk changes the files; nil: OS.
@@ -163,8 +163,8 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg}
 }
 
-// Load reads the record; now is the time of the machine's clock. If the record is refused as a whole, the error says why and what
-// helps. It is ErrNone if there is no record.
+// Load reads the record; now is the time of the machine's clock. If the record is refused as a whole, the error says why, and what
+// the administrator can do. The error is ErrNone if there is no record.
 func (s *Store) Load(now time.Time) (*Record, error) {
 	names, err := s.open()
 	if err != nil {
@@ -196,8 +196,8 @@ func (s *Store) Load(now time.Time) (*Record, error) {
 	return rec, nil
 }
 
-// open reads the key and returns the names of the record's files without the head, sorted. It removes unfinished files of an agent
-// that ended while it wrote.
+// open reads the key and returns the sorted names of the record's files, without the head. It removes temporary files of an agent
+// that ended during a write.
 func (s *Store) open() ([]string, error) {
 	if s.seal == nil {
 		secret, err := readKey(s.cfg.KeyFile, s.cfg.MakeKey)
@@ -227,7 +227,7 @@ func (s *Store) open() ([]string, error) {
 	for _, name := range all {
 		switch {
 		case filepath.Ext(name) == hostfs.Unfinished:
-			_ = os.Remove(filepath.Join(s.cfg.Dir, name)) // the next write makes it again
+			_ = os.Remove(filepath.Join(s.cfg.Dir, name)) // an unfinished write: the next Write repeats it
 		case name != headName && filepath.Ext(name) == suffix:
 			names = append(names, name)
 		}
@@ -259,14 +259,14 @@ func (s *Store) loadFile(name string) (Known, int64, error) {
 		err = errors.New("the file has the name of another file") // cannot happen without the key
 	}
 	if err != nil {
-		s.files[name] = onDisk{size: size} // the next Write replaces or removes it
+		s.files[name] = onDisk{size: size} // version and sum stay empty, so the next Write replaces or removes the file
 		return Known{}, size, err
 	}
 	s.files[name] = onDisk{sum: sha256.Sum256(c.Content), size: size}
 	return Known{ID: id, Content: c.Content}, size, nil
 }
 
-// read reads and decrypts one file. It checks of which node and cluster the file is.
+// read reads and decrypts one file, and checks that the file belongs to this node and cluster.
 func (s *Store) read(name string) (content, int64, error) {
 	raw, err := hostfs.ReadUntrusted(filepath.Join(s.cfg.Dir, name), 1, maxFile)
 	if err != nil {

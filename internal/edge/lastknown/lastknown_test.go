@@ -19,7 +19,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// config returns a configuration with a key that is made when it is needed.
+// config returns a configuration whose key file is created on first use.
 func config(t *testing.T) lastknown.Config {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func config(t *testing.T) lastknown.Config {
 	}
 }
 
-// entries returns n secrets whose content names the round.
+// entries returns n secrets with the version round and the password round.
 func entries(n int, round string) (out []lastknown.Entry) {
 	for i := range n {
 		out = append(out, lastknown.Entry{
@@ -46,7 +46,7 @@ func write(t *testing.T, cfg lastknown.Config, in []lastknown.Entry) {
 	}
 }
 
-// load returns the record as texts by ID, and the number of refused files.
+// load returns the content of each object by its ID, and the number of refused files.
 func load(t *testing.T, cfg lastknown.Config) (map[string]string, int) {
 	t.Helper()
 	rec, err := lastknown.New(cfg).Load(now)
@@ -60,7 +60,8 @@ func load(t *testing.T, cfg lastknown.Config) (map[string]string, int) {
 	return out, len(rec.Refused)
 }
 
-// What was written is read again; what is no longer among the entries is gone; "there is no such thing" is kept too.
+// Load returns the entries of the last Write, including an entry for an object that does not exist. Entries of an earlier Write that
+// the last Write does not have are gone.
 func TestWriteAndLoad(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
@@ -85,7 +86,7 @@ func TestWriteAndLoad(t *testing.T) {
 	}
 }
 
-// Nobody but the owner can read the files, and neither their content nor their names say anything without the key.
+// Only the owner can read the files, and without the key neither the content nor the name of a file reveals anything.
 func TestNothingIsReadableWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
@@ -118,7 +119,7 @@ func TestNothingIsReadableWithoutTheKey(t *testing.T) {
 	}
 }
 
-// Each damaged, foreign or forged file is refused by itself, and the others are used.
+// Load refuses each damaged, foreign or forged file by itself, and returns the other files.
 func TestHostileFiles(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, path, other string){
@@ -148,7 +149,7 @@ func TestHostileFiles(t *testing.T) {
 				t.Errorf("%d used, %d refused", len(got), refused)
 			}
 			if name == "directory" {
-				return // the agent removes no directory that it has not made
+				return // the agent removes no directory that it has not created
 			}
 			write(t, cfg, entries(3, "two")) // repairs the file
 			if got, refused := load(t, cfg); len(got) != 3 || refused != 0 {
@@ -173,7 +174,7 @@ func TestForeignRecord(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	// A single file of another node, brought into the record, is refused too.
+	// A single file of another node that was copied into the record is refused too.
 	other := cfg
 	other.Node, other.Dir = "node-2", t.TempDir()
 	write(t, other, entries(1, "two"))
@@ -189,7 +190,7 @@ func TestAge(t *testing.T) {
 	write(t, cfg, entries(1, "one"))
 	for age, refused := range map[time.Duration]bool{
 		time.Hour: false, time.Hour + time.Second: true, 87600 * time.Hour: true,
-		-87600 * time.Hour: false, // a clock without a battery begins in the past
+		-87600 * time.Hour: false, // the clock is before the record's time, as on a machine that boots without a clock battery
 	} {
 		rec, err := lastknown.New(cfg).Load(now.Add(age))
 		if got := errors.Is(err, lastknown.ErrTooOld); got != refused || !got && len(rec.Known) != 1 {
@@ -256,7 +257,7 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
-// disk counts operations and fails from the operation with the number failAt on. If torn is set, it leaves half of the new
+// disk counts operations. Operation number failAt and all later ones fail. If torn is set, a write that fails leaves half of the new
 // content in the temporary file, as a power cut does.
 type disk struct {
 	lastknown.OS
@@ -294,8 +295,8 @@ func (d *disk) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// At whichever operation the disk fails or the machine loses power, each thing has its old or its new state, and the next write of the
-// same agent or of another one completes the record.
+// The disk fails, or the machine loses power, at each operation of a write in turn. Each object then has its old or its new state,
+// and the next write of the same agent or of another one completes the record.
 func TestFaultAtEachOperation(t *testing.T) {
 	t.Parallel()
 	before, after := entries(5, "old"), entries(3, "new")
@@ -341,7 +342,7 @@ func TestFaultAtEachOperation(t *testing.T) {
 	}
 }
 
-// A write writes the head and what has changed, and nothing else; that holds for the first write of the next agent too.
+// Write writes only the head and the changed entries. That is also true for the first Write of the next agent.
 func TestOnlyChangesAreWritten(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)
@@ -358,7 +359,7 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 	}
 	d.written = nil
 	all[7].Version, all[7].Content = "two", map[string]string{"password": "two"}
-	all[8].Version = "two" // the same content
+	all[8].Version = "two" // a new version with unchanged content: the file is not written
 	must(t, s.Write(all, now))
 	if len(d.written) != 2 {
 		t.Errorf("one change wrote %d files, want it and the head", len(d.written))

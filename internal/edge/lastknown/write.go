@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// Write makes the record hold exactly the entries, and at as the time of the API server's last answer. It writes only what has
-// changed. Entries for which MaxBytes leaves no room are left out, the last ones first, and the error says so (ErrTooLarge). After any
-// other error the record holds for each entry the old or the new state, and a later Write continues.
+// Write replaces the content of the record by the entries, and the time of the API server's last answer by at. It writes only
+// entries that have changed. Entries that do not fit into MaxBytes are left out, the last ones first, and the error is ErrTooLarge.
+// After any other error the record holds for each entry the old or the new state, and a later Write continues.
 func (s *Store) Write(entries []Entry, at time.Time) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	// Files that are no longer needed go first. An old pod without its Secret waits; the disk may need their room.
+	// Remove files that are no longer needed first, because the new files may need their disk space. If a crash follows, a Secret of
+	// an old pod may be missing; that pod then waits.
 	if err := s.removeOthers(entries); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (s *Store) Write(entries []Entry, at time.Time) error {
 	return nil
 }
 
-// Confirm stores only when the API server last answered.
+// Confirm stores only the time of the API server's last answer.
 func (s *Store) Confirm(at time.Time) error {
 	if err := s.prepare(); err != nil {
 		return err
@@ -61,7 +62,7 @@ func (s *Store) Confirm(at time.Time) error {
 	return nil
 }
 
-// prepare makes the directory, and reads which files it has if Load has not.
+// prepare creates the directory. If Load has not read the directory's files, prepare reads them.
 func (s *Store) prepare() error {
 	if s.files != nil {
 		return nil
@@ -80,7 +81,8 @@ func (s *Store) prepare() error {
 	return nil
 }
 
-// put writes the file of an entry unless the disk has it. It returns the size of the file, which room must allow.
+// put writes the file of an entry unless it is on disk already. It returns the size of the file, or ErrTooLarge if that exceeds
+// room.
 func (s *Store) put(name string, e Entry, room int64) (int64, error) {
 	have, had := s.files[name]
 	if e.Keep || had && e.Version != "" && have.version == e.Version {

@@ -35,7 +35,7 @@ type Bus struct {
 	signals *signals
 }
 
-// Open connects to the bus at an address of D-Bus and asks for logind's signals.
+// Open connects to the bus at a D-Bus address and subscribes to logind's signals.
 func Open(ctx context.Context, address string) (*Bus, error) {
 	s := &signals{hints: make(chan struct{}, 1)}
 	conn, err := dbus.Dial(address, dbus.WithSignalHandler(s))
@@ -60,8 +60,8 @@ func Open(ctx context.Context, address string) (*Bus, error) {
 	return &Bus{conn: conn, signals: s}, nil
 }
 
-// Shutdowns sends a hint when logind says that a shutdown begins or is cancelled; Preparing then says which. Hints that nobody
-// has received yet are merged into one. The channel is closed when the connection has ended.
+// Shutdowns sends a hint when logind says that a shutdown begins or is cancelled; Preparing then reports which of the two it is.
+// Hints that nobody has received yet are merged into one. The channel is closed when the connection has ended.
 func (b *Bus) Shutdowns() <-chan struct{} { return b.signals.hints }
 
 // Preparing reports whether a shutdown has begun.

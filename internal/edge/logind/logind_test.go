@@ -66,7 +66,7 @@ func (b *fakeBus) serve(conn *net.UnixConn) {
 	in := bufio.NewReader(conn)
 	for {
 		line, err := in.ReadString('\n')
-		line = strings.TrimLeft(line, "\x00") // the first byte of a connection
+		line = strings.TrimLeft(line, "\x00") // a client begins its connection with a NUL byte
 		switch {
 		case err != nil:
 			return
@@ -168,7 +168,7 @@ func (b *fakeBus) send(m *dbus.Message) {
 	_, _, _ = b.conn.WriteMsgUnix(data, rights, nil)
 }
 
-// say sends logind's signal from the connection that has logind's name.
+// say sends a signal as logind would, from the connection that has logind's name.
 func (b *fakeBus) say(member string, body ...any) {
 	b.signal(":1.2", "org.freedesktop.login1.Manager", member, body...)
 }
@@ -192,7 +192,8 @@ func open(t *testing.T, b *fakeBus) *logind.Bus {
 	return bus
 }
 
-// hears reports whether a hint comes. It makes a call first, because its answer shows that the signals before it have been read.
+// hears reports whether a hint has arrived. It first calls a method of logind: the answer to that call shows that the client has
+// read all earlier signals.
 func (b *fakeBus) hears(t *testing.T, bus *logind.Bus) bool {
 	t.Helper()
 	if _, err := bus.Preparing(t.Context()); err != nil {
@@ -206,7 +207,7 @@ func (b *fakeBus) hears(t *testing.T, bus *logind.Bus) bool {
 	}
 }
 
-// Only logind causes hints, although every process may send a signal that looks like logind's.
+// Only logind's signals cause hints, although every process may send a signal that looks like logind's.
 func TestShutdownsAreNoticed(t *testing.T) {
 	t.Parallel()
 	b := newFakeBus(t)
@@ -221,7 +222,7 @@ func TestShutdownsAreNoticed(t *testing.T) {
 	if b.hears(t, bus) {
 		t.Error("what logind did not say is a hint")
 	}
-	for range 100 { // more signals than anything stores
+	for range 100 { // more signals than any buffer holds
 		b.say("PrepareForShutdown", true)
 	}
 	if !b.hears(t, bus) || b.hears(t, bus) {
@@ -250,7 +251,8 @@ func TestShutdownsAreNoticed(t *testing.T) {
 	}
 }
 
-// An answer to Inhibit that comes after its caller has gone would delay every shutdown for ever.
+// If logind answers after Inhibit's context has ended, the file of that answer is closed. If it stayed open, it would delay every
+// shutdown for ever.
 func TestInhibitThatIsAnsweredLate(t *testing.T) {
 	t.Parallel()
 	b := newFakeBus(t)
@@ -276,7 +278,7 @@ func TestInhibitThatIsAnsweredLate(t *testing.T) {
 	}
 }
 
-// The shutdown goes on when the file that Inhibit returned is closed.
+// logind delays the shutdown until the file that Inhibit returned is closed.
 func TestInhibit(t *testing.T) {
 	t.Parallel()
 	b := newFakeBus(t)
@@ -354,7 +356,7 @@ func TestAnswersThatAreInvalid(t *testing.T) {
 	}
 }
 
-// Open gives up on a bus that accepts the connection and never answers when the caller's context ends.
+// If a bus accepts the connection and never answers, Open returns an error when the caller's context ends.
 func TestASilentBus(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "bus")

@@ -12,7 +12,8 @@ import (
 const theBus = "org.freedesktop.DBus"
 
 // signals receives the signals of a connection. Every local process may send a signal that looks like logind's, so only signals from
-// the connection that has logind's name count. It never blocks the connection, and keeps no signal.
+// the connection that has logind's name count. It never blocks the connection: it does not queue signals, but merges them into one
+// hint.
 type signals struct {
 	hints chan struct{}
 
@@ -38,7 +39,7 @@ func (s *signals) follow(ctx context.Context, conn *dbus.Conn) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner == "" { // if there is an owner, a signal has changed it since the call
+	if s.owner == "" { // an owner that is already set comes from a signal, which is newer than this answer
 		s.owner = owner
 	}
 	return nil

@@ -7,9 +7,9 @@
 //	0.log.20060102-150405          the newest rotated file; followers of the log read it to its end
 //	0.log.20060102-150400.gz       older ones
 //
-// Contract: there is one timer for the node and no goroutine at rest. A round calls Running once, stats one file for each running
-// container, and works on Workers logs at a time. The next round starts one interval after it. Run returns when all its work has
-// ended. The names of files are the ones that log collectors know from Kubernetes.
+// Contract: the node has one timer, and no goroutine runs between two rounds. A round checks all logs: it calls Running once, stats
+// one file for each running container, and works on Workers logs at a time. The next round starts one interval after it. Run returns
+// when all its work has ended. The files have the same names as in upstream's kubelet, because log collectors rely on them.
 //
 // A later round repairs the result of a crash at any step. If a log was renamed and the runtime has not reopened it, the current file is
 // missing, so the next round makes the runtime reopen it. An interrupted compression leaves a ".tmp" file, and starts again. No line is

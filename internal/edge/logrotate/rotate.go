@@ -25,7 +25,7 @@ type Container struct {
 	Path string
 }
 
-// Limits are the fields of Config that SetLimits changes. They have the same meaning there.
+// Limits are the fields of Config that SetLimits can change. Config describes them.
 type Limits struct {
 	MaxSize  int64
 	MaxFiles int
@@ -57,7 +57,7 @@ func (c *Config) Limits() Limits { return Limits{c.MaxSize, c.MaxFiles, c.Worker
 type Rotator struct {
 	cfg    Config
 	now    func() time.Time
-	limits atomic.Pointer[Limits] // the limits are never changed; new ones replace them
+	limits atomic.Pointer[Limits] // never modified; SetLimits stores new ones
 	rounds *rounds.Rounds
 }
 
@@ -83,7 +83,8 @@ func (r *Rotator) SetLimits(l Limits) {
 	r.rounds.Wake()
 }
 
-// Begin begins to check all logs, now and then once per interval, until ctx ends. It returns at once; join waits for the end.
+// Begin checks all logs at once, and then once per interval, until ctx ends. It returns immediately; join waits until all work has
+// ended.
 func (r *Rotator) Begin(ctx context.Context) (join func()) { return r.rounds.Begin(ctx) }
 
 // Run checks all logs until ctx ends, as Begin does.
@@ -236,7 +237,7 @@ func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Contai
 	to := log + "." + r.now().Format(stamp)
 	for _, taken := range []string{to, to + compressed} {
 		if _, err := dir.Lstat(taken); err == nil {
-			return nil // the name exists, after a rotation in the same second or because the clock was set back; the next round has another name
+			return nil // a file of this name exists, after a rotation in the same second or because the clock was set back; the next round uses another name
 		}
 	}
 	if err := dir.Rename(log, to); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// runtime writes a log. It keeps its file open over a rename, as runtimes do.
+// runtime writes a log. Like a real runtime, it keeps the log file open when the file is renamed.
 type runtime struct {
 	t    *testing.T
 	path string

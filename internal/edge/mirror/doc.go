@@ -13,5 +13,5 @@
 //   - A mirror without a static pod is removed once its source, or every source, has shown that there is no such pod,
 //     and nothing of the pod runs.
 //   - Only mirrors are deleted, each by its UID.
-//   - Config.Gone gets the UID of every mirror that has gone from the API.
+//   - Config.Gone is called with the UID of every mirror that is no longer in the API.
 package mirror

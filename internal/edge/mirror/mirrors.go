@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Pods returns the static pods of the sources and the mirrors in the API. The calls are cheap and may come at any time.
+// Pods returns the static pods of the sources and the mirrors in the API. Its methods are cheap and may be called at any time.
 type Pods interface {
 	// Static returns the static pod and the mirror of a full name; each may be nil.
 	Static(fullName string) (static, mirror *v1.Pod)
@@ -44,9 +44,9 @@ type Config struct {
 	// Local reports whether this node has the object that its static pods refer to (KindConfigMap, KindSecret) in its
 	// own manifests.
 	Local func(kind, namespace, name string) bool
-	// Ends reports whether a part of a pod with this full name and any UID except but is left on the node.
+	// Ends reports whether anything is left on the node of a pod that has this full name and another UID than but.
 	Ends func(fullName string, but types.UID) bool
-	// Owes reports whether the final status of a mirror is not in the API yet.
+	// Owes reports whether the final status of a mirror still has to be written to the API.
 	Owes func(mirror types.UID) bool
 	// Gone is called with the UID of every mirror that existed and is gone.
 	Gone func(mirror types.UID)
@@ -70,8 +70,8 @@ const remakes = time.Minute
 // of the same name exists by then, the client takes it for the old one and continues to wait.
 const absence = 2 * time.Second
 
-// Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
-// block.
+// Mirrors creates and removes the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do
+// not block.
 type Mirrors struct {
 	cfg Config
 
@@ -99,7 +99,8 @@ func New(cfg Config) *Mirrors {
 	return &Mirrors{cfg: cfg, names: map[string]*name{}, refused: map[types.UID]bool{}}
 }
 
-// Begin begins to work until ctx ends. It returns at once; join waits for the end. At rest there is no goroutine.
+// Begin starts to create and remove mirrors until ctx ends. It returns at once; join waits until all work has ended. While there is
+// nothing to do, no goroutine runs.
 func (m *Mirrors) Begin(ctx context.Context) (join func()) {
 	m.mu.Lock()
 	m.ctx = ctx
@@ -128,7 +129,8 @@ func (m *Mirrors) Refused(mirror types.UID) {
 	m.Look("")
 }
 
-// remake reports whether a mirror that is otherwise correct must be replaced now, or after which time.
+// remake reports whether a mirror that is otherwise correct must be replaced now. If it must be replaced later, remake returns after
+// which time.
 func (m *Mirrors) remake(fullName string, mirror *v1.Pod) (now bool, later time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,7 +230,7 @@ func (m *Mirrors) work() {
 	}
 }
 
-// after makes the work check the name again later, if the name waits for something or if reconcile has failed. The lock is held.
+// after schedules the next check of a name if the name waits for something or if reconcile has failed. The lock is held.
 func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -248,9 +250,9 @@ func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error
 	}
 }
 
-// reconcile creates or removes the mirror of one name, if that is due. When the watch reports the change, Look makes the work check
-// the name again. An interrupted watch does not report a mirror that was created and deleted during the interruption. So if the watch
-// does not show a mirror that reconcile has created, reconcile checks again after a while.
+// reconcile creates or removes the mirror of one name, if necessary. When the watch reports the change, a call of Look causes the
+// next check of the name. A watch that was interrupted does not report a mirror that was created and deleted during the
+// interruption. So if the watch has not shown a new mirror after a while, reconcile is called again.
 func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time.Duration, err error) {
 	var uid types.UID
 	if static != nil {
@@ -321,7 +323,7 @@ func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duratio
 	return 0, errors.New("the API has another pod of this name: rename the static pod, or delete the other")
 }
 
-// remove deletes a mirror at once, because nothing of a mirror needs a grace period.
+// remove deletes a mirror without a grace period, because a mirror has no containers of its own.
 func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
 	ctx, cancel := context.WithTimeout(m.ctx, timeout)
 	defer cancel()

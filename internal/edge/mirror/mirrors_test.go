@@ -49,8 +49,8 @@ func (b *blind) Get(context.Context, string, metav1.GetOptions) (*v1.Pod, error)
 
 func (b *blind) Delete(context.Context, string, metav1.DeleteOptions) error { return nil }
 
-// A mirror that was created and deleted while the watch was down is created again. A mirror that exists is not requested again
-// and again.
+// A mirror that was created and deleted while the watch was down is created again. While the mirror exists but the watch does not
+// show it, there are few create requests.
 func TestAMirrorThatWasNeverSeen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

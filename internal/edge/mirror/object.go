@@ -104,7 +104,7 @@ func (o *omission) envFrom(e v1.EnvFromSource) bool {
 	return false
 }
 
-// volume reports whether a volume must be left out; a projected one only loses some of its sources.
+// volume reports whether a volume must be left out. From a projected volume it removes only the sources that must be left out.
 func (o *omission) volume(v *v1.Volume) bool {
 	switch {
 	case v.ConfigMap != nil:

@@ -87,7 +87,7 @@ func (o *Objects) startBundles() {
 	})
 }
 
-// forgetBundles ends the watch after the last pod that needs it. The lock is held.
+// forgetBundles drops the bundles of a pod. It ends the watch if no other pod needs it. The lock is held.
 func (o *Objects) forgetBundles(uid types.UID) {
 	delete(o.bundles.pods, uid)
 	if l := o.bundles.list; l != nil && len(o.bundles.pods) == 0 {
@@ -98,9 +98,9 @@ func (o *Objects) forgetBundles(uid types.UID) {
 	}
 }
 
-// TrustAnchors returns the certificates of the bundles that a source of a pod's projected volume selects, in PEM format without headers
-// and comments. Each certificate is there once. The order depends only on the certificates. The call waits until the API server has
-// answered for the first time, or until ctx ends. The pod has to be tracked.
+// TrustAnchors returns the certificates of the bundles that a source of a pod's projected volume selects, in PEM format without
+// headers and comments. Each certificate occurs once. The order depends only on the certificates. The call waits until the API
+// server has answered for the first time, or until ctx ends. The pod has to be tracked.
 func (o *Objects) TrustAnchors(ctx context.Context, uid types.UID, src *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	if o.cfg.API.ClusterTrustBundles == nil {
 		return nil, gateOff("clusterTrustBundle", "ClusterTrustBundleProjection")
@@ -138,7 +138,7 @@ func anchors(all map[string]bundle, src *v1.ClusterTrustBundleProjection) ([]byt
 	if src.SignerName == nil {
 		return nil, errors.New("clusterTrustBundle: neither name nor signerName is set")
 	}
-	selector, err := metav1.LabelSelectorAsSelector(src.LabelSelector) // nil selects nothing, an empty one everything
+	selector, err := metav1.LabelSelectorAsSelector(src.LabelSelector) // a nil selector selects nothing, an empty selector selects everything
 	if err != nil {
 		return nil, fmt.Errorf("clusterTrustBundle: labelSelector: %w", err)
 	}
@@ -155,7 +155,8 @@ func anchors(all map[string]bundle, src *v1.ClusterTrustBundleProjection) ([]byt
 	return merge(selected), nil
 }
 
-// merge joins the certificates of bundles: sorted, each once, with nothing else around them.
+// merge returns the certificates of the bundles as PEM blocks without headers or other text. The certificates are sorted, and each
+// occurs once.
 func merge(from []bundle) []byte {
 	var certificates [][]byte
 	for _, b := range from {
@@ -251,7 +252,7 @@ func (l *bundleList) Apply(event watch.EventType, obj runtime.Object) (done bool
 	return false
 }
 
-// set stores the bundles and notifies the pods that a difference concerns.
+// set stores the bundles and notifies the pods that project a bundle which has changed.
 func (l *bundleList) set(now map[string]bundle) {
 	l.mu.Lock()
 	before, all := l.byName, l.missed || l.err != nil
@@ -275,7 +276,7 @@ func (l *bundleList) set(now map[string]bundle) {
 			note(b)
 		}
 	}
-	if before == nil && !all { // these are the first bundles, so no pod has seen others before
+	if before == nil && !all { // these are the first bundles: no pod has used older ones
 		return
 	}
 	for _, uid := range l.owner.trusting(func(s *v1.ClusterTrustBundleProjection) bool {
@@ -298,8 +299,8 @@ func (o *Objects) trusting(concerns func(*v1.ClusterTrustBundleProjection) bool)
 	return uids
 }
 
-// Failed records a failed read. An earlier answer stays valid; without one, the error becomes the answer after patience failures, or at
-// once if the API server has no such kind of object.
+// Failed records a failed read. An earlier answer stays valid. If there is none, callers of wait get the error after as many
+// failures as patience says, or at once if the API server does not serve this kind of object.
 func (l *bundleList) Failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -36,8 +36,8 @@ const renewSpread = 5 * time.Minute
 //	                 │                                     │
 //	                 └──denied, failed──► refused ◄────────┘  (the old certificate stays in use as long as it is valid)
 //
-// A refusal is final for the pod, as Kubernetes documents it. The agent asks in the set-up of the pod's volume. A request that is pending
-// is watched; nothing else is.
+// A refusal is final for the pod, as Kubernetes documents it. The agent requests a certificate while it sets up the pod's volume. It
+// watches only requests that are pending.
 type certificates struct {
 	requests func(namespace string) CertificateRequests // nil: the feature gate is off
 	accounts func(namespace string) ServiceAccounts
@@ -45,7 +45,7 @@ type certificates struct {
 	log      *slog.Logger
 	follow   func(*certRequest) // begins the watch of a request; it must not block
 	notify   func(types.UID)
-	wake     func() // makes Objects.remind look again
+	wake     func() // makes tokens.round check again which renewals are due
 
 	mu sync.Mutex
 	// pods has the certificates of each tracked pod that projects one.
@@ -58,7 +58,7 @@ type certKey struct {
 	source int
 }
 
-// certificate is the state of one source.
+// certificate is the state of one podCertificate source.
 type certificate struct {
 	signer  string
 	held    *credential  // nil: none was issued
@@ -66,7 +66,7 @@ type certificate struct {
 	refused error        // nil: the signer has not refused
 }
 
-// track stores which sources a pod has. ended says that the pod needs none any more.
+// track stores which podCertificate sources a pod has. ended means that the pod needs no certificates any more.
 func (c *certificates) track(p *v1.Pod, ended bool) {
 	if c.requests == nil {
 		return
@@ -143,8 +143,8 @@ func (o *Objects) PodCertificate(ctx context.Context, p *v1.Pod, volume string, 
 	return held.bundle(), nil
 }
 
-// state returns the certificate that the pod can use now, and whether the caller has to ask for a new one. Without a certificate and
-// without a need to ask, the error says why there is none.
+// state returns the certificate that the pod can use now. ask reports whether the caller has to request a new one. If there is no
+// certificate and ask is false, the error says why there is none.
 func (c *certificates) state(p *v1.Pod, k certKey, have []byte) (held *credential, ask bool, err error) {
 	now := time.Now()
 	c.mu.Lock()
@@ -176,7 +176,7 @@ func (c *certificates) state(p *v1.Pod, k certKey, have []byte) (held *credentia
 	return nil, false, cert.waits()
 }
 
-// waits returns the error that says for which request the pod waits.
+// waits returns an error that names the request for which the pod waits.
 func (cert *certificate) waits() error {
 	text := fmt.Sprintf("waits for signer %q to issue podcertificaterequest %q", cert.signer, cert.pending.name)
 	if err := cert.pending.lastError(); err != nil {
@@ -241,8 +241,8 @@ func projectionAt(p *v1.Pod, k certKey) *v1.PodCertificateProjection {
 	return nil
 }
 
-// dueSince lists the pods with a certificate that became due for renewal after since, but not after now, and when the next one will be
-// due; next is unchanged if that is earlier.
+// dueSince lists the pods with a certificate whose renewal became due after since and not after now. It also returns the earlier of
+// next and the time at which another renewal becomes due.
 func (c *certificates) dueSince(since, now, next time.Time) ([]types.UID, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +304,7 @@ func (r *certRequest) Watch(ctx context.Context, opts metav1.ListOptions) (watch
 	return r.owner.requests(r.namespace).Watch(ctx, r.one(opts))
 }
 
-// Replace stores the request. If it does not exist any more, the next set-up creates another one.
+// Replace stores the request. If the request does not exist any more, the next set-up of the volume creates another one.
 func (r *certRequest) Replace(items []runtime.Object) (done bool) {
 	for _, item := range items {
 		if req, ok := item.(*certificatesv1beta1.PodCertificateRequest); ok && req.Name == r.name {

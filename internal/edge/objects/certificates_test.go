@@ -104,7 +104,7 @@ func (w *certWorld) answer(req *certificatesv1beta1.PodCertificateRequest, condi
 	synctest.Wait()
 }
 
-// issue signs a request for a certificate that lives an hour and is due for renewal after half of that.
+// issue answers a request with a certificate that is valid for one hour and due for renewal after half an hour.
 func (w *certWorld) issue(name string) {
 	w.t.Helper()
 	req := w.request(name)
@@ -135,7 +135,7 @@ func TestPodCertificateIsRequestedIssuedAndRenewed(t *testing.T) {
 		p := projecting("1", certifying("ECDSAP256"))
 		w.Track(p)
 		w.mustWait(p, `waits for signer "example.com/s" to issue podcertificaterequest "req-1"`)
-		w.mustWait(p, "req-1") // asks once
+		w.mustWait(p, "req-1") // requests the certificate only once
 		req := w.request("req-1")
 		want := certificatesv1beta1.PodCertificateRequestSpec{
 			SignerName: "example.com/s", PodName: p.Name, PodUID: "1", ServiceAccountName: "robot", ServiceAccountUID: "sa-uid", NodeName: "node", NodeUID: "node-uid",
@@ -165,7 +165,7 @@ func TestPodCertificateIsRequestedIssuedAndRenewed(t *testing.T) {
 		if w.notifications("1") != 1 || !bytes.Equal(w.mustGet(p), first) || w.made("create podcertificaterequests") != 1 {
 			t.Error("renewed too early")
 		}
-		time.Sleep(6*time.Minute + time.Second) // the time of the renewal, and the most that it is spread
+		time.Sleep(6*time.Minute + time.Second) // the time of the renewal plus the largest random delay
 		if n := w.notifications("1"); n != 2 {
 			t.Fatalf("%d notifications when the renewal is due", n)
 		}
@@ -210,7 +210,7 @@ func TestSignerRefuses(t *testing.T) {
 			t.Errorf("%d requests: a refusal is final", n)
 		}
 
-		// A refused renewal keeps the old certificate until it expires.
+		// If a renewal is refused, the pod keeps the old certificate until it expires.
 		p = projecting("2", certifying("ECDSAP256"))
 		w.Track(p)
 		w.mustWait(p, "req-2")
@@ -288,7 +288,7 @@ func TestRequestThatIsDeletedOrCannotBeMade(t *testing.T) {
 		w.issue("req-3")
 		first := w.mustGet(p)
 
-		// A renewal that cannot be requested is tried again, and the pod keeps what it has.
+		// If the request for a renewal fails, it is tried again, and the pod keeps its certificate.
 		w.setFail("create podcertificaterequests", errors.New("quota"))
 		time.Sleep(36 * time.Minute)
 		if !bytes.Equal(w.mustGet(p), first) {

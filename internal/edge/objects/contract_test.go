@@ -22,8 +22,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It shows what a fake client cannot: that the
-// API server allows each of the node's requests, and how soon after the pod was bound it does.
+// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. Unlike a test with a fake client, it shows
+// that the API server allows each of the node's requests. It also logs how long the first answers take after the pod was bound.
 func TestAgainstARealAPIServer(t *testing.T) {
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")
 	if path == "" {
@@ -142,7 +142,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	t.Logf("3 watched objects cost %d goroutines", before-settled())
 }
 
-// settled returns the number of goroutines when it no longer changes.
+// settled waits until the number of goroutines no longer changes, and returns it.
 func settled() int {
 	last := -1
 	for n := runtime.NumGoroutine(); n != last; n = runtime.NumGoroutine() {
@@ -171,7 +171,7 @@ func contractNamespace(t *testing.T, ctx context.Context, a kubernetes.Interface
 	return ns.Name
 }
 
-// contractPod is bound to the node and refers to the ConfigMaps "a" and "later".
+// contractPod creates a pod that is bound to the node and refers to the ConfigMaps "a" and "later".
 func contractPod(t *testing.T, ctx context.Context, a kubernetes.Interface, ns, node string) *v1.Pod {
 	t.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: ns}, Spec: v1.PodSpec{
@@ -184,7 +184,7 @@ func contractPod(t *testing.T, ctx context.Context, a kubernetes.Interface, ns, 
 		if err == nil {
 			return got
 		}
-		if !apierrors.IsForbidden(err) { // the namespace's service account is not there yet
+		if !apierrors.IsForbidden(err) { // the API server answers Forbidden while the namespace has no service account yet
 			t.Fatal(err)
 		}
 		select {

@@ -63,7 +63,7 @@ func newKey(keyType string) (key, csr []byte, err error) {
 // credential is a private key with the certificate chain that a signer issued for it, both in PEM format.
 type credential struct {
 	key, chain     []byte
-	renew, expires time.Time // when to ask for the next one, and until when this one is valid
+	renew, expires time.Time // when to request the next certificate, and until when this one is valid
 }
 
 // bundle returns the key and the chain as one text; nil for no credential.
@@ -111,8 +111,8 @@ func spread(renew, expires time.Time) time.Duration {
 	return 0
 }
 
-// adopted returns the credential that a volume contains, or nil if that is none or has expired. When its signer wanted it to be renewed is
-// not known, so it is renewed soon.
+// adopted returns the credential that a volume contains. It returns nil if have is not a credential, or if the credential has
+// expired. The agent does not know when the signer wanted the credential to be renewed, so it renews the credential soon.
 func adopted(have []byte, now time.Time) *credential {
 	block, rest := pem.Decode(have)
 	if block == nil || block.Type != typePrivateKey {
@@ -126,7 +126,7 @@ func adopted(have []byte, now time.Time) *credential {
 	return &credential{key: key, chain: chain, expires: leaf.NotAfter, renew: now.Add(spread(now, leaf.NotAfter))}
 }
 
-// readChain returns the certificates of a PEM text without headers and without anything between them, and the first of them.
+// readChain returns the certificates of a PEM text, without headers or text between them, and the first certificate as leaf.
 func readChain(text []byte) (chain []byte, leaf *x509.Certificate, err error) {
 	if len(text) > maxChain {
 		return nil, nil, fmt.Errorf("the certificate chain is longer than %d bytes", maxChain)

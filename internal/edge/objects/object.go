@@ -194,7 +194,8 @@ func (o *object) healthy() {
 	o.mu.Unlock()
 }
 
-// Failed records a failed read. An earlier answer stays valid; without one, the error becomes the answer after patience failures.
+// Failed records a failed read. An earlier answer stays valid. If there is none, callers of wait get the error after as many
+// failures as patience says.
 func (o *object) Failed(err error) {
 	o.mu.Lock()
 	o.failures++
@@ -247,8 +248,8 @@ func (o *object) fetch(ctx context.Context) (content, error) {
 	return c, err
 }
 
-// recall answers with what the API server said to an earlier agent, unless the API server has answered this agent. The answer of a
-// watch replaces it.
+// recall stores what the API server answered to an earlier agent, unless the API server has already answered this agent. An answer
+// of the watch replaces it.
 func (o *object) recall(c content) {
 	var err error
 	if !c.exists() {

@@ -72,8 +72,8 @@ type Config struct {
 	// CacheTTL is how old a stored answer may be with StrategyCache (default: 1 minute). With StrategyCache and StrategyGet it is also
 	// how often Notify is called for every pod.
 	CacheTTL time.Duration
-	// Follow, if set, lists and watches one ConfigMap or Secret, or all Services ("configmaps", "secrets", "services"), instead of API,
-	// until ctx ends or f is done. It returns at once; join waits for the end.
+	// Follow, if set, is used instead of API to list and watch one ConfigMap or Secret, or all Services, until ctx ends or f is
+	// done. resource is "configmaps", "secrets" or "services". Follow returns at once; join waits for the end of the watch.
 	Follow func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) (join func())
 	// Node returns the name and the UID of this node; the UID is empty until the node is registered. It is called only if
 	// API.CertificateRequests is set. It must not block.
@@ -82,7 +82,8 @@ type Config struct {
 	NoServices bool
 	// Changed, if set, is called, from any goroutine, after every change of what State returns. It must not block.
 	Changed func()
-	// Expired, if set, is called when a pod is given a token that has expired (Recall). It must not block.
+	// Expired, if set, is called when a pod gets an expired token because the API server has not answered since Recall. It must not
+	// block.
 	Expired func(p *v1.Pod, serviceAccount string, expired time.Time)
 }
 
@@ -97,7 +98,7 @@ type Objects struct {
 	mu      sync.Mutex
 	running context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
-	joins   []func()                // wait for what Begin began
+	joins   []func()                // each waits for the end of work that Begin started
 	pods    map[types.UID][]*object // the objects that each pod refers to
 	watched map[key]*object         // the objects that any pod refers to
 
@@ -127,7 +128,7 @@ type key struct {
 
 func (k key) String() string { return k.kind.String() + " " + k.namespace + "/" + k.name }
 
-// New returns Objects over cfg. It does no IO and starts nothing.
+// New returns Objects with the configuration cfg. It does no IO and starts nothing.
 func New(cfg Config) *Objects {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -159,7 +160,8 @@ func New(cfg Config) *Objects {
 	return o
 }
 
-// Begin begins to watch until ctx ends. It returns at once; join waits until everything that it started has ended. It may be called once.
+// Begin starts watching until ctx ends. It returns at once; join waits until all goroutines of Objects have ended. Begin may be
+// called once.
 func (o *Objects) Begin(ctx context.Context) (join func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -178,7 +180,7 @@ func (o *Objects) Begin(ctx context.Context) (join func()) {
 	return o.join
 }
 
-// join waits until nothing runs any more. The context of Begin has ended.
+// join waits until all goroutines have ended. It must be called after the context of Begin has ended.
 func (o *Objects) join() {
 	// Track calls start, which checks the context with this lock held. Once join has taken the lock after the context ended, no start adds
 	// a goroutine to the group while Wait runs.
@@ -199,7 +201,7 @@ func (o *Objects) join() {
 	}
 }
 
-// Run watches until ctx ends, as Begin does. It may run once.
+// Run watches until ctx ends, as Begin does. It may be called once.
 func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Lock()
 	ran := o.running != nil
@@ -247,8 +249,8 @@ func (o *Objects) start(obj *object) {
 	o.follow(ctx, obj.key.kind.String()+"s", obj.key, obj, cancel, func(join func()) { obj.join = join })
 }
 
-// follow begins to follow one object, or all Services, until ctx ends or f is done. Where the agent itself watches, it calls ended at the
-// end. Where a Feed follows, it gives keep, with the lock held, the function that waits for the end.
+// follow lists and watches one object, or all Services, until ctx ends or f is done. Without Config.Follow a goroutine does that,
+// and calls ended when it ends. With Config.Follow, follow passes to keep, with the lock held, the function that waits for the end.
 func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclient.Followed, ended func(), keep func(join func())) {
 	if o.cfg.Follow == nil {
 		o.wg.Go(func() {
@@ -257,7 +259,7 @@ func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclie
 		})
 		return
 	}
-	o.wg.Go(func() { // not here, because f gets its first call in Follow, and takes the lock
+	o.wg.Go(func() { // in a goroutine, because Config.Follow calls f, which takes the lock that the caller of follow holds
 		join := o.cfg.Follow(ctx, resource, k.namespace, k.name, f)
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -360,7 +362,7 @@ func (o *Objects) read(ctx context.Context, k key) (content, error) {
 	o.mu.Lock()
 	obj, running := o.watched[k], o.running != nil
 	o.mu.Unlock()
-	if o.recall.offline.Load() { // a request may hang
+	if o.recall.offline.Load() { // send no request, because it may hang
 		return o.recalledContent(obj, k)
 	}
 	switch {

@@ -184,7 +184,7 @@ func TestAnExpiredWatchListsAgain(t *testing.T) {
 		last := w.watches[0]
 		w.mu.Unlock()
 		last.kill <- watch.Event{Type: watch.Error, Object: &gone}
-		// Before the new watch begins, the object changes: only a list sees that.
+		// The object changes before the new watch begins, so only a list shows the change.
 		if err := w.client.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, cm("a", "2"), "ns"); err != nil {
 			t.Fatal(err)
 		}

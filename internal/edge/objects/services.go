@@ -30,8 +30,8 @@ func newServiceStore(cfg Config) *serviceStore {
 	return &serviceStore{api: cfg.API.Services, log: cfg.Log, changed: cfg.Changed, byName: map[string]map[string]*v1.Service{}}
 }
 
-// slimService keeps the fields from which environments are made. It returns nil for a service without a cluster IP,
-// which gives no variables.
+// slimService returns a copy of a service with only the fields that a pod's environment variables contain. It returns nil for a
+// service without a cluster IP, because such a service has no environment variables.
 func slimService(s *v1.Service) *v1.Service {
 	if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
 		return nil

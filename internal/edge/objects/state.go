@@ -19,7 +19,8 @@ type State struct {
 	// Absent are the ConfigMaps and Secrets that do not exist. Unknown are those about which the API server has said nothing yet.
 	Absent, Unknown []Name
 	Tokens          []Token
-	// Services are those of the namespaces in question. Complete is false until all services of the cluster have been listed.
+	// Services are those of the namespaces with which State was called. Complete is false until all services of the cluster have
+	// been listed.
 	Services []*v1.Service
 	Complete bool
 }
@@ -39,7 +40,7 @@ type Token struct {
 	Renew, Expires           time.Time
 }
 
-// State returns what the API server has said. namespaces are the namespaces whose services are part of it.
+// State returns what the API server has said. It includes the services of the given namespaces.
 func (o *Objects) State(namespaces []string) State {
 	var s State
 	o.mu.Lock()
@@ -73,9 +74,9 @@ func (o *Objects) State(namespaces []string) State {
 	return s
 }
 
-// recalled is what the API server said to an earlier agent.
+// recalled holds what the API server answered to an earlier agent.
 type recalled struct {
-	// offline is set from Recall to Answered: no request is sent.
+	// offline is true between Recall and Answered. During that time no read sends a request.
 	offline atomic.Bool
 
 	mu      sync.Mutex
@@ -89,9 +90,9 @@ func (r *recalled) object(k key) (content, bool) {
 	return c, ok
 }
 
-// Recall makes Objects answer with s, which an earlier agent got from State, until the API server answers. From now until Answered is
-// called, no read sends a request, and a token that has expired is returned nevertheless. The watches of ConfigMaps, Secrets
-// and Services go on trying, and each of their answers takes the place of what was recalled.
+// Recall makes Objects answer with s, which an earlier agent got from State, until the API server answers. From now until Answered
+// is called, no read sends a request, and a token is returned even if it has expired. The watches of ConfigMaps, Secrets and
+// Services keep trying, and their answers replace the recalled objects.
 func (o *Objects) Recall(s State) {
 	objects := map[key]content{}
 	for _, c := range s.ConfigMaps {
@@ -144,7 +145,8 @@ func (o *Objects) Answered() {
 // Expired lists the tokens of a pod that are in use although they have expired, because the API server has not answered.
 func (o *Objects) Expired(uid types.UID) []Token { return o.tokens.expired(uid) }
 
-// recalledContent returns an object without a request. obj may be nil.
+// recalledContent returns the recalled state of an object, and sends no request. If a watch has already answered for obj, it returns
+// that answer. obj may be nil.
 func (o *Objects) recalledContent(obj *object, k key) (content, error) {
 	if obj != nil {
 		obj.mu.Lock()

@@ -69,16 +69,18 @@ type tokens struct {
 	// pods holds the tokens of each tracked pod; nil for a pod without tokens. Tokens of other pods are not kept. Most pods have
 	// one token, so they form a linked list instead of a map.
 	pods map[types.UID]*heldToken
-	next time.Time // when the rounds check again; zero: they have not checked yet
+	next time.Time // when round will check again; zero: it has not checked yet
 
 	rounds *rounds.Rounds
-	notify func(types.UID) // set by remind, before the rounds begin
-	since  time.Time       // when the rounds checked last; only they use it
-	// also lists the pods for which something else is due, and returns the time of the next look, which is never after next.
+	notify func(types.UID) // set by remind before the first call of round
+	since  time.Time       // when round last checked; only remind and round use it
+	// also lists further pods that need a notification, such as those with a certificate that is due for renewal. It returns the
+	// time of the next check, which is not after next.
 	also func(since, now, next time.Time) (uids []types.UID, at time.Time)
 }
 
-// heldToken is a token with the request that it answers; next is another token of the same pod.
+// heldToken is a token and the request for which it was granted. It is an element of the list of the pod's tokens; next is the next
+// element.
 type heldToken struct {
 	tokenKey
 	token
@@ -140,8 +142,8 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 	return token{}
 }
 
-// remind begins to notify a pod, once, when one of its tokens is due for renewal, until ctx ends; join waits for the end. Without this notification most pods
-// would have no turn before their token expires. All pods share one timer.
+// remind notifies a pod once for each of its tokens that becomes due for renewal, until ctx ends. It returns at once; join waits for
+// the end. Without this notification most pods would have no turn before their token expires. All pods share one timer.
 func (t *tokens) remind(ctx context.Context, notify func(types.UID)) (join func()) {
 	t.notify, t.since = notify, time.Now()
 	return t.rounds.Begin(ctx)
@@ -197,7 +199,7 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	if now.Before(held.renew) {
 		return held.value, held.expires(), nil
 	}
-	if offline { // a request may hang
+	if offline { // send no request, because it may hang
 		return t.lastKnown(p, k, held)
 	}
 
@@ -260,8 +262,8 @@ func insist(ctx context.Context, ask func() error) error {
 	}
 }
 
-// podNotFound reports that the API server does not know the token's pod, although the API server's watch has already sent the pod to
-// this node. The next try may succeed.
+// podNotFound reports whether the error says that the API server does not know the token's pod. That can happen although the watch
+// has already sent the pod to this node. The next try may succeed.
 func podNotFound(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {

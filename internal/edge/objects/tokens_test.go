@@ -58,7 +58,7 @@ func (i *issuer) react(a clienttesting.Action) (bool, runtime.Object, error) {
 		claims := fmt.Sprintf(`{"iat":1000,"exp":%d}`, 1000+int64(i.valid.Seconds()))
 		req.Status.Token = fmt.Sprintf("token-%d.%s.sig", i.granted, base64.RawURLEncoding.EncodeToString([]byte(claims)))
 	}
-	// The server's clock is an hour behind, so only durations may count.
+	// The server's clock is an hour behind, so the client must use only durations from the answer.
 	req.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(seconds)*time.Second - time.Hour))
 	return true, req, nil
 }
@@ -178,7 +178,7 @@ func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 				t.Fatalf("notified %d times when renewal %d was due", got, n)
 			}
 			if n == 1 {
-				i.fail(apierrors.NewServiceUnavailable("down")) // after the failure, another notification asks for the next try
+				i.fail(apierrors.NewServiceUnavailable("down")) // this renewal fails, so the pod must be notified again for another try
 			}
 			tokenOf(t, w, p, "", 600)
 			i.fail(nil)

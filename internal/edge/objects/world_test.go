@@ -74,7 +74,7 @@ func (c *countedWatch) pump() {
 	}
 }
 
-// run calls f in a bubble with an Objects that runs, and checks afterwards that every goroutine and watch has ended.
+// run calls f in a synctest bubble with a running Objects, and checks afterwards that every goroutine and watch has ended.
 func run(t *testing.T, cfg Config, f func(t *testing.T, w *world), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,7 @@ const (
 	groupMost = 4 << 10 // PATH_MAX
 )
 
-// parser finds kills in lines of the kernel's log, which must come in their order. The zero value is ready.
+// parser finds kills in lines of the kernel's log. It must get the lines in their original order. The zero value is ready.
 type parser struct {
 	pid   int // the PID in the last line that named a control group
 	group string

@@ -10,7 +10,7 @@
 //     everything that happened in the runtime before its stamp.
 //   - A completed relist advances the stamp of every pod that the listing shows unchanged, and of every pod that the runtime
 //     does not hold. A pod that looks different, or whose last inspection failed, is inspected first.
-//   - The event loop only marks keys and never blocks.
+//   - The goroutine that receives events only marks pods for inspection, and never blocks.
 //   - A pod whose inspection hangs holds one goroutine and delays no other pod: pods whose last inspection failed or hung have a pool of
 //     their own, and a pod that hangs for the first time holds its slot for one second. Hung, OnHung and Trouble report the pod. A
 //     listing that hangs makes Healthy fail.

@@ -64,8 +64,8 @@ func TestHintOfNewsIsFollowed(t *testing.T) {
 	})
 }
 
-// A hint (a CRI event) about the result of an action in flight waits for the action's outcome. If no outcome comes, the hint waits
-// for one second.
+// A hint (a CRI event) about the result of an action in flight waits for one second. It then causes no inspection if the inspection
+// after the action has shown the change. Without such an inspection, the hint causes one.
 func TestExpectedHintWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expects atomic.Bool

@@ -26,7 +26,7 @@ type Runtime interface {
 	// Inspect returns the whole state of one pod. prev is the last inspection of the pod, or nil.
 	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
 	// Watch subscribes to events and blocks until the subscription ends. It calls subscribed when the subscription begins, and hint,
-	// which must not block, for each event. An error for which Unsupported holds means that the runtime has no events.
+	// which must not block, for each event. If Config.Unsupported returns true for the error of Watch, the runtime has no events.
 	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error
 }
 
@@ -35,8 +35,8 @@ type Config struct {
 	Runtime Runtime
 	// Unsupported reports whether an error of Watch means that the runtime has no events, so that every later try would fail too.
 	Unsupported func(error) bool
-	// Notify is called after an inspection that a call of Generator.Inspect asked for, that found a change, or that is the pod's
-	// first. It is called with "" after the first relist. It must not block.
+	// Notify is called after an inspection that was requested with Generator.Inspect, that found a change, or that was the first of
+	// its pod. It is called with "" after the first relist. It must not block.
 	Notify func(uid types.UID)
 	// Expected, when set, reports whether an action in flight causes the change that the hint announces. Such an action asks for
 	// an inspection when it ends. So the generator handles the hint a moment later, and ignores it if the cache shows the change
@@ -64,7 +64,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Generator keeps the pod cache. Create it with New, then Run it.
+// Generator maintains the pod cache. Create it with New, then Run it.
 type Generator struct {
 	cfg Config
 
@@ -80,7 +80,7 @@ type Generator struct {
 	asked    time.Time // the time that Inspect returned last
 	slots    slots
 	listing  call      // the listing of the runtime that is in flight
-	hung     []pod.Ref // the pods that OnHung got last; only the relists use this field
+	hung     []pod.Ref // the last argument of OnHung; only the relists use this field
 
 	kick   chan struct{}
 	relist *rounds.Rounds
@@ -93,7 +93,7 @@ type entry struct {
 	stamp      time.Time
 	inspection *call   // the inspection in flight; nil: none
 	failed     *failed // how the last inspection failed; nil: it succeeded
-	slow       bool    // the last inspection took longer than the constant hangs
+	slow       bool    // the last inspection took longer than the constant named hangs
 	hung       bool    // the last inspection took longer than HungFor and failed
 }
 
@@ -106,7 +106,7 @@ type call struct {
 
 // failed is an inspection that failed.
 type failed struct {
-	asked time.Time // when Inspect asked for the inspection that failed; Notify follows the next one that succeeds; zero: nobody waits
+	asked time.Time // when Inspect asked for this inspection; if set, the next successful inspection calls Notify; zero: nobody waits
 	why   string    // text of the error, at most whyKept bytes
 }
 
@@ -116,7 +116,7 @@ const whyKept = 1 << 10
 // mark says that a pod has to be inspected, and why.
 type mark struct {
 	asked time.Time // when Inspect was last called; zero: nobody waits
-	// If must is false, hints are the only reason: once the cache shows all that they announce, no inspection is needed.
+	// If must is false, only hints asked for the inspection: it is not needed once the cache shows all changes that they announce.
 	hints []pod.Hint
 	must  bool
 }
@@ -148,7 +148,8 @@ func New(cfg Config) *Generator {
 	return g
 }
 
-// Get returns the newest inspection of a pod (never nil) and its stamp; zero: the pod has not been inspected yet.
+// Get returns the newest inspection of a pod (never nil) and its stamp. The stamp is zero if the pod has not been inspected yet. For
+// a pod that is not in the cache, Get returns an empty inspection with the time of the last relist as its stamp.
 func (g *Generator) Get(uid types.UID) (*pod.Observed, time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,9 +173,9 @@ func (g *Generator) List() []*pod.Observed {
 	return out
 }
 
-// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed. It returns the time of the
-// call. An inspection that begins after the call has a later stamp than this time, and an inspection that began before the call does
-// not, however coarse the clock is.
+// Inspect asks for an inspection that begins after this call. Notify is called after that inspection, even if nothing has changed.
+// Inspect returns the time of the call. An inspection that begins after the call has a stamp later than this time, and an inspection
+// that began before the call has not, even if the clock is coarse.
 func (g *Generator) Inspect(uid types.UID) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -280,7 +281,7 @@ func (g *Generator) period() time.Duration {
 	return g.cfg.Period
 }
 
-// Run keeps the cache until ctx ends.
+// Run maintains the cache until ctx ends.
 func (g *Generator) Run(ctx context.Context) error {
 	g.mu.Lock()
 	g.begun = time.Now()
@@ -301,8 +302,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// Turns tells a watchdog, which restarts the agent, whether the loop is stuck: see package pulse. Unlike Healthy it does not depend on
-// the runtime, because a restart of the agent does not repair the runtime.
+// Turns returns an error if the loop is stuck, so that a watchdog can restart the agent: see package pulse. Unlike Healthy it does
+// not depend on the runtime, because a restart of the agent does not repair the runtime.
 func (g *Generator) Turns(ctx context.Context) error { return g.pulse.Turns(ctx) }
 
 // mark marks a pod for inspection. It is called with the lock held.
@@ -316,7 +317,7 @@ func (g *Generator) mark(uid types.UID, asked time.Time) {
 	g.wake()
 }
 
-// idle reports whether the cache already shows all that the mark was set for.
+// idle reports whether no inspection is needed, because o already shows every change that the hints of the mark announce.
 func (m *mark) idle(o *pod.Observed) bool {
 	return !m.must && !slices.ContainsFunc(m.hints, func(h pod.Hint) bool { return !o.Shows(h) })
 }
@@ -432,7 +433,7 @@ func same(a, b *pod.Observed) bool {
 	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
 }
 
-// alike reports whether a cached pod has the IDs and states that a listing shows. A listing has nothing else.
+// alike reports whether a cached pod has the IDs and states that a listing shows. A listing has no other information.
 func alike(cached, listed *pod.Observed) bool {
 	return slices.EqualFunc(cached.Sandboxes, listed.Sandboxes, func(a, b pod.Sandbox) bool {
 		return a.ID == b.ID && a.Ready == b.Ready
@@ -441,7 +442,7 @@ func alike(cached, listed *pod.Observed) bool {
 	})
 }
 
-// subscribe keeps one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
+// subscribe maintains one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
 func (g *Generator) subscribe(ctx context.Context) {
 	said := false
 	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {

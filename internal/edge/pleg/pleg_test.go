@@ -136,7 +136,7 @@ func start(t *testing.T, w *world) *harness {
 	return startWith(t, w, func(*world) {}, slog.New(slog.DiscardHandler))
 }
 
-// startWith starts a generator after before has filled the world.
+// startWith calls before with the world, and then starts a generator.
 func startWith(t *testing.T, w *world, before func(*world), log *slog.Logger) *harness {
 	t.Helper()
 	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}

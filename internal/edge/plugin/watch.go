@@ -24,7 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Plugin is what a plugin says of itself: the answer to GetInfo.
+// Plugin describes a plugin, as the plugin itself answers to GetInfo.
 type Plugin struct {
 	Type, Name string
 	// Endpoint is the socket of the plugin's own service.
@@ -35,7 +35,7 @@ type Plugin struct {
 
 // Handler handles the plugins of one type.
 type Handler interface {
-	// Register makes the node use a plugin. It may take long, and ends with ctx. The plugin gets the text of the error.
+	// Register makes the node use a plugin. It may take long, and returns when ctx ends. The plugin gets the text of the error.
 	Register(ctx context.Context, p Plugin) error
 	// Deregister is called when the socket of a registered plugin is gone. It is not called if there is a new socket of the same path:
 	// then only Register is called again.
@@ -70,7 +70,7 @@ const (
 	maxHeaders  = 64 << 10 // bytes; gRPC sends the text of an error in headers
 	maxType     = 63       // bytes
 	maxName     = 63       // bytes; CSI has the same bound for the names of drivers
-	maxEndpoint = 107      // bytes; the kernel takes no longer path of a socket
+	maxEndpoint = 107      // bytes; Linux accepts no longer path of a Unix socket
 	maxVersions = 16
 	maxVersion  = 63 // bytes
 )
@@ -160,7 +160,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// drop drops the events of the next moment: the caller reads the directory after that.
+// drop discards the events of the next 50 ms (settle). The caller then reads the directory, which shows all their changes.
 func drop(ctx context.Context, kernel *filewatch.Watcher) {
 	end := time.NewTimer(settle)
 	defer end.Stop()
@@ -290,8 +290,8 @@ func (w *Watcher) keep(ctx, one context.Context, path string) {
 	}
 }
 
-// register asks a plugin who it is, calls its handler, and tells the plugin the result. If the plugin's answer was invalid, register
-// returns the zero Plugin.
+// register asks a plugin for its name and type, calls the handler of that type, and reports the result to the plugin. If the
+// plugin's answer was invalid, register returns the zero Plugin.
 func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err error) {
 	conn, err := grpc.NewClient("passthrough:///plugin", // the dialer knows the socket, whose path need not be a valid URL
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
@@ -322,7 +322,7 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	telling, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	if _, told := client.NotifyRegistrationStatus(telling, said); told != nil && err == nil {
-		// The node uses the plugin although the plugin could not be told.
+		// The node uses the plugin even if the plugin could not be informed.
 		w.cfg.Log.Warn("plugin registered, but the plugin did not accept the notification", "plugin", p.Name, "err", pod.Text(status.Convert(told).Message()))
 	}
 	return p, err

@@ -25,13 +25,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// announcer is a plugin that gives any answer.
+// announcer is a plugin whose answers the test chooses.
 type announcer struct {
 	registration.UnimplementedRegistrationServer
 	info *registration.PluginInfo
 	// getInfo, unless it is nil, is called before the answer to GetInfo. Its error replaces the answer.
 	getInfo func(ctx context.Context) error
-	told    chan string // gets what the plugin is told: "registered", or the error
+	told    chan string // receives what the agent reports to the plugin: "registered", or the error
 }
 
 func (a *announcer) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*registration.PluginInfo, error) {
@@ -135,7 +135,7 @@ func valid(name string) *registration.PluginInfo {
 	return &registration.PluginInfo{Type: "T", Name: name, SupportedVersions: []string{"1.0.0"}}
 }
 
-// The plugin is told why its answer is refused, no handler sees the answer, and no text is longer than its bound.
+// If the agent refuses a plugin's answer, it tells the plugin why. No handler gets the answer, and no text is longer than its bound.
 func TestAnswersOfPluginsHaveBounds(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
@@ -212,7 +212,7 @@ func TestAnswersOfPluginsAreShort(t *testing.T) {
 	}
 }
 
-// A plugin that hangs is given up after a bounded time, whichever call hangs.
+// The agent gives up a plugin that hangs in any call after a bounded time.
 func TestAPluginThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*announcer{
@@ -320,8 +320,8 @@ func TestScanFollowsNoLinkOfAPlugin(t *testing.T) {
 	}
 }
 
-// A plugin is registered when its socket appears, also if the path is no valid URL; again when the socket is replaced; and deregistered when
-// the socket is gone.
+// A plugin is registered when its socket appears, even if the socket's path is not a valid URL. It is registered again when the
+// socket is replaced, and deregistered when the socket is gone.
 func TestAPluginComesAndGoes(t *testing.T) {
 	t.Parallel()
 	dir, h := shortDir(t), newHandler()
@@ -336,7 +336,7 @@ func TestAPluginComesAndGoes(t *testing.T) {
 	a := &announcer{info: valid("n"), told: make(chan string, 8)}
 	stop := listen(t, unixListener(t, path), a)
 	want("+n")
-	// A new server makes its socket beside the old one and renames it.
+	// A new server creates its socket under another name and renames it to the path of the old one.
 	other := unixListener(t, path+".new")
 	other.(*net.UnixListener).SetUnlinkOnClose(false)
 	stopOther := listen(t, other, &announcer{info: valid("m"), told: make(chan string, 8)})
@@ -349,7 +349,7 @@ func TestAPluginComesAndGoes(t *testing.T) {
 			t.Errorf("call %s", got)
 		}
 	}
-	stop() // the old server removes the socket of its path, which is the new one
+	stop() // the old server removes the socket at its path, which is now the new server's socket
 	want("-m")
 	stopOther()
 }
@@ -385,7 +385,7 @@ func TestAPluginIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A plugin that makes many files makes the agent read the directory only now and then.
+// If a plugin creates and removes many files, the agent reads the directory at most once in each period of settle (50 ms).
 func TestManyEventsCauseFewReadings(t *testing.T) {
 	t.Parallel()
 	dir, h := shortDir(t), newHandler()

@@ -125,8 +125,8 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 }
 
 // Recall stores the pods that a source had when it last answered an earlier agent. The source still counts as one that has not
-// answered: nothing is stopped because no source has it, and the first Replace ends or changes pods of which the source now says
-// something else. If the source has answered meanwhile, Recall stores nothing and returns false.
+// answered, so Unwanted does not yet report other pods as unwanted. The first Replace of the source removes and updates the recalled
+// pods as usual. If the source has already answered, Recall stores nothing and returns false.
 func (s *Set) Recall(src pod.Source, pods []*v1.Pod) bool {
 	s.mu.Lock()
 	if !s.waiting[src] {
@@ -295,8 +295,8 @@ func (s *Set) LastGrace(uid types.UID) *int64 {
 	return nil
 }
 
-// Forget drops the state of a pod that has left the set and of which nothing is left on the node. The set remembers that the
-// pod was removed while its mirror exists, because the mirror has to be deleted too.
+// Forget drops the state of a pod that has left the set and of which nothing is left on the node. As long as the pod's mirror
+// exists, the set still remembers that the pod was removed, because the mirror has to be deleted too.
 func (s *Set) Forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -421,8 +421,8 @@ func (s *Set) Known() bool {
 	return !s.none && len(s.waiting) == len(s.recalled)
 }
 
-// Ready reports whether every configured source has answered once. Until then nothing may be stopped because no source wants it.
-// A node without any source is never Ready.
+// Ready reports whether every configured source has answered once. Until then, a pod must not be stopped for the reason that no
+// source has it. A node without any source is never Ready.
 func (s *Set) Ready() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -144,8 +144,8 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 	}
 }
 
-// A static pod takes no status from the mirror of an earlier manifest, and nothing that somebody writes into a mirror
-// ends it.
+// A static pod does not take status from a mirror of an earlier manifest, and no status that somebody writes into its mirror ends
+// the pod.
 func TestAStaticPodIsNotifiedOfItsMirrorsStatus(t *testing.T) {
 	t.Parallel()
 	var named []string

@@ -136,7 +136,8 @@ func TestIdenticalProbesRunOnce(t *testing.T) {
 	})
 }
 
-// When the probe that started a shared command is halted, as a liveness probe is in a pod that ends, the other probe still gets the result.
+// Two equal probes share one command. If the probe that started the command is halted, as a liveness probe is in a pod that ends,
+// the other probe still gets the result.
 func TestTheTwinContinues(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.took = 500 * time.Millisecond

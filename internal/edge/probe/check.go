@@ -36,7 +36,7 @@ const (
 // Outcome is the outcome of one run of a probe.
 type Outcome uint8
 
-// The outcomes. Unknown gives no information about the container.
+// The outcomes. Unknown means that the run gave no information about the container.
 const (
 	Unknown Outcome = iota
 	Success

@@ -16,7 +16,7 @@
 //     probes continue until their containers have ended.
 //   - While the node is overloaded, the command of a probe waits until the scheduler of package work grants it ("waits for its turn").
 //     The probe's timeout starts when the command begins: a late probe is not a failed one, but its lateness is reported.
-//   - Equal probes of one container that are due at the same time are one run.
+//   - If equal probes of one container are due at the same time, one run gives the result of all of them.
 //   - If a probe could not be run (the runtime did not answer, or no port has the name), there is an event and no result.
 //
 // Before the first regular probe of a container that is not started, or not ready, there are quick probes: "While a container is not

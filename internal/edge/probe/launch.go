@@ -104,7 +104,8 @@ func identical(a, b *runner) bool {
 	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
 }
 
-// leaves takes a probe that is due out of the heap or out of the scheduler. It returns false if the probe is in neither.
+// leaves takes a probe out of the heap if the probe is due, or out of the scheduler. It returns false if it took the probe out of
+// neither.
 func (p *Probes) leaves(r *runner, now time.Time) bool {
 	switch {
 	case r.Waits() && !r.At().After(now):

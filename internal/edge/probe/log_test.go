@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Each change of a container's state is one line, which says what the container is now and which probe made it so.
+// The log has one line for each change of a container's state. The line names the new state and the probe that caused it.
 func TestLogSaysWhatAContainerHasBecome(t *testing.T) {
 	var log bytes.Buffer
 	plain := func(_ []string, a slog.Attr) slog.Attr {

@@ -86,8 +86,8 @@ type Config struct {
 	Dialer Dialer
 	// Notify is called when the state of one of the pod's containers has changed. It is called without locks, concurrently.
 	Notify func(types.UID)
-	// Event is called with events for users, without locks and concurrently. Observe is called for every run, with the lock held that
-	// Forget takes, so that there is no call for a pod after Forget. Observe must not block or call back.
+	// Event is called with events for users, without locks and concurrently. Observe is called for every run. Forget takes the lock
+	// that is held during this call, so there is no call for a pod after Forget. Observe must not block or call back.
 	Event   func(Event)
 	Observe func(Measurement)
 	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a
@@ -272,7 +272,7 @@ const maxKept = 400
 type Failing struct {
 	Container string
 	Kind      Kind
-	Times     int // failures in a row that count; a quick check that fails does not
+	Times     int // failures in a row; failures of quick probes do not count
 	Threshold int // failureThreshold
 	Output    string
 }
@@ -303,7 +303,8 @@ func (p *Probes) Failing(uid types.UID) (out []Failing) {
 // Forget ends all probes of a pod.
 func (p *Probes) Forget(uid types.UID) { p.Set(pod.Ref{UID: uid}, nil) }
 
-// Begin begins to run probes until ctx ends. It returns at once; join waits for the probes that run. It may be called once.
+// Begin starts running probes until ctx ends. It returns at once; join waits for the probes that are running. Begin may be called
+// once.
 func (p *Probes) Begin(ctx context.Context) (join func()) {
 	ended := p.rounds.Begin(ctx)
 	return func() {

@@ -395,7 +395,8 @@ func TestExecExpandsLiteralEnv(t *testing.T) {
 	})
 }
 
-// A metric forgets a pod after Probes does. So Probes calls Observe with the lock held that Forget takes, and never after Forget.
+// The metrics of a pod are dropped after Probes.Forget. Observe must not be called after Forget, so Probes calls it with the lock
+// held that Forget takes.
 func TestNoRunIsObservedAfterForget(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		notified := 0

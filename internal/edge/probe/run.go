@@ -68,7 +68,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	}
 }
 
-// report is what one result changes. Its callbacks are called after the lock is released.
+// report describes the change that one result causes. Its callbacks are called after the lock is released.
 type report struct {
 	r       *runner
 	was     State // state of the container before the result

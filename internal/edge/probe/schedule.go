@@ -39,7 +39,7 @@ type runner struct {
 	dropped bool
 
 	last  Outcome
-	times int // how many times in a row the probe has had the outcome last
+	times int // number of successive runs with the outcome in the field last
 	// failed is true if the last check failed, also if it was a quick probe; output is what that check printed.
 	failed bool
 	output string

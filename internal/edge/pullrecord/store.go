@@ -215,7 +215,7 @@ func (s *Store) Pulled(image, id string, by kubelet.ImagePullCredentials) error 
 	return s.merge(image, id, by, true)
 }
 
-// Matched adds credentials to the image's record that gave a pod access to the present image, without a pull.
+// Matched adds to the image's record the credentials that gave a pod access to the present image without a pull.
 func (s *Store) Matched(image, id string, by kubelet.ImagePullCredentials) error {
 	return s.merge(image, id, by, false)
 }

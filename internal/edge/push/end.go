@@ -66,7 +66,7 @@ func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, 
 	return n, nil
 }
 
-// deleteObject removes a ConfigMap or Secret. Pods that use it keep its content until their next set-up.
+// deleteObject removes a ConfigMap or Secret. Pods that use it keep its content until their volumes are set up again.
 func (p *Source) deleteObject(kind, namespace, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *Source) deleteObject(kind, namespace, name string) error {
 	return nil
 }
 
-// list returns the kind and name of each pushed object, in this order, without the contents.
+// list returns kind, namespace, name and UID of each pushed object, without the contents.
 func (p *Source) list() []Pushed {
 	p.mu.Lock()
 	defer p.mu.Unlock()

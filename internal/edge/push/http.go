@@ -60,7 +60,7 @@ func (p *Source) Routes(finished func(types.UID) bool) map[string]http.Handler {
 	return out
 }
 
-// whenLoaded refuses requests until Run has read what was pushed before.
+// whenLoaded refuses requests until Run has read the stored objects of earlier pushes.
 func (p *Source) whenLoaded(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

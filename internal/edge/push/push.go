@@ -37,7 +37,7 @@ type Target interface {
 
 // Config configures a Source.
 type Config struct {
-	// Dir is the directory that keeps what was pushed, for the next agent; "": nothing is kept.
+	// Dir is the directory in which pushed objects are stored for the next agent; "": they are not stored.
 	Dir string
 	// NodeName is the node's name. If Suffix is set, the names of pushed pods end with the node's name, like the names of other static
 	// pods. So pods of several nodes have different names in the API.
@@ -128,7 +128,7 @@ func (r *record) key() string {
 	return recordKey(r.kind(), m.Namespace, m.Name)
 }
 
-// New returns a Source, which refuses requests until Run has read what was pushed before.
+// New returns a Source. It refuses requests until Run has read the stored objects of earlier pushes.
 func New(cfg Config) *Source {
 	return &Source{
 		cfg: cfg, store: store{dir: cfg.Dir}, loaded: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -139,8 +139,8 @@ func New(cfg Config) *Source {
 // loadAgain is the wait before a directory that could not be read is read again.
 const loadAgain = 5 * time.Second
 
-// Run reads what was pushed to earlier agents. From then on it removes pods that were deleted and have ended, until ctx ends. A
-// directory that cannot be read does not count as empty: the source gives no answer until it can read it.
+// Run reads the objects that were pushed to earlier agents. Then, until ctx ends, it removes pods that were deleted and have ended.
+// A directory that cannot be read does not count as empty: the source gives no answer until it can read it.
 func (p *Source) Run(ctx context.Context) error {
 	for {
 		records, err := p.store.load(p.cfg.Log)
@@ -207,8 +207,8 @@ func (p *Source) forget(uid types.UID) {
 	delete(p.ended, uid)
 }
 
-// takeOut drops the pods that were being removed and have ended. It also forgets the ends of pods that the source no longer has: a turn
-// that began before its pod was dropped reports the end once more.
+// takeOut removes the pods that were being removed and have ended. It also calls forgetOthers, because a worker's turn that began
+// before its pod was removed may report the end of that pod once more.
 func (p *Source) takeOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +252,7 @@ func (p *Source) sorted(kind string) []*record {
 	return out
 }
 
-// drop removes a pod, and the objects that came with no other pod.
+// drop removes a pod, and the ConfigMaps and Secrets that were pushed with this pod and with no other pod.
 func (p *Source) drop(r *record) error {
 	if err := p.store.remove(r); err != nil {
 		return err
@@ -321,7 +321,7 @@ type Pushed struct {
 	Result    string    `json:"result"`
 }
 
-// errOther is the error for a pushed pod whose name a pod of another source has.
+// errOther is the error for a pushed pod if another source has a pod of the same name.
 type errOther struct{ text string }
 
 func (e errOther) Error() string { return e.text }

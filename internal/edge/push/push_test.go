@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wantedPods records the calls of a source, by the names of pods.
+// wantedPods records the calls with which a source changes its pods. It names the pods.
 type wantedPods struct{ calls []string }
 
 func (w *wantedPods) take() []string {
@@ -66,7 +66,7 @@ func (w *wantedObjects) Replace(_ pod.Source, configMaps []*v1.ConfigMap, secret
 	slices.Sort(w.names)
 }
 
-// bench is a Source in a directory.
+// bench is a Source that stores its pods in dir, with fakes that record its calls.
 type bench struct {
 	*testing.T
 	*Source
@@ -248,7 +248,8 @@ func TestPushIsKept(t *testing.T) {
 	}
 }
 
-// An object is removed with the last pod that it came with; objects that were pushed alone stay.
+// A ConfigMap or Secret is removed with the last of the pods that were pushed together with it. One that was pushed without pods
+// stays.
 func TestPushedObjects(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -342,7 +343,7 @@ func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
 	b.is("with it", b.push(strings.ReplaceAll(configMapOf, "VALUE", "one")+podOf("a:1")), "settings created, web created")
 }
 
-// A push that cannot be kept is refused, and nothing is lost.
+// A push, a removal or a stop that cannot be written to disk is refused. The pods that were pushed before stay unchanged.
 func TestPushThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pushed")
@@ -427,7 +428,7 @@ func filesIn(t *testing.T, dir string) []string {
 	return out
 }
 
-// Push keeps nothing about the ends of pods that the source does not have: pods of other sources, and dropped pods.
+// The source stores no ends of pods that it does not have: pods of other sources, and pods that it has removed.
 func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())

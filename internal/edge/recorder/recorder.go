@@ -21,7 +21,7 @@ import (
 // DirName is the directory of the recorded turns below the root directory of the agent.
 const DirName = "recorded-turns"
 
-// These are the bounds beside Config.MaxBytes.
+// Further limits, besides Config.MaxBytes.
 const (
 	maxTurns     = 1000      // files in all
 	maxPodTurns  = 8         // files of one pod
@@ -63,7 +63,7 @@ type file struct {
 // New returns a Recorder. It does no IO.
 func New(cfg Config) *Recorder { return &Recorder{cfg: cfg, wake: make(chan struct{}, 1)} }
 
-// Record passes on a turn to be written. It never blocks, and may be called concurrently. The turn must not be changed afterwards.
+// Record queues a turn for Run to write. It never blocks, and may be called concurrently. The turn must not be changed afterwards.
 func (r *Recorder) Record(t *replay.Turn) {
 	r.mu.Lock()
 	if len(r.queue) < maxQueue {
@@ -78,7 +78,7 @@ func (r *Recorder) Record(t *replay.Turn) {
 	}
 }
 
-// Run writes turns until ctx ends, and then those that still wait.
+// Run writes queued turns until ctx ends. Before it returns, it writes the turns that are still queued.
 func (r *Recorder) Run(ctx context.Context) error {
 	r.scan()
 	for {
@@ -92,7 +92,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// writeAll writes the turns that wait.
+// writeAll writes all queued turns.
 func (r *Recorder) writeAll() {
 	r.mu.Lock()
 	queue, lost := r.queue, r.lost
@@ -113,7 +113,7 @@ func (r *Recorder) writeAll() {
 	}
 }
 
-// write writes one turn and removes what is then too much.
+// write writes one turn, and first removes old files if it needs their room. It drops a turn that is too large.
 func (r *Recorder) write(t *replay.Turn) error {
 	data, err := t.Encode()
 	if err != nil {
@@ -141,7 +141,8 @@ func (r *Recorder) write(t *replay.Turn) error {
 // stamp is the layout of the time in a file's name, which sorts by time.
 const stamp = "20060102T150405.000000000Z"
 
-// podDir returns the name of the directory of a pod. The names of a pod are DNS names; a UID could be any text.
+// podDir returns the name of the directory of a pod. It replaces characters that are not safe in file names, because a UID can be
+// any text.
 func podDir(t *replay.Turn) string {
 	clean := func(s string) string {
 		return strings.Map(func(c rune) rune {
@@ -175,8 +176,8 @@ func (r *Recorder) makeRoom(f *file) {
 	}
 }
 
-// remove removes the i-th file, and the directory of its pod if it is empty then. A file that cannot be removed no longer counts: the next
-// agent finds it again.
+// remove removes the i-th file, and the directory of its pod if that is then empty. A file that cannot be removed is no longer
+// counted; the next agent will find it again.
 func (r *Recorder) remove(i int) {
 	f := r.files[i]
 	r.files, r.bytes = slices.Delete(r.files, i, i+1), r.bytes-f.bytes
@@ -186,7 +187,7 @@ func (r *Recorder) remove(i int) {
 	}
 }
 
-// scan finds the files of earlier agents, and removes those that are too many for the present settings.
+// scan lists the files of earlier agents, and removes the oldest ones if they exceed the configured bounds.
 func (r *Recorder) scan() {
 	files, err := list(r.cfg.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -233,8 +234,8 @@ type Recorded struct {
 	Err error
 }
 
-// Read returns the recorded turns below a root directory of an agent, oldest first: those of the pod with this namespace and name, or of
-// all pods if name is empty. It needs no agent.
+// Read returns the recorded turns below the root directory of an agent, oldest first. It returns the turns of the pod with this
+// namespace and name, or of all pods if name is empty. The agent need not run.
 func Read(root, namespace, name string) ([]Recorded, error) {
 	dir := filepath.Join(root, DirName)
 	files, err := list(dir)

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
-// turnOf makes a turn of a pod at a time in seconds.
+// turnOf returns a turn of a pod at the given second.
 func turnOf(name string, second int) *replay.Turn {
 	policy := decide.DefaultPolicy()
 	in := decide.Input{Observed: &pod.Observed{}, Memory: &decide.Memory{}, Policy: &policy, Now: time.Unix(int64(second), 0)}
@@ -28,7 +28,7 @@ func turnOf(name string, second int) *replay.Turn {
 	return t
 }
 
-// record passes turns to a recorder that runs until all are written.
+// record passes turns to a new recorder, and waits until all are written.
 func record(t *testing.T, cfg Config, turns ...*replay.Turn) string {
 	t.Helper()
 	var log bytes.Buffer
@@ -50,8 +50,8 @@ func record(t *testing.T, cfg Config, turns ...*replay.Turn) string {
 	return log.String()
 }
 
-// The recorder keeps the last turns of each pod, and reads back what it wrote. A new recorder keeps to the bounds with the files of an
-// earlier one.
+// The recorder keeps the last turns of each pod, and Read returns them. A new recorder removes the oldest files of an earlier
+// recorder if there are too many.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -80,7 +80,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// All files together have at most MaxBytes; the oldest go first, also when a new agent has less room.
+// All files together have at most MaxBytes. The oldest are removed first. A new agent with a smaller MaxBytes removes files too.
 func TestBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -121,7 +121,7 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A disk that cannot be written to is said once. Turns that do not fit into the queue are counted, and Record does not wait.
+// A failing disk is logged once. Turns that do not fit into the queue are counted, and Record does not block.
 func TestDiskThatFails(t *testing.T) {
 	t.Parallel()
 	blocked := filepath.Join(t.TempDir(), "file")
@@ -141,7 +141,8 @@ func TestDiskThatFails(t *testing.T) {
 	}
 }
 
-// Files of others in the directory are left alone, and a file that is not a turn has its error.
+// The recorder leaves files of other programs in its directory alone. For a file that is not a turn, Read returns an error in
+// Recorded.
 func TestStrangeFiles(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

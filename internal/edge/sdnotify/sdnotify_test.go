@@ -84,7 +84,7 @@ func TestWhatTheManagerHears(t *testing.T) {
 	}
 }
 
-// Without a manager all methods can be called, and do nothing.
+// Without a service manager, all methods can be called and do nothing.
 func TestNoManager(t *testing.T) {
 	t.Parallel()
 	m, err := sdnotify.Open(environment(nil))

@@ -195,7 +195,7 @@ func authenticated(u *authnv1.UserInfo) *authnv1.UserInfo {
 	return u
 }
 
-// protocolToken begins a WebSocket subprotocol that carries a token: browsers cannot set headers.
+// protocolToken is the prefix of a WebSocket subprotocol that carries a token, because browsers cannot set headers.
 const protocolToken = "base64url.bearer.authorization.k8s.io."
 
 // bearer finds the token of a request; "" means that the request has none. The function strip removes the token from the request, so

@@ -17,8 +17,8 @@ type checkpointed struct {
 }
 
 // serveCheckpoint answers POST /checkpoint/NAMESPACE/POD/CONTAINER: it makes the runtime write a checkpoint of the container, and
-// answers with the path of the file. The statuses are those of Kubernetes' kubelet. As with that kubelet, the number of
-// checkpoints is not bounded, so a client with the right to create nodes/checkpoint can fill the disk.
+// answers with the path of the file. The HTTP statuses are those of upstream's kubelet. As there, the number of checkpoints is not
+// bounded, so a client with the right to create nodes/checkpoint can fill the disk.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, podName, name := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	p, ok := s.cfg.Pods.Pod(namespace, podName)

@@ -122,8 +122,8 @@ type Sources struct {
 	// Version and Started appear in /statusz: the Kubernetes version, and when the agent started.
 	Version string
 	Started time.Time
-	// Console serves the web page at /console/; nil: there is none. ConsoleRefused answers a browser that may not see it; user is
-	// "" if nobody is known.
+	// Console serves the web page at /console/; nil: there is no page. ConsoleRefused answers the request of a browser whose user
+	// may not see the page; user is "" if the user is not known.
 	Console        http.Handler
 	ConsoleRefused func(w http.ResponseWriter, status int, node, user string)
 	// Extra are further endpoints by ServeMux pattern ("GET /explain/"). A client needs the right to nodes/proxy for them.

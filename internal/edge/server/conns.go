@@ -11,9 +11,10 @@ import (
 // DefaultUnknownConnections is the default of Config.UnknownConnections.
 const DefaultUnknownConnections = 256
 
-// boundedListener bounds the connections whose client has not been authorised yet. Each costs memory, for TLS and HTTP/2, before
-// its client shows any credentials. When there are too many, the listener closes the oldest of these connections of the peer that has
-// most. So a client that floods displaces its own connections. A connection stops counting with its first authorised request.
+// boundedListener bounds the connections whose client has not been authorised yet. Each costs memory, for TLS and HTTP/2, before its
+// client shows any credentials. When there are too many, the listener takes the peer that has the most of these connections, and
+// closes the oldest one of that peer. So a client that opens very many connections displaces its own. A connection stops counting
+// with its first authorised request.
 type boundedListener struct {
 	net.Listener
 	max int

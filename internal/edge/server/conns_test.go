@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// The peer with most connections loses its oldest one. If all peers have one, the oldest connection of all goes, so that a new
-// client has time to authenticate. A connection that is authorised or closed no longer counts.
+// If there are too many connections, the peer with the most connections loses its oldest one. If each peer has one connection, the
+// oldest of all connections is closed, so that a new client has time to authenticate. A connection that is authorised or closed no
+// longer counts.
 func TestUnknownConnectionsAreSharedFairly(t *testing.T) {
 	t.Parallel()
 	l := newBoundedListener(nil, 3)

@@ -37,8 +37,8 @@ func toBackend(t *testing.T, h http.HandlerFunc) *bench {
 
 const upgradeExec = "POST /exec/ns/web/main?command=x&output=1 HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer token-admin\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
-// After the backend has refused an upgrade, no connection to it is left open: the client's next bytes count as a new request to
-// the node, which needs credentials.
+// If the backend refuses an upgrade, the client gets no open connection to the backend. The next bytes of the client are a new
+// request to the node, which needs credentials.
 func TestCVE20181002105RefusedUpgradeLeavesNoConnection(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32

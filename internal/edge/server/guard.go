@@ -184,7 +184,7 @@ func subresources(method, path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "pods", "runningpods":
-		if method != http.MethodGet && method != http.MethodHead { // a pushed pod may do anything on the node
+		if method != http.MethodGet && method != http.MethodHead { // a client that can push pods can do anything on the node
 			return []string{"proxy"}
 		}
 		return []string{"pods", "proxy"}

@@ -35,7 +35,7 @@ func endpoints() []endpoint {
 	return []endpoint{
 		{"GET", "/", "get", proxy},
 		{"GET", "/nothing/here", "get", proxy},
-		{"DELETE", "/pods", "delete", proxy}, // a pushed pod may do anything on the node, so the right to read pods is not enough
+		{"DELETE", "/pods", "delete", proxy}, // a client that can push pods can do anything on the node, so the right to read pods is not enough
 		{"GET", "/healthz", "get", []string{"healthz", "proxy"}},
 		{"GET", "/healthz/ping", "get", []string{"healthz", "proxy"}},
 		{"GET", "/healthz/log", "get", []string{"healthz", "proxy"}},
@@ -197,7 +197,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// The guard and the router must read a path in the same way.
+// The guard and the router must read a path in the same way, so no spelling of a path reaches a handler without a right.
 func TestGuardAndRoutesAgree(t *testing.T) {
 	t.Parallel()
 	b := full(t)

@@ -59,7 +59,7 @@ func serveCheck(c Check) http.Handler {
 	})
 }
 
-// healthRoutes serves the health port. It shows whether the process is healthy, and nothing about the pods that the node runs.
+// healthRoutes serves the health port. The port shows whether the process is healthy, and nothing about the pods of the node.
 func (s *Server) healthRoutes() http.Handler {
 	mux := http.NewServeMux()
 	ping := s.checks[:1]

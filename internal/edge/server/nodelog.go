@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
 )
 
-// logQuery answers a request for /logs/ that queries services, or a file that does not exist. Otherwise it returns the request
-// for the file to serve.
+// logQuery returns the request for the file to serve if a request for /logs/ names a file. It answers all other requests itself, and
+// returns nil: queries for the logs of services, queries for a missing file, and bad queries.
 func (s *Server) logQuery(w http.ResponseWriter, r *http.Request, files fs.FS) *http.Request {
 	q, bad := nodelog.Parse(r.URL.Query())
 	switch {
@@ -49,7 +49,7 @@ func (s *Server) serveServiceLogs(w http.ResponseWriter, r *http.Request, q *nod
 		return
 	}
 	defer leave()
-	// A client that does not read keeps its slot for at most the time that an answer may take.
+	// If the client does not read, this deadline frees its slot after the longest time that an answer may take.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(nodelog.Within + 5*time.Second))
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
 	if r.Header.Get("Accept-Encoding") != "gzip" {

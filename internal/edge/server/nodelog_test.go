@@ -63,7 +63,7 @@ func TestNodeLogQuery(t *testing.T) {
 	}
 }
 
-// POST /checkpoint makes a checkpoint of the running instance of a container, and answers with the HTTP statuses of Kubernetes'
+// POST /checkpoint makes a checkpoint of the running instance of a container, and answers with the HTTP statuses of upstream's
 // kubelet.
 func TestCheckpointContainer(t *testing.T) {
 	t.Parallel()

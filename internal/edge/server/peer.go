@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPeer means that the process at the other end of a Unix socket may not use it.
+// ErrPeer means that the process at the other end of a Unix socket may not use the socket.
 var ErrPeer = errors.New("this process may not use the control socket")
 
 // LocalPeer returns nil if the request came over a Unix socket from a process that belongs to the machine: it runs as

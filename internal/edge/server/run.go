@@ -71,7 +71,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 			}
 		}
 		if i == len(ports)-1 {
-			serve() // here, because most nodes have one port
+			serve() // in this goroutine, because most nodes have only one port
 		} else {
 			wg.Go(serve)
 		}
@@ -137,7 +137,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 	} else {
 		err = srv.Serve(l)
 	}
-	if !dismiss() { // the stop has begun
+	if !dismiss() { // ctx has ended, so the shutdown has begun
 		<-stopped
 	}
 	cut()

@@ -48,7 +48,7 @@ func New(cfg Config) (*Server, error) {
 		{Name: "log", Func: func() error { return nil }},
 	}, cfg.Checks...)
 
-	if _, _, err := s.routes(); err != nil { // they are made again for the first request, so that a node without requests does not hold them
+	if _, _, err := s.routes(); err != nil { // only a check: the first request creates the routes that are used, so that a node without requests does not hold them
 		return nil, err
 	}
 	routes := sync.OnceValues(func() (all, open http.Handler) {
@@ -205,7 +205,7 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// root returns the first element of a path. For a path below /metrics/, it returns the first two elements. It is the value of the
+// root returns the first element of a path, and for a path below /metrics/ the first two elements. Metrics use the result as the
 // label "path".
 func root(path string) string {
 	path = strings.TrimPrefix(path, "/")

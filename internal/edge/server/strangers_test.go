@@ -146,7 +146,7 @@ func TestCrossOriginIsRefused(t *testing.T) {
 			conn.Close()
 		}
 	}
-	for origin, want := range map[string]int{"": 200, "https://evil.example": 403} { // a browser that sends a form names in Origin the site of the page with the form
+	for origin, want := range map[string]int{"": 200, "https://evil.example": 403} { // Origin is the site of the page whose form the browser sends
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/run/ns/web/main?cmd=ls", nil)
 		must(t, err)
 		if origin != "" {

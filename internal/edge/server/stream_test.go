@@ -335,7 +335,7 @@ func TestStreamRefusals(t *testing.T) {
 func TestBadStreamingServer(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
-	var written atomic.Int64 // number of bytes that the streaming server sent of endless headers
+	var written atomic.Int64 // how many bytes of endless headers the streaming server has sent
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) }))
 	t.Cleanup(evil.Close)
 	target, err := url.Parse(evil.URL)
@@ -407,7 +407,7 @@ func (r toURL) Exec(context.Context, string, []string, server.Streams) (*url.URL
 	return r.u, nil
 }
 
-// When the client disconnects, the command's streams end. When the server ends, both end.
+// When the client disconnects, the command's streams end. When the server ends, the streams of clients and commands end.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()
 	b, f := streamBench(t)
@@ -443,7 +443,7 @@ func TestStreamsEnd(t *testing.T) {
 	wg.Wait() // wait until the clients have noticed the end
 }
 
-// notify closes a channel at the first byte.
+// notify returns a writer that closes a channel at the first byte.
 func notify(c chan struct{}) io.Writer {
 	var once sync.Once
 	return writerFunc(func(b []byte) (int, error) {

@@ -177,8 +177,8 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // an error means that the client is gone
 }
 
-// join copies between two connections until one side ends, then ends the other. Both directions have ended when it
-// returns. in reads from the client, beginning with what the client has sent already.
+// join copies in both directions between two connections until one of them ends, and then ends the other one. When it returns, both
+// directions have ended. in reads from the client, beginning with what the client has already sent.
 func join(client net.Conn, in io.Reader, up *upstream) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -186,7 +186,7 @@ func join(client net.Conn, in io.Reader, up *upstream) {
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)
-	// The runtime has closed its connection. Only the writing side of the client's is closed, because a full close could lose
+	// The runtime has closed its connection. Close only the writing side of the client's connection, because a full close could lose
 	// output that the client has not read yet.
 	if c, ok := client.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()

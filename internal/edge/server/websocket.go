@@ -225,7 +225,7 @@ func newChannels(ws *websocket.Conn, s Streams) *channels {
 	return c
 }
 
-// close makes every read and write that waits for the client return.
+// close closes the connection to the client, so that every read and write that waits for the client returns.
 func (c *channels) close() {
 	c.once.Do(func() {
 		close(c.done)
@@ -234,7 +234,7 @@ func (c *channels) close() {
 	})
 }
 
-// start tells the client that it is connected, by an empty message in the first channel that it reads.
+// start sends an empty message in the first channel that the client reads. It shows the client that it is connected.
 func (c *channels) start() error {
 	channel := byte(remoteproto.StreamErr)
 	if c.streams.Stderr {
@@ -287,7 +287,7 @@ func (c *channels) receive() {
 		case remoteproto.StreamResize:
 			var size remotecommand.TerminalSize
 			if !c.streams.TTY || json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
-				continue // without a terminal sizes are dropped: nobody would read them, and later messages would wait behind them
+				continue // without a terminal, sizes are dropped: nobody would read them, and later messages would wait behind them
 			}
 			select {
 			case c.sizes <- size:

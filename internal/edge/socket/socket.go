@@ -37,8 +37,9 @@ const lockSuffix = ".lock"
 // ErrInUse means that another agent listens on the socket.
 var ErrInUse = errors.New("another agent listens on this socket")
 
-// Listen creates a socket that only its owner may open. It creates the directory if it is missing. private is the directory
-// that must belong to this user and be closed to others.
+// Listen creates a Unix socket that only its owner may open. It creates the socket's directory if it is missing. private is the path
+// of the agent's own directory: if the socket is in this directory, the directory must belong to this user, and Listen closes it to
+// other users.
 func Listen(path, private string) (net.Listener, error) {
 	if err := socketDir(filepath.Dir(path), private); err != nil {
 		return nil, err
@@ -51,8 +52,8 @@ func Listen(path, private string) (net.Listener, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("remove the control socket that an earlier agent left: %w", err)
 	}
-	// The mode is set before the socket's file exists, because a process that could open it for a moment could keep it open. The file
-	// gets the mode of the descriptor. A umask would have the same effect, but it would apply to the whole process.
+	// The mode is set on the descriptor before the listener creates the socket's file, so the file never has a wider mode: a process that
+	// could open the file for a moment could keep it open. A umask would have the same effect, but it would apply to the whole process.
 	own := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var refused error
 		err := conn.Control(func(fd uintptr) { refused = unix.Fchmod(int(fd), 0o600) })

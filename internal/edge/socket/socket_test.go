@@ -46,7 +46,7 @@ func TestListen(t *testing.T) {
 	_ = l.Close()
 }
 
-// The private directory is closed to others and belongs to this user.
+// Listen sets the mode of the private directory to 0700, and refuses a link in its place.
 func TestPrivateDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

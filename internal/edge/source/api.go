@@ -46,15 +46,15 @@ type API struct {
 	Observe func(*v1.Pod)
 	// Follow, if set, lists and watches instead of Pods.
 	Follow func(ctx context.Context, f kubeclient.Followed) (join func())
-	// Contact, if set, is called with nil when the API server has answered a list or opened a watch, and with the error when it has
-	// not. It is not called if Follow is set.
+	// Contact, if set, is called with nil after each successful list or watch request to the API server, and with the error after each
+	// request that failed. It is not called if Follow is set.
 	Contact func(err error)
 	// Log gets errors about objects that cannot be pods, and about failed tries.
 	Log *slog.Logger
 }
 
-// Begin begins to list and watch until ctx ends, and returns at once; join waits for the end. If the server is unreachable, it is tried
-// again with back-off, and the pods that were seen stay.
+// Begin lists and watches the pods in the background until ctx ends. It returns at once; join waits until the work has ended. If the
+// API server is unreachable, Begin retries with back-off, and the Target keeps the pods that it got before.
 func (a *API) Begin(ctx context.Context) (join func()) {
 	f := &follower{API: a, only: fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()}
 	if a.Follow != nil {

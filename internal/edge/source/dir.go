@@ -21,8 +21,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// settle is how long the content of a file must stay the same before Dir uses it, because a file that is being written or replaced
-// changes a moment later.
+// settle is how long the content of a file must stay the same before Dir uses it, because a file that is still being written or
+// replaced changes again soon.
 const settle = 200 * time.Millisecond
 
 // gather is how long Dir collects events before it reads the files.
@@ -85,7 +85,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// at returns a scan of a location that was not read before.
+// at returns a new scan of path. The scan has not read any file yet.
 func (d *Dir) at(path string, period time.Duration) *scan {
 	here := *d
 	here.Path, here.Period = path, period
@@ -101,7 +101,7 @@ type reading struct {
 	next  string // new path, to which the Dir changes when it exists; "": there is no new path
 }
 
-// hurry makes the next reading come soon.
+// hurry makes the timer fire within gather, so that the files are read soon.
 func (r *reading) hurry() {
 	if !r.soon {
 		r.soon = true
@@ -156,14 +156,14 @@ type sighting struct {
 	since time.Time
 }
 
-// scan holds what Run knows of the files.
+// scan holds the state of the files that Run has read.
 type scan struct {
 	*Dir
 	held     *manifests
 	taken    map[string]text // the content of each file that is in use
 	coming   map[string]sighting
 	removed  map[string]bool // files that were removed; if a file comes back with the same content, it counts as a new file
-	passed   map[string]bool // existing files whose names are not a manifest's, already logged
+	passed   map[string]bool // existing files that are not manifests by their names, and that were already logged
 	answered bool
 	absent   bool // the path does not exist, and this was logged
 	broken   bool // something could not be read, and this was logged
@@ -193,7 +193,7 @@ func (s *scan) look() (unsettled bool) {
 		switch {
 		case now == s.taken[name] && s.removed[name]:
 			unsettled = true
-			if s.settled(name, now) { // the next look uses the file again, so that the pods of the removed file end first
+			if s.settled(name, now) { // end the removed file's pods now; the next look uses the file again
 				s.take(name, text{}, nil)
 				changed = true
 			}
@@ -250,7 +250,7 @@ func (s *scan) take(name string, now text, data []byte) {
 	s.held.put(name, data)
 }
 
-// list returns the paths of the manifest files. If Path does not exist, there are none.
+// list returns the paths of the manifest files. If Path does not exist, list returns no paths.
 func (s *scan) list() ([]string, error) {
 	st, err := os.Stat(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// moving calls f while a Dir runs whose path is the directory before, which has one pod, a. It runs in a bubble. The directory after
-// does not exist.
+// moving runs a Dir in a synctest bubble and calls f. The Dir reads the directory before, which contains the manifest of the pod a. f
+// may send new locations to the Dir. The directory after does not exist yet.
 func moving(t *testing.T, f func(t *testing.T, w *wanted, locations chan<- Location, before, after string)) {
 	t.Helper()
 	top := t.TempDir()
@@ -66,7 +66,7 @@ func TestDirGoesToAnotherLocation(t *testing.T) {
 		nextLook()
 		w.expect(t, "after another change in the old location", "c-n i:1")
 
-		// The same location with another period keeps the pods that were read.
+		// If a location arrives with the same path and another period, the Dir keeps the pods that it has read.
 		replaces := w.replaced()
 		locations <- Location{after, time.Hour}
 		nextLook()
@@ -82,7 +82,7 @@ func TestDirGoesToAnotherLocation(t *testing.T) {
 	})
 }
 
-// If the old location is given again before the new one exists, nothing changes.
+// If the Dir gets its old location again before the new location exists, it keeps reading the old one, also when the new one appears.
 func TestDirStaysIfTheNewLocationIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	moving(t, func(t *testing.T, w *wanted, locations chan<- Location, before, after string) {

@@ -36,8 +36,7 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// manifests holds the last content of the parts of one source (the files of a directory; one URL). One goroutine uses
-// it.
+// manifests holds the last content of each part of one source: of each file of a directory, or of one URL. Only one goroutine uses it.
 type manifests struct {
 	cfg    Config
 	source pod.Source
@@ -48,21 +47,21 @@ type manifests struct {
 	misses []*v1.Pod          // the pods that were refused last for missing objects
 }
 
-// part is one file, with its objects from the last reading in which they were correct.
+// part is one file, or the answer of the URL, with the objects from the last reading in which they were correct.
 type part struct {
 	out    *manifest.Manifest
 	kept   bool // some objects are from an earlier reading
-	doubt  bool // the part has had errors since before the source's first complete answer
+	doubt  bool // the part had errors before the source's first complete answer, and has had errors at each reading since
 	wrongs []error
-	misses bool // the part has had a pod that was refused for missing objects since before the source's first complete answer
+	misses bool // a pod of the part was refused for missing objects before the source's first complete answer, and still is
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
 	return &manifests{cfg: cfg, source: src, parts: map[string]*part{}, said: map[string]bool{}}
 }
 
-// put stores the new content of a part. If the content has errors, objects that are missing in it stay as they were, because an
-// unreadable pod is not a deleted one.
+// put stores the new content of a part. If the content has errors, objects that it does not contain stay as they were, because a pod
+// that cannot be read does not count as deleted.
 func (m *manifests) put(name string, data []byte) {
 	decoded := manifest.Decode(m.label(name), data)
 	if len(data) == 0 {
@@ -96,7 +95,7 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to now the objects of before whose names are not in now.
+// missing appends to now the objects of before whose names are not in now. It reports whether there were any.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string
@@ -123,14 +122,14 @@ func (m *manifests) wrong(name string, err error) {
 // drop forgets a part that is gone.
 func (m *manifests) drop(name string) { delete(m.parts, name) }
 
-// satisfied reports whether all objects of a pod that was refused for missing objects exist now. Another source may have added them
-// since.
+// satisfied reports whether a pod that was refused for missing objects could be accepted now, because another source has added all of
+// these objects.
 func (m *manifests) satisfied() bool {
 	return slices.ContainsFunc(m.misses, func(p *v1.Pod) bool { return len(m.cfg.Missing(p)) == 0 })
 }
 
-// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. whole says
-// that the parts are complete: then a pod that the source had before and that no part has now is removed.
+// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. If whole is true, all
+// parts are known, and so a pod that was published before and that no part contains now is removed.
 func (m *manifests) publish(whole bool) {
 	if m.cfg.Objects != nil {
 		var configMaps []*v1.ConfigMap
@@ -207,7 +206,7 @@ func (m *manifests) missing(p *v1.Pod) []string {
 	return m.cfg.Missing(p)
 }
 
-// say reports an error once, until the error is gone.
+// say logs an error, unless the last call of collect already found the same error. It adds the error to wrongs.
 func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
 	wrongs[err.Error()] = true
 	if m.said[err.Error()] {

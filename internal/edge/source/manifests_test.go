@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wanted is a Target that behaves like podset.Set. It is also an Objects.
+// wanted is a Target that behaves like podset.Set. It also implements Objects.
 type wanted struct {
 	mu       sync.Mutex
 	answered bool
@@ -124,7 +124,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// inDir runs, in a bubble, a directory source that reads its files every 20 s.
+// inDir runs, in a synctest bubble, a directory source that reads its files every 20 s, and calls f.
 func inDir(t *testing.T, dir string, f func(w *wanted)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wanted{}
@@ -180,7 +180,7 @@ func TestDirFollowsItsFiles(t *testing.T) {
 	})
 }
 
-// "A file that is half written is not a deletion."
+// A file that becomes empty, half written or invalid does not delete its pods: they stay until a valid file does not contain them.
 func TestDirKeepsWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -219,7 +219,7 @@ func TestDirKeepsWhatItCannotRead(t *testing.T) {
 	})
 }
 
-// A file counts once its content has stayed the same for a moment.
+// Dir uses a file only after its content has stayed the same for the time settle.
 func TestDirWaitsForAFileToSettle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -239,7 +239,7 @@ func TestDirWaitsForAFileToSettle(t *testing.T) {
 	})
 }
 
-// A mounted ConfigMap replaces its files by changing one link.
+// A kubelet updates a mounted ConfigMap by replacing the link ..data. Dir must then read the new files.
 func TestDirFollowsLinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -286,8 +286,8 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 	})
 }
 
-// With events of the kernel, the source notices changes of a file, of a directory that is created later, and of one that is
-// replaced.
+// If the kernel reports events, the source notices without delay that a file changes, that a directory is created later, and that a
+// directory is replaced.
 func TestDirNoticesChanges(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()

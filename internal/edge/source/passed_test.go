@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A file that is not a manifest is logged once while it exists, and forgotten when it is gone.
+// list logs a file that is not a manifest once, and forgets its name after the file was deleted.
 func TestFilesThatArePassedOverAreForgotten(t *testing.T) {
 	t.Parallel()
 	dir, said := t.TempDir(), &strings.Builder{}

@@ -76,7 +76,7 @@ func (a *APICalls) Read(method, host string, took time.Duration, sent, received 
 	a.received.WithLabelValues(method, host).Observe(float64(received))
 }
 
-// Limited records how long a request waited for the node's own limit of requests.
+// Limited records how long a request waited because of the agent's own rate limit for requests.
 func (a *APICalls) Limited(method, host string, waited time.Duration) {
 	a.waited.WithLabelValues(method, host).Observe(waited.Seconds())
 }

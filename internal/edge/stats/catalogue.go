@@ -65,7 +65,7 @@ type Metrics struct {
 	startedContainers, startedContainerErrs *amounts
 	endedContainers                         *amounts
 	pull                                    *distributions
-	ensured, verified                       *amounts // counters of images
+	ensured, verified                       *amounts // ensured: images that pods needed; verified: checks of access to images
 	evictions, rejections, restarted        *amounts
 	collected                               *amounts
 	probeLate, plugins, evictionAge         *distributions
@@ -276,7 +276,7 @@ func (m *Metrics) Relisted(at time.Time, took, interval time.Duration) {
 	m.lastSeen.Set(float64(at.UnixNano()) / second)
 }
 
-// SandboxStarted records a call to start a sandbox. own: the sandbox has a user namespace of its own.
+// SandboxStarted records a call to start a sandbox. own means that the sandbox has a user namespace of its own.
 func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, err error) {
 	if m == nil {
 		return
@@ -296,9 +296,9 @@ func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, e
 	}
 }
 
-// ContainerStarted records that a container was created and started, or failed with a reason such as
-// CreateContainerError. kind is container, init_container or ephemeral_container. own: it is the first try in a pod
-// with a user namespace.
+// ContainerStarted records that a container was created and started, or failed with a reason such as CreateContainerError. kind is
+// container, init_container or ephemeral_container. own means that this is the first attempt of the container and that its pod has a
+// user namespace.
 func (m *Metrics) ContainerStarted(kind string, own bool, reason string) {
 	if m == nil {
 		return
@@ -381,7 +381,7 @@ func (m *Metrics) Evicted(signal string) {
 	}
 }
 
-// EvictionMeasured records the age of the measurement for which a pod is evicted.
+// EvictionMeasured records the age of the measurement because of which a pod is evicted.
 func (m *Metrics) EvictionMeasured(signal string, age time.Duration) {
 	if m != nil {
 		m.evictionAge.WithLabelValues(signal).Observe(age.Seconds())

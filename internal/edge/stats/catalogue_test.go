@@ -117,8 +117,8 @@ func sizedPod(request, limit string) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}, InitContainers: []v1.Container{init, sidecar}}}
 }
 
-// The metrics of a node that the API server had before, and of a node whose start is not over, have no times of stages that did not
-// happen.
+// No kubelet_node_startup metric is served for a node whose Node object existed before this agent, or for a node whose times of the
+// start are not known yet.
 func TestStartupOfAnAdoptedNode(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]Startup{"adopted": {Boot: at(0), Began: at(1), Attempt: at(2), Ready: at(3)}, "": {}} {

@@ -24,7 +24,7 @@ type level uint8
 
 const (
 	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: it reads three files of a control group
-	cpuAndMemory              // also the limits of memory
+	cpuAndMemory              // CPU and memory, including the limits of memory
 	everything
 )
 
@@ -97,8 +97,8 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	return r, errors.Join(errs...)
 }
 
-// running returns the sandbox of an inspection if it is ready, and the containers that run now, each in its newest attempt. It
-// returns false if there are none.
+// running returns the sandbox of an inspection if it is ready, and the containers that run now, each in its newest attempt. It returns
+// false if the pod has neither.
 func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	p := podReading{ref: o.Ref, group: r.found.pods[o.Ref.UID]}
 	sandbox := o.NewestSandbox()
@@ -146,7 +146,7 @@ func (s *Stats) readPod(r *reading, p *podReading, want level) {
 	}
 }
 
-// askRuntime asks the runtime for the numbers that the files lack.
+// askRuntime asks the runtime for the values that the files of the control groups do not contain.
 func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if s.cfg.Runtime == nil {
 		return nil

@@ -36,8 +36,8 @@ type Images interface {
 type Disk interface {
 	// DiskSpace returns the size and the free space of the file system at path, in bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// UntrustedDiskUsage adds up the disk usage of a directory. A container may have replaced the last elements of the path, as many as
-	// depth says.
+	// UntrustedDiskUsage adds up the disk usage of a directory. depth is the number of elements at the end of the path that a container
+	// may have replaced, for example by a link.
 	UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error)
 }
 
@@ -78,7 +78,7 @@ type Machine struct {
 // SystemGroup is a control group outside the group of all pods.
 type SystemGroup struct {
 	Path    string    // path of the control group, below the mount point of the cgroup file system
-	Started time.Time // start of the service in the group; zero: when the group was created
+	Started time.Time // start of the service in the group; zero: use the time when the group was created
 }
 
 // Config configures Stats. NodeName, Pods and Log are required. If another field is not set, the answers leave out the values that
@@ -101,7 +101,7 @@ type Config struct {
 	SystemGroups map[string]SystemGroup
 	// HostRoot is "/", or a directory with proc and sys in tests.
 	HostRoot string
-	RootDir  string // the agent's directory: its filesystem counts as the node's
+	RootDir  string // the agent's directory; the filesystem that it lies on counts as nodefs
 	LogDir   string // the directory of the pods' logs: /var/log/pods
 
 	Now func() time.Time // Now returns the current time; nil: time.Now

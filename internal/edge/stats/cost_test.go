@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// crowd is a node with a hundred pods of three containers.
+// crowd is a node with a hundred pods. Each pod has three containers.
 type crowd struct{ pods []*pod.Observed }
 
 func newCrowd() crowd {

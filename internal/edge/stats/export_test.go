@@ -33,7 +33,7 @@ func (p *Probed) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.total, p.took}
 }
 
-// KindWithLabels returns the kind of a metric with labels; "": c has no labels, or several metrics.
+// KindWithLabels returns the kind of a collector with labels: histogram, counter or gauge. It returns "" for any other collector.
 func KindWithLabels(c prometheus.Collector) string {
 	switch c := c.(type) {
 	case *distributions:
@@ -51,7 +51,7 @@ func AddSeries(c prometheus.Collector) {
 	}
 }
 
-// familiesIn walks a struct of families, whose fields are not exported.
+// familiesIn returns the families in the fields of a struct. It reads them with package unsafe, because the fields are not exported.
 func familiesIn(v reflect.Value) (out []Family) {
 	for i := range v.NumField() {
 		switch field := v.Field(i); {

@@ -40,7 +40,7 @@ func (out sink) opt(f family, at time.Time, v *uint64, unit float64, labels ...s
 	}
 }
 
-// collector runs one scrape. It describes no metrics in advance, because they depend on what runs.
+// collector runs one scrape. Its Describe sends no descriptions, because the metrics depend on the pods and containers that run.
 type collector struct{ collect func(sink) }
 
 func (collector) Describe(chan<- *prometheus.Desc)      {}

@@ -67,7 +67,8 @@ const (
 	route = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n"
 )
 
-// under adds sets of files to files, which maps a path to the content of the file. sets maps a directory to the files in it.
+// under adds files to the map files and returns it. files maps a path to the content of a file. sets maps a directory to its files,
+// which are given by name and content.
 func under(files map[string]string, sets map[string]map[string]string) map[string]string {
 	for dir, set := range sets {
 		for name, content := range set {

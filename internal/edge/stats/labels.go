@@ -24,7 +24,8 @@ func endReason(reason string) string {
 	return other
 }
 
-// resourceLabel returns the label of a resource: its name, or ExtendedResources for a resource that the cluster has named.
+// resourceLabel returns the label of a resource: its name, or ExtendedResources for an extended resource, whose name the cluster
+// chooses.
 func resourceLabel(name string) string {
 	switch v1.ResourceName(name) {
 	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:

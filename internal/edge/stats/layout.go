@@ -14,8 +14,8 @@ type ContainerDisk struct {
 	Layer, Logs uint64
 }
 
-// LayersApart reports whether images and writable layers are on another file system than the agent's directory. If so, the limit
-// of a container does not count its layer.
+// LayersApart reports whether images and writable layers are on another file system than the agent's directory. If so, a container's
+// writable layer does not count against its limit of ephemeral storage.
 func (s *Stats) LayersApart(ctx context.Context) bool {
 	_, layers := s.imageMounts(ctx)
 	var root, there unix.Stat_t

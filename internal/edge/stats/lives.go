@@ -77,8 +77,8 @@ func RegisterShutdown(reg prometheus.Registerer, times func() (began, finished t
 }
 
 // PodReady records how long it took from the creation of a pod until all its containers ran. waits is the part of total that image
-// pulls and init containers took. stateful: the pod has volumes that outlive it, so the service level objective for the start of pods
-// does not apply to it. network: the pod has a network of its own, so it does not use the host's network.
+// pulls and init containers took. stateful means that the pod has volumes that outlive it, so that the service level objective for the
+// start of pods does not apply to it. network means that the pod has a network of its own and does not use the host's network.
 func (m *Metrics) PodReady(total, waits time.Duration, stateful, network bool) {
 	if m == nil {
 		return
@@ -106,8 +106,8 @@ func (m *Metrics) PodSeen(containers int) {
 	}
 }
 
-// Orphans records the result of a search for what pods that are gone left on the node: how many such pods there are, and how many of them
-// were found at least a minute before.
+// Orphans records the result of a search for pods that no source and no runtime has and that left something on the node: how many
+// there are, and how many of them were already found at least a minute before.
 func (m *Metrics) Orphans(all, remain int) {
 	if m != nil {
 		m.lives.orphanDirs.Set(float64(all))
@@ -115,8 +115,8 @@ func (m *Metrics) Orphans(all, remain int) {
 	}
 }
 
-// Preempted records that a pod was ended to make room for a critical pod. signal is the resource that was short, as in the
-// reason OutOfcpu.
+// Preempted records that a pod was stopped to make room for a critical pod. signal names the resource that was short, as in the reason
+// OutOfcpu.
 func (m *Metrics) Preempted(signal string) {
 	if m != nil {
 		m.lives.preemptions.WithLabelValues(resourceLabel(signal)).Inc()

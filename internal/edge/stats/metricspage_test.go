@@ -30,7 +30,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
-// docs/metrics.md is generated from what the agent registers and from what its endpoints can serve.
+// docs/metrics.md must be equal to the page that metricsPage generates from the metrics that the agent can serve. With the flag
+// update, the test writes the file.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join("..", "..", "..", "docs", "metrics.md")
@@ -107,7 +108,7 @@ func metricsOf(t *testing.T, collectors []prometheus.Collector) (out []metric) {
 	t.Helper()
 	for _, c := range collectors {
 		kind := stats.KindWithLabels(c)
-		switch c.(type) { // those of package server
+		switch c.(type) { // package server registers vectors of package prometheus
 		case *prometheus.HistogramVec:
 			kind = "histogram"
 		case *prometheus.CounterVec:
@@ -162,8 +163,8 @@ func gathered(families []*dto.MetricFamily) (out []metric) {
 	return out
 }
 
-// registered returns what a running simulated agent registers. The simulated agent has no HTTPS server, so the metrics of a server
-// come from newServer.
+// registered runs a simulated agent, and returns its registry and the metrics in it. The simulated agent has no HTTPS server, so the
+// metrics of a server are not included; they come from newServer.
 func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	t.Helper()
 	reg = prometheus.NewRegistry()

@@ -14,16 +14,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// PodUse is what a pod uses of the machine's memory and process IDs.
+// PodUse is how much of the machine's memory and how many process IDs a pod uses.
 type PodUse struct {
 	// Memory is in bytes. It excludes the page cache, because the kernel frees the page cache before memory runs short.
 	Memory, Processes uint64
 	Containers        []ContainerUse // containers sorted by name
-	// Unknown is set if something of the pod runs but could not be measured. The other fields are empty then.
+	// Unknown is set if the pod runs but its memory could not be measured. The other fields are empty then.
 	Unknown bool
 }
 
-// ContainerUse is what a container uses.
+// ContainerUse is how much memory a container uses, in bytes.
 type ContainerUse struct {
 	Name   string
 	Memory uint64
@@ -136,7 +136,7 @@ func (s *Stats) PodsUsed(enough uint64) (bytes uint64, ok bool) {
 // Space is an amount of disk space.
 type Space struct{ Bytes, Inodes uint64 }
 
-// PodDisk is what the containers of a pod use on disk.
+// PodDisk is the disk usage of the containers of a pod.
 type PodDisk struct {
 	// Layers counts the writable layers of all containers of the pod. Logs counts the logs of all attempts of these containers that
 	// still exist.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// processUsage counts what the processes of a group use. nil: not measured.
+// processUsage counts the processes of a control group and their descriptors and sockets. A number that was not measured is nil.
 type processUsage struct {
 	count, descriptors, sockets *uint64
 	openFiles                   *int64 // soft limit of the first process; -1: unlimited

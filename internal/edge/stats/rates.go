@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// minWindow is the shortest time over which a CPU rate is worth computing. Two requests within it get the same rate.
+// minWindow is the shortest time over which a CPU rate is worth computing. Two requests within this time get the same rate.
 const minWindow = 5 * time.Second
 
 // sample is the last reading of the CPU counter of one control group, and the rate that was computed from it.

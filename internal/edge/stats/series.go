@@ -14,10 +14,10 @@ import (
 // The types of this file hold the agent's own metrics. A process may have thousands of agents, each with all metrics, so a metric without
 // values has only its name and help text, which are constants of the program. Package prometheus makes the rest when the metrics are read.
 
-// described names a metric.
+// described holds the name, the help text and the label names of a metric.
 type described struct {
 	name, help string
-	labels     []string // shared by all agents, or short-lived
+	labels     []string // shared by all agents of the process, or used only for a moment
 }
 
 // Describe sends the description of the metric.
@@ -69,7 +69,7 @@ func (s *spread) Observe(v float64) {
 	s.sum += v
 }
 
-// read returns the amount of observations, their sum, and how many were at most each bound.
+// read returns the number of observations, their sum, and for each bucket's upper bound the number of observations up to this bound.
 func (s *spread) read() (total uint64, sum float64, below map[float64]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ type child[T any] struct {
 
 // get returns the series with these values of the labels. If there is none, it stores the result of make.
 func (c *children[T]) get(labels []string, make func() *T) *T {
-	key := strings.Join(labels, "\xff") // no character of UTF-8
+	key := strings.Join(labels, "\xff") // the byte 0xff never occurs in UTF-8
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if have := c.byKey[key]; have != nil {

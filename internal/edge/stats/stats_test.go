@@ -344,7 +344,7 @@ func TestPodDisks(t *testing.T) {
 	}
 }
 
-// The places of images and layers are known once the runtime has said them, and no caller waits for that.
+// DiskLayout and LayerDir do not ask the runtime. They return the directories of images and layers after Run has asked the runtime.
 func TestDiskLayoutDoesNotWait(t *testing.T) {
 	t.Parallel()
 	stub := &runtimeStub{}

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Tally contains the numbers of what the node has at one moment. They are counted when the metrics are read, so that no counter
-// has to follow every change.
+// Tally contains the numbers of pods, mirrors and resizes of the node at one moment. They are counted when the metrics are read, so
+// that no counter has to follow every change.
 type Tally struct {
 	// Desired counts the pods that the sources want on this node. Active counts the desired pods that have not ended. The key true
 	// stands for static pods, false for all others.

@@ -38,8 +38,8 @@ func upstreamMetrics(t *testing.T) (out []upstreamMetric) {
 	return out
 }
 
-// Every metric of upstream's kubelet is served under its name, with its type, labels and buckets, or the table says when it will
-// be served, or why it has no meaning here. Stable metrics are all served.
+// Every metric of upstream's kubelet is served under its name, with its type, labels and buckets, or testdata/upstream.txt says when
+// it will be served, or why it has no meaning here. Stable metrics are all served.
 func TestUpstreamsMetrics(t *testing.T) {
 	t.Parallel()
 	served := servedMetrics(t)
@@ -68,7 +68,7 @@ func TestUpstreamsMetrics(t *testing.T) {
 	}
 }
 
-// want returns the form that the metric must have.
+// want returns the type, labels and buckets that the metric must have, as one text.
 func (u *upstreamMetric) want() string {
 	kind := u.kind
 	if kind == "custom" { // the table does not say whether a custom metric is a gauge or a counter
@@ -79,7 +79,7 @@ func (u *upstreamMetric) want() string {
 	return fmt.Sprintf("%s (%s) %s", kind, strings.Join(labels, ", "), u.buckets)
 }
 
-// servedMetrics returns the form of everything that a node serves, by path and name.
+// servedMetrics returns the type, labels and buckets of every metric that a node serves, as one text each, by path and name.
 func servedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	custom := map[string]bool{}
@@ -121,7 +121,7 @@ func bucketsOf(t *testing.T, collectors []prometheus.Collector) map[string]strin
 	out := map[string]string{}
 	for _, c := range collectors {
 		stats.AddSeries(c)
-		if vec, ok := c.(*prometheus.HistogramVec); ok { // of package server
+		if vec, ok := c.(*prometheus.HistogramVec); ok { // package server registers a vector of package prometheus
 			descs := make(chan *prometheus.Desc, 1)
 			vec.Describe(descs)
 			vec.WithLabelValues(make([]string, len(strings.Split(described(<-descs, "").labels, ", ")))...)

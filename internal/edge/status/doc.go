@@ -17,9 +17,9 @@
 //   - The delete (grace 0, UID precondition) comes after the final status has been acknowledged.
 //   - A field that the API server drops (its feature is disabled) is not sent again and again: after an acknowledgement only a
 //     newer status, or a change by another component, causes a request.
-//   - Statuses that follow one another within a short time share a request. A pod that starts within 2 s of its turn takes one request for "is
-//     being created", "has a sandbox" and "runs". A pod that is deleted takes two requests and the deletion. The first is sent
-//     at once when the pod is no longer ready; a mere change of the observed generation waits up to 10 s to be sent with it. The second is the
-//     final status; changes after the end of the last container wait up to 10 s to be sent with it.
+//   - Statuses that follow one another within a short time share a request. A pod that starts within 2 s after it left
+//     the start gate takes one request for "is being created", "has a sandbox" and "runs". A pod that is deleted takes two requests and
+//     the deletion. The first is sent at once when the pod is no longer ready; a mere change of the observed generation waits up to 10 s
+//     to be sent with it. The second is the final status; changes after the end of the last container wait up to 10 s to be sent with it.
 //   - Readiness, phase, addresses and deletion go first. Other changes wait at most maxAge longer.
 package status

@@ -15,7 +15,7 @@ const (
 	firstWait    = time.Second            // how long First waits for the API's answer
 )
 
-// first is a pod whose first status a caller of First waits for.
+// first is the state that all calls of First for one pod share.
 type first struct {
 	at      time.Time     // when to send the status, even if another change may follow soon
 	known   chan struct{} // closed when the API has a status of the pod
@@ -52,7 +52,7 @@ func (w *Writer) First(ctx context.Context, uid types.UID) {
 	}
 }
 
-// wait reports whether the API has the status within d.
+// wait waits until the API has a status of the pod, for at most d. It reports whether the API has one.
 func (f *first) wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

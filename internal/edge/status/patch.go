@@ -36,8 +36,8 @@ func owner(t v1.PodConditionType) ownership {
 	return foreign
 }
 
-// terminal reports whether a phase is never left: "Succeeded: all containers in the pod have terminated in
-// success, and will not be restarted".
+// terminal reports whether a phase is terminal, so that a pod never leaves it: "Succeeded: all containers in the pod have terminated
+// in success, and will not be restarted".
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // merge returns a copy of want in which two kinds of fields come from base: those that other components own, and those that the API never
@@ -64,7 +64,8 @@ func merge(base, want *v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// mergeConditions keeps the order of base, so that equal statuses compare as equal.
+// mergeConditions returns the conditions of the merged status: conditions that only other components write come from base, conditions
+// of this node come from want (see ownership). It keeps the order of base, so that equal statuses compare as equal.
 func mergeConditions(base, want []v1.PodCondition) []v1.PodCondition {
 	out := make([]v1.PodCondition, 0, len(base)+len(want))
 	for i := range base {
@@ -238,7 +239,7 @@ func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// within reports whether one patch contains everything that is in another.
+// within reports whether the patch whole contains everything that the patch part contains.
 func within(part, whole []byte) bool {
 	var p, w any
 	if json.Unmarshal(part, &p) != nil || json.Unmarshal(whole, &w) != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// job is what one request needs, copied from the pod's entry under the lock.
+// job holds the data that one request needs, copied from the pod's entry under the lock.
 type job struct {
 	ref     pod.Ref
 	base    *v1.Pod
@@ -160,7 +160,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):
 		e.base = p
 	case p.ResourceVersion == e.base.ResourceVersion:
-		p = e.base // the watch has delivered this version already; its object is used, because that stays in memory anyway
+		p = e.base // the watch has delivered the same version already: use the watch's object, which stays in memory anyway
 	}
 	e.failures, e.rejected, e.refusal = 0, 0, nil
 	e.acked, e.echo = j.version, &p.Status
@@ -182,7 +182,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 // failed schedules a retry of a request that has failed.
 func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	if w.ctx.Err() != nil {
-		return // the agent is stopping, and the next one writes the status
+		return // the agent is stopping, and the next agent writes the status
 	}
 	if a.fresh != nil {
 		e.observe(a.fresh)

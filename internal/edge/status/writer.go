@@ -23,7 +23,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // how long a status waits for further changes if its pod waits for other pods to start, or ends
+	lateWithin   = 10 * time.Second       // moreWithin for a pod that waits for other pods to start, or that is being deleted
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
@@ -57,7 +57,7 @@ type Config struct {
 
 // Desired is the status of one pod that the Writer has to write to the API.
 type Desired struct {
-	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID says whose status this is. It must not be
+	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID identifies the pod in the API. It must not be
 	// modified. Set ignores a pod without a resourceVersion, because such a pod is not in the API.
 	Pod *v1.Pod
 	// Status is the complete status. The Writer copies it.
@@ -70,7 +70,7 @@ type Desired struct {
 	Final bool
 }
 
-// Writer writes to the API what Set passes. All methods may be called concurrently. Only First and Run wait.
+// Writer writes the statuses that callers pass to Set to the API. All methods may be called concurrently. Only First and Run wait.
 type Writer struct {
 	cfg Config
 
@@ -84,7 +84,7 @@ type Writer struct {
 	firsts            map[types.UID]*first
 	running           bool
 	ctx               context.Context
-	rounds            *rounds.Rounds // each round checks waiting
+	rounds            *rounds.Rounds // each round calls promote
 	wg                sync.WaitGroup
 }
 
@@ -101,7 +101,7 @@ type entry struct {
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
 	place *place    // position of the pod in the queue ready or waiting; nil: the pod is in neither
-	since time.Time // when Set changed want after all older ones were acknowledged; or when the pod stopped waiting for others to start
+	since time.Time // start of the wait in patience: when want changed after its last acknowledgement, or when the pod left the start gate
 	wrote time.Time // when the last request ended
 
 	version  uint32   // number of calls of Set that changed want
@@ -147,7 +147,8 @@ func New(cfg Config) *Writer {
 	return w
 }
 
-// Begin begins to send until ctx ends. It returns at once; join waits for the requests in flight. It may be called once.
+// Begin sends statuses in the background until ctx ends. It returns at once; join waits until no request is in flight. It may be
+// called once.
 func (w *Writer) Begin(ctx context.Context) (join func()) {
 	w.mu.Lock()
 	w.ctx, w.running = ctx, true
@@ -215,8 +216,8 @@ func (w *Writer) Set(d Desired) {
 	w.tellFirst(d.Pod.UID, e)
 }
 
-// Observe takes an object that the watch delivered. If another component changed what the Writer wrote, the Writer writes it
-// again.
+// Observe takes an object that the watch delivered. If another component changed a field that the Writer wrote, the Writer writes the
+// field again.
 func (w *Writer) Observe(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +259,7 @@ func (e *entry) observe(p *v1.Pod) bool {
 		return false
 	}
 	if e.echo != nil && equality.Semantic.DeepEqual(*e.echo, p.Status) {
-		// Share the status of the watch's object, which stays in memory anyway, instead of keeping the answer.
+		// Use the status of the watch's object, which stays in memory anyway, so that the object of the answer can be freed.
 		if e.want == e.echo {
 			e.want = &p.Status
 		}

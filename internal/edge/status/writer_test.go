@@ -29,7 +29,7 @@ func running(ready v1.ConditionStatus, message string) v1.PodStatus {
 		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}}}
 }
 
-// rig is a writer that runs inside the bubble of one test.
+// rig is a Writer with a fake API server. Each test runs its rig in a synctest bubble.
 type rig struct {
 	*Writer
 	api *api
@@ -174,8 +174,8 @@ func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	}
 }
 
-// When a pod is deleted, the change of its observed generation is sent together with the first end of a container, or alone if
-// that takes long. The generation of another change of the spec is sent at once.
+// When a pod is deleted, the change of its observed generation is sent together with the first end of a container, or alone if that
+// end takes long. If the pod is not being deleted, a change of the observed generation is sent at once.
 func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	seen := func(generation int64, ready v1.ConditionStatus) v1.PodStatus {
 		s := running(ready, "")

@@ -89,7 +89,7 @@ func ref(name string) pod.Ref {
 	return pod.Ref{Namespace: "default", Name: name, UID: types.UID("u-" + name)}
 }
 
-// running runs a tracer in a bubble, and waits for its end.
+// running runs a tracer in the background. end stops the tracer, waits for the end of Run, and fails the test if Run failed.
 func running(t *testing.T, tracer *Tracer) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -42,7 +42,7 @@ type Attribute struct{ Key, Value string }
 // Tracer creates spans and sends those that have ended. Create it with New, then call Run.
 type Tracer struct {
 	cfg     Config
-	bound   uint64 // a trace is kept if the number in its trace ID is below this
+	bound   uint64 // a trace is kept if the number in its trace ID is below bound
 	ended   chan *Span
 	dropped atomic.Int64
 
@@ -204,7 +204,7 @@ func (s *Span) Set(key, value string) {
 	}
 }
 
-// End ends the span; err says that it failed.
+// End ends the span. If err is not nil, the span has failed with this error.
 func (s *Span) End(err error) {
 	if s == nil {
 		return

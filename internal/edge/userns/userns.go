@@ -58,7 +58,7 @@ type span struct{ from, to uint64 }
 
 func (s span) overlaps(o span) bool { return s.from < o.to && o.from < s.to }
 
-// New returns Ranges; Load must come before Range.
+// New returns Ranges. Call Load before Range.
 func New(cfg Config) *Ranges {
 	if cfg.Length == 0 {
 		cfg.Length = DefaultLength

@@ -246,7 +246,7 @@ func (w *writer) link(files map[string]file) error {
 	return nil
 }
 
-// clear removes the names of files that are gone, and the remains of earlier writes and crashes.
+// clear removes the links to files that are no longer in files, and the remains of earlier writes and crashes.
 func (w *writer) clear(files map[string]file, current string) error {
 	if err := w.step("clear"); err != nil {
 		return err
@@ -321,7 +321,7 @@ const (
 	maxPathLen = 4096
 )
 
-// checkFiles refuses paths that leave the volume, paths that the writer itself uses, and paths that contradict each other.
+// checkFiles refuses paths that leave the volume, paths that the writer itself uses, and a path that is both a file and a directory.
 func checkFiles(files map[string]file) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := checkPath(name); err != nil {

@@ -60,7 +60,7 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 	defer cancel()
 	a, err := v.cfg.Claims.Attachment(ctx, csispec.Attachment(b.Handle, b.Driver, node))
 	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err): // forbidden: the authorizer has not seen it yet
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err): // forbidden: the Node authorizer does not know the VolumeAttachment yet
 		return nil, &pod.Lacking{What: pod.LackAttachment, Err: &worded{
 			text: "waits for the attach-detach controller to attach the volume to this node: there is no VolumeAttachment", cause: err,
 		}}
@@ -86,7 +86,8 @@ type broadcast struct {
 	ch chan struct{}
 }
 
-// next returns a channel that the next call of tell closes. The caller calls next before it checks what it waits for.
+// next returns a channel that the next call of tell closes. A caller calls next first, then checks the condition that it waits for,
+// and then waits for the channel, so that it misses no change.
 func (b *broadcast) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

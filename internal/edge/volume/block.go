@@ -21,8 +21,8 @@ import (
 type Devices interface {
 	// IsBlockDevice reports whether a path is a block device, also through links.
 	IsBlockDevice(path string) (bool, error)
-	// AttachLoop attaches a loop device to a device, unless it has one, so that no other device gets the name of the device while a pod
-	// uses it. DetachLoop undoes that. It is no error if there is nothing to undo.
+	// AttachLoop attaches a loop device to the device at path, unless one is attached already. While a pod uses the device, no other
+	// device can then get its name. DetachLoop detaches the loop device. It is no error if none is attached.
 	AttachLoop(path string) error
 	DetachLoop(path string) error
 }
@@ -56,7 +56,7 @@ func (l layout) deviceHeld(uid types.UID, b *bound) string {
 	return filepath.Join(l.device(b), "dev", string(uid))
 }
 
-// deviceLink returns the path of a block volume that the runtime gets.
+// deviceLink returns the path of the link to a block volume. The runtime gets this path.
 func (l layout) deviceLink(uid types.UID, b *bound) string {
 	return filepath.Join(l.devicesOf(uid, b.Kind), b.PersistentVolume)
 }
@@ -83,7 +83,7 @@ func (v *Volumes) mapCSI(ctx context.Context, in *csispec.Input, d Driver, b *bo
 	if err := os.MkdirAll(filepath.Dir(in.TargetPath), 0o750); err != nil {
 		return fmt.Errorf("make directory of devices: %w", err)
 	}
-	if err := v.linkDevice(uid, b, in.TargetPath); err != nil { // first, because the link shows that the driver has to be asked to unpublish the device
+	if err := v.linkDevice(uid, b, in.TargetPath); err != nil { // before Publish: the link shows that the driver must unpublish the device
 		return err
 	}
 	if err := d.Publish(ctx, csispec.Publish(in)); err != nil {
@@ -102,7 +102,7 @@ func (v *Volumes) mapCSI(ctx context.Context, in *csispec.Input, d Driver, b *bo
 	return v.expandMounting(ctx, in, d, b, in.TargetPath)
 }
 
-// writeDeviceData writes which volume of which driver a device is.
+// writeDeviceData writes vol_data.json for a block volume. The file names the driver and the driver's handle of the volume.
 func (v *Volumes) writeDeviceData(b *bound) error {
 	dir := v.layout.deviceData(b)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -115,8 +115,9 @@ func (v *Volumes) writeDeviceData(b *bound) error {
 	})
 }
 
-// stageDevice stages a block volume. A device that is staged leaves no mount that would show whether it is still staged after a reboot. So
-// the volume is staged again, which drivers have to allow, unless another pod has the device.
+// stageDevice stages a block volume. Unlike a file system, a staged device leaves no mount, so after a reboot the agent cannot see
+// whether the device is still staged. So stageDevice stages the volume again, which drivers have to allow, unless a pod already uses
+// the device.
 func (v *Volumes) stageDevice(ctx context.Context, in *csispec.Input, d Driver, b *bound) error {
 	used, err := v.deviceIsUsed(b)
 	if err != nil || used {
@@ -132,7 +133,7 @@ func (v *Volumes) stageDevice(ctx context.Context, in *csispec.Input, d Driver, 
 	return d.Stage(ctx, csispec.Stage(&staged))
 }
 
-// deviceIsUsed reports whether a pod of this node has the device of a volume.
+// deviceIsUsed reports whether the device of a volume is published for any pod of this node.
 func (v *Volumes) deviceIsUsed(b *bound) (bool, error) {
 	entries, err := os.ReadDir(filepath.Dir(v.layout.devicePublished("uid", b)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +147,7 @@ func (v *Volumes) deviceIsUsed(b *bound) (bool, error) {
 	return false, nil
 }
 
-// linkDevice makes the link to a device that the runtime gets.
+// linkDevice makes a symbolic link to a device. The runtime gets the path of this link.
 func (v *Volumes) linkDevice(uid types.UID, b *bound, target string) error {
 	link := v.layout.deviceLink(uid, b)
 	err := os.MkdirAll(filepath.Dir(link), 0o750)
@@ -189,7 +190,7 @@ func (v *Volumes) holdDevice(held, target string) error {
 	return v.cfg.Host.AttachLoop(held)
 }
 
-// unmapCSI undoes mapCSI, except for the stage.
+// unmapCSI undoes mapCSI. The volume stays staged.
 func (v *Volumes) unmapCSI(ctx context.Context, uid types.UID, d Driver, b *bound) error {
 	held, target := v.layout.deviceHeld(uid, b), v.layout.devicePublished(uid, b)
 	if err := v.cfg.Host.DetachLoop(held); err != nil {
@@ -223,7 +224,7 @@ func (v *Volumes) unstageDevice(ctx context.Context, d Driver, b *bound) error {
 			return err
 		}
 	}
-	return v.cfg.Host.RemoveTree(ctx, v.layout.device(b)) // last, because it has vol_data.json
+	return v.cfg.Host.RemoveTree(ctx, v.layout.device(b)) // remove this directory last, because it contains vol_data.json
 }
 
 // removeFile unmounts and removes a file on which a device may be mounted.

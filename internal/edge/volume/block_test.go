@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// loopDevice returns the loop device of a file, which it makes if there is none.
+// loopDevice creates a file if it is missing, attaches a loop device to it, and returns the path of the loop device.
 func loopDevice(file string) (string, error) {
 	if f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func raw(p *v1.Pod, volume string) *v1.Pod {
 	return p
 }
 
-// heldBy lists the loop devices that are attached to a path.
+// heldBy returns the number of loop devices that are attached to a path.
 func heldBy(t *testing.T, path string) (n int) {
 	t.Helper()
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -72,7 +72,8 @@ func heldBy(t *testing.T, path string) (n int) {
 	return n
 }
 
-// Two pods share a block volume. It is staged once, held while a pod uses it, and unstaged at the end, also by the next agent.
+// Two pods share a block volume. The agent stages it once, attaches a loop device to it for each pod, and unstages it after the second
+// pod has ended, although the agent was restarted in between.
 func TestBlockVolume(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []bool{true, false} {
@@ -138,7 +139,7 @@ func TestBlockVolume(t *testing.T) {
 	}
 }
 
-// Whichever call fails, before or after it has its effect, another try succeeds, and nothing is left at the end.
+// If a call of the driver fails, before or after it has had its effect, another try succeeds, and nothing is left at the end.
 func TestBlockVolumeOfADriverThatFails(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
@@ -171,7 +172,8 @@ func TestBlockVolumeOfADriverThatFails(t *testing.T) {
 	}
 }
 
-// A block volume that upstream's kubelet has published is unpublished and unstaged: its files are enough.
+// The agent unpublishes and unstages a block volume that upstream's kubelet has published. It needs only the files that upstream's
+// kubelet writes, and not the record in the directory claims.
 func TestBlockVolumeOfUpstreamsKubelet(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -210,7 +212,7 @@ func TestVolumesOfTheWrongMode(t *testing.T) {
 	lies.driver.SetFault("NodePublishVolume", nil)
 }
 
-// The volume of a block device grows, too: the driver gets the path of the device.
+// A block volume can be expanded, too. The driver gets the path of the device.
 func TestExpansionOfABlockVolume(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true, Expand: true})

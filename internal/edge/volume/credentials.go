@@ -64,8 +64,8 @@ func (r *resolver) podCertificate(at sourceAt, s *v1.PodCertificateProjection) (
 	return files, nil
 }
 
-// presentBundle returns the private key and the certificate chain that the volume contains, from before a restart of the agent; nil if it
-// has not both.
+// presentBundle returns the private key and the certificate chain that the volume already contains, for example after a restart of the
+// agent. It returns nil if one of them is missing.
 func (r *resolver) presentBundle(s *v1.PodCertificateProjection) []byte {
 	switch {
 	case r.present == nil:

@@ -24,7 +24,7 @@ const (
 type signers struct {
 	anchors, bundle string
 	err             error
-	have            []string // what the volume contained at each call, with the volume and the index of the source
+	have            []string // one element for each call of PodCertificate: the volume, the index of the source, and the present bundle
 }
 
 func (s *signers) TrustAnchors(_ context.Context, _ *v1.Pod, src *v1.ClusterTrustBundleProjection) ([]byte, error) {
@@ -65,7 +65,8 @@ func TestCredentials(t *testing.T) {
 	}
 	wantTree(t, v, all)
 
-	// A change reaches the files; the certificate that was there is offered to the signer's side, as after a restart of the agent.
+	// Changed trust anchors appear in the files. PodCertificate gets the bundle that the volume already contains, as after a restart of
+	// the agent.
 	s.anchors = "two"
 	all["ca/bundle.pem"] = "-r--r--r-- roots: two"
 	setUp(t, f, p)
@@ -74,7 +75,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("the volume contained %q, want nothing and then %q", s.have, want)
 	}
 
-	// While a renewal fails for good, the files stay as they are.
+	// If the renewal of a certificate is denied, the files stay as they are.
 	s.err = &pod.Lacking{What: pod.LackCertificate, Err: errors.New("denied")}
 	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
 	wantError(t, err, "v", "sources[1]: denied")
@@ -83,7 +84,7 @@ func TestCredentials(t *testing.T) {
 	}
 	wantTree(t, v, all)
 
-	// The key is in memory only.
+	// The volume is a tmpfs, so that the private key is only in memory.
 	if (hostfs.Host{}) == host(t) {
 		if mounted, err := host(t).IsMountPoint(v); !mounted || err != nil {
 			t.Errorf("the volume is not a tmpfs: %v", err)

@@ -187,9 +187,11 @@ func (v *Volumes) mountCSI(ctx context.Context, p *v1.Pod, in *csispec.Input, d 
 }
 
 // checkTarget checks that the target path of a volume that a driver has published is a directory. A driver may report success without
-// having made the directory. A link at this path would lead the runtime to another directory of the node. Some drivers make nothing for an
-// inline volume that stays empty, and runtimes then make the directory; the agent makes it instead. Data in it would end with the pod, as
-// that of any inline volume. The data of a persistent volume must not get into such a directory.
+// having made the directory, and a link at this path would lead the runtime to another directory of the node.
+//
+// For an inline volume, checkTarget makes a missing directory: some drivers make none for an inline volume that stays empty, and
+// runtimes then make it. Data in this directory ends with the pod, like the data of any inline volume. For a persistent volume, a
+// missing directory is an error, because the data of the volume must not get into a directory of the node.
 func (v *Volumes) checkTarget(dir string, b *bound) error {
 	driver := b.Driver
 	target, err := entryOf(dir, mountDir)
@@ -500,7 +502,7 @@ func (v *Volumes) takeDownOne(ctx context.Context, uid types.UID, b *bound) erro
 	return nil
 }
 
-// unpublish takes a volume away from a pod.
+// unpublish calls the driver to unpublish a volume of a pod, and removes the volume's directory or device from the pod.
 func (v *Volumes) unpublish(ctx context.Context, uid types.UID, d Driver, b *bound) error {
 	if b.Block {
 		return v.unmapCSI(ctx, uid, d, b)
@@ -548,8 +550,8 @@ func (v *Volumes) setUpInline(ctx context.Context, p Pod, vol *v1.Volume) error 
 	return v.orAsBefore(p.Pod, vol, have, v.setUpBound(ctx, p.Pod, vol, b.after(have), &csispec.Input{Inline: vol.CSI}))
 }
 
-// setUpInTree sets up a volume of a former in-tree plugin, which a pod has without a claim. Unlike an inline CSI volume, it belongs to no
-// pod: it is attached and staged like a persistent volume.
+// setUpInTree sets up a volume of a former in-tree plugin that a pod names directly, without a claim. Unlike an inline CSI volume, the
+// volume does not belong to the pod: it is attached and staged like a persistent volume.
 func (v *Volumes) setUpInTree(ctx context.Context, p Pod, vol *v1.Volume) error {
 	have, err := v.mountedBefore(p.Pod.UID, vol.Name)
 	if err != nil || have != nil && !have.Republish {

@@ -81,7 +81,7 @@ func (f *csiFixture) events() []string {
 	return slices.Clone(f.told)
 }
 
-// visit looks at all mounted volumes, as if a minute had passed.
+// visit visits all mounted volumes, as if a minute had passed.
 func (f *csiFixture) visit(t *testing.T) {
 	t.Helper()
 	f.VisitAll(t.Context())
@@ -210,7 +210,7 @@ func (f *csiFixture) away() (back func()) {
 	}
 }
 
-// restart returns the volumes of a new agent.
+// restart returns new Volumes on the same root directory, as a new agent creates them.
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
 		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note,
@@ -247,7 +247,7 @@ func podOf(uid types.UID, volumes ...v1.Volume) *v1.Pod {
 	return p
 }
 
-// Two pods share a staged volume; it is unstaged when the last of these pods has gone, also if a new agent runs by then. The data
+// Two pods share a staged volume. It is unstaged after the last of these pods has ended, also if another agent runs by then. The data
 // stays.
 func TestCSIVolumeIsStagedOnceAndUnstagedAtTheEnd(t *testing.T) {
 	t.Parallel()

@@ -52,8 +52,8 @@ func TestTwoPersistentVolumesWithOneHandle(t *testing.T) {
 	}
 }
 
-// While a directory of another pod cannot be read, nobody knows whether that pod uses the volume. So the volume stays staged, and InUse has
-// no result.
+// While the agent cannot read a directory of another pod, it does not know whether that pod uses the volume. So the volume stays
+// staged, and InUse returns false.
 func TestVolumeOfAPodThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"claims", "volumes/kubernetes.io~csi"} {

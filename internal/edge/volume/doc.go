@@ -1,5 +1,5 @@
-// Package volume makes the volumes of pods (directories, tmpfs, files from the API, which follow their objects) and the mounts of
-// containers.
+// Package volume makes the volumes of pods (directories, tmpfs, and files from the API, which change with their objects) and the mounts
+// of containers.
 //
 // Contract: SetUp, TearDown and Remove may run for many pods at once, but only one of them at a time for each pod. Mounts may run
 // for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated after any

@@ -32,8 +32,8 @@ func (v *Volumes) setUpEmptyDir(p Pod, vol *v1.Volume) error {
 	return fmt.Errorf("unknown storage medium %q: use \"\" (disk), %q or %q", src.Medium, v1.StorageMediumMemory, v1.StorageMediumHugePages)
 }
 
-// makeOpenDir makes dir with mode 0777 (with a group: mode 2777 and that group) and renames it to its name at the end. So a
-// directory of that name is complete, even if an earlier call was interrupted.
+// makeOpenDir makes a directory with mode 0777 (with a group: mode 2777 and that group) under another name, and then renames it to
+// dir. So dir is complete if it exists, even if an earlier call was interrupted.
 func makeOpenDir(dir string, group int) error {
 	info, err := os.Lstat(dir)
 	switch {

@@ -25,7 +25,7 @@ const (
 	reasonNotResize = "VolumeResizeFailed"
 )
 
-// expansion is a volume whose size is compared with its claim.
+// expansion is the input of expand: a volume of a pod, with its claim and its driver.
 type expansion struct {
 	uid  types.UID
 	in   *csispec.Input
@@ -34,11 +34,11 @@ type expansion struct {
 	path string // where the volume is published, or staged if it is not published yet
 }
 
-// expand asks the driver to expand a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the caller
-// writes. The caller holds the volume's lock.
+// expand asks the driver to expand a volume, if the claim says that the node has to. It keeps the size in the record x.b, which the
+// caller writes. The caller holds the volume's lock.
 //
-// The error says that the volume does not have its size yet, and that the call should be tried again. There is no error if another try
-// cannot help: the driver says that the size is not possible, or that the volume must not be in use.
+// If expand returns an error, the volume does not have its new size yet, and the caller should try again. If another try cannot help,
+// expand returns nil: the driver says that the size is not possible, or that the volume must not be in use.
 func (v *Volumes) expand(ctx context.Context, x *expansion) error {
 	plan := csispec.PlanExpansion(x.in.Claim, x.in.PV, x.b.Size)
 	if !plan.Do {
@@ -84,7 +84,7 @@ func (v *Volumes) expandMounting(ctx context.Context, in *csispec.Input, d Drive
 // expansionFailed writes the driver's error into the claim's status and to events.
 func (v *Volumes) expansionFailed(ctx context.Context, x *expansion, claim *v1.PersistentVolumeClaim, plan csispec.Expansion, failed error) error {
 	v.tellSize(x, v1.EventTypeWarning, reasonNotResize, "NodeExpandVolume failed for volume %q : %v", x.b.PersistentVolume, failed)
-	// If somebody has asked for another size meanwhile, the controller can go on only after the node has given this size up.
+	// If the claim requests another size by now, the controller can continue only after the node has given up the size of plan.
 	asked := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	infeasible := csispec.Infeasible(failed) || csispec.Final(failed) && asked.Cmp(plan.Size) != 0
 	if csispec.Final(failed) && plan.Finish {
@@ -129,9 +129,9 @@ func (v *Volumes) tellSize(x *expansion, eventType, reason, format string, args 
 	}, eventType, reason, text)
 }
 
-// expandOnline compares the size of a mounted volume with its persistent volume, and expands the volume if it has grown. Nodes may read
-// persistent volumes and claims but not watch them, so this is done again and again. again is false if the volume is gone, or its driver
-// does not want to be told.
+// expandOnline compares the size of a mounted volume with its persistent volume, and expands the volume if it has grown. Nodes may
+// read persistent volumes and claims but not watch them, so it is called about once a minute. again is false if the volume is gone, or
+// if its driver cannot expand volumes.
 func (v *Volumes) expandOnline(ctx context.Context, uid types.UID, volume string) (again bool) {
 	b, err := v.readRecord(uid, volume)
 	if err != nil || !b.Done {

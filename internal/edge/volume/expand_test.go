@@ -51,8 +51,8 @@ func (a *claimAPI) PatchClaimStatus(_ context.Context, _, name string, body []by
 	return after, err
 }
 
-// grown makes the claim and its persistent volume say that the volume has grown from 1Gi to 2Gi and the node has to expand it. A controller
-// without states only changes the persistent volume.
+// grown makes the claim and its persistent volume say that the volume has grown from 1Gi to 2Gi and the node has to expand it. If
+// states is false, the claim's status has no allocatedResourceStatuses, as with a controller that does not write them.
 func (a *claimAPI) grown(name string, states bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +124,7 @@ func TestExpansionThatFailsDuringAMount(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		code         codes.Code
-		err, claim   string // of the first try, and after it
+		err, claim   string // the error of the first try, and the claim's status after it
 		afterSuccess string
 	}{
 		{"a final error", codes.Internal, "no room", "1Gi NodeResizeInProgress NodeResizeError FileSystemResizePending", "2Gi "},
@@ -217,7 +217,7 @@ func TestExpansionOfAMountedVolume(t *testing.T) {
 	}
 }
 
-// A driver that cannot expand a volume in use is not asked again for a mounted volume.
+// If a driver cannot expand a volume that is in use, the node asks it only once for a mounted volume.
 func TestDriverThatExpandsNoVolumeInUse(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true, Expand: true})
@@ -232,7 +232,7 @@ func TestDriverThatExpandsNoVolumeInUse(t *testing.T) {
 	}
 }
 
-// A volume is not visited if its driver expands nothing and wants no other call.
+// The node does not visit a mounted volume periodically if its driver neither expands volumes nor requires republishing.
 func TestDriverWithoutExpansion(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -244,7 +244,8 @@ func TestDriverWithoutExpansion(t *testing.T) {
 	}
 }
 
-// A driver with requiresRepublish gets the volume again and again, with new tokens. A failure is an event, and the volume stays.
+// With requiresRepublish, each visit makes the node publish the volume again, with new tokens. If the driver refuses, the node records
+// an event, and the volume stays mounted.
 func TestRepublish(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})
@@ -278,7 +279,8 @@ func TestRepublish(t *testing.T) {
 	}
 }
 
-// One timer serves all volumes, and without volumes there is none.
+// Each volume is visited a minute after it was added, and every minute from then on. One timer serves all volumes, and without volumes
+// no timer runs.
 func TestVisitsAreOnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

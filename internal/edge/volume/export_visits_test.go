@@ -15,14 +15,14 @@ func (v *Volumes) VisitAll(ctx context.Context) {
 	}
 }
 
-// Visits returns how many volumes are visited.
+// Visits returns how many volumes the node visits periodically.
 func (v *Volumes) Visits() int {
 	v.visits.mu.Lock()
 	defer v.visits.mu.Unlock()
 	return v.visits.heap.Len()
 }
 
-// VisitForTest makes the node publish a volume of a pod again and again.
+// VisitForTest adds a volume of a pod that the node has to publish again at each visit.
 func (v *Volumes) VisitForTest(uid types.UID) {
 	v.visits.add(uid, "v", &bound{Kind: kindCSI, Inline: true, Republish: true})
 }

@@ -259,7 +259,8 @@ func (r *resolver) token(s *v1.ServiceAccountTokenProjection, mode fs.FileMode) 
 	return files, nil
 }
 
-// private makes a file that, if all containers run as one user or the pod has an fsGroup, only that user or group may read.
+// private makes a file for credentials. If all containers run as one user or the pod has an fsGroup, only that user or group may read
+// the file. Otherwise the file keeps mode.
 func (r *resolver) private(data []byte, mode fs.FileMode) file {
 	f := file{Data: data, Mode: mode, UID: tokenOwner(r.pod.Pod)}
 	if f.UID >= 0 || fsGroup(r.pod.Pod) >= 0 {

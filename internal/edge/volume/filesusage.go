@@ -25,14 +25,14 @@ const (
 // FilesUsage is the disk space of the files that the agent itself makes for the containers of a pod. It counts allocated blocks, so the
 // holes of a sparse file do not count.
 type FilesUsage struct {
-	// Hosts is the hosts file.
+	// Hosts is the size of the hosts file.
 	Hosts uint64
 	// Messages holds, for each container, the size of its termination message files before any cut.
 	Messages map[string]uint64
 	Inodes   uint64
 }
 
-// Bytes returns the sum.
+// Bytes returns the sum of all sizes.
 func (u *FilesUsage) Bytes() uint64 {
 	sum := u.Hosts
 	for _, m := range u.Messages {

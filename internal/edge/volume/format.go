@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// formatWithin is how long mkfs or fsck may take, which on a large disk can be long.
+// formatWithin is the time limit of mkfs and fsck, which may take long on a large disk.
 const formatWithin = 30 * time.Minute
 
 // defaultFS is the file system that a device gets if its volume names none.
@@ -31,8 +31,8 @@ type disk struct {
 	readOnly bool
 }
 
-// mountDisk mounts a device. A device without any content first gets a file system; a file system that is there is checked, and small
-// damage is repaired. A device with any other content, for example a partition table, is never formatted.
+// mountDisk mounts a device. It makes a file system on a device without any content, and checks an existing file system, whose small
+// damage it repairs. It never formats a device with any other content, for example a partition table.
 func (v *Volumes) mountDisk(ctx context.Context, d *disk) error {
 	if strings.ContainsFunc(d.fsType, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' }) {
 		return fmt.Errorf("fsType %q is not the name of a file system", d.fsType)
@@ -115,8 +115,9 @@ func mkfsArgs(fsType, device string) []string {
 	return []string{"mkfs." + fsType, device}
 }
 
-// checkDisk checks the file system of a device. Only damage that fsck cannot repair is an error: without an fsck for the type of the file
-// system, mount(8) decides.
+// checkDisk checks the file system of a device with fsck, which repairs small damage. It returns an error if fsck cannot repair the
+// damage, or was interrupted because ctx ended. Any other failure is only logged, for example that there is no fsck for the type of
+// the file system, and mount(8) decides.
 func (v *Volumes) checkDisk(ctx context.Context, d *disk) error {
 	ran, err := v.runTool(ctx, d.dir, formatWithin, "fsck", "-a", d.device)
 	switch {

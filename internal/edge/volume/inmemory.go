@@ -30,8 +30,8 @@ type InMemory struct {
 	pods map[types.UID]map[string]bound // each pod's records of volumes with claims, by volume name; nil: none
 }
 
-// NewInMemory returns an InMemory. Of cfg it uses RootDir, which only appears in the paths that Mounts returns, Objects, Credentials,
-// Claims and Notify.
+// NewInMemory returns an InMemory. It uses these fields of cfg: RootDir, which only appears in the paths that Mounts returns, Objects,
+// Credentials, Claims and Notify.
 func NewInMemory(cfg Config) *InMemory {
 	if cfg.Notify == nil {
 		cfg.Notify = func(types.UID) {}
@@ -130,7 +130,7 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 	return mounts, nil
 }
 
-// Devices returns the block devices of a container. No volume of a simulated node is one.
+// Devices returns the block devices of a container. No volume of a simulated node is a block device.
 func (m *InMemory) Devices(p *v1.Pod, c *v1.Container) ([]*runtimeapi.Device, error) {
 	return devicesOf(p, c, places{m.layout, m.bound})
 }

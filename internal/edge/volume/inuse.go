@@ -14,25 +14,27 @@ import (
 type inUse struct {
 	mu    sync.Mutex
 	turn  uint64 // counts the changes of records
-	known bool   // names is the result
+	known bool   // names holds the result of InUse
 	names []v1.UniqueVolumeName
-	// reported says of the volumes that are being set up whether the API server has them as in use since they have a record. A volume
-	// leaves it with its record: a status that an earlier use has left may be replaced by one without the volume at any moment.
+	// reported says for a volume with a record whether a Node status that the API server got since the record exists lists the volume as
+	// in use. The entry of a volume is deleted with its record: a status that lists the volume because of an earlier use does not count,
+	// because a status without the volume may replace it at any moment.
 	reported map[v1.UniqueVolumeName]bool
 }
 
-// isReported reports whether the API server knows that a volume is in use, which has a record.
+// isReported reports whether the Node's status in the API lists a volume as in use. The volume must have a record.
 func (u *inUse) isReported(name v1.UniqueVolumeName) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if _, asked := u.reported[name]; !asked { // another pod has given the volume up meanwhile
+	if _, asked := u.reported[name]; !asked { // deleted when another pod stopped using the volume
 		u.reported[name] = false
 	}
 	return u.reported[name]
 }
 
-// Reported must be called after the API server has got the Node's status with these volumesInUse, or when it has them already, and before the
-// next call of InUse. It wakes the set-ups that wait for that.
+// Reported records that the Node's status in the API lists exactly these volumes as in use. It must be called after each write of the
+// status, and also if the API server has this list already, before the next call of InUse. It wakes the set-ups that wait until their
+// volume is listed.
 func (v *Volumes) Reported(names []v1.UniqueVolumeName) {
 	v.using.mu.Lock()
 	news := false
@@ -81,8 +83,8 @@ func (v *Volumes) InUse() (names []v1.UniqueVolumeName, ok bool) {
 	return names, true
 }
 
-// usesChanged must be called after the record of a volume has changed. The next InUse reads the disk again. gone says that a pod does not use
-// the volume any more.
+// usesChanged must be called after the record of a volume has changed. The next call of InUse then reads the disk again. gone means
+// that a pod does not use the volume any more.
 func (v *Volumes) usesChanged(b *bound, gone bool) {
 	v.using.mu.Lock()
 	v.using.turn++
@@ -92,7 +94,7 @@ func (v *Volumes) usesChanged(b *bound, gone bool) {
 	if name := csispec.UniqueName(b.Driver, b.Handle); gone {
 		delete(v.using.reported, name)
 	} else {
-		v.using.reported[name] = v.using.reported[name] // the next Reported answers
+		v.using.reported[name] = v.using.reported[name] // add false if there is no entry; the next call of Reported sets it
 	}
 	v.using.known = false
 	v.using.mu.Unlock()

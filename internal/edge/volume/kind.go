@@ -47,7 +47,7 @@ func (k kind) files() bool {
 	return false
 }
 
-// ErrUnsupported is the cause if this agent does not support the kind of a volume.
+// ErrUnsupported means that this agent does not support the kind of a volume.
 var ErrUnsupported = errors.New("volume kind is not supported")
 
 // kindOf names the kind of a volume. A volume without a source is an emptyDir, as the API server defaults it.

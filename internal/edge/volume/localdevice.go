@@ -29,7 +29,8 @@ func (l layout) localDevice(uid types.UID, name string) string {
 	return filepath.Join(l.localDevices(name), string(uid))
 }
 
-// mountLocalDevice mounts the file system of a local block device, formatted if necessary, unless it is mounted. It returns the directory.
+// mountLocalDevice mounts the file system of a local block device, unless it is mounted already, and returns the directory of the
+// mount. It formats a device without content first.
 func (v *Volumes) mountLocalDevice(ctx context.Context, pv *v1.PersistentVolume, b *bound) (string, error) {
 	dir := v.layout.localMount(b.PersistentVolume)
 	mounted, err := v.cfg.Host.Mounted(dir)
@@ -65,8 +66,8 @@ func (v *Volumes) mapLocal(uid types.UID, b *bound) error {
 	return v.holdDevice(v.layout.localDevice(uid, b.PersistentVolume), real)
 }
 
-// releaseLocal takes the local block devices of a pod away, and unmounts their file systems if no other pod uses them. The pod's own mounts
-// are gone already.
+// releaseLocal ends a pod's use of its local block devices, and unmounts their file systems if no other pod uses them. The pod's own
+// mounts must be gone already.
 func (v *Volumes) releaseLocal(ctx context.Context, uid types.UID) error {
 	names := map[string]bool{}
 	for _, dir := range []string{filepath.Join(v.layout.volumes(uid), kindLocal.dir()), v.layout.devicesOf(uid, kindLocal)} {
@@ -111,7 +112,8 @@ func (v *Volumes) releaseLocalOne(ctx context.Context, uid types.UID, b *bound) 
 			return err
 		}
 	}
-	// Last, and with the lock held, so that of two pods that end at the same time the second one finds that it is the last user.
+	// Remove this directory last and with the lock held, because it shows that the pod uses the volume. So if two pods end at the same
+	// time, the second one finds that it is the last user.
 	if err := os.Remove(v.layout.volume(uid, kindLocal, b.PersistentVolume)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove volume directory: %w", err)
 	}

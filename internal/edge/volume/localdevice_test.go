@@ -51,7 +51,8 @@ func onDevice(device string, mode v1.PersistentVolumeMode, f *fixture) *v1.Persi
 	return pv
 }
 
-// A device without content is formatted, its file system is shared by the pods of the node, unmounted after the last one, and keeps its data.
+// A device without content is formatted. The pods of the node share its file system, which is unmounted after the last pod has ended.
+// The data stays.
 func TestLocalVolumeOnADevice(t *testing.T) {
 	t.Parallel()
 	f, device := newFixture(t), emptyDisk(t)
@@ -99,7 +100,7 @@ func TestLocalVolumeOnADevice(t *testing.T) {
 		t.Errorf("the directory of the device is left: %v", err)
 	}
 
-	// The next pod finds the data. It may only read.
+	// The next pod finds the data. Its volume is read-only.
 	three := aPod(claim("v", "c", true))
 	three.UID = "uid-3"
 	setUp(t, f, three)
@@ -148,7 +149,7 @@ func TestBlockVolumeOnALocalDevice(t *testing.T) {
 	}
 }
 
-// diskTools is a host whose tools print and return what a test says.
+// diskTools is a host whose mount tools return the outputs and errors that a test sets.
 type diskTools struct {
 	hostfs.Host
 	answer map[string]hostfs.Ran // by the name of the tool

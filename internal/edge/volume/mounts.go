@@ -25,8 +25,8 @@ type MountInput struct {
 	Hosts []byte
 	// RecursiveReadOnly says whether the runtime (handler) can mount read-only recursively.
 	RecursiveReadOnly bool
-	// Image returns the pulled image of an image volume. subPath is the part of the image that is mounted; "" means all of it. It
-	// is nil if the agent has no image volumes.
+	// Image returns the pulled image of an image volume. subPath is the part of the image that is mounted; "" means all of it. Image is
+	// nil if the agent does not support image volumes.
 	Image func(volume *v1.Volume, subPath string) (*runtimeapi.ImageSpec, error)
 }
 

@@ -155,7 +155,7 @@ func TestPodFiles(t *testing.T) {
 	if _, err := os.Stat(last.HostPath); err != nil {
 		t.Error(err)
 	}
-	// A container that mounts something at these two paths itself gets neither file.
+	// If a container mounts volumes at these two paths, it gets neither the hosts file nor the termination message file.
 	p.Spec.Volumes = []v1.Volume{emptyDir("e")}
 	c.VolumeMounts = []v1.VolumeMount{{Name: "e", MountPath: "/etc/hosts/"}, {Name: "e", MountPath: "/dev/termination-log"}}
 	setUp(t, f, p)
@@ -264,7 +264,7 @@ func TestInMemoryWritesNothing(t *testing.T) {
 	}
 }
 
-// grow fills a file, as a container does that mounts it.
+// grow fills a file, as a container that mounts the file does.
 func grow(t *testing.T, path string, bytes int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An NFS volume is mounted for each pod at <root>/pods/<uid>/volumes/kubernetes.io~nfs/<name>, where upstream's kubelet mounts it too: name
-// is that of the persistent volume, or that of the pod's volume if the pod names the server itself. The mount tools of the machine mount
-// and unmount it, each in a process of its own with a limit on its time, and no lock is held meanwhile. So a server that does not answer
-// delays only the pods that use it.
+// An NFS volume is mounted for each pod at <root>/pods/<uid>/volumes/kubernetes.io~nfs/<name>, where upstream's kubelet mounts it too.
+// <name> is the name of the persistent volume, or of the pod's volume if the pod names the server itself. The mount tools of the
+// machine mount and unmount the volume. Each tool runs in a process of its own for a limited time, and no lock is held meanwhile. So a
+// server that does not answer delays only the pods that use it.
 
 // nfsSource returns the source of an NFS mount as mount.nfs(8) takes it.
 func nfsSource(src *v1.NFSVolumeSource) (string, error) {
@@ -79,9 +79,9 @@ func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 	return together(entries, func(e fs.DirEntry) error { return v.unmountNetwork(ctx, filepath.Join(parent, e.Name())) })
 }
 
-// unmountNetwork unmounts a network file system: first in the usual way; if that fails or takes too long, by force, which ends the requests
-// to a server that does not answer; and if a program of the machine still uses the mount, lazily, as every other volume of a pod that has
-// ended.
+// unmountNetwork unmounts a network file system in up to three tries. The first is an ordinary unmount. If it fails or takes too long,
+// the second forces the unmount, which ends the requests to a server that does not answer. If a program of the machine still uses the
+// mount, the third detaches it lazily, as the agent does with every other volume of a pod that has ended.
 func (v *Volumes) unmountNetwork(ctx context.Context, dir string) error {
 	var err error
 	for _, argv := range [][]string{

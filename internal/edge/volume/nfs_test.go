@@ -161,7 +161,7 @@ func TestNFSThatCannotBeMounted(t *testing.T) {
 	}
 }
 
-// A tool that cannot be killed is named, and no second one is started while it runs.
+// If a tool hangs and cannot be killed, the error names it, and no second tool is started for the same directory until it has ended.
 func TestNFSToolThatHangs(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})

@@ -162,8 +162,8 @@ func (v *Volumes) bindClaim(ctx context.Context, p *v1.Pod, vol *v1.Volume, have
 	return v.setUpBound(ctx, p, vol, b.after(have), &csispec.Input{PV: f.pv, Claim: f.claim})
 }
 
-// mountedBefore returns the record of a volume that is set up: its record says so, and it is mounted. Otherwise it returns nil. It sends no
-// request.
+// mountedBefore returns the record of a volume if the record says that the set-up has succeeded and the volume is still mounted.
+// Otherwise it returns nil. It sends no request.
 func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 	b, err := v.readRecord(uid, volume)
 	if err != nil || !b.Done {
@@ -176,7 +176,8 @@ func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 	return &b, nil
 }
 
-// after takes over from the record of a mounted volume, which is set up once more, what the volume has already.
+// after copies Done and Size to b, the new record of a mounted volume that is set up once more. have is the volume's earlier record,
+// or nil.
 func (b *bound) after(have *bound) *bound {
 	if have != nil && have.key() == b.key() {
 		b.Done, b.Size = true, have.Size
@@ -228,7 +229,7 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	case kindCSI:
 		err = v.mountCSI(ctx, p, in, driver, b)
 	case kindNFS:
-		unlock() // a server that does not answer must not delay the pods that use the same volume one after the other
+		unlock() // with the lock held, a server that does not answer would delay the volume's pods one after the other
 		err = v.setUpNFS(ctx, &v1.NFSVolumeSource{Server: in.PV.Spec.NFS.Server, Path: in.PV.Spec.NFS.Path, ReadOnly: b.ReadOnly},
 			b.dir(v.layout, p.UID), in.PV.Spec.MountOptions)
 	case kindHostPath:
@@ -251,8 +252,9 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	return nil
 }
 
-// mountLocal makes a bind mount of the directory of a local volume, or of the file system of a local block device. An existing mount, of an interrupted try or of another agent,
-// stays. If first is true, no other pod of the node uses the volume, and mountLocal gives the volume to the pod's fsGroup.
+// mountLocal makes a bind mount of the directory of a local volume, or of the file system of a local block device. It keeps an
+// existing mount, which an interrupted try or another agent has made. If first is true, no other pod of the node uses the volume, and
+// mountLocal gives the volume to the pod's fsGroup.
 func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, b *bound, first bool) error {
 	dir := b.dir(v.layout, p.UID)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -278,7 +280,7 @@ func (v *Volumes) mountLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 		}
 	}
 	options := pv.Spec.MountOptions
-	if device { // its file system was mounted with the options
+	if device { // mountLocalDevice has mounted the file system with the options
 		options = nil
 	}
 	if b.ReadOnly {

@@ -90,7 +90,7 @@ func (a *claimAPI) Node() *v1.Node {
 	return a.node.DeepCopy()
 }
 
-// bind makes a claim of the name that is bound to a persistent volume.
+// bind makes a claim with this name, and a persistent volume to which the claim is bound.
 func (a *claimAPI) bind(name string, src v1.PersistentVolumeSource, modes ...v1.PersistentVolumeAccessMode) *v1.PersistentVolume {
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name}, Spec: v1.PersistentVolumeSpec{
 		PersistentVolumeSource: src, ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}}

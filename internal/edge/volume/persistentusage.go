@@ -17,7 +17,7 @@ import (
 // The limits of measurements of persistent volumes. A measurement may hang for ever in a dead mount, or for a long time in a driver.
 const (
 	maxMeasuring   = 64          // measurements in flight; when this number is reached, other volumes keep their last results
-	measurePatient = time.Second // how long a caller waits that begins the first measurement of a volume; other callers do not wait
+	measurePatient = time.Second // how long the first caller waits for the first measurement of a volume; later callers do not wait
 )
 
 // measures has the last measurements of persistent volumes.

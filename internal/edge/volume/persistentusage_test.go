@@ -58,7 +58,7 @@ func count(calls []string, method string) (n int) {
 	return n
 }
 
-// A driver that does not have the capability is not asked, and an error of a driver is passed on.
+// PersistentUsage does not call a driver without the capability GET_VOLUME_STATS, and returns no usage of its volumes.
 func TestUsageThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})

@@ -69,7 +69,8 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	})
 }
 
-// A container writes the file from which the agent reads environment variables (fileKeyRef), and may replace the file by anything. Not
+// ReadFile reads the file with environment variables (fileKeyRef) that a container writes. If the container replaces the file, for
+// example by a pipe, a huge sparse file or a chain of links, ReadFile must fail, without blocking and without much memory. Not
 // parallel: the test measures what the process allocates.
 func TestEnvFileThatIsNoFile(t *testing.T) {
 	f, p := newFixture(t), aPod(emptyDir("e"))

@@ -35,7 +35,7 @@ type bound struct {
 	// Block: the volume is a block device, and not a file system.
 	Block bool `json:"block,omitempty"`
 	// Attach: the volume has to be attached to the node. Republish: the driver's CSIDriver object asks the node to publish the volume
-	// again and again.
+	// periodically (requiresRepublish).
 	Attach    bool `json:"attach,omitempty"`
 	Republish bool `json:"republish,omitempty"`
 	// Path is the path on the node that an administrator gave (kinds local and hostPath).
@@ -112,8 +112,8 @@ func (v *Volumes) readRecord(uid types.UID, volume string) (b bound, err error) 
 	return b, nil
 }
 
-// failedToRead reports whether err says that a file could not be read, and not that its content, its size or its type is wrong. A later
-// try may succeed.
+// failedToRead reports whether err says that a file could not be read, so that a later try may succeed. It returns false if the
+// content, the size or the type of the file is wrong.
 func failedToRead(err error) bool {
 	var errno unix.Errno
 	return errors.As(err, &errno) && errno != unix.ENOENT && errno != unix.ENOTDIR && errno != unix.ELOOP && !errors.Is(err, hostfs.ErrNotRegular) && !errors.Is(err, hostfs.ErrTooLarge)
@@ -191,7 +191,7 @@ func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 	return others, nil
 }
 
-// uses reports whether a pod has a volume.
+// uses reports whether a pod uses a volume.
 func (v *Volumes) uses(uid types.UID, b *bound) (bool, error) {
 	if b.Kind == kindCSI {
 		all, err := v.csiOf(uid)

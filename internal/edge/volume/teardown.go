@@ -20,7 +20,7 @@ const unmountRounds = 16
 // TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
 // table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
 func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
-	return v.clear(ctx, ref, subpathsDir, volumesDir, devicesDir, pluginsDir, claimsDir) // records last: they show what is still in use
+	return v.clear(ctx, ref, subpathsDir, volumesDir, devicesDir, pluginsDir, claimsDir) // records last: they show which volumes are in use
 }
 
 // Remove deletes everything of the pod, also what TearDown keeps.
@@ -78,8 +78,8 @@ func failedTearDown(ref pod.Ref, err error) error {
 	}
 }
 
-// unmountOthers unmounts the volumes that neither a CSI driver nor a network server has. They are unmounted before the others, so that a
-// driver or a server that hangs or fails keeps only its own volumes mounted.
+// unmountOthers unmounts all volumes of a pod except CSI and NFS volumes. It runs before those are unmounted, so that a driver or a
+// server that hangs or fails keeps only its own volumes mounted.
 func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 	entries, err := os.ReadDir(v.layout.volumes(uid))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -71,7 +71,7 @@ func TestSecretsAreMountedNosuidNodevNoexec(t *testing.T) {
 	}
 }
 
-// The kernel enforces the flags on a real mount.
+// On a real machine, the tmpfs of a Secret volume is mounted with nosuid, nodev and noexec.
 func TestASecretsMountHasItsFlags(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

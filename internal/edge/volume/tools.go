@@ -12,8 +12,8 @@ import (
 
 // Tools runs the mount tools of the machine.
 type Tools interface {
-	// RunTool runs a program until it ends or ctx ends. The error is nil if the program ended with exit code 0; otherwise it has the
-	// program's own words.
+	// RunTool runs a program until it ends or ctx ends. The error is nil if the program ended with exit code 0; otherwise it contains the
+	// program's own message.
 	RunTool(ctx context.Context, argv []string) (hostfs.Ran, error)
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/due"
 )
 
-// visitEvery is the time between two looks at a mounted volume: whether it has grown, and to publish it again if its driver wants that.
-// Upstream's kubelet does both about once a minute.
+// visitEvery is the time between two visits of a mounted volume. A visit expands the volume if it has grown, and makes the node
+// publish it again if its driver requires that. Upstream's kubelet does both about once a minute.
 const visitEvery = time.Minute
 
-// visits are the mounted volumes that the node looks at again and again. One heap and one timer serve all of them, and there is no timer
+// visits holds the mounted CSI volumes that Run visits periodically. One heap and one timer serve all of them, and no timer runs
 // without such volumes. The zero value is ready.
 type visits struct {
 	mu      sync.Mutex
@@ -31,7 +31,7 @@ type visit struct {
 	republish, expand bool
 }
 
-// add makes the node look at a mounted volume from now on.
+// add makes Run visit a mounted volume from now on, if it is a CSI volume that may grow or whose driver requires republishing.
 func (s *visits) add(uid types.UID, volume string, b *bound) {
 	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != ""}
 	if b.Kind != kindCSI || !one.republish && !one.expand {
@@ -66,7 +66,8 @@ func (s *visits) forget(uid types.UID) {
 	delete(s.byPod, uid)
 }
 
-// refused ends the expansion of a pod's volume, because the driver says that it must not be in use. The next mount of the volume expands it.
+// refused ends the expansion of a pod's volume, because its driver cannot expand a volume that is in use. The next mount of the volume
+// expands it.
 func (s *visits) refused(uid types.UID, b *bound) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +94,8 @@ func (s *visits) news() chan struct{} {
 	return s.changed
 }
 
-// take returns the volumes that are due, copied, and how long it is until the next one; below 0: there is none.
+// take removes the volumes that are due from the heap and returns copies of them. next is the time until the next volume is due; it is
+// negative if there is none.
 func (s *visits) take(now time.Time) (ready []visit, next time.Duration, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +112,7 @@ func (s *visits) take(now time.Time) (ready []visit, next time.Duration, changed
 	}
 }
 
-// done puts a visited volume back. It is not visited any more if it has gone, or if there is nothing left to do for it.
+// done schedules the next visit of a volume that was visited, unless the volume is gone or needs no more visits.
 func (s *visits) done(was *visit, expand bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +127,7 @@ func (s *visits) done(was *visit, expand bool) {
 	s.wake()
 }
 
-// Run looks at the mounted volumes of drivers again and again, until ctx ends. While there are none, it only waits.
+// Run visits the mounted volumes of CSI drivers periodically, until ctx ends. While there are none, it only waits.
 func (v *Volumes) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -151,7 +153,8 @@ func (v *Volumes) Run(ctx context.Context) error {
 	}
 }
 
-// visit does for a volume what is due. It reports whether the volume's size is of interest further on.
+// visit requests another set-up of the pod if the volume has to be published again, and expands the volume if it has grown. It reports
+// whether the next visit must check the size again.
 func (v *Volumes) visit(ctx context.Context, one *visit) (expand bool) {
 	if one.republish {
 		v.cfg.Notify(one.uid)

@@ -69,13 +69,14 @@ type Objects interface {
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
 }
 
-// Credentials gets what pods use to prove who they are and to check who others are. Calls may be concurrent; they wait as those of Objects.
-// If an error says that something is missing, Config.Notify is called for the pod when it appears.
+// Credentials returns the certificates of pods, and the trust anchors with which pods verify others. Calls may be concurrent. Like
+// those of Objects, they wait until the API server has answered for the first time, or until ctx ends. If an error says that something
+// is missing, Config.Notify is called for the pod when it appears.
 type Credentials interface {
 	// TrustAnchors returns the certificates that a clusterTrustBundle source selects, in PEM format.
 	TrustAnchors(ctx context.Context, p *v1.Pod, src *v1.ClusterTrustBundleProjection) ([]byte, error)
-	// PodCertificate returns the private key and the certificate chain of the podCertificate source with this index in a volume of the pod.
-	// Both are in PEM format, the key first. have is what the volume contains now.
+	// PodCertificate returns the private key and the certificate chain of the podCertificate source with this index in a volume of the
+	// pod. Both are in PEM format, the key first. have is the key and chain that the volume contains now; it is empty if there are none.
 	PodCertificate(ctx context.Context, p *v1.Pod, volume string, source int, have []byte) (bundle []byte, err error)
 }
 
@@ -143,7 +144,7 @@ func New(cfg Config) *Volumes {
 	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }
 
-// Pod is a pod with the facts of its node that volumes show.
+// Pod is a pod with the facts about its node that its volumes need.
 type Pod struct {
 	Pod *v1.Pod
 	// PodIPs and HostIPs may become known late or never, so the set-up of volumes must not depend on them.
@@ -152,7 +153,7 @@ type Pod struct {
 	NodeAllocatable v1.ResourceList
 }
 
-// ReasonFailedMount is the reason of the Errors of SetUp and Mounts, as events have it.
+// ReasonFailedMount is the reason of the events about errors of SetUp and Mounts.
 const ReasonFailedMount = "FailedMount"
 
 // Error is the failure to make or remove a volume.

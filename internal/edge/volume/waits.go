@@ -26,7 +26,7 @@ func (w *waits) add(what string, uid types.UID) {
 	w.pods[what][uid] = true
 }
 
-// take returns the pods that wait for what, and drops their records.
+// take returns the pods that wait for a driver or a volume, and drops their records.
 func (w *waits) take(what string) (uids []types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *waits) forget(uid types.UID) {
 	}
 }
 
-// wake calls Config.Notify for the pods that wait for what.
+// wake calls Config.Notify for the pods that wait for a driver or a volume.
 func (v *Volumes) wake(what string) {
 	for _, uid := range v.waits.take(what) {
 		v.cfg.Notify(uid)

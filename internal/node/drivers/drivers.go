@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/plugin"
 )
 
-// Cluster writes to the API which drivers the node has. csinode.Object implements it. Drivers makes one call at a time.
+// Cluster writes the CSI drivers of the node to its CSINode object in the API. csinode.Object implements it. Drivers makes one call at
+// a time.
 type Cluster interface {
 	Put(ctx context.Context, d csinode.Driver) error
 	Remove(ctx context.Context, driver string) error
@@ -32,9 +33,9 @@ type Config struct {
 // Drivers are the CSI drivers of this node.
 type Drivers struct {
 	cfg Config
-	// telling is a lock around each call of Cluster; a goroutine that holds the lock has put an element into the channel. The same
-	// goroutine changes or checks byName before it releases the lock, so the API ends up with the drivers that are in byName.
-	// A channel is used instead of a mutex, because a goroutine stops waiting for it when its context ends.
+	// telling is a lock around each call of Cluster: a goroutine holds the lock while its element is in the channel. It changes or checks
+	// byName before it releases the lock, so in the end the API lists the same drivers as byName. The lock is a channel and not a mutex,
+	// because a goroutine must stop waiting for it when its context ends.
 	telling chan struct{}
 
 	mu     sync.Mutex
@@ -66,8 +67,8 @@ func (d *Drivers) Driver(name string) *csi.Driver {
 	return nil
 }
 
-// Register asks a driver about itself, tells the cluster, and gives the driver out from then on. The driver replaces an earlier one of the
-// same name, so that the next version of a driver can register while the earlier one still runs.
+// Register asks a driver for its node ID and limits, adds the driver to the cluster, and makes Driver return it from then on. The
+// driver replaces an earlier one of the same name, so that the next version of a driver can register while the earlier one still runs.
 func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	if !speaksV1(p.Versions) {
 		return fmt.Errorf("CSI driver %s speaks the versions %q of CSI, this node agent speaks 1.x", p.Name, p.Versions)
@@ -88,7 +89,7 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	return nil
 }
 
-// put tells the cluster of a driver and stores the driver.
+// put adds a driver to the cluster, and then stores the driver in byName.
 func (d *Drivers) put(ctx context.Context, r *registered, info csinode.Driver) error {
 	if d.cfg.Cluster != nil {
 		done, err := d.turn(ctx)
@@ -144,7 +145,7 @@ func (d *Drivers) Deregister(ctx context.Context, p plugin.Plugin) {
 	}
 }
 
-// remove tells the cluster that the node no longer has a driver, unless another one of the same name has registered in the meantime.
+// remove removes a driver from the cluster, unless another driver of the same name has registered in the meantime.
 func (d *Drivers) remove(ctx context.Context, name string) error {
 	done, err := d.turn(ctx)
 	if err != nil {

@@ -57,7 +57,7 @@ func (c *cluster) get(name string) (csinode.Driver, bool) {
 	return d, ok
 }
 
-// node is the registration of a node on a real directory.
+// node is the Drivers of a node, with a plugin watcher on a real registration directory.
 type node struct {
 	*drivers.Drivers
 	t       *testing.T

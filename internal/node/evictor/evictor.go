@@ -20,7 +20,7 @@ import (
 // reasonThresholdMet is the reason of the node's event when a threshold is met.
 const reasonThresholdMet = "EvictionThresholdMet"
 
-// How long each kind of work that runs beside the rounds may take, and how often a signal gets an event.
+// These constants limit the work that runs beside the rounds, and how often a signal gets an event.
 const (
 	deadWithin    = 10 * time.Second // time for the removal of dead containers
 	imagesWithin  = time.Minute      // time for the removal of unused images
@@ -117,7 +117,7 @@ func (e *Evictor) currentPolicy() *evict.Policy {
 // Wake begins a round at once. It does not block.
 func (e *Evictor) Wake() { e.rounds.Wake() }
 
-// Pressure returns the newest result. If nothing was measured yet, it measures; otherwise it does no IO.
+// Pressure returns the newest measured pressure. If nothing was measured yet, it measures; otherwise it does no IO.
 func (e *Evictor) Pressure(ctx context.Context) pressure.Result {
 	if r, known := e.last(); known {
 		return r
@@ -134,7 +134,7 @@ func (e *Evictor) Pressure(ctx context.Context) pressure.Result {
 	return e.result
 }
 
-// Newest returns the newest result; the zero value if nothing was measured yet. It does no IO.
+// Newest returns the newest measured pressure, or the zero value if nothing was measured yet. It does no IO.
 func (e *Evictor) Newest() pressure.Result {
 	r, _ := e.last()
 	return r
@@ -146,7 +146,8 @@ func (e *Evictor) last() (pressure.Result, bool) {
 	return e.result, e.known
 }
 
-// Begin begins to perform rounds until ctx ends. It returns at once; join waits for the end.
+// Begin performs rounds in the background until ctx ends. It returns at once; join waits until the rounds and the work beside them
+// have ended.
 func (e *Evictor) Begin(ctx context.Context) (join func()) {
 	ended := e.rounds.Begin(ctx)
 	return func() {
@@ -158,7 +159,7 @@ func (e *Evictor) Begin(ctx context.Context) (join func()) {
 // Run performs rounds until ctx ends, as Begin does.
 func (e *Evictor) Run(ctx context.Context) error { return rounds.Until(ctx, e.Begin) }
 
-// turn takes over what work beside the rounds has found, and performs a round.
+// turn takes over the results of the work beside the rounds, and performs a round.
 func (e *Evictor) turn(ctx context.Context) time.Duration {
 	e.mu.Lock()
 	found := e.found
@@ -174,12 +175,12 @@ func (e *Evictor) turn(ctx context.Context) time.Duration {
 	return e.round(ctx)
 }
 
-// round measures, decides and begins what the decision says. It returns the time until the next round.
+// round measures the signals, makes a decision, and begins the actions of the decision. It returns the time until the next round.
 func (e *Evictor) round(ctx context.Context) time.Duration {
 	policy := e.currentPolicy()
 	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	if v := e.state.Victim(); v != "" {
-		in.VictimEnded = !e.cfg.Pods.Holds(v) // Holds comes before Signals, so that the signals include what a victim that has ended by now has freed
+		in.VictimEnded = !e.cfg.Pods.Holds(v) // before Signals, so that the signals include what an ended victim freed
 	}
 	in.Signals, in.Now = e.cfg.Signals(ctx), time.Now()
 	if short(in.Signals, policy.Thresholds) {
@@ -243,7 +244,8 @@ func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
 	return max(wait, leastWait)
 }
 
-// publish stores the conditions of a plan. It logs what the node does or waits for if that has changed.
+// publish stores the pressure conditions of a plan. It logs a change of the conditions, and each change of what the plan does or waits
+// for.
 func (e *Evictor) publish(p *evict.Plan) {
 	e.mu.Lock()
 	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)
@@ -307,7 +309,7 @@ func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
 	return t
 }
 
-// measureDisks measures what the pods have on disk. The result is never nil, because nil in finding means that there was no measurement.
+// measureDisks measures the disk usage of pods. The result is never nil, because nil in finding means that there was no measurement.
 func (e *Evictor) measureDisks(ctx context.Context, pods []syncloop.Holder) map[types.UID]*evict.Usage {
 	ctx, cancel := context.WithTimeout(ctx, measureWithin)
 	defer cancel()

@@ -183,8 +183,8 @@ func (n *node) evictions() []string {
 	return slices.Clone(n.evicted)
 }
 
-// Removing images takes a minute. The eviction of a pod that fills memory during that time does not wait. Both conditions are set
-// and cleared.
+// Removing images takes a minute. The eviction of a pod that fills memory during that time does not wait. DiskPressure and
+// MemoryPressure are both set and cleared.
 func TestRemovingImagesDelaysNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode()

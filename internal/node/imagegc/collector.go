@@ -54,7 +54,7 @@ type Config struct {
 	NodeEvent func(eventType, reason, message string)
 	// Collected is called for each image that was removed, with evict.ReasonAge or evict.ReasonSpace; nil: not called.
 	Collected func(reason string)
-	// File is the path of the history file, which stores when images were last used; "": this is not stored.
+	// File is the path of the history file, which stores when images were last used; "": there is no such file.
 	File string
 	Log  *slog.Logger
 }
@@ -92,7 +92,8 @@ func (c *Collector) hold(ctx context.Context) error {
 
 func (c *Collector) release() { <-c.held }
 
-// Begin begins to collect images every 5 minutes until ctx ends. It returns at once; join waits for the end.
+// Begin collects images every 5 minutes in the background until ctx ends. It returns at once; join waits until the last collection has
+// ended.
 func (c *Collector) Begin(ctx context.Context) (join func()) {
 	first := true
 	return rounds.New(func(ctx context.Context) time.Duration {
@@ -170,7 +171,7 @@ func (c *Collector) RemoveUnused(ctx context.Context) (images int, bytes uint64,
 // maxErrors bounds how many images the error of a collection names, because all images of a node may fail for the same reason.
 const maxErrors = 10
 
-// freed contains what a collection has removed.
+// freed is the number of images that a collection has removed, and their size.
 type freed struct {
 	images int
 	bytes  uint64

@@ -25,8 +25,8 @@ type history struct {
 // record is the history file's entry for an image.
 type record struct {
 	Detected time.Time `json:"detected"`
-	// LastUsed is zero for an image that was never used. For an image in use the file has InUse instead, so that it need not be
-	// written again while nothing changes.
+	// LastUsed is zero for an image that was never used. For an image in use, InUse counts instead, so that the file need not be written
+	// again while nothing changes.
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 	InUse    bool      `json:"inUse,omitempty"`
 }

@@ -34,8 +34,8 @@ func (l loud) Status(context.Context) (*runtimeapi.StatusResponse, error) {
 func (loud) ListImages(context.Context) ([]*runtimeapi.Image, error) { return nil, nil }
 func (loud) ImageDir(context.Context) (string, error)                { return "", nil }
 
-// The Node bounds texts of the runtime and of failing parts, both when it is made and when it is updated. Conditions of other
-// writers stay as they are.
+// In the Node, the texts of the runtime and of failing parts have a bounded size and no control characters, both when the Node is
+// created and when it is updated. Conditions of other writers stay as they are.
 func TestNodeConditionsAreBounded(t *testing.T) {
 	t.Parallel()
 	other := v1.NodeCondition{Type: "NetworkUnavailable", Status: v1.ConditionFalse, Reason: "RouteCreated", Message: strings.Repeat("o", pod.TextBytes+1)}

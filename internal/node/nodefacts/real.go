@@ -17,11 +17,12 @@ import (
 type Real struct {
 	Proc hostfs.Machine
 	Disk hostfs.Host
-	// RootDir is where pods write. ImageDir returns where the runtime keeps images, or "" while that is unknown.
+	// RootDir is a directory on the file system that pods write to. ImageDir returns the directory where the runtime keeps images, or ""
+	// while that is unknown.
 	RootDir  string
 	ImageDir func() string
-	// LayerDir returns where the runtime keeps the writable layers of containers, or "" while that is unknown. Nil: no threshold depends
-	// on that file system.
+	// LayerDir returns the directory where the runtime keeps the writable layers of containers, or "" while that is unknown. Nil: no
+	// threshold depends on the file system of this directory.
 	LayerDir func() string
 	// Pods returns the memory that all pods together use, in bytes, without page cache; nil: the signal is not measured. If the result
 	// with page cache is not above the argument enough, Pods may return it without subtracting the page cache.

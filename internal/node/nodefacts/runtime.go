@@ -12,15 +12,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// How often the agent reads the runtime's conditions: normally, and while the runtime is not ready or does not answer. The
-// agent notices a new CNI configuration within a second.
+// The agent reads the runtime's conditions every askReady, or every askNotReady while the runtime is not ready or does not answer. So
+// the agent notices a new CNI configuration within a second.
 const (
 	askReady    = 5 * time.Second
 	askNotReady = 500 * time.Millisecond
 	askTimeout  = 10 * time.Second
 )
 
-// How long a list of images stays valid, and when the agent asks again after a failure.
+// A list of images stays valid for imagesFor. After a failure, the agent asks for the list again after imagesAgain.
 const (
 	imagesFor   = 55 * time.Second
 	imagesAgain = 15 * time.Second
@@ -88,7 +88,8 @@ func (r *Runtime) Ask(ctx context.Context) {
 	r.askStore(ctx)
 }
 
-// Begin begins to read the runtime's status periodically until ctx ends. It returns at once; join waits for the end.
+// Begin reads the runtime's status periodically in the background until ctx ends. It returns at once; join waits until the last call
+// has ended.
 func (r *Runtime) Begin(ctx context.Context) (join func()) {
 	return rounds.New(func(ctx context.Context) time.Duration {
 		ready := r.ask(ctx)

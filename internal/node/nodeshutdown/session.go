@@ -95,7 +95,8 @@ func (s *session) prepare(ctx context.Context, bus Bus) error {
 	return nil
 }
 
-// follow handles a signal from logind. It asks logind what is true, because a signal may be late or may come from another program.
+// follow handles a signal from logind. It asks logind for the current state, because a signal may be late or may come from another
+// program.
 func (s *session) follow(ctx context.Context, bus Bus) error {
 	bounded, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()

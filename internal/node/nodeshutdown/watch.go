@@ -21,7 +21,7 @@ type Bus interface {
 	Shutdowns() <-chan struct{}
 	// Preparing reports whether a shutdown is under way.
 	Preparing(ctx context.Context) (bool, error)
-	// MaxDelay returns how long a shutdown can be delayed. Delay raises that to at least d.
+	// MaxDelay returns how long logind lets programs delay a shutdown. Delay raises this limit to at least d.
 	MaxDelay(ctx context.Context) (time.Duration, error)
 	Delay(ctx context.Context, d time.Duration) error
 	// Inhibit delays a shutdown until the returned Closer is closed.

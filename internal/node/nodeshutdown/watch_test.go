@@ -244,7 +244,7 @@ func TestStartInAShutdown(t *testing.T) {
 0 end web within 5s for Terminated`)
 }
 
-// While there is no bus, the Watch tries again, at growing intervals. If a connection ends, it opens another one.
+// While it cannot connect to logind, the Watch tries again, at growing intervals. If a connection ends, it opens another one.
 func TestTheBusComesAndGoes(t *testing.T) {
 	t.Parallel()
 	play(t, func(o *world) { o.openFails = 3 }, func(o *world) {
@@ -261,8 +261,8 @@ func TestTheBusComesAndGoes(t *testing.T) {
 110 release`)
 }
 
-// If the connection to logind ends during a shutdown, the machine still waits, and the pods continue to end. The next connection
-// starts nothing again.
+// If the connection to logind ends during a shutdown, the machine still waits, and the pods continue to end. When the next connection
+// opens, no pod is ended a second time.
 func TestTheBusEndsInAShutdown(t *testing.T) {
 	t.Parallel()
 	play(t, twoGroups, func(o *world) {
@@ -286,7 +286,7 @@ func twoGroups(o *world) {
 	o.pod("dns", 2_000_000_000, 30, s)
 }
 
-// A shutdown that is cancelled while there is no connection is noticed with the next one.
+// If a shutdown is cancelled while there is no connection to logind, the Watch notices this with the next connection.
 func TestCancelledWithoutABus(t *testing.T) {
 	t.Parallel()
 	play(t, twoGroups, func(o *world) {

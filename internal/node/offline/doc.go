@@ -6,14 +6,14 @@
 //	   └──────────────────────────────────────────────────────▲
 //	                    the API server answers
 //
-// While it is waiting, the Keeper decides whether the node starts from the record (package lastknown). It does not if the API server
-// answers and refuses the node: a node without rights runs nothing from a record. While the node is offline, pods and all that they
-// refer to come from the record, and the record is not changed. When the API server answers, its word wins: the pod set takes its
-// list, watches bring the newest objects, and reads send requests again. From then on the Keeper writes what the API server says to the
-// record: soon after a change, then at most every writeEvery, and when the agent ends.
+// In the state waiting, the Keeper decides whether the node starts from the record (package lastknown). The node does not start from the
+// record if the API server answers but refuses the node: a node without rights runs no pods from a record. While the node is offline, pods
+// and all objects that they refer to come from the record, and the record is not changed. When the API server answers, its answers replace
+// the record: the pod set takes the listed pods, watches deliver the newest objects, and reads send requests again. From then on the Keeper
+// keeps the record up to date: it writes soon after a change, then at most every writeEvery, and when the agent ends.
 //
-// Contract: New starts nothing. Run blocks and joins all that it started. Changed, Contact and the methods that read may be called from
-// any goroutine and never block.
+// Contract: New starts nothing. Run blocks, and waits for the goroutines that it started. Changed, Contact and the methods that read may be
+// called from any goroutine and never block.
 //
 // Invariants:
 //  1. Nothing is stopped or cleaned up because of the record: its source counts as one that has not answered.

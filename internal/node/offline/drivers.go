@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/csinode"
 )
 
-// DriverList is the list of the node's CSI drivers in the API. There is one call at a time.
+// DriverList is the list of the node's CSI drivers in the API. Its methods are never called concurrently.
 type DriverList interface {
 	Put(ctx context.Context, d csinode.Driver) error
 	Remove(ctx context.Context, driver string) error
@@ -21,14 +21,14 @@ func (k *Keeper) Drivers(api DriverList) DriverList {
 	return &k.drivers
 }
 
-// keptDrivers has the changes of the list of CSI drivers that the API server does not have yet.
+// keptDrivers holds the changes to the list of CSI drivers that have not been sent to the API server yet.
 type keptDrivers struct {
 	api     DriverList // nil: the node has no CSI drivers
 	calling sync.Mutex // held during each call of api
 
 	mu      sync.Mutex
 	offline bool
-	owed    map[string]*csinode.Driver // by the driver's name; nil: the driver is to be removed
+	owed    map[string]*csinode.Driver // the stored changes, by the driver's name; a nil driver is to be removed
 }
 
 // owe stores a change if the node is offline. It reports whether it has stored the change.
@@ -36,7 +36,7 @@ func (d *keptDrivers) owe(name string, driver *csinode.Driver) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.offline {
-		delete(d.owed, name) // the caller makes a newer change
+		delete(d.owed, name) // the caller sends a newer change itself
 		return false
 	}
 	if d.owed == nil {
@@ -72,7 +72,7 @@ func (d *keptDrivers) setOffline(offline bool) {
 	d.offline = offline
 }
 
-// next returns a change that is owed.
+// next returns one of the stored changes; ok is false if there is none.
 func (d *keptDrivers) next() (name string, driver *csinode.Driver, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,7 +82,7 @@ func (d *keptDrivers) next() (name string, driver *csinode.Driver, ok bool) {
 	return "", nil, false
 }
 
-// settle makes the changes that are owed. It tries again until it has made them or ctx ends.
+// settle sends the stored changes to the API server. It retries until all are sent or ctx ends.
 func (d *keptDrivers) settle(ctx context.Context) {
 	for {
 		name, driver, ok := d.next()
@@ -95,7 +95,7 @@ func (d *keptDrivers) settle(ctx context.Context) {
 	}
 }
 
-// change makes one change, unless a newer one has been made meanwhile.
+// change sends one stored change to the API server, unless a newer change of the same driver has replaced it.
 func (d *keptDrivers) change(ctx context.Context, name string, driver *csinode.Driver) (err error) {
 	d.calling.Lock()
 	defer d.calling.Unlock()

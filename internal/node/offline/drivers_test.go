@@ -33,8 +33,8 @@ func (l *list) Put(_ context.Context, d csinode.Driver) error {
 }
 func (l *list) Remove(_ context.Context, name string) error { return l.call("remove " + name) }
 
-// A driver can be used while the node is offline. The API gets the newest state of each driver when it answers, and nothing that a later
-// change has made obsolete.
+// A driver can be used while the node is offline. When the API server answers, it gets the newest state of each driver, and no change that
+// a later one has replaced.
 func TestDriversOfAnOfflineNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

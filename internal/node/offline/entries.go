@@ -17,8 +17,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// entries returns what the record shall hold: first what pods need, then the pods, the oldest first. So if the record is full, the
-// newest pods are left out.
+// entries returns the content of the record: first the objects that pods need, then the pods, the oldest first. If the record is full,
+// the newest pods are left out.
 func (k *Keeper) entries() []lastknown.Entry {
 	var pods []*v1.Pod
 	spaces := []string{metav1.NamespaceDefault}
@@ -76,7 +76,8 @@ func servicesOf(s *objects.State, namespaces []string) (out []lastknown.Entry) {
 	return out
 }
 
-// tokensOf returns the tokens of the pods. Tokens in the record that this agent has not needed yet stay there.
+// tokensOf returns the service account tokens of the pods. A token that is in the record, but that this agent has not requested yet, stays
+// in the record.
 func (k *Keeper) tokensOf(s *objects.State, pods []*v1.Pod) (out []lastknown.Entry) {
 	wanted := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
@@ -139,7 +140,7 @@ func (k *Keeper) readsOf(pods []*v1.Pod, have []lastknown.Entry) (out []lastknow
 	return out
 }
 
-// needs returns the objects that the volumes and runtime classes of the pods need.
+// needs returns the IDs of the objects that the volumes and runtime classes of the pods need.
 func (k *Keeper) needs(pods []*v1.Pod) map[lastknown.ID]bool {
 	out := map[lastknown.ID]bool{}
 	secret := func(ref *v1.SecretReference) {

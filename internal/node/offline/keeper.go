@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// writeAfter is how long the Keeper waits after a change, because changes seldom come alone.
+	// writeAfter is how long the Keeper waits after a change, because several changes often follow each other.
 	writeAfter = 2 * time.Second
 	// writeEvery is the shortest time between two writes.
 	writeEvery = 10 * time.Second
-	// confirmEvery is how often the record is brought up to date without a change. The time that the record names can be this old.
+	// confirmEvery is how often the record is written without a change, to update its time. So the time in the record can be this old.
 	confirmEvery = 5 * time.Minute
 	// againEvery is how often a failed start or write is tried again.
 	againEvery = 30 * time.Second
@@ -55,7 +55,7 @@ type Config struct {
 	Store    Store
 	Pods     Pods
 	Objects  Objects
-	// Node returns the Node as the API server last sent it to this agent; nil: it has not.
+	// Node returns the Node as the API server last sent it to this agent; nil: this agent has not received it.
 	Node func() *v1.Node
 	// After is how long the API server may take to answer before the node starts from the record.
 	After time.Duration
@@ -73,12 +73,12 @@ type Keeper struct {
 	// answered is closed when the API server has sent the pods of this node.
 	answered chan struct{}
 	once     sync.Once
-	// loaded are the things of the record that Run has found.
+	// loaded has the IDs of the entries that were in the record when Run loaded it.
 	loaded map[lastknown.ID]bool
 
 	mu      sync.Mutex
-	contact error     // why the API server does not answer; nil: it does, or has not been asked yet
-	since   time.Time // when the API server answered last, if the node runs from the record; zero: it does not
+	contact error     // why the API server does not answer; nil: it answers, or no request has been sent yet
+	since   time.Time // if the node runs from the record: when the API server answered last; otherwise zero
 	node    *v1.Node  // the Node of the record, if the node has started from it
 	problem string    // the last problem, which has been logged; "": none
 }
@@ -88,7 +88,7 @@ func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, reads: reads{seen: map[lastknown.ID]seen{}}, changed: make(chan struct{}, 1), answered: make(chan struct{})}
 }
 
-// Changed says that the API server has said something new.
+// Changed tells the Keeper that the API server has sent something new, which is to be written to the record.
 func (k *Keeper) Changed() {
 	select {
 	case k.changed <- struct{}{}:
@@ -96,7 +96,8 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Contact says that the API server has answered a request for the node's pods, or with an error that it has not.
+// Contact tells the Keeper the result of a request for the node's pods. A nil err means that the API server has answered; otherwise err
+// says why it has not.
 func (k *Keeper) Contact(err error) {
 	k.mu.Lock()
 	k.contact = err
@@ -108,7 +109,7 @@ func (k *Keeper) Contact(err error) {
 
 // Status says whether the node runs its pods from the record on disk, because the API server does not answer.
 type Status struct {
-	// Since is when the API server last answered, if the node runs its pods from the record; zero: it does not.
+	// Since is when the API server last answered. It is zero if the node does not run its pods from the record.
 	Since time.Time
 	// Problem says why the node has not started from the record, or why the record is not up to date; "": there is no problem.
 	Problem string
@@ -122,7 +123,7 @@ func (k *Keeper) Status() Status {
 }
 
 // Node returns the Node of the record if the node has started from it, otherwise nil. It must not be changed. As soon as the agent
-// knows the Node of the API server, callers use that one.
+// knows the Node from the API server, callers use that Node instead.
 func (k *Keeper) Node() *v1.Node {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -152,7 +153,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // startFrom starts the node from the record. If the record cannot be used, startFrom tries again until the API server answers,
-// because a clock may be set and a key may appear later.
+// because the reason may pass: the machine's clock may be set later, or a missing key may appear.
 func (k *Keeper) startFrom(ctx context.Context, rec *lastknown.Record, err error) {
 	for {
 		if err == nil {
@@ -224,7 +225,7 @@ func (k *Keeper) awaitAnswer(ctx context.Context) bool {
 	return true
 }
 
-// keep writes what the API server says to the record until ctx ends.
+// keep keeps the record up to date with the state that the API server sends, until ctx ends.
 func (k *Keeper) keep(ctx context.Context) {
 	timer := time.NewTimer(writeAfter)
 	defer timer.Stop()
@@ -263,7 +264,7 @@ func (k *Keeper) write() bool {
 	contact := k.contact
 	k.mu.Unlock()
 	if contact != nil {
-		return true // what the agent knows is as old as the record, and the record must not claim to be newer
+		return true // the agent now learns nothing newer than the record, and a write would give the record a newer time
 	}
 	err := k.cfg.Store.Write(k.entries(), time.Now())
 	if err == nil {

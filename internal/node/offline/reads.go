@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/lastknown"
 )
 
-// reads has the newest answers to single reads: claims, volumes, drivers, attachments and runtime classes.
+// reads holds the newest answers to GET requests for single objects: claims, volumes, drivers, attachments and runtime classes.
 type reads struct {
 	mu      sync.Mutex
 	offline bool
@@ -43,7 +43,7 @@ func (r *reads) remember(earlier map[lastknown.ID]seen) {
 	}
 }
 
-// known returns the last answer; offline says that no request may be sent.
+// known returns the last answer, or nil. offline is true if the node is offline, so that no request may be sent.
 func (r *reads) known(id lastknown.ID) (obj runtime.Object, offline bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

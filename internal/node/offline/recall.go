@@ -25,8 +25,8 @@ type state struct {
 	reads   map[lastknown.ID]seen
 }
 
-// load reads the record. It stores which things the record has, so that the first write leaves those in place that the API
-// server has not sent to this agent yet.
+// load reads the record. It stores the IDs of the entries, so that the first write keeps the entries that the API server has not sent to
+// this agent yet.
 func (k *Keeper) load() (*lastknown.Record, error) {
 	rec, err := k.cfg.Store.Load(time.Now())
 	if err != nil {
@@ -63,7 +63,7 @@ func (k *Keeper) recall(rec *lastknown.Record) {
 		"lastAnswer", s.at.Format(time.RFC3339), "pods", len(s.pods))
 }
 
-// decode decodes a record. Things that cannot be decoded are added to rec.Refused.
+// decode decodes a record. For an entry that cannot be decoded, it adds an error to rec.Refused.
 func (k *Keeper) decode(rec *lastknown.Record) state {
 	s := state{at: rec.At, reads: map[lastknown.ID]seen{}}
 	s.objects.Complete = true
@@ -75,7 +75,7 @@ func (k *Keeper) decode(rec *lastknown.Record) state {
 	return s
 }
 
-// add decodes one thing.
+// add decodes one entry of the record and adds it to the state.
 func (s *state) add(known *lastknown.Known, nodeName string) error {
 	id, raw := known.ID, known.Content
 	switch id.Kind {
@@ -153,12 +153,12 @@ func (s *state) addObject(id lastknown.ID, raw json.RawMessage) error {
 	c, err := decode[v1.Secret](raw)
 	if err == nil {
 		s.objects.Secrets = append(s.objects.Secrets, c)
-		s.reads[id] = seen{obj: c} // a persistent volume may name it too
+		s.reads[id] = seen{obj: c} // a persistent volume may refer to this Secret too
 	}
 	return err
 }
 
-// blank returns an empty object of a kind that pods' volumes and runtime classes need; nil: there is no such kind.
+// blank returns an empty object of a kind that pods' volumes and runtime classes need, or nil for any other kind.
 func blank(kind lastknown.Kind) runtime.Object {
 	switch kind {
 	case lastknown.KindClaim:

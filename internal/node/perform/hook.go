@@ -22,8 +22,8 @@ type HTTPDoer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// postStart runs a container's postStart hook. "If either a PostStart or PreStop hook fails, it kills the Container." postStart only
-// returns the outcome; the next decision kills the container.
+// postStart runs a container's postStart hook. Kubernetes' documentation says: "If either a PostStart or PreStop hook fails, it kills the
+// Container." postStart itself only returns the outcome; the next decision kills the container.
 func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -46,7 +46,7 @@ func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 const hookOverrun = 10 * time.Second
 
 // preStop runs a container's preStop hook. The hook may run longer than the grace period of the action: then StopContainer runs
-// beside it.
+// at the same time.
 func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {

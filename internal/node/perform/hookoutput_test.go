@@ -52,7 +52,7 @@ func (r *messages) Event(_ *v1.Pod, _, _, _, message string) {
 	r.messages = append(r.messages, message)
 }
 
-// A hook may write as much as the runtime passes on. The node keeps one bounded line of it.
+// The command of a hook may write a very large output. The outcome and the event contain only its first line, with a bounded length.
 //
 // The test is not parallel, because it counts the allocations of the process.
 func TestHugeOutputOfAHookIsOneLine(t *testing.T) {

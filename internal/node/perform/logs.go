@@ -130,8 +130,8 @@ func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	return orphans, nil
 }
 
-// named finds the name of a pod by its UID, in the name of its log directory: <namespace>_<name>_<uid>. Namespaces and names
-// contain no '_'.
+// named adds namespace and name to a reference that has only the pod's UID. It takes them from the name of the pod's log directory,
+// <namespace>_<name>_<uid>. Namespaces and names contain no '_'.
 func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
 	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
 		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(ref.UID) && e.IsDir() {

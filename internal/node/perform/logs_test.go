@@ -18,7 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// "Nothing of a deleted pod stays on disk", also if a killed agent left only the UID of the pod.
+// If an agent was killed while it removed a pod, the next agent may know only the pod's UID. RemovePod then finds the pod's logs by the
+// UID and removes them.
 func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 	t.Parallel()
 	root, links := t.TempDir(), t.TempDir()
@@ -70,7 +71,8 @@ func TestOrphanLogs(t *testing.T) {
 	}
 }
 
-// A link is removed when its log is removed, and not before: a missing log may be a rotation. "main" does not match "mainly".
+// A link is removed only when the agent removes its log. A log that is merely missing may be about to be rotated, so its link stays.
+// Removing the log of container "main" leaves the link of container "mainly".
 func TestLogLinks(t *testing.T) {
 	t.Parallel()
 	root, links := t.TempDir(), t.TempDir()
@@ -154,7 +156,7 @@ func TestRemovedLogsBehindALink(t *testing.T) {
 	}
 }
 
-// No directory is created behind a link, because the runtime would write a log there.
+// If a pod's log directory is a link, Make fails and creates no directory at the target, because the runtime would write a log there.
 func TestLogDirectoriesBehindALink(t *testing.T) {
 	t.Parallel()
 	d, other := hostileLogs(t)
@@ -171,8 +173,8 @@ func TestLogDirectoriesBehindALink(t *testing.T) {
 	}
 }
 
-// A container may replace its log by something else, for example a pipe or a link. Remove removes that without blocking on it.
-// The target of a link stays.
+// A container may replace its log by another kind of file, for example a pipe or a link. Remove removes the pipe or link without blocking
+// on it. The target of a link stays.
 func TestRemovedLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {
@@ -187,7 +189,7 @@ func TestRemovedLogThatIsNoFile(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if _, err := os.Lstat(path); (err == nil) != (thing.Name == "directory") { // a directory is removed with the pod's own directory
+			if _, err := os.Lstat(path); (err == nil) != (thing.Name == "directory") { // only RemovePod removes a directory in the place of a log
 				t.Errorf("afterwards: %v", err)
 			}
 			if linked == nil {
@@ -211,7 +213,7 @@ func TestLinkFarmAmongLogs(t *testing.T) {
 	d, other := hostileLogs(t)
 	dir := filepath.Join(d.Root, "ns_web_u1/main")
 	secret := plant.LinkFarm(t, dir, func(i int) string { return fmt.Sprintf("0.log.20060102-%06d", i) })
-	for i := range plant.Farm { // and also fill the directory of links with links to logs of no pod
+	for i := range plant.Farm { // fill the directory of log links with links to the logs of a pod that is gone
 		if err := os.Symlink(filepath.Join(d.Root, "ns_gone_u9/main/0.log"), filepath.Join(d.LinkDir, fmt.Sprint("web_ns_", i, ".log"))); err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,8 @@ type Cgroups interface {
 
 // Objects finds the objects that a pod refers to by name.
 type Objects interface {
-	// ConfigMap and Secret return the object that the pod means by the name. Different pods may get it from different sources.
+	// ConfigMap and Secret return the object that the pod refers to by name. For two pods, the same name may mean objects from different
+	// sources: the API, or manifests on the node.
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	Services(namespace string) (services []*v1.Service, synced bool)
@@ -82,10 +83,10 @@ type Recorder interface {
 
 // Meter counts what the Performer starts. Calls may be concurrent and must not block.
 type Meter interface {
-	// SandboxStarted is called after each RunPodSandbox. own: the pod has a user namespace.
+	// SandboxStarted is called after each RunPodSandbox. own is true if the pod has a user namespace of its own.
 	SandboxStarted(handler string, own bool, took time.Duration, err error)
 	// ContainerStarted is called after each attempt to start a container. kind is the result of crispec.Kind. reason says why the
-	// start failed; "": the container started. own: this is the first attempt of a container in a pod with a user namespace, so the
+	// start failed; "": the container started. own is true for the first attempt of a container in a pod with a user namespace, whose
 	// result shows whether the namespace works.
 	ContainerStarted(kind string, own bool, reason string)
 	// ImagePulled is called after each pull that an action waited for.
@@ -110,9 +111,9 @@ type Facts struct {
 	NodeHosts  []byte
 	LogRoot    string
 	Spec       crispec.Policy
-	// RecursiveReadOnly are the runtime handlers that can mount read-only recursively.
+	// RecursiveReadOnly has the runtime handlers that support recursive read-only mounts.
 	RecursiveReadOnly map[string]bool
-	// UserNamespaces are the runtime handlers that can give pods user namespaces.
+	// UserNamespaces has the runtime handlers that support user namespaces.
 	UserNamespaces map[string]bool
 	// RuntimeName and RuntimeVersion show which features the runtime has. The node uses them for features that the runtime does not
 	// report.

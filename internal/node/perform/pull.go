@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/image"
 )
 
-// pullImage makes the image of a container present, and the images that it mounts as volumes. The outcome has the reference of
-// the container's own image.
+// pullImage pulls the image of a container, and the images that the container mounts as volumes, as far as their pull policies require.
+// The outcome has the reference of the container's own image.
 func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -42,8 +42,8 @@ func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	return out
 }
 
-// ensure makes one image present. container is the container that runs it. It is "" for the image of a volume, whose events are
-// on the pod.
+// ensure makes sure that one image is present, and pulls it if necessary. container is the name of the container that runs the image. It
+// is "" for the image of a volume, whose events are about the pod as a whole.
 func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, container string) pod.Outcome {
 	event := func(eventType, reason, format string, args ...any) {
 		x.cfg.Recorder.Event(job.Pod, container, eventType, reason, fmt.Sprintf(format, args...))

@@ -41,7 +41,8 @@ func (s *sized) EnsurePod(context.Context, *v1.Pod, pod.Size) (string, error) {
 func (s *sized) Parent(*v1.Pod) string                      { return "" }
 func (s *sized) RemovePod(context.Context, types.UID) error { return nil }
 
-// The runtime gets a pod's new size after the cgroup has it. If the runtime refuses the size, the resize still counts.
+// A resize of a pod sets its cgroup first and then calls UpdatePodSandboxResources. If the runtime refuses that call, the resize still
+// succeeds.
 func TestResizeUpdatesTheSandbox(t *testing.T) {
 	t.Parallel()
 	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }

@@ -15,7 +15,7 @@ import (
 )
 
 // sandboxConfig returns the sandbox configuration, which is sent to the runtime with RunPodSandbox and again with each CreateContainer.
-// It is built each time from the pod and the node's facts, so a later one may differ if the node's configuration has changed.
+// It is built anew for each request, from the pod and the node's facts, so it differs after a change of the node's configuration.
 func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()
 	users, err := x.userns(job.Pod, handler, &facts)

@@ -22,7 +22,7 @@ func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome 
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// recordNotKilled records on the pod that a container or sandbox could not be stopped. The text is upstream's.
+// recordNotKilled records an event about the pod: a container or sandbox could not be stopped. The text is that of upstream's kubelet.
 func (x *Performer) recordNotKilled(job pod.Job, what, target, reason string, err error) {
 	text := byName(job.Action, cri.StatusText(err))
 	job.Action.Container = ""
@@ -34,8 +34,8 @@ func (x *Performer) recordKilling(job pod.Job) {
 	x.event(job, v1.EventTypeNormal, "Killing", "%s", decide.Killing(job.Pod, job.Action.Container, job.Action.Cause))
 }
 
-// announced holds the containers whose Killing event was recorded before their preStop hook. Their stop does not record it
-// again.
+// announced holds the IDs of the containers whose Killing event was recorded before their preStop hook, so that stopContainer does not
+// record the event a second time.
 type announced struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -62,7 +62,7 @@ func (s *announced) drop(id string) bool {
 }
 
 func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcome {
-	x.announced.drop(job.Action.ID) // the container ended during its hook, so there was no stop
+	x.announced.drop(job.Action.ID) // the entry is left over if the container ended during its preStop hook and was not stopped
 	c := job.Observed.ByID(job.Action.ID)
 	if err := x.cfg.CRI.RemoveContainer(ctx, job.Action.ID); err != nil {
 		return failed("RemoveContainerError", err)

@@ -36,7 +36,8 @@ func (*ender) StopContainer(context.Context, *runtimeapi.StopContainerRequest, .
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// The Killing event is recorded once, before the preStop hook. A container that ends during the hook is not stopped.
+// The Killing event is recorded before the preStop hook, and not again by the stop that follows the hook. Another stop records another
+// event.
 func TestKillingIsRecordedOnceAndBeforeThePreStopHook(t *testing.T) {
 	t.Parallel()
 	h := &recorder{}

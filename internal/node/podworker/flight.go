@@ -13,8 +13,8 @@ import (
 )
 
 // paced reports whether an action may begin only while the pod has a slot of the Gate, which limits how many pods start at once. An
-// image pull needs a slot to begin, because usually the image is present and the start follows at once. A pull that is running needs
-// none, because it waits for the network, not for this machine.
+// image pull needs a slot to begin, because usually the image is present and the start follows at once. A running pull needs no slot,
+// because it waits for the network, not for this machine.
 func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
 
 // keeps reports whether a pod keeps its slot of the Gate while the action is in flight.
@@ -22,7 +22,7 @@ func keeps(a pod.Action) bool {
 	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
 
-// restarts reports whether all that the plan starts are containers that have run before.
+// restarts reports whether the plan starts nothing except containers that have run before.
 func restarts(obs *pod.Observed, plan *decide.Plan) bool {
 	return !slices.ContainsFunc(plan.Do, func(a pod.Action) bool {
 		return paced(a) && (a.Container == "" || !slices.ContainsFunc(obs.Containers, func(c pod.Container) bool { return c.Name == a.Container }))

@@ -160,7 +160,8 @@ func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
 	}
 }
 
-// A pod that comes back while its last files are removed writes no new ones, so that nothing of a deleted pod stays on disk.
+// A worker writes no checkpoint while or after it removes the last files of its pod, so that nothing of a deleted pod stays on disk. A pod
+// that was an orphan is not admitted again, even if a source has it again.
 func TestNothingIsWrittenWhileAPodIsForgotten(t *testing.T) {
 	t.Parallel()
 	saved := &saves{}
@@ -182,7 +183,8 @@ type saves struct{ n int }
 func (s *saves) Load(types.UID) (*decide.Memory, error) { return nil, nil }
 func (s *saves) Save(types.UID, *decide.Memory) error   { s.n++; return nil }
 
-// If the clock was set back while no agent ran, no back-off and no grace period becomes longer by that time.
+// If the clock was set back while no agent ran, a checkpoint has times in the future. decide.Load corrects them, so that no back-off and
+// no grace period becomes longer.
 func TestTimesOfAnEarlierAgentAreSane(t *testing.T) {
 	t.Parallel()
 	now, policy := time.Now(), decide.DefaultPolicy()

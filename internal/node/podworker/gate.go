@@ -14,9 +14,9 @@ import (
 // something until it has nothing more to start, so that under load pods finish one after another rather than all at the end. Between two
 // bounds, the number of slots adapts to how many starts the machine can do at once.
 //
-// Pods that wait are served first come, first served, in two queues: those that start, and those that start a container again. A
-// person waits for a pod that starts. Pods whose containers crash in a loop are many and nobody waits for them, so most free slots go to
-// the first queue. A single container that crashed does not wait long either, because its queue is short.
+// Pods that wait are served first come, first served, in two queues: one for pods that start, and one for pods that only start containers
+// again. A person may wait for a pod that starts. Pods whose containers crash in a loop may be many, and nobody waits for them, so most
+// free slots go to the first queue. A single container that crashed does not wait long either, because then the second queue is short.
 type Gate struct {
 	wake func(types.UID)
 
@@ -101,7 +101,7 @@ func (g *Gate) admit(uid types.UID) {
 
 // Line is the state of a Gate.
 type Line struct {
-	Slots, Inside    int // how many pods may start at once, and how many do
+	Slots, Inside    int // how many pods may start at once, and how many are starting now
 	Starts, Restarts []types.UID
 }
 

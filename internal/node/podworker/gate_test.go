@@ -46,8 +46,8 @@ func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Dura
 	return took
 }
 
-// A gate lets more pods in at once if starts do not become slower by that. It learns only from pods that have been started, not
-// from those that leave for another reason.
+// A gate adds slots as long as a start takes no longer when more pods start at once. Only pods that call Finish count. If pods call Leave
+// instead, the number of slots stays at its minimum.
 func TestGateLearnsFromStarts(t *testing.T) {
 	t.Parallel()
 	const pods = 60
@@ -82,7 +82,8 @@ func TestAStartGoesBeforeRestarts(t *testing.T) {
 	}
 }
 
-// A pod restarts if all that it starts has run before. A start of anything new is no restart.
+// The function restarts returns true if the plan starts only containers that have run before, and false if it starts a new container or
+// sandbox.
 func TestARestartStartsOnlyContainersThatHaveRun(t *testing.T) {
 	t.Parallel()
 	obs := &pod.Observed{Containers: []pod.Container{{Name: "crashes", Attempt: 1}, {Name: "once"}}}
@@ -104,7 +105,7 @@ func TestARestartStartsOnlyContainersThatHaveRun(t *testing.T) {
 	}
 }
 
-// The gate says at which place a pod waits in its queue.
+// Place returns at which place a pod waits in its queue.
 func TestPlaceAtTheGate(t *testing.T) {
 	t.Parallel()
 	g := NewGate(1, 1, func(types.UID) {})

@@ -51,8 +51,8 @@ func (w *Worker) record(cause string, now time.Time, band timeline.Band, plan *d
 	}
 }
 
-// export copies the input and the plan of a turn for somebody who asked for them, and passes on a turn in which something went wrong. It
-// returns nil if nobody asked. Most turns are not copied.
+// export returns a copy of the turn's input and plan if a caller of AskExport waits for it, otherwise nil. If something went wrong in the
+// turn, export also passes a copy to Config.WentWrong. Most turns are not copied.
 func (w *Worker) export(in *decide.Input, plan *decide.Plan, look *glance) *replay.Turn {
 	wrong := ""
 	if w.cfg.WentWrong != nil {

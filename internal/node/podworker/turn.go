@@ -93,7 +93,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	return plan.Phase == decide.PhaseGone
 }
 
-// learn stores the outcomes of actions in the memory, and makes the volumes be set up again if they may show old objects.
+// learn stores the outcomes of actions in the memory, and requests another set-up of the volumes if they may show old objects.
 func (w *Worker) learn(look glance, desired *v1.Pod) {
 	learnt := false
 	for _, o := range look.outcomes {
@@ -201,7 +201,8 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
-		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // other clients may write a mirror's status
+		// The status of a static pod does not count, because it comes from the mirror, which other clients may write.
+		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) {
 			w.memory.StartTime = desired.Status.StartTime.Time
 		}
 	}
@@ -211,8 +212,8 @@ func (w *Worker) load(desired *v1.Pod) {
 // askAgain is how soon the worker asks the node again when it could not decide about the pod.
 const askAgain = time.Second
 
-// admit asks the node once whether it takes a pod that it has never run: "a pod with a sandbox is never admitted again". wait is
-// true if the node cannot decide yet.
+// admit asks the node once whether it takes a pod that it has never run. A pod that has a sandbox or a container is not asked about,
+// because an earlier agent has admitted it. wait is true if the node cannot decide yet.
 func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m := w.memory
 	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even if a source has it again
@@ -236,7 +237,7 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	return false
 }
 
-// checkpoint writes the checkpoint. A failure is logged, and the pod goes on.
+// checkpoint writes the checkpoint. If that fails, it only logs the error.
 func (w *Worker) checkpoint() {
 	if w.forgetting || w.memory.Forgotten { // writing would create the pod's directory again
 		return

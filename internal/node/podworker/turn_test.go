@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// probing is a node that records whether its last call to the probes said that the pod ends.
+// probing is a node that records whether the memory passed to the last call of Probe said that the pod ends.
 type probing struct {
 	*still
 	ending bool
@@ -32,8 +32,8 @@ func (runningCache) Get(types.UID) (*pod.Observed, time.Time) {
 }
 func (runningCache) Inspect(types.UID) time.Time { return time.Now() }
 
-// A pod whose deadline has passed ends by a decision of its own turn. Its probes are told in the same turn, because the next turn
-// may come only after the whole grace period.
+// When a pod's activeDeadlineSeconds has passed, a turn decides to end the pod. The same turn also tells the probes that the pod ends,
+// because the next turn may come only after the whole grace period.
 func TestProbesHearOfAnEndInTheTurnThatBeginsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
 	// Inspect asks for an inspection that begins after the call; the worker looks again when that inspection is done. Inspect returns
-	// the time of the call: an inspection has a later stamp exactly if it began after the call. Inspect must not call the worker
+	// the time of the call: an inspection has a later stamp if and only if it began after the call. Inspect must not call the worker
 	// before it returns.
 	Inspect(uid types.UID) time.Time
 }
@@ -91,7 +91,7 @@ type Config struct {
 	Sizes func(p *v1.Pod) []pod.NamedSize
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
-	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block, and keeps the turn.
+	// WentWrong is called with each turn in which something of a pod went wrong (replay.Wrong). It must not block, and may keep t.
 	// Nil: nobody wants these turns.
 	WentWrong func(t *replay.Turn)
 	Log       *slog.Logger
@@ -110,9 +110,9 @@ type Turn struct {
 	Node     decide.Node
 	Outcomes []pod.Outcome // the outcomes since the last turn
 	Queued   bool          // the pod waits until other pods have started
-	Place    int           // if Queued and somebody asked: the pod's place in the queue of the Gate; 1: it is the next
-	Waiting  int           // if Queued and somebody asked: the length of the queue
-	Looked   bool          // the agent has listed the runtime's pods; false: only Ref, Memory and Flights are set
+	Place    int           // set for Ask if Queued is true: the pod's place in the queue of the Gate; 1: it is the next
+	Waiting  int           // set for Ask if Queued is true: the length of that queue
+	Looked   bool          // the agent has listed the runtime's pods; false: the turn has decided nothing, and Plan is empty
 	Now      time.Time
 	Export   *replay.Turn // the input and the plan of the turn for an export; nil: nobody asked for them (AskExport), or the turn decided nothing
 }
@@ -216,8 +216,8 @@ func (w *Worker) Recorded() int { return w.ring.Added() }
 // Tell adds a record to the timeline. It may be called concurrently.
 func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
 
-// Ask makes the worker take a turn and call see with it, from the goroutine of the turn. see must not block and must not keep what
-// is valid only during the call. A worker that has retired never calls it.
+// Ask makes the worker take a turn and call see with it, from the goroutine of the turn. see must not block, and must not keep the fields
+// of the Turn that are valid only during the call. A worker that has retired never calls see.
 func (w *Worker) Ask(see func(*Turn)) { w.askTurn(see, false) }
 
 // AskExport is Ask for a turn whose Export is set.

@@ -55,12 +55,12 @@ type host interface {
 	Checkpoints
 }
 
-// onNode returns the worker of a pod on a node. When the test ends, the worker ends too, and its actions have ended.
+// onNode returns the worker of a pod on a node. At the end of the test it waits until the worker and its actions have ended.
 func onNode(t *testing.T, n host, cache Cache, p *v1.Pod) *Worker {
 	t.Helper()
 	policy := decide.DefaultPolicy()
 	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait) // when this runs, the context of the test has ended
+	t.Cleanup(wg.Wait) // t.Context has been canceled before the cleanup runs
 	return New(&Config{
 		Context: t.Context(), Group: &wg,
 		Cache: cache, Desired: n, Performer: n, Reporter: n, Host: n, Checkpoints: n, Policy: func() *decide.Policy { return &policy },
@@ -74,7 +74,8 @@ type emptyCache struct{}
 func (emptyCache) Get(types.UID) (*pod.Observed, time.Time) { return &pod.Observed{}, time.Now() }
 func (emptyCache) Inspect(types.UID) time.Time              { return time.Now() }
 
-// An object may change while volumes are being set up, too late for that set-up. So the volumes are set up once more after it.
+// If an object changes while a set-up of the volumes is in flight, that set-up may have read the old object. So the volumes are set up
+// once more after it has ended.
 func TestRefreshDuringSetUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 
 // Config configures Referents.
 type Config struct {
-	// Local has the objects that came with manifests. Required.
+	// Local has the ConfigMaps and Secrets that came with the manifests of static pods, or with pods that were pushed. Required.
 	Local *objects.Local
 	// API has the objects of the API server; nil: there is no API server, and Classes is not used.
 	API     *objects.Objects
@@ -173,7 +173,7 @@ func (r *Referents) Forget(uid types.UID) {
 	}
 }
 
-// Begin begins to follow the tracked objects until ctx ends. It returns at once; join waits for the end.
+// Begin starts to follow the tracked objects, until ctx ends. It returns at once. The function join waits until this work has ended.
 func (r *Referents) Begin(ctx context.Context) (join func()) {
 	if r.api == nil {
 		return func() {}

@@ -29,7 +29,7 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 		l.askLater(p.UID)
 		return nil, true
 	}
-	newer := pod.IsStatic(p) || l.newerNode(p.UID) // asked before Admit, because the Node may be read while Admit runs
+	newer := pod.IsStatic(p) || l.newerNode(p.UID) // call newerNode before Admit, because the Node may be read while Admit runs
 	r := l.cfg.Admit(p, others)
 	if r.ByNode() && !newer {
 		l.askForNode(p.UID)
@@ -56,7 +56,7 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	return nil, false
 }
 
-// newerNode reports whether the Node has been read since admission first failed because of it. A refusal is final, and the
+// newerNode reports whether the Node has been read since admission first failed because of the Node. A refusal is final, and the
 // scheduler may have seen a newer Node than this agent, so the agent reads the Node again before it refuses the pod.
 func (l *Loop) newerNode(uid types.UID) bool {
 	if l.cfg.NodeSince == nil {
@@ -98,7 +98,7 @@ func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod, resource string) {
 	l.makeRoom(victims, resource)
 }
 
-// makeRoom ends pods, each once, because a resource is short.
+// makeRoom ends the victims to make room for another pod, because resource is short. It ends no pod a second time.
 func (l *Loop) makeRoom(victims []*v1.Pod, resource string) {
 	for _, v := range victims {
 		l.Look(v.UID, "it has to make room for another pod") // creates the worker if there is none yet
@@ -126,7 +126,7 @@ func (l *Loop) holdsChanged() {
 	}
 }
 
-// callHolds calls Config.Holds. The errand in the field holding runs it in a goroutine of its own.
+// callHolds calls Config.Holds. Loop.holding runs callHolds in a goroutine of its own, because Holds may be slow.
 func (l *Loop) callHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
 // admitted returns the pods that hold resources of the node, except one: pods that this agent admitted, and pods whose status has a start
@@ -136,8 +136,8 @@ func (l *Loop) admitted(except types.UID) []*v1.Pod {
 	return pods
 }
 
-// holders returns the same pods as admitted. unread is true if the checkpoint of one of them, which has its allocated resources, has
-// not been read yet.
+// holders returns the same pods as admitted. unread is true if the allocated resources of one of these pods are not known yet, because its
+// checkpoint has not been read.
 func (l *Loop) holders(except types.UID) (pods []*v1.Pod, unread bool) {
 	pods = l.cfg.Pods.List()
 	l.mu.Lock()
@@ -174,7 +174,7 @@ const readWithin = 10 * time.Second
 func (m *member) awaited() bool { return !m.known && m.made != nil && time.Since(*m.made) < readWithin }
 
 // Loaded stores the resources that an earlier agent allocated to a pod. The workers read their checkpoints concurrently and
-// without a lock. Pods that need admission or a resize wait until all have been read.
+// without a lock. Pods that need admission or a resize wait until all checkpoints have been read.
 func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
 	var waiting []*member
 	l.mu.Lock()

@@ -7,11 +7,12 @@ import (
 // Life is the stage of life of a pod with a worker.
 type Life struct {
 	UID types.UID
-	// Static: a source has, or had, the pod as a static pod. Sourced: any source has, or had, the pod.
+	// Static is set if a source has, or had, the pod as a static pod. Sourced is set if any source has, or had, the pod.
 	Static, Sourced bool
 	// Ends is set while the pod is being ended, and Ended when it no longer uses resources of the node.
 	Ends, Ended bool
-	// Pending is the reason why a resize waits (Deferred or Infeasible); "": no resize waits. Resizing: a resize is being made.
+	// Pending is the reason why a resize waits (Deferred or Infeasible); "": no resize waits. Resizing is set while an accepted resize
+	// is carried out.
 	Pending  string
 	Resizing bool
 }

@@ -21,8 +21,8 @@ type Pods interface {
 	podworker.Desired
 	List() []*v1.Pod
 	Mirror(p *v1.Pod) *v1.Pod
-	// Ready is true once every source has answered. Known is true once the pods of every source are known, if only from a record of
-	// its last answer.
+	// Ready is true once every source has answered. Known is true once the pods of every source are known: from its answer, or from the
+	// record on disk of its last answer.
 	Ready() bool
 	Known() bool
 	// Unwanted reports whether a pod may be stopped because no source has it.
@@ -80,7 +80,7 @@ type ResizeMeter interface {
 	ResizeInfeasible(why string)
 	// ResizeAccepted is called when a deferred resize is accepted, with the cause for which the node decided about it again.
 	ResizeAccepted(trigger string)
-	// Resized is called when an accepted resize is made, with the time since it was accepted, or when a try failed.
+	// Resized is called when an accepted resize has been carried out, with the time since it was accepted, and after each failed attempt.
 	Resized(took time.Duration, ok bool)
 }
 
@@ -168,7 +168,7 @@ type Config struct {
 	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
 	// PodFiles measures the files that the agent makes for a pod's containers, and truncates them where they are too long; nil: there are
-	// none.
+	// no such files.
 	PodFiles func(uid types.UID) (volume.FilesUsage, error)
 	// EvictedEvent records the event of an evicted pod with annotations; nil: Recorder records it without them. It must not block.
 	EvictedEvent func(p *v1.Pod, message string, annotations map[string]string)

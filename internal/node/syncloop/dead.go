@@ -12,7 +12,7 @@ import (
 )
 
 // limitDead makes workers remove dead containers while the node holds more than MaxDeadContainers. It counts the containers of
-// all pods together, and those that ended first go first.
+// all pods together. Those that ended first are removed first.
 func (l *Loop) limitDead() {
 	if l.cfg.MaxDeadContainers == nil {
 		return
@@ -26,8 +26,8 @@ func (l *Loop) limitDead() {
 	}
 }
 
-// excessDead returns the dead containers that exceed limit, by pod, the oldest of the node first. It neither counts nor returns the
-// newest attempt of a container, because its exit code decides whether the container has to run again.
+// excessDead returns as many of the node's dead containers, by pod, as exceed limit: those that ended first. It neither counts nor returns
+// the newest attempt of a container, because its exit code decides whether the container has to run again.
 func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 	type dead struct {
 		uid   types.UID

@@ -15,7 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/podset"
 )
 
-// "--maximum-dead-containers: Maximum number of old instances of containers to retain globally."
+// excessDead returns the oldest dead containers of the node beyond the limit. Upstream's flag --maximum-dead-containers is the "Maximum
+// number of old instances of containers to retain globally."
 func TestExcessDead(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
@@ -38,8 +39,8 @@ func TestExcessDead(t *testing.T) {
 	}
 }
 
-// The node counts its dead containers while the disk is short, and finds that it does not have too many. The containers that must
-// be removed for the disk are removed nevertheless.
+// RemoveDead marks a dead container for removal because the disk is short of space. Then limitDead finds that the node does not exceed
+// MaxDeadContainers. The mark must stay.
 func TestDeadContainersGoForEitherReason(t *testing.T) {
 	t.Parallel()
 	ref := pod.Ref{Namespace: "default", Name: "web", UID: "web"}

@@ -6,7 +6,7 @@
 //
 // Contract and invariants:
 //   - A worker exists from the first look at a pod that is wanted or present until nothing of it is left.
-//   - Admission is decided for one pod at a time, against all that the node has admitted and that has not ended.
+//   - Admission is decided for one pod at a time, against all pods that the node has admitted and that have not ended.
 //   - Two pods with the same full name never overlap: the newer one waits until nothing of the older one runs or is mounted.
 //   - Nothing is stopped for being unwanted before every source has answered and the runtime was listed once.
 package syncloop

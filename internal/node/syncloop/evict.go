@@ -20,7 +20,7 @@ type Holder struct {
 }
 
 // Settled reports whether every source has answered, the runtime has been listed, and the worker of every pod in that listing has
-// had its first turn, in which it reads the checkpoint. Once true, it stays so.
+// had its first turn, in which it reads the checkpoint. After Settled has returned true once, it always returns true.
 func (l *Loop) Settled() bool {
 	known := l.cfg.Pods.Ready() && l.cfg.Cache.Synced()
 	l.mu.Lock()

@@ -16,7 +16,7 @@ const (
 )
 
 // lastLives keeps the state that one life of a static pod leaves for the next one: a life ends when nothing of the pod is left. The
-// zero value is usable. Callers hold their own lock.
+// zero value is usable. Callers must hold a lock of their own.
 type lastLives[T any] struct{ of map[types.UID]lastLife[T] }
 
 type lastLife[T any] struct {

@@ -43,8 +43,8 @@ func TestLastLives(t *testing.T) {
 	}
 }
 
-// The manifest of a static pod may come back while the worker of its last life is dropped. From the moment when the worker is gone, the
-// next life continues from the last one, so that no attempt of a container is made twice.
+// The manifest of a static pod may come back just when the loop drops the pod's worker. So the loop must keep the state for the next life
+// before it tells other parts to forget the pod. Otherwise the next life would use attempt numbers a second time.
 func TestALookBesideTheEndOfALifeContinuesFromIt(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -74,7 +74,7 @@ func TestALookBesideTheEndOfALifeContinuesFromIt(t *testing.T) {
 }
 
 // A static pod whose manifest comes back continues its restart counts, and its containers have the end of their last instance as
-// their last state. A container that never ran has none.
+// their last state. A container that never ran has no last state.
 func TestTheNextLifeHasALastState(t *testing.T) {
 	t.Parallel()
 	end := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3, ContainerID: "containerd://a"}}

@@ -22,7 +22,7 @@ type Loop struct {
 	gate   *podworker.Gate
 	worker podworker.Config // Run sets the field Context
 
-	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never over IO
+	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never during IO
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -42,7 +42,7 @@ type Loop struct {
 	pulse pulse.Pulse
 
 	sweeping *errand                 // calls sweep
-	orphans  map[types.UID]time.Time // the orphans whose workers have not ended, with when they were found; only sweep uses it
+	orphans  map[types.UID]time.Time // the orphans whose workers have not ended, and when each was found; only sweep uses the map
 	holding  *errand                 // calls callHolds
 }
 
@@ -296,7 +296,7 @@ func (l *Loop) gone(uid types.UID) {
 		}
 	}
 	delete(l.workers, uid)
-	if static { // under the same lock, so that a Look at this moment already continues from it
+	if static { // before the lock is released, so that a concurrent Look continues from the last life
 		l.left.keep(uid, next, time.Now())
 	}
 	l.mu.Unlock()
@@ -402,7 +402,7 @@ func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
 	l.cfg.Meter.Turn(operation, time.Since(t.Now))
 }
 
-// Refresh makes the worker set up the volumes of a pod again, because an object that they show has changed or a token is due.
+// Refresh makes the worker set up the volumes of a pod again, because an object that the volumes show has changed, or a token is due.
 func (l *Loop) Refresh(uid types.UID) {
 	l.mu.Lock()
 	m := l.workers[uid]

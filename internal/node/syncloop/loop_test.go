@@ -219,7 +219,7 @@ func TestPreemptionEndsItsVictimsOnce(t *testing.T) {
 	b := &bare{node: true}
 	victim, critical := named("victim"), named("critical")
 	started := metav1.Now()
-	victim.Status.StartTime = &started // an earlier agent admitted it
+	victim.Status.StartTime = &started // an earlier agent admitted the victim
 	b.fits = func(p *v1.Pod, others []*v1.Pod) admit.Result {
 		if p.Name == "critical" && len(others) > 0 {
 			return admit.Result{Reason: "OutOfcpu", Preempt: others}
@@ -238,7 +238,8 @@ func TestPreemptionEndsItsVictimsOnce(t *testing.T) {
 	})
 }
 
-// A pod that comes back with the same UID while its last traces are removed starts anew after that.
+// A source may delete a pod and add it again with the same UID, before or after the agent has removed what was left of it. The pod must
+// start again in both cases.
 func TestSameUIDComesBack(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -266,7 +267,8 @@ func TestSameUIDComesBack(t *testing.T) {
 	})
 }
 
-// An agent that has just started may look at a pod before it looks at its predecessor. The pod waits nevertheless.
+// An agent that has just started may create the worker of a pod before that of its predecessor, which still runs. The pod must not start,
+// and the predecessor is stopped.
 func TestPredecessorThatNobodyLookedAt(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -277,7 +279,7 @@ func TestPredecessorThatNobodyLookedAt(t *testing.T) {
 		set.Replace(pod.SourceAPI, nil)
 		synctest.Wait()
 		b.mu.Lock()
-		b.holds = []*pod.Observed{old} // the cache has it, but no Look has announced it
+		b.holds = []*pod.Observed{old} // the cache has the old pod, but nobody has called Look for it
 		b.mu.Unlock()
 		set.Upsert(pod.SourceAPI, next)
 		time.Sleep(30 * time.Second)

@@ -84,7 +84,7 @@ func (l *Loop) Ends(fullName string, except types.UID) bool {
 	return false
 }
 
-// wakeWaiting makes the pods look again that wait for a predecessor, or for other pods to make room.
+// wakeWaiting wakes the workers of all pods that wait for a predecessor, or for other pods to make room.
 func (l *Loop) wakeWaiting() {
 	l.mu.Lock()
 	var waiting []*member

@@ -10,7 +10,7 @@ import (
 )
 
 // sweep creates workers for pods that are neither wanted nor in the runtime but left something on the node. It reads directories,
-// which may hang, so the errand in the field sweeping runs it in a goroutine of its own.
+// which may hang, so Loop.sweeping runs it in a goroutine of its own.
 func (l *Loop) sweep() {
 	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
 		return
@@ -29,8 +29,8 @@ func (l *Loop) sweep() {
 	}
 }
 
-// noteOrphans logs each orphan once, and counts them, and those of them that a sweep found at least a housekeeping period ago. Only sweep
-// calls noteOrphans, and there is one sweep at a time.
+// noteOrphans logs each new orphan. It reports two numbers to the meter: all orphans, and those that an earlier sweep found at least a
+// housekeeping period ago. Only sweep calls noteOrphans, and there is one sweep at a time.
 func (l *Loop) noteOrphans(left []types.UID) {
 	l.mu.Lock()
 	maps.DeleteFunc(l.orphans, func(uid types.UID, _ time.Time) bool { return l.workers[uid] == nil })

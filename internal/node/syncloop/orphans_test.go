@@ -37,8 +37,8 @@ func (m *orphanMeter) want(t *testing.T, when string, all, remain int) {
 	}
 }
 
-// What two pods that are gone left on the node is removed as soon as every source has answered. The removal of one of them fails for a
-// while: it is tried again and counted, and each orphan is logged once.
+// Two pods are gone but left something on the node. The agent removes it as soon as every source has answered. The removal fails for one
+// of them at first; the agent retries and counts the pod as an orphan meanwhile. It logs each orphan once.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

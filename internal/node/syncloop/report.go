@@ -148,7 +148,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	if t.Source != pod.SourceAPI {
 		target = r.cfg.Mirror(t.Pod)
 		if target == nil || target.Status.StartTime != nil && t.Pod.Status.StartTime == nil {
-			return // the mirror appeared during the turn, which did not use its status: another turn follows
+			return // there is no mirror, or it appeared during this turn, which did not use its status; then another turn follows
 		}
 	}
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
@@ -265,7 +265,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}
-	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // only the plan of one turn has it, so there is one event
+	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // only one turn's plan has this reason, so there is one event
 		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
 	}
 	const network = "\x00network"

@@ -132,8 +132,8 @@ func (l *Loop) grant(asks types.UID, trigger string) {
 	}
 }
 
-// inOrder says which of two resizes is decided first: "resizes are retried by: those that do not increase requests, the pod's
-// priority, its QoS class, and how long the resize has been deferred".
+// inOrder compares two resizes; the smaller one is decided first. The order is: resizes that do not increase requests, then the pod's
+// priority, then its QoS class (Guaranteed first), then how long the resize has been deferred.
 func inOrder(a, b *resize) int {
 	rank := func(r *resize) (grows, class int, priority int32) {
 		if admit.Grows(r.pod, r.allocated) {

@@ -16,7 +16,7 @@ import (
 )
 
 // A worker reads the result of Resize without a lock, while turns of other pods decide about the same resize again. So Resize
-// must return a copy. The race detector finds a result that is not one.
+// must return a copy. If it does not, the race detector makes this test fail.
 func TestResizeAnswersWithACopy(t *testing.T) {
 	t.Parallel()
 	set := podset.New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})

@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// Known reports whether every source has said which pods there are.
+// Known reports whether every source has answered, so that all desired pods are known.
 func (l *Loop) Known() bool { return l.cfg.Pods.Ready() }
 
 // Active returns the pods that a source has and that have not ended.
@@ -25,7 +25,7 @@ func (l *Loop) Active() []*v1.Pod {
 
 // End ends a pod for a reason of the node. If the pod already ends for a reason, that reason stays.
 func (l *Loop) End(uid types.UID, why *decide.Stop) {
-	l.Look(uid, why.Reason) // makes the worker if there is none yet
+	l.Look(uid, why.Reason) // creates the worker if there is none yet
 	if w := l.Worker(uid); w != nil {
 		w.Stop(why)
 	}

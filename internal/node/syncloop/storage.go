@@ -101,7 +101,7 @@ type StorageUse struct {
 	Containers []ContainerUse
 	// Files are the files that the agent makes for containers: hosts files and termination messages.
 	Files volume.FilesUsage
-	// LayersApart: the writable layers are on a file system of their own, so they do not count against a container's limit.
+	// LayersApart is set if the writable layers are on a file system of their own, so that they do not count against a container's limit.
 	LayersApart bool
 }
 
@@ -135,9 +135,9 @@ const (
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// overLimit returns which limit the pod exceeds, in upstream's words; "": none. "if a Pod is using more ephemeral storage than you allow
-// it to, the kubelet sets an eviction signal that triggers Pod eviction". It checks the limits of volumes first, then that of the pod,
-// then those of containers.
+// overLimit returns the first limit that the pod exceeds, in the words of upstream's kubelet; "": none. It checks the limits of volumes
+// first, then that of the pod, then those of containers. The documentation says: "if a Pod is using more ephemeral storage than you allow
+// it to, the kubelet sets an eviction signal that triggers Pod eviction".
 func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 	if why := volumeOverLimit(p, use.Volumes); why != "" {
 		return signalVolume, why

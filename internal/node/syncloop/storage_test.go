@@ -43,8 +43,9 @@ func TestOverLimit(t *testing.T) {
 	}
 }
 
-// "If the sum of the local ephemeral storage usage from all containers and also the Pod's emptyDir volumes exceeds the overall
-// Pod storage limit, then the kubelet also marks the Pod for eviction."
+// overLimit compares the layers, logs and volumes of a pod with the limits of the pod and of each container. The documentation says: "If
+// the sum of the local ephemeral storage usage from all containers and also the Pod's emptyDir volumes exceeds the overall Pod storage
+// limit, then the kubelet also marks the Pod for eviction."
 func TestOverLimitOfContainers(t *testing.T) {
 	t.Parallel()
 	limited := func(name, limit string) v1.Container {

@@ -12,22 +12,22 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// For each pod with one container that starts beside others, these are the limits of calls to the runtime and of requests to the API
-// server.
+// These are the limits of calls to the runtime and of requests to the API server for the start of one pod, which has one container. The
+// test starts many such pods at once.
 const (
 	callsPerStart    = 11.5
 	requestsPerStart = 8.0
 )
 
-// For each pod with one container that is deleted beside others, these are the limits of calls and requests. An end has four inspections of
-// two calls each, and a fifth if the runtime's event comes after an inspection has begun, which depends on Go's scheduler (measured: 13.5
-// to 14.9 calls).
+// These are the limits of calls and requests for the deletion of one such pod, if many are deleted at once. The end of a pod needs four
+// inspections of two calls each, and a fifth if the runtime's event comes after an inspection has begun, which depends on Go's scheduler
+// (measured: 13.5 to 14.9 calls).
 const (
 	callsPerEnd    = 15.5
 	requestsPerEnd = 5.5 // one of these requests is the deletion by the user
 )
 
-// For a node with idle pods, these are the limits of calls and requests per minute.
+// These are the limits of calls and requests per minute on a node whose pods are all idle.
 const (
 	idleCalls    = 20.0
 	idleRequests = 7.0

@@ -152,8 +152,8 @@ func TestPlantedStarvation(t *testing.T) {
 	t.Errorf("a class without a share does not starve: %v", took)
 }
 
-// allReady creates pods at the same time on a node with the given runtime. It returns when the last pod and when half of the pods were
-// Ready, counted from the beginning. places is how many pods may start at the same time; 0: the agent adapts that number.
+// allReady creates pods at the same time on a node with the given runtime. It returns the times from the creation until the last pod, and
+// until half of the pods, were Ready. places is how many pods may start at the same time; 0: the agent adapts that number.
 func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cause is a reason to end a container: since when it exists, and the grace period that it gives. A negative grace is unknown.
+// cause is a reason to end a container, with the time from which the reason exists and the grace period that it gives the container.
 type cause struct {
 	why   string
 	since time.Time
 	grace time.Duration
-	whole bool // it ends the whole pod
+	whole bool // the cause ends the whole pod, not only one container
 }
 
 // unknownGrace is the grace of a cause whose grace period the Witness does not know.
@@ -89,8 +89,8 @@ func (s *podSeen) startTime() time.Time {
 	return s.added
 }
 
-// resized returns when the spec first requested other resources than those with which the container was created; zero: it requests the
-// same. If several changes follow each other, the first one counts, because it caused the stop.
+// resized returns when the spec first requested other resources than those with which the container was created; zero: the spec still
+// requests those. If several changes follow each other, the first one counts, because it caused the stop.
 func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	n := len(s.resizes)
 	if n == 0 {

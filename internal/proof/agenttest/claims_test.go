@@ -66,7 +66,7 @@ func (w *World) awaitFailedMount(name, text string) {
 	})
 }
 
-// Until its claim is bound, a pod waits, and an event says why. Then it runs, and the node reads the claim no more.
+// Until its claim is bound, a pod waits, and an event says why. Then the pod runs, and the node no longer reads the claim.
 func TestPodWaitsForItsClaim(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -22,7 +22,7 @@ import (
 //     not.
 //   - The API server is on another machine. After a change of the clock all its times look older, and the times that it gets from the
 //     agent contain the change.
-//   - Times on the disk were written with the clock as it was then.
+//   - Times on the disk do not change: they were written with the clock of that time.
 type clock struct {
 	stamps *regexp.Regexp
 	mu     sync.Mutex
@@ -61,8 +61,8 @@ func (c *clock) moved() bool {
 	return len(c.jumps) > 0
 }
 
-// noted shifts a time that the runtime has recorded, in nanoseconds since 1970, if the time is from before a change of the clock. 0 is no
-// time.
+// noted shifts a time that the runtime has recorded, in nanoseconds since 1970, if the time is from before a change of the clock. 0 means
+// that there is no time.
 func (c *clock) noted(ns *int64) {
 	if *ns == 0 {
 		return

@@ -132,7 +132,7 @@ func (c *crowd) settle() {
 	synctest.Wait()
 }
 
-// ownImage is the name of the kind of pods of which each has another image.
+// ownImage is the name of a kind of pods (see lives). Each pod of this kind has an image that no other pod has.
 const ownImage = "own-image"
 
 func imageOf(i int) string { return fmt.Sprintf("registry.example/app%d:1", i) }
@@ -163,12 +163,12 @@ type life struct {
 	stay time.Duration
 	// grace is the grace period, in seconds, with which the pod is deleted; negative: that of the pod's spec.
 	grace int64
-	// objects is true if a ConfigMap and a Secret with the pod's name exist for as long as the pod.
+	// objects is true if a ConfigMap and a Secret with the pod's name exist for as long as the pod exists.
 	objects bool
 }
 
-// lives returns the kinds of pods. If a text, a code or a name can be chosen freely, it is different in each pod, so that a place that
-// keeps such texts grows.
+// lives returns the kinds of pods. Every text, exit code and name that can be chosen freely is different in each pod. So if the agent keeps
+// such a text after the pod is gone, its memory grows, and the test fails.
 func lives() []life {
 	never := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 	always := v1.ContainerRestartPolicyAlways

@@ -17,7 +17,7 @@ type DiskFault struct {
 	Write, Read syscall.Errno
 	// Volumes is the error of creating and removing the directories of pods; 0: none.
 	Volumes syscall.Errno
-	// Every lets only one of this many operations fail; 0: all fail.
+	// Every is n if only every n-th operation fails; 0: all operations fail.
 	Every int64
 	// Slow is how long each operation takes.
 	Slow time.Duration
@@ -59,7 +59,8 @@ var _ interface {
 	agent.VolumeDisk
 } = disk{}
 
-// operate waits as long as an operation for a pod takes, and returns the error that fails selects from the present DiskFault.
+// operate simulates an operation of the disk for a pod: it waits for DiskFault.Slow, and returns the error that the function fails selects
+// from the present DiskFault, or nil if this operation succeeds.
 func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error {
 	w := d.l.w
 	f := w.diskFault.Load()
@@ -128,8 +129,8 @@ func (d disk) Volumes(uid types.UID) error {
 	return nil
 }
 
-// diskBegins records that the disk blocks the turn of a pod's worker, until the function done is called. After the wait the turn decides
-// with what the agent knew before.
+// diskBegins records that the disk blocks the turn of a pod's worker, until the function done is called. The turn has read its input before
+// the wait, so it may decide without what the agent learns meanwhile.
 func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package agenttest runs whole node agents, connected as package agent connects them, on a simulated runtime (simcri) and a simulated API
-// server (simkube), inside synctest bubbles. There an hour of back-off takes milliseconds, and a seed repeats a run.
+// server (simkube), inside synctest bubbles. There an hour of back-off takes milliseconds, and the same seed repeats a run.
 //
 //	agenttest.Run(t, agenttest.Config{}, func(w *agenttest.World) {
 //		w.Create(agenttest.Pod("web"))
@@ -11,8 +11,8 @@
 //
 // CrashAgent and CrashAfter kill an agent by cutting its connections (type line): from then on none of its calls has an effect. MoveClock
 // changes the machine's clock: the type line shifts the times in all messages. TestSim runs random events from seeds, with faults of
-// everything around the agent. TestPlanted plants a bug for each rule and checks that the Witness finds it. For each failure that a seed
-// has found there is a test.
+// everything around the agent. TestPlanted plants a bug for each rule and checks that the Witness finds it. Each failure that a seed of
+// TestSim has found has a test of its own.
 //
 // The Witness watches every run from outside the agent and checks the Rules.
 package agenttest

@@ -49,8 +49,8 @@ func requesting(memory string) func(*v1.Pod) {
 
 func withPriority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
 
-// The two functions are for Config.Short, and match the memory, disk and thresholds of the tests: the machine is short if less than a GiB
-// of memory, or of disk space, is left. The arguments are the bytes in use.
+// shortOfMemory and shortOfDisk are values for Config.Short, and match the memory, disk and thresholds of the tests: the machine is short
+// if less than a GiB of memory, or of disk space, is left. The arguments are the bytes in use.
 func shortOfMemory(memory, _ int64) bool { return memory > 3<<30 }
 func shortOfDisk(_, disk int64) bool     { return disk > 9<<30 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// firstStatus returns the first version of a pod, newer than since, that has a status from the node. It finds it in the history of a watch.
+// firstStatus returns the first version of a pod, newer than since, that has a status from the node. It reads the versions from a watch
+// that begins at since.
 func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
 	w.Helper()
 	seconds := int64(1)

@@ -112,7 +112,7 @@ func TestPodsStartWhileImagesAreRemoved(t *testing.T) {
 	cfg.Runtime.Latency = map[string]simcri.Latency{"RemoveImage": {Mean: 300 * time.Millisecond}}
 	Run(t, cfg, func(w *World) {
 		w.oldImages("a", "b", "c")
-		for i := range 10 { // pod d makes the disk short; pod a arrives at some moment during the removal
+		for i := range 10 { // the image of pod d fills the disk; the pod "again" arrives while the agent removes unused images
 			if i == 3 {
 				w.Create(Pod("d", withImage("registry.example/d:1")))
 			}

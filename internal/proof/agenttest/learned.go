@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// learned is what one process of the agent knows from its calls, and which calls it has in flight. A new agent knows nothing.
+// learned records the facts that one agent process knows from its calls, and its calls in flight. A new agent knows nothing.
 //
 // Virtual time stands still while any goroutine of the bubble runs. So once an agent has learned a fact, all work that it begins at a later
 // instant takes the fact into account. Only work that was already in flight may continue without it.
@@ -112,7 +112,7 @@ func (t *learned) sawImage(began time.Time) {
 	t.images = append(t.images, span{began, now})
 }
 
-// ends is what agents know about the end of a pod. A new agent learns it from the checkpoint and the API.
+// ends records what the agents know about the end of a pod. A new agent learns this from the checkpoint and the API.
 type ends struct {
 	began time.Time     // earliest time at which, as far as agents know, the termination began
 	grace time.Duration // shortest grace period of all deletions and stops
@@ -193,15 +193,15 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection follows an agent's inspections of one pod: two lists, and then the status of each new or changed object. The agent acts only
-// on a complete inspection. So when a list has shown the end of an object, the agent may learn of the end as late as at the end of a
-// successful inspection that begins after that. The end of another object starts this wait again. An agent that stops does not complete its
-// inspection.
+// inspection follows the agent's inspections of one pod. An inspection consists of two lists, and then the status of each new or changed
+// object. The agent acts only on a complete inspection. So after a list has shown that an object has ended, the agent may learn of the end
+// only when the next successful inspection is complete. If another object ends meanwhile, the wait begins again. An agent that stops does
+// not complete its inspection.
 //
 //	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
 	ended, anew, failed bool
-	by                  *learned // agent process whose inspection it is
+	by                  *learned // the agent process that makes the inspection
 }
 
 func (i *inspection) begin(by *learned) {

@@ -23,8 +23,9 @@ func waits(times []time.Time) []string {
 	return out
 }
 
-// "exponential back-off delay (10s, 20s, 40s, …), that is capped at 300 seconds"; "Once a container has executed for 10
-// minutes without any problems, the kubelet resets the restart backoff timer".
+// A container that crashes is restarted after a back-off. The documentation says: "exponential back-off delay (10s, 20s, 40s, …), that is
+// capped at 300 seconds", and "Once a container has executed for 10 minutes without any problems, the kubelet resets the restart backoff
+// timer".
 func TestCrashLoopBackOff(t *testing.T) {
 	t.Parallel()
 	behave := func(c simcri.ContainerInfo) (simcri.Behavior, bool) {
@@ -56,7 +57,7 @@ func TestPullBackOff(t *testing.T) {
 	t.Parallel()
 	var pulls []time.Time
 	good := false
-	pull := func(string) simcri.Pull { // the runtime calls it with its lock held
+	pull := func(string) simcri.Pull { // the runtime calls this function with its lock held
 		pulls = append(pulls, time.Now())
 		if good {
 			return simcri.Pull{}

@@ -63,7 +63,7 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light makes the n-th action from now cut the line. The fields after and goesOn explain the other parameters.
+// light sets the fuse: the n-th action from now cuts the line. The comments of the fields after and goesOn explain the other parameters.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,7 +285,7 @@ type Bug struct {
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
 	// API replaces each request to the API server; nil: none. The function do performs the request.
 	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
-	// Hears changes answers of the API server about pods before the agent reads them; nil: it does not.
+	// Hears changes answers of the API server about pods before the agent reads them; nil: no answer is changed.
 	Hears func(w *World, body io.ReadCloser) io.ReadCloser
 	// KeepsCheckpoints makes the disk ignore that the agent removes a checkpoint.
 	KeepsCheckpoints bool

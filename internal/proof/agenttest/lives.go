@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// StartAgent starts an agent. It finds on the machine what the previous agent has left there.
+// StartAgent starts an agent. The pods and files that the previous agent has left on the machine are still there.
 func (w *World) StartAgent() {
 	w.Helper()
 	if w.Alive() {

@@ -129,8 +129,8 @@ func TestEveryMetricMoves(t *testing.T) {
 	})
 }
 
-// If a pod asks for cluster DNS on a node without one, it gets the DNS settings of the node, and an event tells so about the pod and the
-// Node.
+// If a pod asks for cluster DNS on a node that has no cluster DNS configured, the pod gets the DNS settings of the node. One event about
+// the pod and one about the Node report this.
 func TestMissingClusterDNS(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -60,8 +60,8 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 	return err
 }
 
-// A client that deletes a mirror pod and waits for its end gets an answer, even if its watch breaks and it lists again. The containers keep
-// running.
+// A client that deletes a mirror pod and waits for its end does not wait for ever, even if its watch breaks and it lists again. The
+// containers keep running.
 func TestDeletionOfAMirrorReturns(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -71,7 +71,7 @@ func TestDeletionOfAMirrorReturns(t *testing.T) {
 		id := w.running(webOnNode)
 		for i := range 10 {
 			breaks := i % 2
-			if breaks > 0 { // the informer has seen the mirror before the deletion
+			if breaks > 0 { // the agent's first deletion of the mirror fails, so that the informer sees the mirror before it is gone
 				w.Kube.Inject(simkube.Fault{Verb: "delete", Resource: "pods", Agent: agentName, Times: 1,
 					Err: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, webOnNode, errors.New("the object has been modified"))})
 			}

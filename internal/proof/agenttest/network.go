@@ -110,7 +110,8 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 }
 
-// checkProbe records what follows when a probe has failed so often in a row.
+// checkProbe records the effect of a number of consecutive failures of a probe, if it has reached the failure threshold: the pod is not
+// ready, or the container has to end.
 func (w *Witness) checkProbe(key probeKey, failures int32) {
 	spec := w.specOf(key.uid)
 	if spec == nil {
@@ -161,7 +162,7 @@ func (w *Witness) resetProbes(uid types.UID, container string) {
 	}
 }
 
-// did records the result of a call that changes something: a failed postStart hook is a cause for which its container has to end.
+// did records the result of a call to the runtime that changes something. If a postStart hook has failed, its container has to end.
 func (w *Witness) did(in, out any, err error) {
 	r, ok := in.(*runtimeapi.ExecSyncRequest)
 	if !ok {

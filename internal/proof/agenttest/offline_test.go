@@ -25,13 +25,13 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// record is the directory of the record of an offline start. Each agent gets a directory of its own, which begins as a copy of the
-// last one, because an agent that was killed here still writes for a moment.
+// record is the directory of the record from which an agent starts offline. Each agent gets its own copy of the directory of the agent
+// before it, because the goroutines of a killed agent still write for a moment.
 type record struct {
 	t     *testing.T
 	certs string
 	dir   string
-	// forgets: the runtime forgets all containers and sandboxes when the machine reboots.
+	// forgets is set if the runtime forgets all containers and sandboxes when the machine reboots.
 	forgets bool
 }
 
@@ -86,7 +86,7 @@ func (w *World) executes(names ...string) (n int) {
 	return n
 }
 
-// asks gets a path of the agent's control socket.
+// asks sends a GET request for path to the agent's control socket, and decodes the answer into the value into.
 func (w *World) asks(path string, into any) {
 	w.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -137,7 +137,8 @@ func (w *World) createObjects() {
 	}
 }
 
-// story is the whole life of an offline start. It returns what went wrong.
+// story creates pods, reboots the machine twice without an API server, changes pods in the API meanwhile, and then lets the agent reach the
+// API server again. It returns a text for each mistake of the agent.
 func story(w *World, r *record) (wrong []string) {
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	w.createObjects()
@@ -215,8 +216,8 @@ func restarts(p *v1.Pod) int32 {
 	return p.Status.ContainerStatuses[0].RestartCount
 }
 
-// A machine that boots without its API server runs the pods that the API server last had. Nothing is stopped before the API server
-// answers; then only the pods of which it says something else end or change.
+// A machine that boots without its API server runs the pods that the API server last listed. Nothing is stopped before the API server
+// answers. After that, only the pods that were deleted or changed in the API end or change.
 func TestOfflineStart(t *testing.T) {
 	t.Parallel()
 	for name, forgetful := range map[string]bool{"checkpoints": false, "nothing else kept": true} {
@@ -232,7 +233,8 @@ func TestOfflineStart(t *testing.T) {
 	}
 }
 
-// An agent that takes the errors of an unreachable API server for an empty list ends every pod. The story finds that.
+// A planted bug replaces the error of an unreachable API server by an empty list of pods, so that the agent ends every pod. The Witness
+// must report that.
 func TestOfflineStartFindsAPlantedBug(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -322,7 +324,8 @@ func TestOfflineStartWhenRequestsHang(t *testing.T) {
 	})
 }
 
-// A pod starts with a token that has expired, the agent says so, and the token is renewed as soon as the API server answers.
+// On a node that is offline, a pod starts with an expired token, and the agent's explanation of the pod names the token. The token is
+// renewed as soon as the API server answers.
 func TestOfflineStartWithAnExpiredToken(t *testing.T) {
 	t.Parallel()
 	cfg, r := offline(t, Config{})
@@ -412,7 +415,8 @@ func TestOfflineNodeRefusesNoPod(t *testing.T) {
 	})
 }
 
-// Damaged files cost only the pods that need them, and the agent says which.
+// All files of the record are damaged, except the head. Offline, the agent starts none of the pods. When the API server answers, all of
+// them run again.
 func TestOfflineStartWithDamagedFiles(t *testing.T) {
 	t.Parallel()
 	cfg, r := offline(t, Config{})

@@ -15,9 +15,9 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// The agent sees through its watch what other clients change in its Node, and leaves it so. If the Node is deleted, the agent logs that and
-// does not create the Node again; if the Node returns, the agent reports its status. The agent sends GET requests for the Node only while
-// it has no watch.
+// The agent sees through its watch what other clients change in its Node, and keeps these changes. If the Node is deleted, the agent logs
+// that and does not create the Node again; if the Node returns, the agent reports its status. The agent sends GET requests for the Node
+// only while it has no watch.
 func TestOthersChangeTheNode(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -94,7 +94,7 @@ func TestPodMetrics(t *testing.T) {
 }
 
 // A pod that is deleted by force while no agent runs is counted once, as an orphan in the runtime. A pod that this agent has seen before is
-// not.
+// not counted as an orphan.
 func TestOrphansAreCounted(t *testing.T) {
 	t.Parallel()
 	r := &reading{}

@@ -23,7 +23,7 @@ type podsBody struct {
 	pods  []podMeta
 }
 
-// podMeta has the fields of a pod that tell of its end.
+// podMeta has the fields of a pod that show whether and when it ends.
 type podMeta struct {
 	Metadata struct {
 		UID                        types.UID

@@ -170,8 +170,8 @@ func (w *World) deleteForced(namespace, name string) {
 }
 
 // The table covers each value of imagePullCredentialsVerificationPolicy, the field preloadedImagesVerificationAllowlist, and the gate
-// KubeletEnsureSecretPulledImages turned off. In each case, may a pod without a secret use an image that was preloaded, and an image that
-// another pod pulled?
+// KubeletEnsureSecretPulledImages turned off. For each case, the test checks whether a pod without a secret may use an image that was
+// preloaded, and an image that another pod pulled.
 func TestPullCredentialsPolicies(t *testing.T) {
 	t.Parallel()
 	const listed, other = "reg.example.com/listed/app:1", "reg.example.com/other/app:1"

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// After a kill of the agent, the disk has the turns in which something of a pod went wrong. They can be decided again, with the same
+// When the agent is killed, the turns in which something of a pod went wrong are on disk. They can be decided again, with the same
 // result. Nothing is recorded about a pod without trouble, and nothing at all if recording is not configured.
 func TestTurnsThatWentWrongAreRecorded(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,7 @@ func TestKilledAtRest(t *testing.T) {
 }
 
 // While no agent runs, a pod is deleted and another one with its name is created, as a StatefulSet does. The new pod starts when nothing of
-// the old one is left, even if the agent hears of the new pod before it sees the old one in the runtime.
+// the old one is left, even if the agent learns of the new pod before it sees the old one in the runtime.
 func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Runtime: simcri.Config{Latency: latencies()}}
@@ -234,7 +234,8 @@ func TestClockMoved(t *testing.T) {
 	}
 }
 
-// The runtime, the agent and the API server fail at the same time, and come back in the order that is worst.
+// The runtime, the agent and the API server fail at the same time. The agent comes back first, the runtime ten minutes later, and the API
+// server after an hour. All pods recover, and a container that did not crash is not restarted.
 func TestAllGoneAtOnce(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// What a pod has left in the runtime is soon removed, even while other pods take their whole grace period to end.
+// The containers and the sandbox of a pod that has ended are soon removed, even while many other pods take their whole grace period to end.
 func TestRemovalsGoOnWhileOthersEnd(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

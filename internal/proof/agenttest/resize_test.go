@@ -177,7 +177,7 @@ func TestDeferredResizesAreInOrder(t *testing.T) {
 		w.Delete("other", 0)
 		w.awaitResizing("high", "allocated=80 actual=80")
 		w.awaitResizing("low", "PodResizePending Deferred 2, allocated=10 actual=10")
-		w.resize("low", "10") // the request of before withdraws the resize
+		w.resize("low", "10") // setting the earlier request again withdraws the resize
 		w.awaitResizing("low", "allocated=10 actual=10")
 	})
 }

@@ -23,8 +23,9 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the first of them")
 )
 
-// TestSim runs an agent among random users, runtimes, networks, disks and kills, which depend on a seed, while the Witness watches. In the
-// end all faults stop; then the API has to agree with the runtime, and deleted pods have to be gone.
+// TestSim runs an agent and random events, which depend on a seed: actions of users, faults of the runtime, network and disk, and kills of
+// the agent. The Witness checks its rules meanwhile. In the end all faults stop; then the API has to agree with the runtime, and deleted
+// pods have to be gone.
 //
 // A seed determines what happens and when. But Go's scheduler decides the order of goroutines that wake at the same instant, so a few runs
 // cannot be repeated exactly.

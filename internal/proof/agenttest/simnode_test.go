@@ -26,7 +26,7 @@ func (s *sim) moveClock() {
 	s.MoveClock(d)
 }
 
-// breakDisk makes the disk fail or become slow, or mends it.
+// breakDisk makes the disk fail or become slow, or makes it work again.
 func (s *sim) breakDisk() {
 	f, kind := DiskFault{}, "mended"
 	switch s.rng.IntN(5) {

@@ -117,7 +117,7 @@ func (w *World) noteEvicted(seen map[types.UID]string) {
 	}
 }
 
-// canFree reports whether a pod runs that may be evicted.
+// canFree reports whether any running pod may be evicted.
 func (w *World) canFree() bool {
 	for _, p := range w.Kube.Pods() {
 		if p.Status.Phase == v1.PodRunning && !crispec.IsCritical(p) {

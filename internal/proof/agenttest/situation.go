@@ -90,8 +90,8 @@ type view struct {
 	disk       bool                 // the disk has had a fault within afterDisk
 }
 
-// situation returns the situation of the pod: first whether the agent knows the state of the runtime, then the pod's end, its sandbox and
-// its containers.
+// situation returns the situation of the pod. It checks, in this order, whether the agent knows the state of the runtime, whether the pod
+// has to end, the pod's sandbox, and its containers.
 func (v *view) situation() situation {
 	switch {
 	case !v.agent.succeeded(callList, "", "sandboxes"), !v.agent.succeeded(callList, "", "containers"):
@@ -122,7 +122,7 @@ func (v *view) orFinal(causes ...why.Cause) []why.Cause {
 	return causes
 }
 
-// longInspection is how long an inspection may take; after that the runtime is taken to hang.
+// longInspection is how long an inspection may take. After that time, the runtime counts as hanging.
 const longInspection = time.Second
 
 // ending returns the situation of a pod that has to end or has ended; false for other pods.
@@ -256,8 +256,8 @@ func (v *view) predecessor() bool {
 	return false
 }
 
-// containersOf returns the situation of a pod with a sandbox: what is that of the first container that is not well. causes are those of all
-// such containers, because the agent may name the one with the worst trouble.
+// containersOf returns the situation of a pod with a sandbox. The field what describes the first container that is not well. The field
+// causes has the causes of all containers that are not well, because the agent may name the one with the worst trouble.
 func (v *view) containersOf() situation {
 	out := situation{what: "everything runs", well: true, causes: []why.Cause{why.Running, why.ResizeWaits}}
 	add := func(s situation) {
@@ -369,7 +369,7 @@ func (v *view) probedSituation(c *v1.Container) situation {
 	switch {
 	case n >= max(1, threshold(c.ReadinessProbe)):
 		return situation{what: "a readiness probe fails", causes: []why.Cause{why.ReadinessFails}}
-	case n > 0 || !probed: // until then the container keeps its readiness from before
+	case n > 0 || !probed: // too few failures, or no result yet: the container keeps its present readiness
 		return situation{what: "a readiness probe has no result that counts", causes: []why.Cause{why.ReadinessPending, why.ReadinessFails, why.Running, why.ResizeWaits, why.StartupPending}}
 	}
 	return situation{well: true}

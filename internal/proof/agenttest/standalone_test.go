@@ -169,7 +169,7 @@ func TestStandalonePod(t *testing.T) {
 	})
 }
 
-// If a pod needs something that only an API server can provide, the agent says so.
+// If a pod needs a token or a ConfigMap that this node does not have, the pod is refused or gets an event that names what is missing.
 func TestStandaloneSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	const pod = `

@@ -331,8 +331,8 @@ func countFlaps(cfg *Config) *atomic.Int32 {
 	return &flaps
 }
 
-// A new agent may read its manifests before the API server answers, so it learns late what the mirror says about the containers. That still
-// decides the readiness of a container whose probes have no result yet.
+// A new agent may read its manifests before the API server answers, and so may learn the status of the mirror late. A container whose
+// probes have no result yet still gets its readiness from that status.
 func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -354,7 +354,7 @@ func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	})
 }
 
-// A manifest that is only half written when the agent starts is not taken for a removed one: its pod and its mirror stay. Changes of other
+// A manifest that is only half written when the agent starts does not count as removed: its pod and its mirror stay. Changes of other
 // manifests take effect.
 func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	t.Parallel()

@@ -79,8 +79,8 @@ func leastArmed() map[Rule]int {
 // leastAnswered is the smallest recall and the smallest precision that the agents' answers must have (see answered).
 const leastAnswered = 0.98
 
-// answered returns two shares. recall: of the answers about pods that are not well, those with a right cause. precision: of the answers
-// that say that a pod is not well, those that are right.
+// answered returns two shares. recall is the share of right causes among the answers about pods that are not well. precision is the share
+// of right answers among the answers that say that a pod is not well.
 func (t *tally) answered() (recall, precision float64) {
 	unwell, right, said, saidRight := 0, 0, 0, 0
 	for _, j := range t.answers {

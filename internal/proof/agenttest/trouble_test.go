@@ -304,7 +304,7 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 	})
 }
 
-// A lost event, or a call whose answer is lost, only costs time.
+// If a runtime event or the answer of a call is lost, the pod still starts, restarts and ends, only later.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, m := range []string{simcri.MethodEvent, "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "PullImage"} {
@@ -347,7 +347,7 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// If the API server does not answer a status of one pod, the statuses of other pods are not delayed.
+// If the API server does not answer the request with the status of one pod, the statuses of other pods are not delayed.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Differences lists what the API says differently from the runtime: phase, conditions and IP address of each pod, and state, exit code,
-// readiness and restart count of each container.
+// Differences lists where the API disagrees with the runtime: in the phase, conditions and IP address of each pod, and in the state, exit
+// code, readiness and restart count of each container.
 func (w *World) Differences() (out []string) {
 	for _, of := range w.differences() {
 		out = append(out, of...)
@@ -201,7 +201,7 @@ func (t *truth) phase() {
 	}
 }
 
-// ready compares the readiness of the containers and of the pod.
+// ready compares the readiness of the containers and of the pod in the API with the containers that run.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
 		return // probes and readiness gates may change the readiness at any time

@@ -16,7 +16,7 @@ import (
 // whyCase makes one situation happen to pod "web" of a node without an API server, and says which cause the agent must give.
 type whyCase struct {
 	name string // describes how the situation is made; docs/explain.md shows it
-	// before is YAML before that of the pod, such as another object. image is the image of the container; "": the usual one.
+	// before is YAML that comes before the pod's own, such as another object. image is the image of the container; "": the usual one.
 	before, image string
 	// annotations, spec and container are lines of YAML for the pod's annotations, its spec and its container.
 	annotations, spec, container string

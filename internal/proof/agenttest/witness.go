@@ -53,7 +53,7 @@ type Instance struct {
 	Running                           bool
 	Exited                            bool
 	Created, Started                  time.Time
-	Shares                            int64 // CPU shares with which it was created
+	Shares                            int64 // CPU shares with which the container was created
 	ExitCode                          int32
 }
 
@@ -85,7 +85,7 @@ type Witness struct {
 	diskFaultAt time.Time // when a fault of the disk last began or ended
 }
 
-// runtimeSeen is what the runtime has and has had.
+// runtimeSeen records the sandboxes and containers that the runtime has now, and facts about those that it had before.
 type runtimeSeen struct {
 	containers map[string]*Instance
 	sandboxes  map[string]*sandboxSeen
@@ -101,7 +101,7 @@ type runtimeSeen struct {
 	termed     map[string]time.Time    // when the timeout of a container's last StopContainer ends, by container ID
 }
 
-// apiSeen is what the API has and has had.
+// apiSeen records the pods and events that the API has now or had before.
 type apiSeen struct {
 	pods       map[types.UID]*podSeen
 	eventCount map[types.UID]int32 // count of each Started event, by UID of the event
@@ -109,7 +109,7 @@ type apiSeen struct {
 	sentStatus map[string]sent     // last status that an agent has sent for each pod, by namespace/name
 }
 
-// known is what all agents together have learned from the runtime, the API and their probes.
+// known records the facts that all agents together have learned from the runtime, the API and their probes.
 type known struct {
 	ends        map[types.UID]*ends
 	doomed      map[string]cause     // cause for which a failed probe or hook makes a container end, by container ID
@@ -189,7 +189,7 @@ func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.broken(rule, format, args...)
 }
 
-// agent records that an agent starts; t is what it knows, which is nothing yet. With nil it records that the agent has ended.
+// agent records that an agent starts; t will have what this agent learns, and is still empty. A nil t records that the agent has ended.
 func (w *Witness) agent(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

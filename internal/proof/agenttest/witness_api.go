@@ -66,8 +66,8 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.checkReadiness(s, was, p)
 }
 
-// sends records when an agent sends a status, because by then the agent knows what the status says. If the agent repeats a status, the
-// first time stays.
+// sends records the status of a pod that an agent sends, and the time, because from then on the agent knows what the status says. If the
+// agent sends the same status again, the recorded time does not change.
 func (w *Witness) sends(r *http.Request) {
 	name, is := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/status")
 	namespace, name, of := strings.Cut(name, "/pods/")

@@ -43,7 +43,7 @@ func (w *Witness) asked(t *learned, in any) (done func()) {
 	return func() {}
 }
 
-// starting checks that an agent starts nothing in a pod of which it knows that it ends, or of which it has never heard.
+// starting checks that an agent starts nothing in a pod if the agent knows that the pod ends, or has never received the pod from a source.
 func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what string) func() {
 	uid, name := types.UID(c.GetMetadata().GetUid()), c.GetMetadata().GetName()
 	if w.pods[uid] != nil {
@@ -186,8 +186,8 @@ func (w *Witness) mayStop(in *Instance) {
 		fmt.Sprintf("pod %s: container %s, attempt %d, is stopped, and the agent knows no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// suspect is a violation that may turn out to be none: if a cause is recorded at the same instant, because the agent may learn of a failed
-// probe before the Witness does.
+// suspect is a possible violation. It is dropped if a cause for the stop is recorded at the same instant, because the agent may learn of a
+// failed probe before the Witness does.
 type suspect struct {
 	id string
 	Violation

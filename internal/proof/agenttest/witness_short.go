@@ -9,21 +9,21 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// shortage is what the Witness knows about a shortage of the machine's memory or disk space.
+// shortage records what the Witness knows about a shortage of the machine's memory or disk space.
 type shortage struct {
-	// now reports whether the machine is short now; nil: it never is. It is called without locks.
+	// now reports whether the machine is short of memory or disk space at present; nil: it never is. now is called without locks.
 	now func() bool
 	is  bool // the machine was short when the call that is being checked was made
-	// victims are the pods that an agent may have evicted: it stopped one of their containers while the machine was short. The values are
-	// the times.
+	// victims has the pods that an agent may have evicted, each with the time: the agent stopped a container of the pod while the machine
+	// was short.
 	victims map[types.UID]time.Time
 }
 
 // secondVictim is the time after an eviction from which on another pod may be evicted although the first one still runs.
 const secondVictim = 30 * time.Second
 
-// evicts returns the cause "eviction" for a stop that may belong to one: the machine is or was short. It returns false for a critical pod,
-// and for another pod while a first one still runs.
+// evicts returns the cause of a stop of the pod if the stop may be an eviction: the machine is short, or was short when the agent first
+// stopped a container of this pod. It returns false for a critical pod, and for a second pod while the first evicted pod still runs.
 func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	if since, was := w.shortage.victims[uid]; was {
 		return cause{"it was evicted", since, 0, true}, true

@@ -78,8 +78,8 @@ func (w *Witness) staticOf(uid types.UID, fullName, version string) {
 	w.statics[uid] = st
 }
 
-// manifestKnown returns from when on the agent must know that the manifest of a static pod was removed or replaced; zero: it need not know.
-// An agent reads the manifests when it starts and then periodically, and reads a changed file twice.
+// manifestKnown returns the time from which the agent must know that the manifest of a static pod was removed or replaced; zero: there is
+// nothing that it must know. An agent reads the manifests when it starts and then periodically, and reads a changed file twice.
 func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	m := w.manifests[st.name]
 	if m.version == st.version || m.torn {
@@ -91,10 +91,10 @@ func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	return m.since.Add(w.rereads + time.Second)
 }
 
-// staticGone forgets the attempts of those containers of a static pod that the runtime no longer has, because the next instance may count
-// from 0 again. It does so if the pod has no sandbox, or if its manifest was ever removed or replaced: if the same manifest comes back, it
-// makes the same pod again, and after a full disk no checkpoint has the attempts. When nothing of the pod is left, the next life of the pod
-// comes from the present manifest.
+// staticGone forgets the attempts of those containers of a static pod that the runtime no longer has, because the attempts of their next
+// instances may begin at 0 again. It does so if the pod has no sandbox, or if its manifest was ever removed or replaced. The reason: if the
+// same manifest comes back, it describes a pod with the same UID, and if the disk was full, no checkpoint has the attempts. When nothing of
+// the pod is left, its next life begins with the present manifest.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {

@@ -33,9 +33,9 @@ type Config struct {
 	Seed    uint64
 	Kube    simkube.Config
 	Runtime simcri.Config
-	// Agent changes the agent's configuration before each start; nil: it stays.
+	// Agent changes the agent's configuration before each start; nil: the configuration is not changed.
 	Agent func(*agent.Config)
-	// Deps changes the agent's dependencies before each start; nil: they stay.
+	// Deps changes the agent's dependencies before each start; nil: the dependencies are not changed.
 	Deps func(*agent.Deps)
 	// Forgetful is true if all checkpoints are lost when an agent ends.
 	Forgetful bool
@@ -46,7 +46,8 @@ type Config struct {
 	// Short reports whether the machine is short when containers use this many bytes of memory and of storage. Only then may an agent evict
 	// a pod. nil: the machine is never short.
 	Short func(memory, storage int64) bool
-	// Record is true if agents keep a record of what the API server says (agent.Config.OfflineStart), so that each knows the pods of the last.
+	// Record is true if agents keep a record of what the API server says (agent.Config.OfflineStart). Then each agent knows the pods of the
+	// agent before it.
 	Record bool
 	// Standalone is true if the agent has no API server.
 	Standalone bool
@@ -69,7 +70,7 @@ type World struct {
 	clock   *clock
 	disk    *checkpoint.InMemory
 	log     *tail
-	atFirst string // end of the log at the first violation
+	atFirst string // the last lines of the log at the first violation
 	// line, agent and control (the control socket) belong to the running agent; all are nil while no agent runs.
 	line    *line
 	agent   *agent.Agent
@@ -78,7 +79,7 @@ type World struct {
 	started agent.Config
 	end     context.CancelFunc
 	ended   chan error
-	// ghosts has, for each killed agent, the channel that reports its end. Its goroutines may still run for a while.
+	// ghosts has, for each killed agent, the channel that reports its end. The goroutines of a killed agent may still run for a while.
 	ghosts []chan error
 
 	diskFault atomic.Pointer[DiskFault] // nil: the disk works

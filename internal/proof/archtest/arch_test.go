@@ -26,10 +26,10 @@ var root = filepath.Join("..", "..", "..")
 var rooms = map[string][]string{
 	// core makes decisions. It has only values: no IO, clock, log or goroutine.
 	"core": {"core"},
-	// base has what several edges need and what knows nothing of nodes: requests to the API server, system calls on files that a container
-	// may control, and the scheduling of the node's own work.
+	// base has code that several edges need and that knows nothing of nodes: requests to the API server, system calls on files that a
+	// container may control, and the scheduling of the node's own work.
 	"base": {},
-	// edge talks to the outside: each package to one system.
+	// edge talks to outside systems. Each of its packages talks to one system.
 	"edge": {"core", "base"},
 	// node connects the edges with the decisions.
 	"node": {"core", "base", "edge", "node"},
@@ -133,8 +133,8 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-// "No package-level variables but errors and compile-time guards, no init()", because many agents run in one process. Tables that never
-// change are allowed; the test recognises them by their initial values.
+// No package has an init function, and none has package-level variables except errors and compile-time guards, because many agents run in
+// one process. Tables that never change are allowed; the test recognises them by their initial values.
 func TestNoGlobalState(t *testing.T) {
 	for _, p := range packages(t) {
 		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {

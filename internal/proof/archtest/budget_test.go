@@ -51,7 +51,7 @@ func TestBudgetOfPackages(t *testing.T) {
 	}
 }
 
-// The test checks the binary that was built last, if there is one. CI builds it for the tests with real containers.
+// TestBudgetOfBinary checks the binary that was built last, if there is one. CI builds a binary for the tests with real containers.
 func TestBudgetOfBinary(t *testing.T) {
 	t.Parallel()
 	st, err := os.Stat(filepath.Join(root, "bin", "wherry"))

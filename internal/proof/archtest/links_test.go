@@ -99,7 +99,7 @@ func readFile(t *testing.T, path string) []byte {
 	return data
 }
 
-// docs/README.md, the index, has every page of docs.
+// docs/README.md, the index, links to every page of the directory docs.
 func TestIndexOfPages(t *testing.T) {
 	t.Parallel()
 	index := string(readFile(t, filepath.Join(root, "docs", "README.md")))
@@ -114,7 +114,7 @@ func TestIndexOfPages(t *testing.T) {
 	}
 }
 
-// The function brokenLink notices a missing file and a missing heading.
+// The function brokenLink reports a missing file and a missing heading.
 func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "a.md")

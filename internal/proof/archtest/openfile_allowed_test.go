@@ -1,6 +1,7 @@
 package archtest
 
-// These are reasons why code may open a path without package hostfs: no container, tenant or volume can decide what is at the path.
+// These are the reasons for which code may open a path without package hostfs: no container, tenant or volume can decide what is at the
+// path.
 const (
 	kernelText  = "a file of /proc, /sys or a cgroup: the kernel makes the names and the text"
 	adminFile   = "a file that the node's administrator keeps, at a path of the configuration or of the operating system; it may be a link"

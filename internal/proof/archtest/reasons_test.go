@@ -142,8 +142,9 @@ func (s said) walk(t *testing.T, dir string) {
 
 var reasonName = regexp.MustCompile(`^(Event[A-Z]|.*[rR]eason)`)
 
-// look collects the reasons in a syntax node: values of fields and variables named Reason, constants named so or Event..., the argument
-// that follows the type of an event, and the reason of a failed action.
+// look collects the reasons in a syntax node: the values of fields whose names end with Reason or Event, the values of constants and
+// variables whose names contain Reason or begin with Event, the argument that follows the type of an event, and the reason of a failed
+// action.
 func (s said) look(n ast.Node, path string) {
 	switch x := n.(type) {
 	case *ast.KeyValueExpr:

@@ -15,7 +15,7 @@ const (
 // reason is a word in an event, a condition or a status of the API, for which tools may search.
 type reason struct {
 	name, in string
-	own      bool   // upstream's kubelet does not use it
+	own      bool   // upstream's kubelet does not use this reason
 	not      string // why this agent never uses it; "": it does
 	when     string // when the agent uses it; "": that is obvious
 }
@@ -129,5 +129,5 @@ var reasons = []reason{
 	{name: "InternalError", in: inAction, own: true}, {name: "Canceled", in: inAction, own: true},
 }
 
-// noReasons has strings that look like reasons and are none.
+// noReasons has strings in the code that look like reasons but are not.
 var noReasons = map[string]bool{}

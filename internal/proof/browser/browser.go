@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// patience bounds the wait for one answer of the browser and for one expectation of a test.
+// patience limits the wait for one answer of the browser, and the wait of Until for one expression.
 const patience = 40 * time.Second
 
 // Tab is a page in a browser.
@@ -28,7 +28,7 @@ type Tab struct {
 	Problems []string
 }
 
-// answer is what the browser sends: the answer of a call, or an event.
+// answer is a message from the browser: the answer of a call, or an event.
 type answer struct {
 	ID     int             `json:"id"`
 	Method string          `json:"method"`
@@ -79,11 +79,11 @@ func Open(t *testing.T, width, height int) *Tab {
 		tab.read(out)
 	}()
 	t.Cleanup(func() {
-		_ = in.Close() // the browser ends with its pipe
+		_ = in.Close() // the browser exits when its pipe is closed
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		_ = out.Close()
-		for range tab.answers { // let read end
+		for range tab.answers { // receive the rest, so that tab.read does not block and returns
 		}
 		<-read
 		_ = os.RemoveAll(profile)
@@ -99,7 +99,7 @@ func Open(t *testing.T, width, height int) *Tab {
 	return tab
 }
 
-// read passes on what the browser sends until its pipe ends. A message ends with a zero byte.
+// read sends each message of the browser to b.answers, until the browser's pipe ends. A zero byte ends a message.
 func (b *Tab) read(out io.Reader) {
 	defer close(b.answers)
 	for r := bufio.NewReader(out); ; {
@@ -188,7 +188,7 @@ func (b *Tab) Eval(expression string, into any) {
 	}
 }
 
-// Until waits until an expression is true in the page. It asks after each frame that the page draws.
+// Until waits until an expression is true in the page. It evaluates the expression every 50 ms, and fails the test after the time patience.
 func (b *Tab) Until(what, expression string) {
 	b.t.Helper()
 	for limit := time.Now().Add(patience); ; {

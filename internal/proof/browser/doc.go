@@ -1,5 +1,5 @@
 // Package browser lets tests use a page in a real Chromium, over the browser's debugging pipe.
 //
-// Contract: Open skips a test with a message where there is no Chromium. A Tab is used by one goroutine. A test waits for what it
-// expects with Until, and never for a time. The browser ends with the test.
+// Contract: Open skips the test, with a message, if there is no Chromium. Only one goroutine may use a Tab. A test waits with Until for
+// the state that it expects, and never for a fixed time. The browser ends with the test.
 package browser

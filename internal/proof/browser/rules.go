@@ -2,7 +2,7 @@ package browser
 
 import "embed"
 
-// files has rules.js: an expression whose value is the list of what is wrong with a page.
+// files has rules.js: a JavaScript expression whose value is the list of the problems of a page.
 //
 //go:embed rules.js
 var files embed.FS

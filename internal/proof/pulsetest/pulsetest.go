@@ -23,7 +23,7 @@ func StandsStill(t *testing.T, run, turns func(context.Context) error, lock sync
 		t.Fatal(err)
 	}
 	lock.Lock()
-	for range 2 { // during the first call the loop comes to wait for the lock; during the second it waits all the time
+	for range 2 { // the loop may reach the lock only during the first call; during the second it waits for the lock from beginning to end
 		if within(20*time.Millisecond) == nil {
 			t.Error("the loop turns without its lock")
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// driver calls the CSI driver for one agent, with faults.
+// driver is the CSI driver as one agent calls it. It injects faults into the calls.
 type driver struct {
 	w *world
 	a *agentLife
@@ -38,7 +38,7 @@ func (d *driver) call(ctx context.Context, f func(context.Context) error) error 
 	defer cancel()
 	time.Sleep(time.Duration(d.w.roll(2000)) * time.Millisecond)
 	switch fault := d.w.roll(100); {
-	case fault < d.w.faults: // before
+	case fault < d.w.faults: // the driver fails before it does the work
 		return errBefore
 	case fault < 2*d.w.faults:
 		_ = f(ctx)

@@ -15,7 +15,7 @@ import (
 // machine has the simulated mounts. It outlives agents.
 type machine struct {
 	mu     sync.Mutex
-	mounts map[string]string // the volume, by path
+	mounts map[string]string // the mounted volume, by mount point
 	broken []string          // the rules that were broken
 }
 
@@ -97,7 +97,7 @@ func podOf(path string) string {
 	return uid
 }
 
-// host is the machine as one agent sees it. Each call may be the one at which the agent ends.
+// host is the machine as one agent sees it. At each call of a method a simulated fault may end the agent.
 type host struct {
 	hostfs.Host
 	m   *machine

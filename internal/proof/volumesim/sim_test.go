@@ -30,7 +30,7 @@ func run(t *testing.T, seed uint64, b *bug) (broken []string) {
 			done := make(chan struct{})
 			go func() { a.workers.Wait(); close(done) }()
 			select {
-			case <-a.ctx.Done(): // the agent has ended by a fault
+			case <-a.ctx.Done(): // an injected fault has ended the agent
 			case <-done:
 			case <-time.After(time.Until(until)):
 				w.set(func() { w.quiet = true })

@@ -24,7 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// The rules.
+// The rules that the simulation checks.
 const (
 	ruleOnce   = "never staged twice at once, never unstaged while published"
 	ruleDead   = "never published to a dead pod"
@@ -37,9 +37,9 @@ const (
 // bug is a bug that a test plants.
 type bug struct {
 	stagesTwice, publishesLate, forgetsUnpublish bool
-	reportsOnlyDone                              bool // volumesInUse has a volume only when its set-up has succeeded
-	removesPods                                  bool // the directory of a pod is removed at the beginning of its end
-	sharesAlone                                  bool // ReadWriteOncePod is taken for ReadWriteOnce
+	reportsOnlyDone                              bool // volumesInUse lists a volume only after its set-up, which is too late
+	removesPods                                  bool // the directory of a pod is removed before its volumes are unmounted
+	sharesAlone                                  bool // a ReadWriteOncePod claim is treated as ReadWriteOnce
 }
 
 const driverName = "disks.example.com"
@@ -64,7 +64,7 @@ type world struct {
 	pods    []*simPod
 	dead    map[string]bool // pods that were torn down
 	away    bool            // the driver is not registered
-	volumes *volume.Volumes // of the agent that runs
+	volumes *volume.Volumes // the volumes of the running agent
 	inUse   chan struct{}   // has an element after InUse may have changed
 	quiet   bool            // no more faults
 }
@@ -86,7 +86,7 @@ func newWorld(t *testing.T, seed uint64, b *bug) *world {
 	return w
 }
 
-// newDriver starts the driver anew: it knows no volume.
+// newDriver replaces the CSI driver with a new one, which knows no volume.
 func (w *world) newDriver() {
 	w.csi = simcsi.New(simcsi.Config{Name: driverName, Stage: true, Mount: func(volume, target string) error {
 		if uid := podOf(target); strings.Contains(target, "/pods/") {
@@ -110,7 +110,7 @@ func (w *world) published(volume, uid string) {
 	}
 }
 
-// roll returns a random number below n. Without faults it returns the highest.
+// roll returns a random number in [0,n). When no more faults should happen (quiet), it returns n-1.
 func (w *world) roll(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,7 @@ func (w *world) roll(n int) int {
 	return w.random.IntN(n)
 }
 
-// check checks what must hold at every moment.
+// check checks that the Node's volumesInUse lists every mounted volume.
 func (w *world) check() {
 	w.mu.Lock()
 	said := slices.Clone(w.said)
@@ -132,7 +132,8 @@ func (w *world) check() {
 	}
 }
 
-// heartbeat writes the status of the Node after a while, as the agent's heartbeat does. The volumes that it names are attached.
+// heartbeat writes volumesInUse into the Node's status, with a random delay, as the agent's heartbeat does. It also reports these volumes
+// as attached.
 func (w *world) heartbeat(ctx context.Context) {
 	for {
 		select {
@@ -187,7 +188,8 @@ type agentLife struct {
 	workers sync.WaitGroup
 }
 
-// step is called at each call of the agent to the outside. The agent may end there.
+// step is called whenever the agent calls the driver, the API server or the host. A simulated fault may end the agent there. step returns
+// an error once the agent has ended.
 func (a *agentLife) step() error {
 	if !a.ended.Load() && a.w.roll(1000) < a.w.faults/3 {
 		a.ended.Store(true)
@@ -199,7 +201,7 @@ func (a *agentLife) step() error {
 	return nil
 }
 
-// start starts an agent on what the one before it has left.
+// start starts a new agent on the same directory and mounts, so it finds what the previous agent has left.
 func (w *world) start(ctx context.Context) *agentLife {
 	a := &agentLife{w: w}
 	a.ctx, a.end = context.WithCancel(ctx)
@@ -231,7 +233,7 @@ func (w *world) tell() {
 	}
 }
 
-// isAway reports whether the driver is not registered. It changes that now and then.
+// isAway reports whether the driver is not registered. Some calls, chosen at random, first register or unregister the driver.
 func (w *world) isAway() bool {
 	if w.roll(40) < w.faults/4 {
 		w.mu.Lock()
@@ -243,7 +245,7 @@ func (w *world) isAway() bool {
 	return w.away && !w.quiet
 }
 
-// work does the work on one pod: its set-up until it ends, then its tear-down until that succeeds.
+// work sets up the volumes of a pod, again and again until the pod ends, and then tears them down until that succeeds.
 func (a *agentLife) work(p *simPod) {
 	for !p.gone && a.ctx.Err() == nil {
 		if left := time.Until(p.ends); left > 0 {

@@ -36,7 +36,7 @@ type ContainerInfo struct {
 	Running time.Duration
 }
 
-// Behavior is the behaviour of a container. With the zero value, its command decides.
+// Behavior is the behaviour of a container. The zero value leaves the behaviour to the container's command.
 type Behavior struct {
 	// Exits makes the container exit after RunFor with ExitCode, Reason and Message.
 	Exits           bool

@@ -19,7 +19,7 @@ import (
 //
 //	created ──► running ──► exited, or created ──► exited if the start fails; removed from any of them
 type container struct {
-	due.Place // its position in the heap: when its state changes next
+	due.Place // its position in the heap, which is ordered by the time of the next output or exit
 
 	id, name    string
 	sb          *sandbox
@@ -331,8 +331,8 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 	return leave(ctx, f, &runtimeapi.StopContainerResponse{})
 }
 
-// endOf returns a channel that is closed when the container does not run any more. The caller holds the lock, and calls stop
-// without it.
+// endOf returns a channel that is closed when the container no longer runs. stop ends the wait. The caller holds the lock when it calls
+// endOf, but not when it calls stop.
 func (r *Runtime) endOf(c *container) (ended <-chan struct{}, stop func()) {
 	w := make(chan struct{})
 	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -347,7 +347,7 @@ func (r *Runtime) endOf(c *container) (ended <-chan struct{}, stop func()) {
 	}
 }
 
-// ended is endOf for a container by its ID. The caller does not hold the lock.
+// ended finds a container by its ID and calls endOf. The caller must not hold the lock.
 func (r *Runtime) ended(id string) (ended <-chan struct{}, stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

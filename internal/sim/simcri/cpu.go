@@ -16,7 +16,7 @@ type processors struct {
 
 	mu    sync.Mutex
 	work  map[*piece]bool
-	since time.Time // when the field left of each piece was last updated
+	since time.Time // when the remaining CPU time of each piece was last updated
 	timer *time.Timer
 }
 
@@ -51,7 +51,7 @@ func (p *processors) speed() float64 {
 	return min(1, float64(p.count)/max(1, float64(len(p.work))))
 }
 
-// change updates the remaining times, calls f, and sets the timer to the next end.
+// change updates the remaining CPU times, calls f, and sets the timer to the time when the next piece of work ends.
 func (p *processors) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// The processes of a container end with it, also those of commands.
+// When a container is stopped, a command that ExecSync runs in it is killed too.
 func TestCommandsEndWithTheirContainer(t *testing.T) {
 	inBubble(t, simcri.Config{}, func(t *testing.T, r *simcri.Runtime) {
 		id := startContainer(t, r, createRequest(runSandbox(t, r, "p", nil), "p", "main", 0))
@@ -36,7 +36,8 @@ func TestCommandsEndWithTheirContainer(t *testing.T) {
 	})
 }
 
-// A container whose script handles SIGTERM ends by it, and sim-stop-after holds for any command.
+// A container whose script handles SIGTERM ends at once when it is stopped, and one that does not handle it ends after the timeout. The
+// annotation sim-stop-after sets the time for any command.
 func TestStopsOfScripts(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -105,7 +106,7 @@ func TestLatencyOfEveryMethod(t *testing.T) {
 	})
 }
 
-// The server of a pod sends no body for HEAD, and ends the connection of a client whose head does not end.
+// The HTTP server of a pod sends no body in answer to HEAD, and closes the connection of a client whose request header has no end.
 func TestServerOfPods(t *testing.T) {
 	inBubble(t, simcri.Config{}, func(t *testing.T, r *simcri.Runtime) {
 		s := runSandbox(t, r, "p", nil)
@@ -167,7 +168,7 @@ func TestIDsAreNotUsedAgain(t *testing.T) {
 	})
 }
 
-// Annotations with very large numbers do not make the sums of the machine wrap around.
+// Annotations with very large numbers do not make the machine's total memory and disk usage overflow.
 func TestHugeAnnotations(t *testing.T) {
 	inBubble(t, simcri.Config{}, func(t *testing.T, r *simcri.Runtime) {
 		for _, name := range []string{"a", "b", "c"} {

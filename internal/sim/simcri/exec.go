@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// command is the effect of a command in a running container: a ready answer, or a program.
+// command is the effect of a command in a running container: either a fixed result (answered is true), or a program that takes time.
 type command struct {
 	prog           *program
 	stdout, stderr []byte
@@ -20,7 +20,7 @@ type command struct {
 	answered       bool
 }
 
-// command finds the effect of a command. The caller must not hold the lock.
+// command determines the effect of the command cmd in the container id. The caller must not hold the lock.
 func (r *Runtime) command(id string, cmd []string) (command, error) {
 	r.mu.Lock()
 	c, err := r.runningContainer(id)
@@ -94,7 +94,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
 }
 
-// writeLog appends output to the log file of a container, in CRI's format. With nil it only creates the file. The caller holds
+// writeLog appends output to the log file of a container, in CRI's format. If out is nil, it only creates the file. The caller holds
 // the lock.
 func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) {
 	if !r.cfg.WriteLogs || c.logPath == "" {
@@ -122,7 +122,7 @@ func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) 
 	}
 }
 
-// atTime replaces $(date) by the time.
+// atTime replaces datePlaceholder, which stands for $(date), by the time.
 func atTime(out []byte, at time.Time) []byte {
 	return bytes.ReplaceAll(out, []byte(datePlaceholder), []byte(at.UTC().Format(time.UnixDate)))
 }

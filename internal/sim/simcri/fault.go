@@ -27,10 +27,11 @@ const (
 	KeepName
 )
 
-// MethodEvent is the method of faults that lose events. Their effect is always that the event is not sent.
+// MethodEvent is the value of Fault.Method for faults that lose events. Whatever the Effect of such a fault, the event is not sent.
 const MethodEvent = "Event"
 
-// methodDial is the method of connections to pods, which are no calls to the runtime.
+// methodDial names connections to pods among the methods. They are no CRI calls, so faults and latencies for every method ("") do not
+// affect them.
 const methodDial = "Dial"
 
 // Fault makes calls fail or delays them.
@@ -143,7 +144,7 @@ func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*
 	return f, nil
 }
 
-// leave ends a call that was performed.
+// leave ends a call that was performed. It returns the answer or, if the fault is Lost, the fault's error after its delay.
 func leave[T any](ctx context.Context, f *Fault, answer T) (T, error) {
 	var none T
 	if f == nil || f.Effect != Lost {
@@ -155,7 +156,7 @@ func leave[T any](ctx context.Context, f *Fault, answer T) (T, error) {
 	return none, f.Err
 }
 
-// seconds converts a timeout of CRI. The longest duration stands for longer ones.
+// seconds converts a CRI timeout into a duration. A timeout that does not fit becomes the longest duration.
 func seconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }

@@ -14,7 +14,7 @@ import (
 // perAnswer is how many items one answer of a streamed list has.
 const perAnswer = 500
 
-// sendList sends the items of a list over gRPC. err is the error of the list.
+// sendList sends the items of a list over gRPC. err is the error of the call that made the list; if it is not nil, sendList returns it.
 func sendList[T, A any](items []T, err error, answer func([]T) *A, send func(*A) error) error {
 	if err != nil {
 		return err
@@ -27,7 +27,8 @@ func sendList[T, A any](items []T, err error, answer func([]T) *A, send func(*A)
 	return nil
 }
 
-// listStream returns the items of a list as a stream in process. err is the error of the list.
+// listStream returns the items of a list as a stream in process. err is the error of the call that made the list; if it is not nil,
+// listStream returns it.
 func listStream[T, A any](ctx context.Context, items []T, err error, answer func([]T) *A) (grpc.ServerStreamingClient[A], error) {
 	switch {
 	case err != nil:

@@ -128,13 +128,14 @@ func (c *container) ran(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, c.started))
 }
 
-// grown returns an amount that grows while the container runs, by the annotations for its base and for its growth.
+// grown returns an amount that grows while the container runs. base is the name of the annotation with the initial amount (default:
+// without), and grows is the name of the annotation with the increase per second.
 func (c *container) grown(base, grows string, without uint64, now time.Time) uint64 {
 	grown := min(float64(c.amount(grows, 0))*c.ran(now).Seconds(), maxAmount)
 	return min(c.amount(base, without)+uint64(grown), maxAmount)
 }
 
-// layer returns the size of the container's writable layer in bytes. When the container has ended, the size stays.
+// layer returns the size of the container's writable layer in bytes. After the container has ended, the size no longer changes.
 func (c *container) layer(now time.Time) uint64 {
 	return c.grown(AnnotationDisk, AnnotationDiskGrows, 8<<10, now)
 }

@@ -11,8 +11,8 @@ type word struct {
 type part struct {
 	text     string // a literal text, or the name of a variable
 	variable bool
-	without  string // the value of a variable that is not set: ${NAME-without}
-	orEmpty  bool   // or that is empty: ${NAME:-without}
+	without  string // replaces a variable that is not set: ${NAME-without}
+	orEmpty  bool   // without also replaces an empty value: ${NAME:-without}
 }
 
 func (p *part) value(env map[string]string) string {
@@ -64,7 +64,7 @@ type parser struct {
 	lit    strings.Builder
 	inWord bool
 	toFile bool // the next word is the file to which standard output goes
-	toNone bool // the next word is the file to which standard error goes, which nobody reads
+	toNone bool // the next word is the file to which standard error goes; nothing is written there
 }
 
 func (p *parser) literal() {

@@ -36,7 +36,7 @@ type Config struct {
 	// Images are present from the beginning.
 	Images []string
 	// Behave overrides the behaviour of a container. If ok is false, its annotations and command decide. It is called with the
-	// runtime's lock held: it must not call back.
+	// runtime's lock held, so it must not call methods of the Runtime.
 	Behave func(ContainerInfo) (b Behavior, ok bool)
 	// Exec overrides the effect of a command in a container. If ok is false, the simple shell runs it.
 	Exec func(ContainerInfo, []string) (stdout, stderr []byte, code int32, ok bool)
@@ -55,7 +55,7 @@ type Config struct {
 	// ImageFsPath is the mount point that ImageFsInfo returns. Default: /var/lib/simcri.
 	ImageFsPath string
 	// Observe gets every event at the moment of the change, even if a fault loses the event. It is called with the runtime's
-	// lock held: it must be quick and must not call back.
+	// lock held, so it must be quick and must not call methods of the Runtime.
 	Observe func(*runtimeapi.ContainerEventResponse)
 	// Log gets one line per change at debug level. Default: no log.
 	Log *slog.Logger
@@ -91,7 +91,7 @@ type Runtime struct {
 	streams    streams
 	made       struct {
 		at  time.Time
-		ids map[string]bool // the IDs made at that instant
+		ids map[string]bool // the IDs that were made at the time at
 	}
 	serial uint64
 }
@@ -132,7 +132,7 @@ func New(cfg Config) *Runtime {
 	return r
 }
 
-// Close ends the runtime's timers and event streams. From then on containers change only by calls.
+// Close ends the runtime's timers and event streams. After that, containers no longer change by themselves, only by calls.
 func (r *Runtime) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *Runtime) newID(name string, now time.Time) string {
 	}
 }
 
-// derive returns the source of all random values: a hash of the seed and of their purpose.
+// derive returns a hash of the seed and of the arguments, which say what the value is for. All random values come from such hashes.
 func (r *Runtime) derive(what, name string, numbers ...int64) [sha256.Size]byte {
 	buf := binary.LittleEndian.AppendUint64(nil, r.cfg.Seed)
 	buf = append(append(append(append(buf, what...), 0), name...), 0)
@@ -194,13 +194,13 @@ func (r *Runtime) derive(what, name string, numbers ...int64) [sha256.Size]byte 
 	return sha256.Sum256(buf)
 }
 
-// chance returns a number in [0,1) for one purpose.
+// chance returns a pseudo-random number in [0,1). The same seed and arguments always give the same number.
 func (r *Runtime) chance(what, name string, n int64) float64 {
 	sum := r.derive(what, name, n)
 	return float64(binary.LittleEndian.Uint64(sum[:])>>11) / (1 << 53)
 }
 
-// reserve holds a name for an ID. The caller holds the lock.
+// reserve reserves a name for an ID. It fails if the name is already reserved. The caller holds the lock.
 func (r *Runtime) reserve(name, id string) error {
 	if by, ok := r.names[name]; ok {
 		return status.Errorf(codes.Unknown, "failed to reserve name %q: name %q is reserved for %q", name, name, by)

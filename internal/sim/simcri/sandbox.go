@@ -61,8 +61,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandb
 	return leave(ctx, f, &runtimeapi.RunPodSandboxResponse{PodSandboxId: id})
 }
 
-// create performs a creation whose name is reserved. A non-nil err means that it has failed already. After a failure the name
-// is free again, unless the fault keeps it.
+// create calls do, which creates the object for which name is reserved. A non-nil err means that the creation has failed already; then
+// create does not call do. After a failure it releases the name, but the fault KeepName keeps the name reserved for a time.
 func (r *Runtime) create(name string, f *Fault, err error, do func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +206,8 @@ func (r *Runtime) KillSandbox(id string) {
 	}
 }
 
-// ofSandbox returns a function that names the pod of a sandbox for faults. The function is called with the lock held.
+// ofSandbox returns a function that returns the name of a sandbox's pod, by which faults are selected. The function is called with the lock
+// held.
 func (r *Runtime) ofSandbox(id string) func() target {
 	return func() target {
 		if s := find(r.sandboxes, id); s != nil {

@@ -20,21 +20,21 @@ type program struct {
 	message     string // the content of the termination message file
 	forever     bool
 	ignoresStop bool // SIGTERM has no effect on the first process of a container unless the process handles it
-	readsStdin  bool // cat without a file
+	readsStdin  bool // the command was cat without a file, so it reads standard input
 	unknown     bool // it ran a command that the simple shell does not have
 	// A loop repeats the steps from loopFrom on, once per period.
 	loopFrom int
 	period   time.Duration
 }
 
-// step is output at a certain time after the start.
+// step is a piece of output, written at a certain time after the start of the program.
 type step struct {
 	at     time.Duration
 	out    []byte
 	stderr bool
 }
 
-// compileMain computes the program of a container; nil: a server.
+// compileMain computes the program of a container. It returns nil for a server, which runs until it is stopped.
 func compileMain(cfg *runtimeapi.ContainerConfig, hostname string) *program {
 	cmd := append(append([]string(nil), cfg.Command...), cfg.Args...)
 	if len(cmd) == 0 {
@@ -76,7 +76,7 @@ type shell struct {
 	messagePath string
 	main        bool
 	status      int32
-	ran         int  // commands and rounds of loops
+	ran         int  // number of executed commands and loop iterations, see tick
 	text        int  // bytes of all expanded words
 	traps       bool // a trap handles SIGTERM
 	done        bool
@@ -284,7 +284,7 @@ func (s *shell) list(commands []simple) {
 	}
 }
 
-// closing returns the index of the done that ends the loop at i.
+// closing returns the index of the command "done" that ends the loop at index i.
 func closing(commands []simple, i int) int {
 	depth := 0
 	for ; i < len(commands); i++ {

@@ -29,7 +29,7 @@ func FuzzScript(f *testing.F) {
 	})
 }
 
-// Each script has this output on standard output, this exit code and this duration. "forever": it does not end.
+// TestScripts runs each script and compares its standard output, exit code and duration. The output "forever" means that it does not end.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	doubled := "x=aaaaaaaaaaaaaaaa; for i in" + strings.Repeat(" 1", 40) + "; do x=$x$x; done"

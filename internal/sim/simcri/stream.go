@@ -170,8 +170,8 @@ func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io
 	return nil
 }
 
-// copyUntil copies until the input ends, until ctx ends or until the channel is closed, for which it returns true. The server of
-// streams closes the connection after that, which ends the copying.
+// copyUntil copies until the input ends, ctx ends or the channel ended is closed. It returns true only if the channel was closed. The
+// goroutine that copies ends when the stream server closes the connection.
 func copyUntil(ctx context.Context, out io.Writer, in io.Reader, ended <-chan struct{}) (cut bool) {
 	copied := make(chan struct{})
 	go func() {

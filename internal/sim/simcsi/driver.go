@@ -22,7 +22,7 @@ type Config struct {
 	Name, NodeID string
 	MaxVolumes   int64
 	Topology     map[string]string
-	// Stage, MountGroup, Expand: the driver has these capabilities.
+	// Stage, MountGroup and Expand say which of these capabilities the driver has.
 	Stage, MountGroup, Expand bool
 	// Usage is what the driver says about how full each volume is. Nil: it does not have the capability.
 	Usage []*csi.VolumeUsage
@@ -34,7 +34,7 @@ type Config struct {
 	// Device is called instead of Mount for a block volume, with a target path that is an empty file.
 	Device  func(volume, target string) error
 	Unmount func(target string) error
-	// Called, unless it is nil, is called after Calls or Told has got another element. It must not block.
+	// Called, if it is not nil, is called each time after an element was added to the results of Calls or Told. It must not block.
 	Called func()
 }
 
@@ -150,7 +150,7 @@ func (d *Driver) Broken() []string {
 	return slices.Clone(d.broken)
 }
 
-// Told returns the results of its registration that the driver was told: "registered", or an error.
+// Told returns the registration results that the driver has received, each "registered" or an error.
 func (d *Driver) Told() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +178,7 @@ func (d *Driver) LastExpand() *csi.NodeExpandVolumeRequest {
 	return d.expanded
 }
 
-// GetInfo answers the registration.
+// GetInfo returns the driver's type, name, endpoint and versions, with which the node agent registers it.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	info := &registration.PluginInfo{Type: registration.CSIPlugin, Name: d.cfg.Name, Endpoint: d.cfg.Endpoint, SupportedVersions: d.cfg.Versions}
 	if d.cfg.Type != "" {
@@ -190,7 +190,7 @@ func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	return info, nil
 }
 
-// NotifyRegistrationStatus takes the result of the registration.
+// NotifyRegistrationStatus records the result of the registration (see Told).
 func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	said := "registered"
 	if !s.PluginRegistered {
@@ -203,7 +203,7 @@ func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.Reg
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// NodeGetCapabilities says what the driver can do.
+// NodeGetCapabilities returns the capabilities that Config gives the driver.
 func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	out := &csi.NodeGetCapabilitiesResponse{}
 	add := func(t csi.NodeServiceCapability_RPC_Type) {
@@ -224,13 +224,13 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabili
 	return out, d.do(ctx, "NodeGetCapabilities", "", func() error { return nil })
 }
 
-// NodeGetInfo says what the driver knows of the node.
+// NodeGetInfo returns the node ID, the maximal number of volumes and the topology.
 func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	out := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes, AccessibleTopology: &csi.Topology{Segments: d.cfg.Topology}}
 	return out, d.do(ctx, "NodeGetInfo", "", func() error { return nil })
 }
 
-// NodeGetVolumeStats says how full a volume is. The volume must be published at the path.
+// NodeGetVolumeStats returns Config.Usage. The volume must be published at the path.
 func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	return &csi.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
 		d.mu.Lock()

@@ -32,8 +32,8 @@ type Config struct {
 	NoStreamedLists bool
 	// TokenVolumes adds the volume with a service account token to every pod, as API servers do.
 	TokenVolumes bool
-	// OnChange is called for each change, in order and with the lock held: it must not call back. old is nil for Added. For
-	// Deleted, old and obj are both the last state.
+	// OnChange is called for each change, in order and with the lock held, so it must not call methods of the Kube. old is nil for Added.
+	// For Deleted, old and obj are both the last state.
 	OnChange func(typ watch.EventType, old, obj runtime.Object)
 	// OnRequest is called at the end of each request, even if the connection broke; concurrently.
 	OnRequest func(Request)
@@ -77,7 +77,7 @@ type Kube struct {
 	counts  map[string]int
 }
 
-// New returns a Kube with the namespaces of every cluster.
+// New returns a Kube with the namespaces that every cluster has.
 func New(cfg Config) *Kube {
 	if cfg.History == 0 {
 		cfg.History = 4096

@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// The rules of the contract also hold over a socket.
+// The contract's case about a watch from a version also passes over a socket.
 func TestServesHTTP(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(New(Config{}))

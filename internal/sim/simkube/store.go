@@ -266,7 +266,8 @@ func (k *Kube) Events(namespace, name string) []*v1.Event {
 	return out
 }
 
-// ExpireEvents deletes all events, as API servers do after an hour, and forgets the history of all changes. Open watches are not told of it.
+// ExpireEvents deletes all events, as API servers do after an hour, and forgets the history of all changes. Open watches do not see the
+// deletions.
 func (k *Kube) ExpireEvents() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

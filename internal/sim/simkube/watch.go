@@ -25,7 +25,7 @@ type change struct {
 	old, cur *object
 }
 
-// subscription is an open watch. It is the body of the response, and its reader does the work.
+// subscription is an open watch. It is the body of the response, and its method Read does the work.
 type subscription struct {
 	k         *Kube
 	kind      *kind

@@ -235,7 +235,7 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 			spec := *b.Spec.DeepCopy()
 			spec.EphemeralContainers = o.Spec.EphemeralContainers
 			o.Spec, o.Status = spec, b.Status
-		case "resize": // only the resources
+		case "resize": // the resize subresource changes nothing but resources
 			spec := *b.Spec.DeepCopy()
 			spec.Resources = o.Spec.Resources
 			takeResources(spec.InitContainers, o.Spec.InitContainers)

@@ -175,8 +175,8 @@ func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int
 	return err != nil, out
 }
 
-// verdict returns an error unless exactly the known survivors have survived. Names that are not survivors are looked for only if all
-// mutants ran.
+// verdict returns an error if a mutant has survived that is not in the file of known survivors. If all mutants ran, it also returns an
+// error if the file names a mutant that has not survived.
 func (c *config) verdict(r *result) error {
 	known, err := readKnown(c.known)
 	if err != nil {

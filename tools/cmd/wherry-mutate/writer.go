@@ -35,7 +35,7 @@ type insert struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// mutant gives a change of the node at a name, and returns the number of the new mutant.
+// mutant adds a mutant with the change what at the node at. It gives the mutant a unique name and returns its number.
 func (w *writer) mutant(what string, at ast.Node) int {
 	text := strings.Join(strings.Fields(w.text(at)), " ")
 	if len(text) > 60 {

@@ -77,7 +77,7 @@ func (r Reference) Results() Results {
 	return all
 }
 
-// With returns the reference with a new run at the beginning, and without older runs of which the new run has all tests.
+// With returns the reference with a new run at the beginning. It leaves out each older run whose tests are all in the new run, too.
 func (r Reference) With(run ReferenceRun) Reference {
 	runs := Reference{run}
 	for _, before := range r {

@@ -13,11 +13,11 @@ import (
 type Result struct {
 	Status  string // passed, failed or skipped
 	Seconds float64
-	Message string // message of the failure; if the test passed when it was Retried, of the first failure
+	Message string // message of the failure. If the test passed when it ran again (Retried), this is the message of the first failure
 	Retried bool
 }
 
-// Results has the results of tests by name. The names lack their labels (in square brackets).
+// Results has the results of tests by name. The names do not include the tests' labels (in square brackets).
 type Results map[string]Result
 
 // junit has those elements of a JUnit report that are needed.

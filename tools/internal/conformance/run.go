@@ -34,7 +34,7 @@ type Options struct {
 	Skip     string
 	List     string // path of a file with names of tests to run; it replaces Focus
 	Procs    int
-	Repeat   int  // how often the tests run; after a failure they run no more. The table shows the last time
+	Repeat   int  // number of times that the tests run; they stop after the first time with a failure. The table shows the last time
 	Keep     bool // leave the cluster running at the end
 	Retry    bool // run failed tests once more, alone, and count only the second result: for machines with other load, such as CI
 	Whole    bool // store a run of Wherry also in conformance/wherry.txt
@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	var last bytes.Buffer // output of the progress after the end of the cluster, so that the results come last
+	var last bytes.Buffer // the report, which is printed only after the messages about the end of the cluster
 	progress := o.Progress
 	defer func() { _, _ = last.WriteTo(progress) }()
 	defer func() {

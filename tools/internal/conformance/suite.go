@@ -71,7 +71,7 @@ func (o Options) runs(name string) string {
 	return o.list(name)
 }
 
-// listed returns the tests that must pass. For the cluster suite a file lists them; one run has only a part of them. For the node suite
+// listed returns the tests that must pass. For the cluster suite a file lists them; a run may select only some of them. For the node suite
 // they are the tests that upstream's kubelet passes, except the tests in node-open.txt.
 func (o Options) listed(reference Reference) ([]string, error) {
 	if o.Suite != SuiteNode {

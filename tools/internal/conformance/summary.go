@@ -20,8 +20,8 @@ func (r Results) FailedHereOnly(upstream Results) []string {
 	return slices.DeleteFunc(r.failed(), func(name string) bool { return upstream[name].Status == "failed" })
 }
 
-// Again takes over the results of a second run, in which failed tests ran alone. A test that passes now counts as passed, with Retried set
-// and the message of its first failure.
+// Again replaces the results of failed tests by those of a second run, in which these tests ran alone, and sets Retried. A test that passes
+// in the second run keeps the message of its first failure.
 func (r Results) Again(second Results) {
 	for name, now := range second {
 		if before, ok := r[name]; ok && before.Status == "failed" {

@@ -15,7 +15,8 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// unitName is the name of the node agent's systemd unit, as Unit pretends. Upstream's tests look for a name of the form kubelet-WORD.
+// unitName is the name under which Unit shows the node agent, as if it were a systemd unit. Upstream's tests look for a name of the form
+// kubelet-WORD.
 const unitName = "kubelet-node.service"
 
 // toStop is how long the node agent may take to stop before it is killed.

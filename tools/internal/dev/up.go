@@ -231,7 +231,8 @@ func (e *Env) startRuntime(ctx context.Context, s *state) error {
 	return e.useMachineRuntime(ctx, s)
 }
 
-// useMachineRuntime imports the images into a container runtime that the environment did not start. Down removes those that it added.
+// useMachineRuntime imports the images into a container runtime that the environment did not start. Down removes the images that were not
+// there before.
 func (e *Env) useMachineRuntime(ctx context.Context, s *state) error {
 	endpoint := "unix://" + s.Runtime
 	before, err := output(ctx, e.bin("crictl"), "--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "images", "-o", "json")

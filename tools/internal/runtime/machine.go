@@ -156,8 +156,8 @@ func (c Config) recordMachine(ctx context.Context) error {
 	return os.WriteFile(c.path("machine.before"), data, 0o644)
 }
 
-// restoreMachine restores the state from before the start. IP forwarding stays on if another instance needs it, which is so as long as the
-// tables of the CNI plugins exist.
+// restoreMachine restores the state from before the start. IP forwarding stays on while the tables of the CNI plugins exist, because
+// another instance then needs it.
 func (c Config) restoreMachine(ctx context.Context) error {
 	data, err := os.ReadFile(c.path("machine.before"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -38,7 +38,7 @@ func Start(ctx context.Context, c Config) error {
 	}
 }
 
-// launch starts containerd unless it already runs. started is false if it did.
+// launch starts containerd unless it already runs. started reports whether this call has started it.
 func (c Config) launch(ctx context.Context) (started bool, err error) {
 	if Running(c) {
 		return false, nil
@@ -89,7 +89,7 @@ func Import(ctx context.Context, c Config, archive string) error {
 }
 
 // Stop ends the instance and everything that it started. It needs only the files on disk, and may be repeated. Containers are killed
-// without a grace period; a node agent that wants one stops its pods before.
+// without a grace period. To end pods gracefully, the node agent has to stop them before.
 func Stop(ctx context.Context, c Config) error {
 	var errs []error
 	if Running(c) {

@@ -19,7 +19,7 @@ type fakeGuest struct {
 	socket string
 	// before is sent at the start of each connection, as if it were left from an earlier connection.
 	before string
-	// deaf reports whether a request gets no answer; nil: every request gets one.
+	// deaf returns true if the guest agent must ignore a request. If deaf is nil, every request gets an answer.
 	deaf func(execute string) bool
 
 	mu    sync.Mutex

@@ -63,7 +63,7 @@ func Debian() Recipe {
 	}
 }
 
-// recipeVersion is a part of every Key. It has to be increased when Build makes another image from the same recipe.
+// recipeVersion is a part of every Key. It has to be increased when a change of Build makes a different image from the same recipe.
 const recipeVersion = "1"
 
 // Key returns the name of the recipe's image in the cache. It depends on everything in the recipe.

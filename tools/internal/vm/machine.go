@@ -61,7 +61,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return m.awaitLife(ctx, "")
 }
 
-// awaitLife waits until the guest agent answers and the guest has another boot ID than before.
+// awaitLife waits until the guest agent answers and the guest's boot ID is not before, the ID of an earlier boot; "": there was none.
 func (m *Machine) awaitLife(ctx context.Context, before string) error {
 	var ended bool
 	err := Await(ctx, "the guest's first sign of life", bootBound, 500*time.Millisecond, func(ctx context.Context) (bool, string) {
@@ -118,7 +118,7 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.awaitLife(ctx, before)
 }
 
-// askReboot asks the guest agent to reboot. If it does, it sends no answer.
+// askReboot asks the guest agent to reboot the guest. It does not require an answer, because a guest that reboots sends none.
 func (m *Machine) askReboot(ctx context.Context) error {
 	ctx, cancel := Patient(ctx, 5*time.Second, "ask the guest to reboot")
 	defer cancel()

@@ -50,7 +50,7 @@ func (s *search) asks(i *types.Interface) {
 	}
 }
 
-// origin returns the generic declaration of a field or function; o itself if it is not an instance of one.
+// origin returns the generic declaration of o if o is a field or function of an instantiated generic type; otherwise it returns o.
 func origin(o types.Object) types.Object {
 	switch o := o.(type) {
 	case *types.Var:
@@ -69,7 +69,7 @@ type user struct {
 	whole   map[types.Type]bool // types whose fields are all recorded as read
 }
 
-// own reports whether an identifier is inside the function that it names: a recursive call is no use.
+// own reports whether an identifier is inside the function that it names. Such a recursive call does not count as a use of the function.
 func (u *user) own(id *ast.Ident, o types.Object) bool {
 	f, ok := o.(*types.Func)
 	return ok && f.Pkg() == u.p.Types && f.Scope() != nil && f.Scope().Contains(id.Pos())
@@ -197,7 +197,7 @@ func instance(info *types.Info, fun ast.Expr) (out []types.Type) {
 	return out
 }
 
-// into records that the value e is assigned to a variable of the type to. If that is an empty interface, all fields of e count as read.
+// into records that the value e is assigned to a variable of the type to. If to is an empty interface, all fields of e count as read.
 func (u *user) into(e ast.Expr, to types.Type) {
 	if to == nil {
 		return
@@ -207,7 +207,8 @@ func (u *user) into(e ast.Expr, to types.Type) {
 	}
 }
 
-// all records all fields of a type as read, and those of structs within it. If through is true, it also follows pointers, slices and maps.
+// all records all fields of a type as read, also the fields of structs within it. If through is true, it also follows pointers, slices and
+// maps.
 func (u *user) all(t types.Type, through bool) {
 	if t == nil || u.whole[t] {
 		return

@@ -72,7 +72,7 @@ func TestSlicesAndLimits(t *testing.T) {
 				}
 			}
 		}
-		// systemd has the limits in its own unit of the slice, so that a daemon-reload does not reset them.
+		// The slice must be a loaded unit of systemd. systemd then knows the limits, so that a daemon-reload does not reset them.
 		unit := slice[strings.LastIndexByte(slice, '/')+1:]
 		if got := n.sh("systemctl show -p ActiveState -p LoadState " + unit); got != "LoadState=loaded\nActiveState=active" {
 			t.Errorf("%s: systemd says of %s: %q", c.name, unit, got)

@@ -67,5 +67,5 @@ func parseKind(rest []byte) (s Stream, partial bool, content []byte, ok bool) {
 	return s, string(first) == "P", content, true
 }
 
-// wants reports whether lines of stream s are asked for.
+// wants reports whether the options select the lines of stream s.
 func (o *Options) wants(s Stream) bool { return o.Stream == "" || o.Stream == All || o.Stream == s }

@@ -225,7 +225,7 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 
 // written reports whether anybody has the held file open to write to it. At a rotation a runtime creates the new file, writes the
 // buffered output to the old file, and then closes the old file. The kernel grants a read lease only on a file that nobody has open
-// for writing (fcntl(2), F_SETLEASE). If it grants no leases at all, the file counts as written to for half a second.
+// for writing (fcntl(2), F_SETLEASE). If the kernel grants no leases at all, the file counts as written to for half a second.
 func (r *reader) written() bool {
 	_, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
@@ -235,8 +235,8 @@ func (r *reader) written() bool {
 	return errors.Is(err, unix.EAGAIN) || time.Since(r.turned) < pollMax
 }
 
-// turn changes to the new file at the path of the log, after the open file is complete and has been read to its end. It returns false
-// if there is no new file yet.
+// turn switches to the new file at the path of the log, after the open file is complete and has been read to its end. It returns
+// false if there is no new file yet.
 func (r *reader) turn(ctx context.Context) (bool, error) {
 	f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,8 +18,8 @@ func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int
 		return size, nil
 	}
 	t := tail{opts: o, left: *o.Tail, start: size}
-	// The loop reads the file block by block from its end. A line may begin in one block and end in a later one: rest holds the first
-	// bytes of such a line that the later blocks have. rest is short even if the line is long, because only the line's head matters.
+	// The loop reads the file block by block from its end. A line may begin in one block and end in a later block: rest then holds
+	// the first bytes of the part in the later blocks. rest is short even if the line is long, because only the line's head matters.
 	var rest []byte
 	buf := make([]byte, block)
 	for pos := size; pos > 0; {
@@ -46,7 +46,7 @@ func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int
 	return t.start, nil
 }
 
-// front returns the first bytes of data followed by rest, as many as a head may need. The result is in the memory of rest.
+// front returns the first bytes of data followed by rest, as many as a head may need. It may reuse the memory of rest.
 func front(data, rest []byte) []byte {
 	if len(rest) == 0 {
 		return append(rest, data[:min(len(data), maxHead)]...)
@@ -63,8 +63,8 @@ type tail struct {
 	begun bool  // true after the first call of take: the last piece of the file ends a line whatever its tag is
 }
 
-// take examines one line of the file, which begins at the offset begin. It returns true if this line ends an output line before the
-// tail: then the beginning of the tail is known.
+// take examines one line of the file, which begins at the offset begin. It returns true if the tail is complete, because the line
+// ends an output line that no longer belongs to the tail.
 func (t *tail) take(line []byte, begin int64) bool {
 	h, _, ok := parseHead(line)
 	if !ok || !t.opts.wants(h.stream) {

@@ -28,8 +28,8 @@ type Log struct {
 	slots      chan struct{}
 }
 
-// New returns a Log of a log directory, which must be safe to read (hostfs.UntrustedFS), and of the journal that the command
-// journalctl reads; "": there is no journal.
+// New returns a Log. files is the log directory, which must be safe to read (hostfs.UntrustedFS). journalctl is the path of the
+// command that reads the journal; it is empty if there is no journal.
 func New(journalctl string, files fs.FS) *Log {
 	return &Log{journalctl: journalctl, files: files, slots: make(chan struct{}, atOnce)}
 }
@@ -118,7 +118,7 @@ func (l *Log) copyJournal(ctx context.Context, q *Query, services []string, w io
 	}
 }
 
-// copyFile writes the first file that may be the log of a service.
+// copyFile writes the log file of a service: the first of SERVICE, SERVICE.log and SERVICE/SERVICE.log that exists.
 func (l *Log) copyFile(ctx context.Context, service string, w io.Writer) {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		err := l.copyNamed(ctx, name, w)

@@ -152,7 +152,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// A journalctl that never ends, and writes without end, blocks nothing, because the reader's context ends it.
+// The test runs commands journalctl that hang, or that write without end. Copy must return soon after the end of its context.
 func TestCopyEnds(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{

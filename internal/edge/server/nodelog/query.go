@@ -157,7 +157,7 @@ func (p *parser) check(q *Query, files []string) {
 // journalTime is a time in UTC as journalctl reads it.
 const journalTime = "2006-01-02 15:04:05 MST"
 
-// arguments returns the command line of journalctl for services. The output has the options that Kubernetes' kubelet uses.
+// arguments returns the command line of journalctl for services. It requests the output format that Kubernetes' kubelet requests.
 func (q *Query) arguments(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--output=short-precise"}
 	if !q.Since.IsZero() {

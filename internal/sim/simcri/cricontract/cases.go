@@ -75,7 +75,7 @@ func sandboxNameIsReserved(t *testing.T, s Subject) {
 	p.cfg.Metadata = &runtimeapi.PodSandboxMetadata{
 		Name: p.cfg.Metadata.Name, Namespace: p.cfg.Metadata.Namespace, Uid: p.cfg.Metadata.Uid, Attempt: 1,
 	}
-	p.run() // the next attempt has a name of its own
+	p.run() // the next attempt has another name, because the name contains the attempt
 	if got := p.status().Metadata.Attempt; got != 1 {
 		t.Errorf("attempt %d, want 1", got)
 	}
@@ -329,9 +329,9 @@ func events(t *testing.T, s Subject) {
 	next("CONTAINER_CREATED_EVENT", id)
 	p.start(id)
 	next("CONTAINER_STARTED_EVENT", id)
-	p.stop(id, 0) // for a container that exits by itself, the event of the exit may come before that of the start
+	p.stop(id, 0) // not a container that exits by itself: its stopped event may come before its started event
 	next("CONTAINER_STOPPED_EVENT", id)
-	wantState(t, p.inspect(id), exited, 137, "Error") // because the runtime sends an event only after the change
+	wantState(t, p.inspect(id), exited, 137, "Error") // the new state is visible, because the runtime sends the event after the change
 	p.remove(id)
 	next("CONTAINER_DELETED_EVENT", id)
 	if _, err := s.Runtime.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {

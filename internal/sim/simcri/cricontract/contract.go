@@ -195,7 +195,7 @@ func (p *pod) ends(id string) *runtimeapi.ContainerStatus {
 	return st
 }
 
-// announce creates sandboxes until an event arrives. A stream over gRPC begins some time after the call.
+// announce creates sandboxes until an event arrives. It needs several, because an event stream over gRPC begins some time after the call.
 func (p *pod) announce(arrived <-chan struct{}) {
 	p.t.Helper()
 	for range 30 {

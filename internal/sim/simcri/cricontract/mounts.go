@@ -6,7 +6,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// userNamespaces tests that a range of IDs needs one mapping of users and one of groups.
+// userNamespaces tests that the runtime refuses a user namespace in mode POD without exactly one mapping of user IDs and one of group IDs,
+// and refuses mappings in other modes.
 func userNamespaces(t *testing.T, s Subject) {
 	line := func(host uint32) *runtimeapi.IDMapping {
 		return &runtimeapi.IDMapping{HostId: host, ContainerId: 0, Length: 65536}
@@ -26,7 +27,8 @@ func userNamespaces(t *testing.T, s Subject) {
 	}
 }
 
-// imageMounts tests that a present image is mounted read-only, and that the container's status names it.
+// imageMounts tests that the runtime refuses invalid mounts of images, that it mounts a present image read-only, and that the container's
+// status names the image.
 func imageMounts(t *testing.T, s Subject) {
 	p := newPod(t, s).run()
 	for what, m := range map[string]*runtimeapi.Mount{

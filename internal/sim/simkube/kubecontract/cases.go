@@ -49,7 +49,7 @@ func gracefulDelete(t *testing.T, e *env) {
 	if at := p.DeletionTimestamp.Time; at.Before(before.Add(18*time.Second)) || at.After(after.Add(22*time.Second)) {
 		t.Errorf("the deletion timestamp is %s, asked for between %s and %s, want 20 s after", at, before, after)
 	}
-	e.delete(t, "a", metav1.DeleteOptions{}) // nothing changes
+	e.delete(t, "a", metav1.DeleteOptions{}) // must not change the grace period
 	if again := e.get(t, "a"); again.ResourceVersion != p.ResourceVersion {
 		t.Errorf("a second deletion changed the pod")
 	}

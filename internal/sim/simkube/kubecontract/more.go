@@ -25,8 +25,8 @@ func mergedLists(t *testing.T, e *env) {
 	for _, c := range p.Status.ContainerStatuses {
 		got = append(got, fmt.Sprintf("%s %v %d", c.Name, c.Ready, c.RestartCount))
 	}
-	// A patch replaces a list without a merge key. In a list with a merge key, items that the patch does not contain stay. An old
-	// address is such an item.
+	// A patch replaces a list without a merge key, here containerStatuses. In a list with a merge key, here podIPs, items that the
+	// patch does not contain stay, so the old address stays.
 	if d := cmp.Diff([]string{"c true 1"}, got); d != "" {
 		t.Errorf("container statuses (-want +got):\n%s", d)
 	}

@@ -55,7 +55,7 @@ func claimStatus(t *testing.T, e *env) {
 }
 
 func largeNumbers(t *testing.T, e *env) {
-	const grace = 1<<53 + 1 // float64 does not have this number
+	const grace = 1<<53 + 1 // float64 cannot represent this number
 	e.pod(t, "a", func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(grace)) })
 	p, err := e.CoreV1().Pods(e.ns).Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	if err != nil || p.Labels["a"] != "b" || *p.Spec.TerminationGracePeriodSeconds != grace {

@@ -55,7 +55,7 @@ func (s *Source) packs(arch string) ([]pack, error) {
 	}, nil
 }
 
-// packagers returns what writes packages of each kind. The keys, deb and rpm, are also the suffixes of the files.
+// packagers returns the writer for each kind of package. The keys, deb and rpm, are also the suffixes of the files.
 func packagers() map[string]nfpm.Packager {
 	return map[string]nfpm.Packager{"deb": deb.Default, "rpm": rpm.DefaultRPM}
 }

@@ -61,7 +61,7 @@ func Describe(ctx context.Context, checkout, program string) (*Source, error) {
 	return s, err
 }
 
-// Changed ends the version if the checkout has changes that are not committed.
+// Changed is the suffix of the version if the checkout has changes that are not committed.
 const Changed = ".changed"
 
 // version returns the version of the packages and the time of the commit. If the commit has the tag of the release, the version is that of
@@ -81,7 +81,7 @@ func version(ctx context.Context, checkout, release string) (string, time.Time, 
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // as the go command decides about vcs.modified
+	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // the go command uses the same check for vcs.modified
 	if err != nil {
 		return "", time.Time{}, err
 	}

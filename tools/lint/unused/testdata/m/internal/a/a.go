@@ -1,4 +1,4 @@
-// Package a has what the test of unused looks for.
+// Package a has used and unused declarations. The test of the command unused expects that it lists the unused ones.
 package a
 
 import "fmt"
