@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// CPU is the processor time, user and system, that the parts of a node have used. Other load on the machine hardly changes it, unlike
-// elapsed time.
+// CPU is the processor time, user and system, that each part of a node has used. Unlike elapsed time, it hardly depends on other load on
+// the machine.
 type CPU struct {
 	Containerd time.Duration // containerd itself
 	Programs   time.Duration // programs that containerd runs: network plugins, and starters of shims
@@ -68,8 +68,8 @@ func (r *Rig) meter() error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(f[0]), 0o644)
 }
 
-// CPU returns the processor time that the parts of the node have used until now. agent is the process ID of the measured agent; 0: there is
-// none.
+// CPU returns the processor time that the parts of the node have used until now. agent is the process ID of the measured agent, or 0 if
+// there is none.
 func (r *Rig) CPU(agent int) (CPU, error) {
 	all, err := cgroupCPU(cpuController() + runtimeCgroup())
 	if err != nil {

@@ -86,7 +86,7 @@ func TestCounterClosed(t *testing.T) {
 	c.wg.Wait()
 }
 
-// If the audit log became shorter, Requests returns an error, because requests are missing.
+// If the audit log became shorter than the offset, Requests returns an error, because requests are missing.
 func TestRequestsOfShorterLog(t *testing.T) {
 	t.Parallel()
 	r := &Rig{Dir: t.TempDir()}
@@ -102,7 +102,7 @@ func TestRequestsOfShorterLog(t *testing.T) {
 	}
 }
 
-// If the watch ends by itself, everything that waits for a change fails. Changes that were seen before still count.
+// If the watch ends by itself, every call that waits for a change returns errEnded. A watch that Close ended has no error.
 func TestWatchThatEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

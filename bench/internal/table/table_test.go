@@ -103,7 +103,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// A value lies within its own spread, even if it lies outside the values of single rounds.
+// The Value of a Stat lies between its Min and Max, even if the quantile of each single round lies on one side of it.
 func TestValueIsInItsSpread(t *testing.T) {
 	t.Parallel()
 	theirs := []Samples{{"x": {2, 2, 2}}, {"x": {20}}}

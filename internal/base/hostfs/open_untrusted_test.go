@@ -109,7 +109,8 @@ func TestOpenUntrusted(t *testing.T) {
 	}
 }
 
-// The test is not parallel, because it measures what the process allocates.
+// A sparse file that is far larger than the limit is refused, read at its end, and overwritten, each time with less than 1 MiB of
+// allocations. The test is not parallel, because it measures what the process allocates.
 func TestASparseFileIsNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	plant.Sparse(t, path)
@@ -183,7 +184,7 @@ func TestOverwriteReplacesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A container that owns a file can hold a lease on it, which makes ordinary opens wait.
+// A container that owns a file can hold a lease on it, which makes a blocking open wait. OverwriteUntrusted returns EAGAIN at once instead.
 func TestALeaseDelaysNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "hosts")

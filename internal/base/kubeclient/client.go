@@ -32,7 +32,7 @@ type Client struct {
 // content type, the client sends protobuf and accepts JSON, too.
 func New(cfg *rest.Config) (*Client, error) { return NewMetered(cfg, nil) }
 
-// NewMetered returns a client as New does, whose requests meter counts; nil: nothing counts them.
+// NewMetered returns a client as New does. If meter is not nil, it counts the client's requests.
 func NewMetered(cfg *rest.Config, meter Meter) (*Client, error) {
 	own := rest.CopyConfig(cfg)
 	if own.UserAgent == "" {
@@ -197,7 +197,7 @@ func (c *Client) ServiceAccounts(namespace string) *ServiceAccounts {
 	return &ServiceAccounts{c.core, namespace}
 }
 
-// ServiceAccounts requests tokens of the service accounts of a namespace.
+// ServiceAccounts reads the service accounts of a namespace, and requests tokens for them.
 type ServiceAccounts struct {
 	client    rest.Interface
 	namespace string

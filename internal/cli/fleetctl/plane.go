@@ -73,7 +73,7 @@ func startPlane(ctx context.Context, program, dir string, maxNodes int) (_ *plan
 	}
 	p.kubeconfig = filepath.Join(p.dir, "admin.kubeconfig")
 	ready := filepath.Join(p.dir, "ready")
-	_ = os.Remove(ready) // left by a killed one
+	_ = os.Remove(ready) // a control plane that was killed may have left the file
 	if p.log, err = os.Create(filepath.Join(p.dir, "controlplane.log")); err != nil {
 		return nil, fmt.Errorf("make the log of the control plane: %w", err)
 	}

@@ -82,7 +82,7 @@ func profilesContention(k *kubelet.KubeletConfiguration) bool {
 	return k.EnableContentionProfiling && k.EnableProfilingHandler != nil && *k.EnableProfilingHandler
 }
 
-// AgentConfig converts the configuration from flags and files to that of package agent, for a machine with the host name.
+// AgentConfig converts the configuration from flags and files to the configuration of package agent, for a machine with this host name.
 func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	name, err := cfg.NodeName(hostname)
 	if err != nil {

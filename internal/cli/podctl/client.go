@@ -192,13 +192,15 @@ type explanation struct {
 	Expired   []string   `json:"expired,omitempty"`
 }
 
-// lastKnown says whether the pods of the API come from a record.
+// lastKnown says whether the agent has started without its API server, so that it knows the API's pods only from its record on disk. Since
+// is when the API server last answered.
 type lastKnown struct {
 	Since   *time.Time `json:"since,omitempty"`
 	Problem string     `json:"problem,omitempty"`
 }
 
-// lastKnown asks whether the pods of the API come from a record. For an older agent, which keeps no record, they do not.
+// lastKnown asks the agent whether it knows the API's pods only from its record on disk. An older agent keeps no record; for such an agent
+// the result is empty.
 func (c *client) lastKnown(ctx context.Context) (lastKnown, error) {
 	var l lastKnown
 	err := c.ask(ctx, http.MethodGet, "/lastknown", nil, nil, &l)
@@ -208,7 +210,8 @@ func (c *client) lastKnown(ctx context.Context) (lastKnown, error) {
 	return l, err
 }
 
-// note says in one line what the user has to know about the record; "": nothing.
+// note returns a line for the user if the agent knows the API's pods only from its record, or if there is a problem with the record;
+// otherwise "".
 func (l lastKnown) note() string {
 	switch {
 	case l.Since != nil:

@@ -139,7 +139,7 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		return err
 	}
 	var list []explanation
-	asked := 0 // the pods of the namespace
+	asked := 0 // number of pods in the namespace that the user asked about
 	for _, e := range answers {
 		if r.Namespace != "" && e.Namespace != r.Namespace {
 			continue
@@ -170,7 +170,7 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 	return t.Flush()
 }
 
-// allWell says that all n pods of the node, or of one of its namespaces, are well.
+// allWell returns the text for the case that all n pods of the node, or of a namespace on it, are well.
 func allWell(n int, namespace string) string {
 	of := "the node"
 	if namespace != "" {
@@ -221,12 +221,12 @@ func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	return t.Flush()
 }
 
-// until says how long it is until a time; a time in the past is now.
+// until returns the time from now until at, as text. If at is in the past, it returns the text for 0.
 func until(at, now time.Time) string {
 	return duration.HumanDuration(max(0, at.Sub(now)))
 }
 
-// sinceText says how long ago a time was.
+// sinceText returns the time from at until now, as text; "" if at is zero.
 func sinceText(at, now time.Time) string {
 	if at.IsZero() {
 		return ""

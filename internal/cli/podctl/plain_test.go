@@ -18,7 +18,7 @@ import (
 // hostile is text that a container may write into a message, and that a terminal must not get.
 const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u2028"
 
-// unsafe returns a part of the text that still controls a terminal.
+// unsafe returns a character of s that still controls a terminal, or "" if there is none.
 func unsafe(s string) string {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && plain.Controls(r) {

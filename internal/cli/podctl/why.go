@@ -23,7 +23,7 @@ import (
 type Why struct {
 	Config    *rest.Config
 	Namespace string
-	All       bool   // also the record of decisions
+	All       bool   // also print the record of decisions
 	Format    string // json or yaml; "": text
 }
 
@@ -93,7 +93,7 @@ func unscheduled(p *v1.Pod) why.Answer {
 	return a
 }
 
-// ask asks the node of a pod.
+// ask asks the pod's node, through the API server, why the pod is in its state.
 func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	h, err := rest.HTTPClientFor(r.Config)
 	if err != nil {
