@@ -35,8 +35,8 @@ func (c CPU) Sub(b CPU) CPU {
 		c.API - b.API, c.Etcd - b.Etcd, c.Plane - b.Plane, c.Agent - b.Agent, c.Bench - b.Bench}
 }
 
-// runtimeCgroup is the cgroup of containerd and of all processes that it starts. /proc cannot replace it: shims outlive their parents, and
-// /proc has no times of ended processes.
+// runtimeCgroup is the cgroup of containerd and of all processes that it starts. Their processor time cannot be read from /proc instead:
+// shims outlive their parents, and /proc has no times of ended processes.
 func runtimeCgroup() string { return Cgroup("runtime") }
 
 // cpuController returns the directory of the hierarchy that counts processor time.

@@ -64,7 +64,7 @@ func TestRealDir(t *testing.T) {
 	}
 }
 
-// A connection that is accepted just before Close neither survives Close nor blocks it.
+// A connection that is accepted just before Close is closed too, and does not make Close wait forever.
 func TestCounterClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func TestCounterClosed(t *testing.T) {
 	}
 	c.Close()
 	from, client := net.Pipe()
-	c.wg.Go(func() { c.serve(from) }) // as the goroutine that accepts connections does
+	c.wg.Go(func() { c.serve(from) }) // the goroutine that accepts connections makes the same call
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("read from a closed proxy: %v", err)
 	}

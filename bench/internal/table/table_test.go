@@ -117,7 +117,7 @@ func TestValueIsInItsSpread(t *testing.T) {
 	}
 }
 
-// Rows with the same title are compared below the same heading, even if one of the two runs lacks a row.
+// Compare compares rows of the same title only if the last heading above both rows is the same, even if one of the two runs lacks a row.
 func TestCompareBelowHeadings(t *testing.T) {
 	t.Parallel()
 	line := func(work string, v float64) Line {

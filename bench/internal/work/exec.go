@@ -33,7 +33,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // the work that follows a start is done by then
+	if err := sleep(ctx, time.Second); err != nil { // by then the work that follows the start of a container is done
 		return err
 	}
 	execSync := func(ctx context.Context) error {

@@ -38,12 +38,12 @@ var (
 // so the descent never gets to another tree.
 type descent struct {
 	host   Host
-	mount  int // the mount of the top, for kernels without openat2
+	mount  int // ID of the mount of the top directory; set only if openat2 is not used
 	levels []level
 	spare  []*dirReader // closed readers, whose buffers are used again
 }
 
-// level is one of the directories from the top to the position.
+// level is one of the directories from the top directory down to the current one.
 type level struct {
 	dev, ino uint64
 	reader   *dirReader // reader of the directory; nil while the directory is closed, to save descriptors

@@ -93,8 +93,8 @@ func mountWithoutSwap(options string, mount func(options string) error, swaps fu
 	return swaps(), nil
 }
 
-// swaps reports whether this machine has swap space, or may have: /proc/swaps has a heading, and a line for each swap
-// space.
+// swaps reports whether this machine has swap space. /proc/swaps has a heading, and a line for each swap space. If the file exists but
+// cannot be read, swaps returns true.
 func swaps() bool {
 	table, err := os.ReadFile("/proc/swaps")
 	return err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Count(table, []byte("\n")) > 1

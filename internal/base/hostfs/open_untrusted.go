@@ -232,7 +232,7 @@ func typeName(t fs.FileMode) string {
 
 // reopen opens the file of an O_PATH descriptor. It uses O_NONBLOCK because a container that owns the file can hold a lease on it, and a
 // blocking open would wait until the lease ends (45 s by default). With O_NONBLOCK, the open fails at once with EAGAIN, and the kernel
-// still asks the holder to release the lease.
+// begins to end the lease.
 func reopen(pinned *os.File, flags int) (*os.File, error) {
 	fd, err := openat(unix.AT_FDCWD, procFD(pinned), flags|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {

@@ -22,7 +22,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// Every function that opens a file refuses anything but a regular file, at once, and its error names what it found.
+// Every function that opens a file refuses, without waiting, everything that is not a regular file. Its error names the kind of file that
+// it found.
 func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(path string) error{

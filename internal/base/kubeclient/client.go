@@ -177,17 +177,17 @@ func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *sto
 	return resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.storage, "volumeattachments", "")
 }
 
-// TokenReviews asks which user a bearer token belongs to.
+// TokenReviews returns the resource that answers which user a bearer token belongs to.
 func (c *Client) TokenReviews() *Question[*authenticationv1.TokenReview] {
 	return question[authenticationv1.TokenReview](c.authentication, "tokenreviews")
 }
 
-// SelfSubjectReviews asks which user this client is.
+// SelfSubjectReviews returns the resource that answers which user this client is.
 func (c *Client) SelfSubjectReviews() *Question[*authenticationv1.SelfSubjectReview] {
 	return question[authenticationv1.SelfSubjectReview](c.authentication, "selfsubjectreviews")
 }
 
-// SubjectAccessReviews asks what a user may do.
+// SubjectAccessReviews returns the resource that answers what a user may do.
 func (c *Client) SubjectAccessReviews() *Question[*authorizationv1.SubjectAccessReview] {
 	return question[authorizationv1.SubjectAccessReview](c.authorization, "subjectaccessreviews")
 }

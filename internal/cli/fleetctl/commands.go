@@ -116,7 +116,7 @@ func short(d time.Duration) string {
 type Top struct {
 	Client
 	Every time.Duration
-	Count int // how many times the state is printed; 0: until the user or the fleet ends it
+	Count int // how many times the state is printed; 0: no limit, until the user ends the command or the fleet ends
 }
 
 // clearScreen moves the cursor to the top and clears the terminal.

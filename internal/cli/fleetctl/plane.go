@@ -79,8 +79,8 @@ func startPlane(ctx context.Context, program, dir string, maxNodes int) (_ *plan
 	}
 	p.cmd = exec.Command(program, planeArgs(p.dir, ready, maxNodes)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	// It has its own process group: an interrupt from the terminal ends the nodes first, and this process ends the plane after them. If this process is
-	// killed, the kernel ends the plane.
+	// The control plane has its own process group, so that an interrupt from the terminal reaches only this process, which ends first the
+	// nodes and then the control plane. If this process is killed, the kernel ends the control plane.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := p.cmd.Start(); err != nil {
 		_ = p.log.Close()

@@ -62,7 +62,7 @@ const progressEvery = 2 * time.Second
 // errLate means that nodes were not Ready or pods not Running in time.
 var errLate = errors.New("not all nodes are Ready and all pods Running in time")
 
-// Run runs the fleet until ctx ends, or wherry fleet stop. It writes progress to out.
+// Run runs the fleet until ctx ends or the user calls `wherry fleet stop`. It writes progress to out.
 func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	groups, err := r.groups()
 	if err != nil {

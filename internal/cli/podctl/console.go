@@ -99,7 +99,7 @@ func relay(base *url.URL, transport http.RoundTripper) http.Handler {
 			to := base.JoinPath(r.In.URL.EscapedPath())
 			to.RawQuery = r.In.URL.RawQuery
 			r.Out.URL, r.Out.Host = to, ""
-			r.Out.Header = http.Header{"Accept": r.In.Header["Accept"]} // no cookie, no origin
+			r.Out.Header = http.Header{"Accept": r.In.Header["Accept"]} // pass on neither the browser's cookies nor its origin
 		},
 		ModifyResponse: func(r *http.Response) error {
 			kept := http.Header{"Cache-Control": {"no-store"}}

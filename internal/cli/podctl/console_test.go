@@ -75,7 +75,7 @@ func openConsole(t *testing.T) string {
 	return link
 }
 
-// The browser of the link gets the page, its stream and logs, and nothing else of the node.
+// A browser that has opened the link gets the page, the event stream and logs, and nothing else of the node.
 func TestConsoleReachesOnlyTheConsole(t *testing.T) {
 	t.Parallel()
 	link := openConsole(t)

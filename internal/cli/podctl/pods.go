@@ -212,7 +212,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 	return err
 }
 
-// allLogs prints the logs of all containers of a pod side by side.
+// allLogs prints the logs of all containers of a pod. If it follows them, it prints the lines of all containers as they come.
 func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
 	out := newLineWriter(plain.Terminal(to))
 	var names []string

@@ -19,7 +19,7 @@ import (
 type Run struct {
 	// Files are manifests, directories of them, or "-" for standard input.
 	Files []string
-	// Agent configures the agent to start.
+	// Agent configures the agent that Run starts if none is running.
 	Agent launch.Own
 	// Detach pushes the pods to a running agent and returns at once. With Wait too, it returns when all pods are ready or have
 	// completed.
