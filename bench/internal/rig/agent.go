@@ -210,7 +210,8 @@ func Address() string {
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// LeastShares gives a cgroup the smallest CPU weight, which pods without a CPU request also get. Its processes then yield to all others.
+// LeastShares gives a cgroup the smallest CPU weight, which pods without a CPU request also get. The processes in the cgroup then yield to
+// all others.
 func LeastShares(path string) error {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return os.WriteFile("/sys/fs/cgroup"+path+"/cpu.weight", []byte("1"), 0o644)

@@ -86,7 +86,7 @@ func TestCounterClosed(t *testing.T) {
 	c.wg.Wait()
 }
 
-// If the audit log became shorter than the offset, Requests returns an error, because requests are missing.
+// If the audit log is shorter than the offset, Requests returns an error, because requests are missing.
 func TestRequestsOfShorterLog(t *testing.T) {
 	t.Parallel()
 	r := &Rig{Dir: t.TempDir()}

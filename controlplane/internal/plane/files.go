@@ -98,7 +98,7 @@ func (c *Config) recall() error {
 	path := c.path("plane.json")
 	var last remembered
 	if data, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(data, &last) // if the file is missing or incomplete, new values are chosen
+		_ = json.Unmarshal(data, &last) // if the file is incomplete, new values are chosen
 	}
 	var err error
 	if c.BootstrapToken == "" {

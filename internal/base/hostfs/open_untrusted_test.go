@@ -110,8 +110,8 @@ func TestOpenUntrusted(t *testing.T) {
 	}
 }
 
-// A sparse file that is far larger than the limit is refused, read at its end, and overwritten, each time with less than 1 MiB of
-// allocations. The test is not parallel, because it measures what the process allocates.
+// ReadUntrusted refuses a sparse file of 4 TiB, ReadUntrustedEnd reads the end of it, and OverwriteUntrusted replaces its content. Together
+// they allocate less than 1 MiB. The test is not parallel, because it measures what the process allocates.
 func TestASparseFileIsNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	plant.Sparse(t, path)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Never is the value that the function returns if it need not be called again before the next Wake.
+// Never is the value that the function of a Rounds returns if it need not be called again before the next Wake.
 const Never time.Duration = -1
 
 // Rounds calls a function again when Wake is called, or when the time that the function returned last has passed. Methods may be called
@@ -22,8 +22,8 @@ type Rounds struct {
 	group sync.WaitGroup
 }
 
-// New returns Rounds that call the function round. It returns how long to wait until the next call; Never means until Wake. New starts
-// nothing.
+// New returns Rounds that call the function round. The result of round is how long to wait until the next call; Never means until Wake. New
+// starts nothing.
 func New(round func(context.Context) time.Duration) *Rounds { return &Rounds{round: round} }
 
 // Begin calls the function now, and again and again until ctx ends. It returns at once. The caller calls join after ctx has ended; when join
