@@ -38,7 +38,7 @@ var (
 // so the descent never gets to another tree.
 type descent struct {
 	host   Host
-	mount  int // ID of the mount of the top directory; set only if openat2 is not used
+	mount  int // ID of the mount of the top directory; set only if Host.noOpenat2 is set
 	levels []level
 	spare  []*dirReader // closed readers, whose buffers are used again
 }

@@ -170,8 +170,8 @@ func TestOneStartGetsMostOfTheMachine(t *testing.T) {
 	})
 }
 
-// After the deletion of many pods, hundreds of removals wait. While pods start, the removals use only a small part of the machine, but
-// still make progress.
+// After the deletion of many pods, hundreds of removals wait. While pods start, no removal begins for ten seconds. After that, as many
+// removals run at once as there are processors (two).
 func TestRemovalsYieldToStarts(t *testing.T) {
 	bubble(t, Config{Processors: 2, Most: 32}, func(t *testing.T, s *Scheduler) {
 		s.limit.now = 32
