@@ -33,7 +33,7 @@ type ContainerInput struct {
 	CDI     []*runtimeapi.CDIDevice
 	// Annotations are those of device plugins. The agent's own annotations take precedence.
 	Annotations map[string]string
-	// LogPath is relative to the sandbox's log directory; empty: LogName(container, attempt).
+	// LogPath is relative to the sandbox's log directory. If it is empty, LogName(container, attempt) is used.
 	LogPath string
 	// TargetID is the container whose process namespace an ephemeral container joins.
 	TargetID string

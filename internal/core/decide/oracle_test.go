@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// invariant is a statement that must be true in every state that a search reaches. planted_test.go has a bug that breaks it.
+// invariant is a statement that must be true in every state that the search reaches.
 type invariant string
 
 const (

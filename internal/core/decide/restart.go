@@ -27,7 +27,7 @@ type rule struct {
 	grace grace
 	again again
 	why   pod.Why
-	// event is the message of the Killing event, in the words that tools parse: see Killing. Empty: messageStopping.
+	// event is the message of the Killing event, in the words that tools parse: see Killing. If it is empty, messageStopping is used.
 	event string
 }
 
@@ -199,7 +199,7 @@ func (e Ends) of(id string) *End {
 	return nil
 }
 
-// begin adds an end, and reports whether it is a new one.
+// begin adds an End, unless the list already has one for the same instance. It reports whether it added the End.
 func (e *Ends) begin(end End) bool {
 	if e.of(end.ID) != nil {
 		return false
@@ -208,7 +208,7 @@ func (e *Ends) begin(end End) bool {
 	return true
 }
 
-// removed drops the end of an instance that is gone; replaced drops the ends of a container that has started again.
+// removed drops the End of an instance that no longer exists. replaced drops all Ends of a container that has started again.
 func (e *Ends) removed(id string) {
 	*e = slices.DeleteFunc(*e, func(end End) bool { return end.ID == id })
 }

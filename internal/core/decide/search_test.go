@@ -101,7 +101,7 @@ type search struct {
 	found  []string
 	until  invariant     // if not empty, the search stops when this invariant is broken
 	broken []invariant   // all invariants that were broken
-	failed *atomic.Int64 // number of other searches that failed, if one failure is enough
+	failed *atomic.Int64 // number of searches of this test that failed; nil: not counted. With -failfast, this search stops after the first failure
 	most   int
 	part   bool // the search may stop after most states without an error (-short)
 	buf    []byte
@@ -114,7 +114,7 @@ func newSearch() *search {
 	}
 }
 
-// run is a depth-first walk over states; each is visited once.
+// run searches all states that can follow from w, depth first. It visits each state once. left is the budget of events (troubles).
 func (s *search) run(w *world, left budget) {
 	failfast := flag.Lookup("test.failfast")
 	first := node{world: w, left: left}

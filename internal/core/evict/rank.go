@@ -17,7 +17,7 @@ import (
 // part is a kind of data that a pod keeps on disk.
 type part uint8
 
-// These are the parts, as in Usage.
+// These are the kinds of data. Usage measures each of them in a field of its own.
 const (
 	volumes part = 1 << iota
 	logs

@@ -127,7 +127,7 @@ func (s Step) String() string {
 	return "nothing"
 }
 
-// Tried contains what one Reclaim has removed, or several together.
+// Tried counts the dead containers and unused images that were removed in one Reclaim (a removal that a Plan asks for), or in several.
 type Tried struct {
 	Containers, Images int
 	Bytes              uint64 // size of the images

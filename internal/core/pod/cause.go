@@ -1,7 +1,7 @@
 package pod
 
 // Cause is why the agent ends a container. The cause decides the grace period, whether the container starts again, and the event:
-// see the table in decide/restart.go. Why is only the text for it. Checkpoints keep the causes of single containers.
+// see the table in decide/restart.go. (A Why, in contrast, is only a text for people.) Checkpoints keep the causes of single containers.
 type Cause string
 
 // The causes for which the agent ends one container while its pod goes on. A container that ends for one of these causes may exit

@@ -216,7 +216,7 @@ func UnknownField(name string, known []string) string {
 	return "unknown field; remove it"
 }
 
-// Nearest returns the known name that is most similar to name, ignoring case, or "".
+// Nearest returns the known name that is most similar to name, ignoring case. It returns "" if no name is similar, or if name is too long.
 func Nearest(name string, known []string) (best string) {
 	if len(name) > maxName {
 		return ""

@@ -57,7 +57,7 @@ type Flight struct {
 type FailingProbe struct {
 	Container string
 	Kind      string // startup, liveness or readiness
-	Times     int    // failures in a row; quick checks that fail are not counted
+	Times     int    // failures in a row; the quick extra probes before a regular one do not count
 	Threshold int    // the number of failures in a row after which the failure takes effect
 	Output    string
 }
