@@ -179,8 +179,8 @@ func (w *world) up(c *pod.Container) {
 	}
 }
 
-// checkOrder checks the order in which the containers of a sandbox are first created: an init container has completed, and a
-// sidecar has started, before those after it in the spec are created.
+// checkOrder checks the order in which the containers of a sandbox are first created. Before a container is created, each init container
+// ahead of it in the spec must have completed, and each sidecar ahead of it must have started.
 func (w *world) checkOrder(c *pod.Container) {
 	if w.pod == nil {
 		return

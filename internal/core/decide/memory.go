@@ -28,7 +28,7 @@ type Memory struct {
 	Stop   *Stop
 	Resize Resize
 	PodSettled
-	// Ends are the container instances that end while the pod goes on.
+	// Ends are the container instances that the agent ends although the pod continues to run.
 	Ends Ends
 	PodLearned
 	PodTries   `json:"-"`

@@ -178,7 +178,7 @@ func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	return whole
 }
 
-// End describes a container instance that the agent ends while its pod goes on: the cause, and when the grace period began.
+// End describes a container instance that the agent ends although its pod continues to run: the cause, and when the grace period began.
 type End struct {
 	Name, ID string
 	Cause    pod.Cause
@@ -186,7 +186,7 @@ type End struct {
 	Grace    time.Duration
 }
 
-// Ends lists the container instances that the agent ends while their pod goes on.
+// Ends lists the container instances that the agent ends although their pod continues to run.
 type Ends []End
 
 // of returns the End of an instance, or nil if the agent does not end that instance.

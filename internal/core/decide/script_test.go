@@ -91,7 +91,8 @@ func (s *story) printPlan(p decide.Plan) {
 	}
 }
 
-// settle takes turns and lets every action in flight succeed (or fail as its fault says) until nothing changes.
+// settle takes turns until nothing changes any more. Every action in flight succeeds, except those for which the script's command "fault"
+// has ordered a failure.
 func (s *story) settle() {
 	for range 60 {
 		p := s.turn()

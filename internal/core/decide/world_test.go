@@ -104,7 +104,7 @@ func realBrain() brain {
 	return brain{decide: decide.Decide, note: decide.Note, remember: decide.Remember, derive: podstatus.Derive}
 }
 
-// health has the true state that the probes of one container instance find.
+// health is the true state of one container instance, which its probes report.
 type health struct {
 	id                   string
 	started, ready, sick bool

@@ -40,7 +40,7 @@ func (i *Image) since() time.Time {
 	return i.Detected
 }
 
-// These are the reasons for removing an image, in the words of the metric.
+// These are the reasons for removing an image, as the label of the metric names them.
 const (
 	ReasonAge   = "age"
 	ReasonSpace = "space"

@@ -71,7 +71,7 @@ func (l Layout) steps(s pressure.Signal) Step {
 	return DeadContainers
 }
 
-// claim contains what the rank of a pod depends on.
+// claim holds the values that decide the place of one pod in the order of eviction.
 type claim struct {
 	pod      *Pod
 	used     int64 // what the pod uses of the scarce resource: bytes, inodes or processes

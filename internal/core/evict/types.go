@@ -82,7 +82,7 @@ func useOf(s pressure.Signal) Use {
 	return DiskUse
 }
 
-// Usage contains what a pod uses.
+// Usage is the measured resource usage of one pod.
 type Usage struct {
 	// Memory is in bytes, without page cache that the kernel can reclaim.
 	Memory    uint64
@@ -98,7 +98,7 @@ type Usage struct {
 // Disk is an amount of disk space.
 type Disk struct{ Bytes, Inodes uint64 }
 
-// ContainerUsage contains what a container uses, in bytes; nil: not measured.
+// ContainerUsage is the measured resource usage of one container, in bytes. A field is nil if it was not measured.
 type ContainerUsage struct {
 	Name   string
 	Memory *uint64

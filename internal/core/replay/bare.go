@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// leftOut stands in an exported turn in place of each text that is left out, because the text could contain a secret.
+// leftOut stands in an exported turn for a text that could contain a secret, where decisions depend on whether there is a text at all.
 const leftOut = "(left out)"
 
 // keptAnnotations is the prefix of the annotations that an exported turn keeps. Decisions depend on them: they name the source of the pod.

@@ -62,7 +62,7 @@ type memory struct {
 	ContainerTries []decide.ContainerTries `json:"containerTries,omitempty"` // in the order of Memory.Containers
 }
 
-// Of copies the input of a turn. Decided adds the plan.
+// Of returns a Turn with a copy of the input of a decision, without secrets. Call Decided to add the plan.
 func Of(ref pod.Ref, in *decide.Input) *Turn {
 	t := &Turn{Kind: Kind, Schema: Schema, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID)}
 	t.Input = input{

@@ -32,8 +32,8 @@ func text(groups []shutdown.Group) string {
 
 const s = time.Second
 
-// TestGroups divides pods into groups with several policies, one of them from the Kubernetes documentation. It checks which pods are in each
-// group, how long the group may take, and the grace period of each pod.
+// TestGroups divides pods into groups with several policies, one of them from the Kubernetes documentation. It checks which pods are in
+// each group, how long the group may take, and the grace period of each pod.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	documented := []shutdown.Period{{100000, 10 * s}, {10000, 180 * s}, {1000, 120 * s}, {0, 60 * s}}

@@ -262,7 +262,7 @@ func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return out
 }
 
-// PathText returns a path as people read it; the root is empty.
+// PathText returns a path as text, for example spec.containers[0].image. It returns "" for the root.
 func PathText(p *field.Path) string {
 	if p == nil {
 		return ""

@@ -224,7 +224,7 @@ func finished(in *Input, a *Answer) bool {
 	return true
 }
 
-// notLooked fills the answer until the agent has inspected the pod for the first time, so that it knows which containers run.
+// notLooked fills the answer as long as the agent has not inspected the pod yet and therefore does not know which containers run.
 func notLooked(in *Input, a *Answer) bool {
 	switch {
 	case in.Turn == nil, in.Pod.Status.Phase == v1.PodFailed, in.Pod.Status.Phase == v1.PodSucceeded:
