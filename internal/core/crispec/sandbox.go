@@ -112,8 +112,8 @@ func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
 	}, nil
 }
 
-// dotted returns the name of a sysctl with dots as separators, as runtimes know it. The API also accepts slashes as
-// separators. Then a dot belongs to a name (of a network device: net/ipv4/conf/eth0.1/forwarding), and becomes a slash.
+// dotted returns the name of a sysctl with dots as separators, as runtimes know it. The API also accepts slashes as separators. In a name
+// with slashes, a dot is part of one element, such as a network device (net/ipv4/conf/eth0.1/forwarding), and becomes a slash.
 func dotted(name string) string {
 	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
 		return name

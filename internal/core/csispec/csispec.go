@@ -57,7 +57,7 @@ type Input struct {
 	// Driver is the CSIDriver object. It is nil if the cluster has none; then the defaults of its fields apply.
 	Driver *storagev1.CSIDriver
 	Can    Capabilities
-	// Handle is the driver's name of the volume. For an inline volume it is InlineHandle.
+	// Handle is the name by which the driver knows the volume. For an inline volume it is the result of InlineHandle.
 	Handle   string
 	ReadOnly bool
 	// Block: the volume is a block device.

@@ -168,7 +168,7 @@ func (w *world) start(id string) {
 	}
 }
 
-// up records that a container has started, if it is a sidecar and its startup probe, if any, has succeeded.
+// up records that the sidecar c has started, unless its startup probe has not succeeded yet. It ignores containers that are not sidecars.
 func (w *world) up(c *pod.Container) {
 	spec := w.spec(c.Name)
 	if spec == nil || !pod.IsSidecar(spec) {

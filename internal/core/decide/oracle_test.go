@@ -69,8 +69,8 @@ type breach struct {
 	text string
 }
 
-// record holds the true history of one container name. It belongs to the oracle, the part of these tests that also knows what the agent
-// cannot know, and judges the agent by it.
+// record holds the true history of one container name. It belongs to the oracle: the part of these tests that knows what really happened,
+// even if the agent cannot know it.
 type record struct {
 	name     string
 	tried    int    // highest attempt that was created; -1: none

@@ -204,7 +204,7 @@ func (s *story) trouble(f []string) {
 	}
 }
 
-// event makes something happen to the pod from outside the agent.
+// event carries out the script's commands that make something happen to the pod from outside the agent, for example "exit app 1".
 func (s *story) event(f []string) {
 	arg := func(i int) string {
 		if i < len(f) {

@@ -146,7 +146,7 @@ func (m *moment) sick(name string) {
 func (m *moment) c(name string) *pod.Container           { return m.Observed.Newest(name) }
 func (m *moment) cm(name string) *decide.ContainerMemory { return m.Memory.Ensure(name) }
 
-// without takes a container out of the runtime.
+// without removes all instances of a container from the inspection, as if the runtime did not have the container.
 func (m *moment) without(name string) {
 	m.Observed.Containers = slices.DeleteFunc(m.Observed.Containers, func(c pod.Container) bool { return c.Name == name })
 }

@@ -14,7 +14,7 @@ type Policy struct {
 	Thresholds       []pressure.Threshold
 	TransitionPeriod time.Duration // evictionPressureTransitionPeriod
 	MaxPodGrace      time.Duration // evictionMaxPodGracePeriod: the longest grace period of a pod that is evicted for a soft threshold
-	// MemoryRate is how fast the machine may fill its memory, in bytes per second. Interval depends on it. 0: 2 GiB.
+	// MemoryRate is how fast the machine may fill its memory, in bytes per second. Interval depends on it. 0 means 2 GiB per second.
 	MemoryRate int64
 }
 

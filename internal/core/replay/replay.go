@@ -85,7 +85,7 @@ func copied(m map[string]string) map[string]string {
 	return out
 }
 
-// memoryOf copies a memory without the messages of failures.
+// memoryOf returns a copy of a pod's memory without the messages of failures, which may contain secrets.
 func memoryOf(m *decide.Memory) memory {
 	out := memory{Memory: m.Clone()}
 	if out.Stop != nil {

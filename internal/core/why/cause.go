@@ -36,7 +36,7 @@ const (
 	StoppedByUser    Cause = "StoppedByUser"    // somebody stopped the pod (wherry stop), and it is kept for its logs
 )
 
-// These are causes before the first container.
+// These causes keep a pod from starting its first container.
 const (
 	PredecessorRemains Cause = "PredecessorRemains" // an earlier pod of the same name is still on the node
 	Queued             Cause = "Queued"             // the pod waits until other pods have started

@@ -228,7 +228,7 @@ func finished(in *Input, a *Answer) bool {
 func notLooked(in *Input, a *Answer) bool {
 	switch {
 	case in.Turn == nil, in.Pod.Status.Phase == v1.PodFailed, in.Pod.Status.Phase == v1.PodSucceeded:
-		return false // other rules answer from the status
+		return false // other rules give the answer from the pod's status
 	case !in.Turn.Looked:
 		a.set(NotLooked, "the agent has just started and has not inspected the pod yet")
 		a.then(time.Time{}, "the runtime is asked for all pods first")
@@ -268,7 +268,7 @@ func waitsForNode(in *Input, a *Answer) bool {
 	return true
 }
 
-// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line and an advice.
+// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line and a piece of advice.
 var lacks = [...]struct {
 	cause    Cause
 	line, do string
