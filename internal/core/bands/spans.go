@@ -41,7 +41,7 @@ func Spans(records []timeline.Record) []Span {
 			continue
 		}
 		out = closed(out, r.At)
-		if n := len(out); n > 0 && out[n-1].Band == r.Band { // the call of closed removed a short span; the span before that one is in the same band as r
+		if n := len(out); n > 0 && out[n-1].Band == r.Band { // a short span was removed, and the one before it has the band of r
 			out[n-1].To, out[n-1].Why = time.Time{}, why
 			continue
 		}

@@ -101,7 +101,7 @@ type search struct {
 	found  []string
 	until  invariant     // if not empty, the search stops when this invariant is broken
 	broken []invariant   // all invariants that were broken
-	failed *atomic.Int64 // number of searches of this test that failed; nil: not counted. With -failfast, this search stops after the first failure
+	failed *atomic.Int64 // how many searches of this test have failed; with -failfast, one failure stops all; may be nil
 	most   int
 	part   bool // the search may stop after most states without an error (-short)
 	buf    []byte
@@ -123,7 +123,7 @@ func (s *search) run(w *world, left budget) {
 	for len(stack) > 0 && len(s.found) < 3 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if len(n.broken) > 0 { // reported even if the search has seen the state before, because a new path to the state broke an invariant
+		if len(n.broken) > 0 { // reported even for a state that was seen before, because a new path to it broke an invariant
 			s.report(n.broken, n.path)
 			if s.until != "" && slices.Contains(s.broken, s.until) {
 				return

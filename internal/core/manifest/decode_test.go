@@ -338,8 +338,8 @@ func TestAliasesExpandTenTimesAtMost(t *testing.T) {
 	}
 }
 
-// A manifest may have millions of errors. The test checks that Decode returns only the first ones, each with a text of a bounded length, and
-// says that there are more.
+// A manifest may have millions of errors. The test checks that Decode returns only the first ones, each with a text of a bounded length,
+// and says that there are more.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	const many = 1000

@@ -177,7 +177,7 @@ var cases = []struct {
 		retries(pod.OpStopSandbox, "", "netns busy"), SandboxStops, "netns busy", 8 * time.Second},
 	{"a mount that is busy, and a sandbox that has stopped", healthy().deleted().and(func(s *situation) {
 		s.turn.Observed.Containers[0].State, s.turn.Observed.Sandboxes[0].Ready = pod.StateExited, false
-		s.turn.Memory.Retry = append(s.turn.Memory.Retry, decide.Retry{Op: pod.OpStopSandbox, ID: "s1"}) // a Retry without a message: the last stop succeeded
+		s.turn.Memory.Retry = append(s.turn.Memory.Retry, decide.Retry{Op: pod.OpStopSandbox, ID: "s1"}) // no message: the stop succeeded
 	}).retries(pod.OpTearDown, "FailedUnmount", "device busy"), TearDownFails, "device busy", 8 * time.Second},
 	{"a container that ignores its signal", healthy().deleted().and(func(s *situation) {
 		s.turn.Observed.Containers[0].StopSignal = "SIGQUIT"
