@@ -103,7 +103,7 @@ type search struct {
 	broken []invariant   // all invariants that were broken
 	failed *atomic.Int64 // how many searches of this test have failed; with -failfast, one failure stops all; may be nil
 	most   int
-	part   bool // the search may stop after most states without an error (-short)
+	part   bool // reaching the limit in the field most is no error (-short)
 	buf    []byte
 }
 

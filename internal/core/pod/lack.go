@@ -21,7 +21,7 @@ const (
 	LackRight            // the API server does not let the node read an object
 	LackServer           // the API server did not answer
 	LackSupport          // the agent does not support this kind of volume
-	LackBundle           // no ClusterTrustBundle is selected
+	LackBundle           // the ClusterTrustBundle of a volume does not exist, or its selector matches none
 	LackCertificate      // a signer has not issued a certificate for the pod
 )
 
