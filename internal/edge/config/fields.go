@@ -42,7 +42,7 @@ type fieldUse struct {
 	why string
 	// inert are values, in addition to the default, that have no effect in upstream's kubelet either. They are written as %v prints them.
 	inert []string
-	// defaultActs is set if the default has an effect in upstream's kubelet.
+	// defaultActs is set if the default value has an effect in upstream's kubelet that this agent lacks.
 	defaultActs bool
 }
 

@@ -76,8 +76,7 @@ func (b *bench) note(line string) {
 	b.lines = append(b.lines, fmt.Sprintf("%s %s", time.Since(b.start), line))
 }
 
-// take returns the log lines since the last take that contain one of the words. Lines of lease renewals are returned only if one of
-// the words matches them.
+// take returns the lines that were noted since the previous call of take and that contain one of the words, and forgets all lines.
 func (b *bench) take(words ...string) string {
 	synctest.Wait()
 	b.mu.Lock()

@@ -209,8 +209,8 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// forRequest returns a client for certificate requests; its results are those of request.client. The client uses the node's
-// certificate while that is valid, and then the bootstrap token.
+// forRequest returns a client for certificate requests, a function that releases it, and the names of the server and the file for messages.
+// The client uses the node's certificate while it is valid, and the bootstrap token after it has expired.
 func (c *Client) forRequest() (CSRs, func(), string, string, error) {
 	if c.cfg.BootstrapKubeconfig != "" && time.Now().After(c.Certificate().NotAfter) {
 		return bootstrapClient(c.cfg.BootstrapKubeconfig)()

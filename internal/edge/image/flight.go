@@ -88,7 +88,8 @@ func (m *Images) noteOwn(o order, f *flight) {
 	}
 }
 
-// board returns the flight for this pull, and counts the caller as one of its waiters. If there is none, it begins the flight.
+// board returns the flight (a pull in progress) for this order, and counts the caller as one of its waiters. If there is no such flight, it
+// begins one.
 func (m *Images) board(by context.Context, o order) *flight {
 	key := o.key()
 	m.mu.Lock()
@@ -135,8 +136,8 @@ func (m *Images) await(ctx context.Context, key string, f *flight) error {
 	return ctx.Err()
 }
 
-// fly pulls the image and stores the result in the flight. It calls Records.Begin before the pull, and Records.End only after it has
-// recorded who pulled the image. So if the agent ends in between, the image does not look like one that was present before the pull.
+// fly pulls the image of a flight and stores the result there. It calls Records.Begin before the pull, and Records.End only after it has
+// recorded which credential pulled the image. So if the agent ends in between, the image does not look as if it had been present before.
 func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	var ref string
 	noted := false
@@ -168,7 +169,8 @@ func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	}
 }
 
-// note stores that a pull has begun. If the access policy does not depend on this, a failure is only logged.
+// note stores on disk that a pull of the image has begun (Records.Begin). If the access policy does not need this note, a failure is only
+// logged.
 func (m *Images) note(image string) error {
 	if m.cfg.Records == nil {
 		return nil
