@@ -43,8 +43,8 @@ func metered[Q, S any](ctx context.Context, m *callMeter, method string, call fu
 	return out, err
 }
 
-// These types have a method for every call and do not embed the interface. So if a newer CRI has another call, they do not compile until
-// somebody adds a method for it.
+// These types have a method for every call of CRI, and do not embed the interfaces of CRI. So if a newer CRI has another call, the types do
+// not compile until somebody adds a method for that call.
 type (
 	meteredRuntime struct {
 		to    runtimeapi.RuntimeServiceClient

@@ -72,7 +72,7 @@ func laneOf(ref *v1.ObjectReference) int {
 	return int(h.Sum32() >> 16 % lanes) // FNV mixes its lowest bits badly
 }
 
-// recorded is one event as it was recorded.
+// recorded holds the arguments of one call of Record or Annotated, and the time of the call.
 type recorded struct {
 	ref                        v1.ObjectReference
 	eventType, reason, message string

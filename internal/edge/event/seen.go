@@ -44,7 +44,7 @@ type sameEvent struct {
 
 // sameReason holds the different texts of the events with one object and one reason.
 type sameReason struct {
-	texts []key // at most alike
+	texts []key // digests of the texts; at most alike of them
 	last  int64 // when the last event came, in nanoseconds since the epoch
 }
 
@@ -105,7 +105,7 @@ func (s *seen) note(t *recorded) written {
 	return w
 }
 
-// key is a digest, because texts are long and many.
+// key is a key of a cache: a digest of the texts that identify an entry, because these texts are long and many.
 type key [16]byte
 
 func keyOf(parts ...string) (k key) {

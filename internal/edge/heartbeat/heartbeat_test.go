@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// bench is a Heartbeat with an API in memory. It logs requests and events, with the time since the start.
+// bench is a Heartbeat with an API server in memory. It notes each request and each event in a line, with the time since the start.
 type bench struct {
 	t      *testing.T
 	api    *fake.Clientset

@@ -53,7 +53,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.update(ctx)
 }
 
-// known reports whether the lease is known. After a failed Renew it says whether the lease could be read.
+// known reports whether l.last has the newest lease of the API. After a failed Renew, that means that the lease could be read.
 func (l *Lease) known() bool { return l.last != nil }
 
 // update writes the time into the lease, in at most five tries. If another component changed or deleted the lease,

@@ -49,7 +49,7 @@ type Client struct {
 	stat     fileStamp
 }
 
-// fileStamp identifies a state of a file.
+// fileStamp identifies one version of a file's content, by properties that change when the file is written.
 type fileStamp struct {
 	changed time.Time
 	size    int64

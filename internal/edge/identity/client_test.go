@@ -113,7 +113,7 @@ func TestRotationTooLate(t *testing.T) {
 	}
 }
 
-// A certificate for another name is logged, because the API server will refuse the node's requests.
+// If the client certificate is for another name than the node's, the client logs that, because the API server will refuse its requests.
 func TestOtherName(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -302,7 +302,7 @@ func TestServingByRequest(t *testing.T) {
 		t.Errorf("certificate for %s, %v, %v", cert.Subject, cert.DNSNames, cert.IPAddresses)
 	}
 	a.change(a.remove)
-	put(addresses("10.0.0.2")) // another address, while that request waits
+	put(addresses("10.0.0.2")) // the node's address changes while the request for the old address waits
 	a.change(func(*certificates.CertificateSigningRequest) {})
 	put(addresses("10.0.0.3"))
 	n.log.wait(t, 1, "addresses changed")
@@ -315,7 +315,7 @@ func TestServingByRequest(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := replaced.Load(); n != 1 { // the first certificate replaced none
+	if n := replaced.Load(); n != 1 { // one replacement: the first certificate did not replace another one
 		t.Errorf("%d certificates were replaced", n)
 	}
 	if want := must(see())(t).NotAfter; !s.Ends().Equal(want) {
@@ -331,7 +331,7 @@ func TestServingByRequest(t *testing.T) {
 	}
 }
 
-// A running node logs once what its serving certificate waits for, and makes one request.
+// While the request for the serving certificate waits for its approval, the node logs this only once, and makes only one request.
 func TestServingRequestSaysItsWaitOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -43,7 +43,7 @@ type request struct {
 	store    store
 	log      *slog.Logger
 	patience time.Duration // time between two messages about the same state
-	once     bool          // log only once that the node waits, because it can run without the certificate
+	once     bool          // log only once what the request waits for, because the node can run without the certificate
 	// final makes run return after an error of this machine. Without final, run records such an error in failing and tries again, as
 	// after any other error, because the certificate in use is still valid and somebody may free or repair the disk.
 	final   bool

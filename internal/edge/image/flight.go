@@ -38,7 +38,7 @@ type flight struct {
 	done      chan struct{} // closed when the fields below are set and the pull has ended
 	img       *runtimeapi.Image
 	used      int   // index in order.creds of the credential that succeeded
-	from      owner // owner of the credential that succeeded, for the pod that began the flight
+	from      owner // owner of the credential that succeeded: a secret or service account of the pod that began the flight, or the node
 	took      time.Duration
 	err       error // error of the pull
 	lookupErr error // error of ImageStatus after the pull
@@ -114,8 +114,8 @@ func (m *Images) board(by context.Context, o order) *flight {
 	return f
 }
 
-// await returns the flight's error when the flight has ended, or the context's error. The last waiter to leave cancels
-// the flight.
+// await waits until the flight (a pull in progress) has ended and returns its error, or the error of ctx if ctx ends first. When the last
+// waiter leaves in this way, await cancels the pull and waits for its end.
 func (m *Images) await(ctx context.Context, key string, f *flight) error {
 	select {
 	case <-f.done:

@@ -145,7 +145,8 @@ func (r *Rotator) tend(ctx context.Context, c Container) error {
 		return fmt.Errorf("open log directory: %w", err)
 	}
 	defer dir.Close()
-	// Rotate the log even if tidy failed to compress older files, for example because the disk is full: tidy has removed the oldest ones.
+	// Rotate the log even if tidy could not compress older files, for example because the disk is full. tidy first removes the oldest
+	// files, so the number of files stays bounded.
 	tidied := r.tidy(ctx, dir, filepath.Base(c.Path))
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -23,7 +23,7 @@ type Pods interface {
 	Static(fullName string) (static, mirror *v1.Pod)
 	// StaticNames returns the full names of all static pods and mirrors.
 	StaticNames() []string
-	// Unwanted reports whether all sources that may have a pod have answered and none of them has it.
+	// Unwanted reports whether no source has a pod any more. It returns false while a source that may have the pod has not answered.
 	Unwanted(ref pod.Ref) bool
 }
 
