@@ -83,7 +83,7 @@ const (
 	noTableBits = "Kubernetes no longer uses these marks"
 )
 
-// readLater is the test of fields that the agent reads each time it needs them.
+// readLater is the name of the test that checks the fields which the agent reads each time it needs them.
 const readLater = "agent.TestFieldsThatAreReadLater"
 
 // fields has every leaf field of KubeletConfiguration. When a field starts to work, make it honoured here.

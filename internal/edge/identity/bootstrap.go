@@ -117,7 +117,7 @@ func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 		if err != nil {
 			return nil, nil, cfg.Host, file, err
 		}
-		own.Timeout = 0 // watches stay open
+		own.Timeout = 0 // a timeout would also end watches, which stay open for long
 		c, err := kubeclient.New(own)
 		if err != nil {
 			conns.end()

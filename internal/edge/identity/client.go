@@ -154,7 +154,8 @@ func (c *Client) Failing() error {
 	return nil
 }
 
-// present returns the certificate at every handshake. If somebody replaced it on disk, present reads the new one.
+// present is called at every TLS handshake and returns the client certificate. If somebody has replaced the certificate on disk, present
+// reads the new one.
 func (c *Client) present() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

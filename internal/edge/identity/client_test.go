@@ -127,7 +127,8 @@ func TestOtherName(t *testing.T) {
 	n.log.wait(t, 1, "certificate=system:node:n1 node=n2")
 }
 
-// serve runs a server with the certificate of s. It returns a function with which a client gets that certificate.
+// serve runs a TLS server that uses the certificates of s. It returns a function that connects to the server and returns the certificate
+// that the server presents.
 func serve(t *testing.T, s *identity.Serving) func() (*x509.Certificate, error) {
 	t.Helper()
 	l := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: s.GetCertificate}))(t)
