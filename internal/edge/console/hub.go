@@ -73,8 +73,8 @@ func (h *hub) leave(v *viewer) {
 	}
 }
 
-// refresh computes the documents again if the next computation is due. It returns the changes that the viewer has not seen, and how long the viewer
-// should wait until its next call.
+// refresh computes the documents again if the next computation is due. It returns the changes that the viewer has not seen, and how long
+// the viewer should wait until its next call.
 func (h *hub) refresh(ctx context.Context, v *viewer) (messages [][]byte, rest time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -103,8 +103,8 @@ func sortNewestFirst(o *pod.Observed) {
 }
 
 // Inspect returns the full state of one pod. prev is the previous inspection, or nil. Inspect copies from prev what cannot have changed.
-// That saves a call for each container in the same running or exited state, and for the addresses of each sandbox that is still ready. Inspect
-// leaves out a container or sandbox that the runtime lists, but that vanishes before its status is read.
+// That saves a call for each container in the same running or exited state, and for the addresses of each sandbox that is still ready.
+// Inspect leaves out a container or sandbox that the runtime lists, but that vanishes before its status is read.
 func (c *Client) Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error) {
 	began := time.Now()
 	list, err := c.list(ctx, map[string]string{pod.LabelPodUID: string(uid)})

@@ -109,8 +109,8 @@ func (o *Object) inTurn(ctx context.Context, f func(context.Context) error) erro
 	}
 }
 
-// change reads the CSINode, applies f to its spec, and writes the object if that changed it. It begins again if another writer has changed the object in the
-// meantime.
+// change reads the CSINode, applies f to its spec, and writes the object if that changed it. It begins again if another writer has changed
+// the object in the meantime.
 func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (err error) {
 	for range tries {
 		var have *storagev1.CSINode

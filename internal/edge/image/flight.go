@@ -242,7 +242,8 @@ func (m *Images) inTurn(ctx context.Context, f func() error) error {
 // maxTries bounds the credentials that one pull tries. Each costs requests to the registry, and a secret can hold thousands.
 const maxTries = 64
 
-// fetch tries one credential after the other, at most maxTries. It returns the runtime's reference, and the index of the credential that worked.
+// fetch tries one credential after the other, at most maxTries. It returns the runtime's reference, and the index of the credential that
+// worked.
 func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	creds := o.creds
 	if len(creds) == 0 {
