@@ -12,14 +12,14 @@ type Case struct {
 	// Name says what the case sets: the field and its value, or for a random pod the seed.
 	Name string
 	Pod  *v1.Pod
-	// Field is the path of the field that is set; "" in a random pod, which sets many.
+	// Field is the path of the field that the case sets; "" in a random pod, which sets many fields.
 	Field string
 }
 
 // Field is a field of a pod's spec with the cases that set it.
 type Field struct {
 	Path string
-	// Left is the reason why no case sets the field (see leftOut); "" if cases set it.
+	// Left says why no case sets the field (see leftOut); "" if cases set it.
 	Left string
 	// Cases has one case for each value of the field. The API server accepts the pods.
 	Cases []Case
@@ -50,7 +50,7 @@ func Fields() (all []Field) {
 	return all
 }
 
-// Random makes random pods, in which many fields are set. Random.Case makes one from a seed.
+// Random makes random pods, in which many fields are set. The method Case makes a pod from a seed.
 type Random struct{ leaves []leaf }
 
 // NewRandom returns a Random that sets each field that the comparison can use (see leftOut).
@@ -64,7 +64,7 @@ func NewRandom() *Random {
 	return g
 }
 
-// Case makes a pod from a seed: it sets 5 to 64 fields of the base pod. It undoes each step that the API server would refuse.
+// Case makes a pod from a seed: it sets 5 to 64 random fields in the base pod. It undoes each change that the API server would refuse.
 func (g *Random) Case(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 36))
 	p := base(seed)

@@ -8,11 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The functions in this file excuse differences in the API that come from two events at about the same time, because the two agents may see
-// such events in a different order.
+// The functions in this file excuse differences that come from two events at about the same time. The two agents may see such events in a
+// different order, and then report different statuses.
 
-// ofAMoment returns the name of the excuse for a difference in one field of the last status, if the value of the field depends on the
-// timing; otherwise "". name is the container; "" is for the status of the pod. u and w are the values of upstream and Wherry.
+// ofAMoment returns the name of the excuse for a difference in one field of the last status, or "" if the value of the field does not
+// depend on the timing. name is the container; "" is for the status of the pod. u and w are the values of upstream's kubelet and Wherry.
 func (d *differ) ofAMoment(name, field, u, w string) string {
 	pulls := func(v string) bool { return v == "waiting ErrImagePull" || v == "waiting ImagePullBackOff" }
 	switch {
@@ -37,7 +37,7 @@ func (d *differ) ofAMoment(name, field, u, w string) string {
 // anyEndsItself reports whether, in any container, the newest instance exited by itself at about the time when the agent asked it to end.
 func (d *differ) anyEndsItself() bool { return slices.ContainsFunc(d.c.containers(), d.lastEndsItself) }
 
-// deletedBesideItsEnd reports whether exactly one agent had reported the pod as Succeeded or Failed when the pod was deleted.
+// deletedBesideItsEnd reports whether the pod was deleted when exactly one agent had already reported it as Succeeded or Failed.
 func (d *differ) deletedBesideItsEnd() bool {
 	before := func(t *Trace) bool {
 		for _, s := range t.phases() {
@@ -50,9 +50,10 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra removes from spans the values that began after an instance that only one of the two agents created, or up to a second before
-// it. name is a container or, for values of the pod, anything else. Values of the pod that began after its deletion stay, except those of
-// the condition Initialized if the instance is of an init container.
+// withoutExtra removes from spans (the values of one aspect over time) the values that an extra instance may have caused: an instance
+// that only one of the two agents created. These are the values that began after the creation of the instance, or up to a second before.
+// name is a container or, for values of the pod, anything else. Values of the pod that began after its deletion stay, except those of the
+// condition Initialized if the instance is of an init container.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -67,8 +68,8 @@ func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	})
 }
 
-// withoutOwnEnds removes from u and w the values that show how a container ended, and the phases and conditions that follow, if the
-// container exited by itself at about the time when the agent asked it to end.
+// withoutOwnEnds removes values from u and w that depend on the timing because a container exited by itself at about the time when the
+// agent asked it to end: the terminated state of the container, and the phases and conditions that follow from it.
 func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []string) {
 	ends := func(v string) bool { return strings.HasPrefix(v, "terminated ") }
 	switch {
