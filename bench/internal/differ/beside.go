@@ -90,8 +90,8 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 	return slices.DeleteFunc(u, ends), slices.DeleteFunc(w, ends)
 }
 
-// In these classes of differences one agent reports something later than the other agent, or never. The last words of a
-// class say which agent shows the value.
+// These are classes of differences in which one agent reports something later than the other agent, or never. The last words of a class
+// say which agent reports it.
 const (
 	classReportedAfterHook = "the API hears of a container when the postStart hook of another one has ended: only upstream"
 	classReportedAfterStop = "the API hears of a container when another one that is stopped has ended: only upstream"
@@ -104,8 +104,8 @@ const (
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
-// reportedLater returns the class for values that only one agent reported, if the traces prove that the other agent reports them later by
-// design; otherwise "". u and w are the values that only upstream and only Wherry reported.
+// reportedLater returns the class of a difference if the traces prove that one agent, by design, reports something later than the other;
+// otherwise "". u and w are the values that only upstream's kubelet and only Wherry reported.
 func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
 	betweenLives := func(s span) bool {
 		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
@@ -138,8 +138,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 	return ""
 }
 
-// endsBetweenLives reports whether all values of w are about ends of containers, and Wherry reported each of them between two lives of a
-// static pod (the function between).
+// endsBetweenLives reports whether all values of w are about ends of containers that Wherry reported between two lives of a static pod.
+// between reports whether a span of time is between two lives.
 func endsBetweenLives(aspect string, w []string, wherry []span, between func(span) bool) bool {
 	return len(w) > 0 && tellsOfEnds(aspect, w) && stood(wherry, w, between)
 }
@@ -149,7 +149,7 @@ func notIn(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
 }
 
-// stood reports whether the API had each of these values for more than two seconds in a span for which the function such returns true.
+// stood reports whether each of the values was in the API for more than two seconds, in at least one span for which such returns true.
 func stood(spans []span, values []string, such func(span) bool) bool {
 	return all(values, func(v string) bool {
 		return slices.ContainsFunc(spans, func(s span) bool { return s.value == v && s.lasts >= settled+sends && such(s) })
@@ -160,8 +160,9 @@ func all(values []string, is func(string) bool) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
 }
 
-// reportedAfter reports whether the values differ only because a routine of upstream's kubelet was blocked: each value of u lasted until
-// the routine continued, and each value of w began while the routine was blocked. holds returns the times during which it was blocked.
+// reportedAfter reports whether the values differ only because upstream's kubelet was blocked, in a hook or a stop: each value of u
+// lasted until the kubelet continued, and each value of w began while the kubelet was blocked. holds returns the times during which it
+// was blocked.
 func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
 	during := func(t *Trace, is func(from, to time.Time) bool) bool {
 		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(time.Second)) })
@@ -176,7 +177,8 @@ func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, u
 	})
 }
 
-// beginsAgain reports whether, within a second of at, the postStart hook of a restarted container began.
+// beginsAgain reports whether a postStart hook of the container began within a second of at, in an instance that is not the container's
+// first.
 func (t *Trace) beginsAgain(at time.Time, name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		return c.Container == name && c.Command == "postStart" && c.Attempt%lifeAttempts > 0 && at.Sub(c.At).Abs() < time.Second
@@ -209,8 +211,8 @@ func (t *Trace) lastUnknown() bool {
 	})
 }
 
-// betweenLives reports whether at is between two lives of a static pod whose manifest was rewritten at the time written: after the first
-// request to stop the old containers and at most 5 s (late) after the next sandbox began.
+// betweenLives reports whether the time at is between two lives of a static pod whose manifest was rewritten at the time written: after
+// the first request to stop the old containers, and before the next sandbox or at most 5 s (late) after its start.
 func (t *Trace) betweenLives(at, written time.Time) bool {
 	var ends, next time.Time
 	for _, c := range t.Calls {
@@ -225,7 +227,7 @@ func (t *Trace) betweenLives(at, written time.Time) bool {
 	return !ends.IsZero() && !next.IsZero() && at.After(ends) && at.Before(next.Add(late))
 }
 
-// comesBack reports whether the case is a static pod whose manifest is removed and written again.
+// comesBack reports whether the pod of the case is a static pod whose manifest is removed and later written again.
 func (d *differ) comesBack() bool {
 	removed := false
 	for _, a := range d.c.Acts {
@@ -237,7 +239,7 @@ func (d *differ) comesBack() bool {
 	return false
 }
 
-// written returns when the manifest of a static pod is last written, counted from the pod's first sandbox; 0: never after the start.
+// written returns when the manifest of a static pod is last rewritten, counted from the pod's first sandbox; 0: it is never rewritten.
 func (d *differ) written() (at time.Duration) {
 	for _, a := range d.c.Acts {
 		if a.Do == WriteFile {
@@ -262,8 +264,8 @@ func (t *Trace) hurries(name string) bool {
 	return false
 }
 
-// hookEndsWith reports whether a preStop hook of a container ended within a second of the end of its grace period, when the runtime kills
-// the container.
+// hookEndsWith reports whether a preStop hook of a container ended within a second of the end of the container's grace period. At that
+// time the runtime kills the container, so the hook may succeed or fail.
 func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	for _, hook := range t.Calls {
 		if hook.Container != name || hook.Command != "preStop" {
@@ -280,8 +282,8 @@ func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	return false
 }
 
-// endsLast reports whether a container exited, or was asked to end, in the five seconds before the pod's deletion. Whether the status then
-// shows a back-off depends on the timing.
+// endsLast reports whether the container's newest instance exited, or was asked to end, in the five seconds before the pod's deletion.
+// The timing then decides whether the pod's status shows a back-off.
 func (d *differ) endsLast(t *Trace, name string) bool {
 	all := t.instances(name)
 	for attempt, in := range all {
@@ -299,7 +301,8 @@ func (d *differ) endsLast(t *Trace, name string) bool {
 	return false
 }
 
-// deadlineBeside reports whether a container was asked to end within two seconds of the pod's activeDeadlineSeconds.
+// deadlineBeside reports whether a container was asked to end within two seconds of the time at which the pod's activeDeadlineSeconds
+// passed.
 func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	at := d.deadlineOf(t)
 	for _, in := range t.instances(name) {
@@ -310,9 +313,9 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether a difference comes only from network readiness probes of containers that have ended, when nobody listens on
-// the port any more. u and w are the values that only upstream and only Wherry reported while the pod ended. Then u says only that a
-// container is not ready, and w says nothing, or only that the containers have ended.
+// hearsNobody reports whether a difference comes only from network readiness probes of containers that have ended, so that nobody listens
+// on the port any more. u and w are the values that only upstream's kubelet and only Wherry reported while the pod ended. In this case u
+// says only that a container is not ready, and w is empty or says only that the containers have ended.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	probed := func(name string) bool {
 		p := d.c.probe(name, "readiness")
@@ -326,8 +329,8 @@ func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 		all(w, func(v string) bool { return v == "False PodCompleted" || v == "False PodFailed" })
 }
 
-// unheard reports whether a network probe failed because the container had exited: nobody listened on the port, although the play never
-// closes the port of a running container. message is the text of the event.
+// unheard reports whether a network probe failed because the container had exited, so that nobody listened on the port. A probe whose
+// port the container's Play closes while the container runs is not such a case. message is the text of the event.
 func (d *differ) unheard(name, message string) bool {
 	kind, text, failed := strings.Cut(message, " probe failed: ")
 	if !failed || !slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF", "failed to connect service"}, func(s string) bool { return strings.Contains(text, s) }) {
