@@ -77,8 +77,8 @@ type Config struct {
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartSlots is how many pods may start at the same time. 0: the agent measures and adjusts the number. The number then is at least
-	// twice the number of CPUs plus two, and at most 64, or that minimum if it is more than 64.
+	// StartSlots is how many pods may start at the same time. 0: the agent measures and adjusts the number. Its minimum is then twice the
+	// value of Processors plus two; its maximum is 64, or the minimum if that is more than 64.
 	StartSlots int
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts,
 	// stops. The agent measures whether the machine can run more. 0: the number of CPUs.

@@ -138,8 +138,8 @@ func (p peoplesRuntime) ExecSync(ctx context.Context, containerID string, cmd []
 	return p.CRI.ExecSync(ctx, containerID, cmd)
 }
 
-// soon counts one job of a user for a second, because the cost of a stream is not known. Meanwhile the scheduler delays other jobs in
-// favour of the stream.
+// soon begins a job of the class People (jobs for which a user waits) for a stream, and ends it after one second. Meanwhile the scheduler
+// delays jobs of other classes in favour of the stream.
 func (p peoplesRuntime) soon() { time.AfterFunc(time.Second, p.work.Begin(work.People).Done) }
 
 // scheduledStats reads statistics from the runtime when the scheduler of package work allows it.
