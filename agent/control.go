@@ -35,7 +35,7 @@ func (a *Agent) buildPush() {
 	})
 }
 
-// otherSource returns the source of a pod with this name that was not pushed, or SourceNone if there is no such pod.
+// otherSource returns the source of a pod of this name that was not pushed; SourceNone: there is no such pod.
 func (a *Agent) otherSource(namespace, name string) pod.Source {
 	for _, p := range a.pods.List() {
 		if p.Namespace != namespace || p.Name != name {

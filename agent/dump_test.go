@@ -36,7 +36,7 @@ func (d *dumper) value(path string, v reflect.Value) {
 			d.value(path, v.Elem())
 		}
 	case reflect.Struct:
-		if strings.HasPrefix(t.String(), "atomic.Pointer[") { // its fields hide the value, so follow the pointer
+		if strings.HasPrefix(t.String(), "atomic.Pointer[") { // its fields hide the value: follow the pointer
 			if to := v.FieldByName("v").UnsafePointer(); to != nil {
 				d.value(path, reflect.NewAt(t.Field(0).Type.Elem().Elem(), to))
 			}

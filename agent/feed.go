@@ -45,7 +45,7 @@ type Follower interface {
 
 var _ Follower = kubeclient.Followed(nil)
 
-// followBy returns a function that follows the objects of a query through Deps.Feed; nil if there is no Feed.
+// followBy returns a function that follows the objects of a query over Deps.Feed; nil if there is no Feed.
 func (a *Agent) followBy(q Query) func(context.Context, kubeclient.Followed) (join func()) {
 	if a.deps.Feed == nil {
 		return nil
@@ -53,7 +53,7 @@ func (a *Agent) followBy(q Query) func(context.Context, kubeclient.Followed) (jo
 	return func(ctx context.Context, f kubeclient.Followed) func() { return a.deps.Feed.Follow(ctx, q, f) }
 }
 
-// followObjects returns a function that follows ConfigMaps, Secrets or Services through Deps.Feed; nil if there is no Feed.
+// followObjects returns a function that follows ConfigMaps, Secrets and Services over Deps.Feed; nil if there is no Feed.
 func (a *Agent) followObjects() func(ctx context.Context, resource, namespace, name string, f kubeclient.Followed) (join func()) {
 	if a.deps.Feed == nil {
 		return nil

@@ -134,7 +134,7 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	return f
 }
 
-// Kept returns how many pods have a checkpoint on this simulated machine.
+// Kept returns how many pods have a checkpoint on a simulated machine.
 func (m *Machine) Kept() int {
 	if m.kept == nil {
 		return 0

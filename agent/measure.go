@@ -212,7 +212,8 @@ func (a *Agent) statsMachine() func() stats.Machine {
 	}
 }
 
-// machineFacts reads the facts of the machine that do not change, and caches them. After an error, the next call reads them again.
+// machineFacts reads the facts of the machine that do not change, and keeps them. After an error, the next call reads them
+// again.
 type machineFacts struct {
 	read func() (stats.Machine, error)
 	log  *slog.Logger

@@ -112,7 +112,8 @@ func (a *Agent) apiNode() *v1.Node {
 	return a.heartbeat.Node()
 }
 
-// changed tells the keeper that the agent has received new data from the API server, so that the keeper updates the record.
+// changed tells the keeper of the record for offline starts that the agent has received new data from the API server, so that the keeper
+// updates the record.
 func (o *offlineStart) changed() {
 	if o.keeper != nil {
 		o.keeper.Changed()

@@ -26,7 +26,7 @@ import (
 // This file assigns each piece of the node's own work to a class of package work, which decides who runs first on a busy machine. Each
 // agent has one work.Scheduler. Package probe calls the scheduler itself.
 
-// buildWork creates the scheduler of package work and its metrics.
+// buildWork makes the scheduler of package work and its metrics.
 func (a *Agent) buildWork() error {
 	a.work = work.New(work.Config{Processors: a.processors(), Shares: a.shares})
 	for _, g := range []struct {
@@ -109,12 +109,12 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 			return pod.Outcome{Err: err, Reason: "Canceled"}
 		}
 		defer turn.Done()
-	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // not jobs: these actions wait for the network, or cost little
+	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // no jobs: these actions wait for the network, or cost little
 	}
 	return s.to.Do(ctx, job)
 }
 
-// peoplesRuntime runs users' commands and streams (kubectl exec, attach) as jobs of the scheduler, in the class work.People.
+// peoplesRuntime runs users' commands (ExecSync) and streams (exec, attach) as jobs of the scheduler, in the class work.People.
 type peoplesRuntime struct {
 	server.CRI
 	work *work.Scheduler

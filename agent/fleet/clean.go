@@ -124,7 +124,7 @@ func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes 
 // maxPages is the maximum number of pages that eachPage reads of one list.
 const maxPages = 2000
 
-// eachPage calls list once for each page of a list in the API. list returns the continue token of the next page, or "" after the last.
+// eachPage calls list once for each page of a list. list returns the continue token of the next page, or "" after the last.
 func eachPage(list func(metav1.ListOptions) (next string, err error)) error {
 	opts := metav1.ListOptions{Limit: kubeclient.PageSize}
 	for range maxPages {

@@ -60,7 +60,7 @@ type Config struct {
 	Log, NodeLog *slog.Logger
 }
 
-// check sets the defaults, and returns an error that joins one error for each field that is not valid.
+// check sets the defaults, and returns an error for each field that is not valid.
 func (c *Config) check() error {
 	if c.Name == "" {
 		c.Name = "fleet"

@@ -31,8 +31,8 @@ type hub struct {
 	mu     sync.Mutex
 	ctx    context.Context // the context of the hub's watches; nil: the hub does not run yet
 	group  sync.WaitGroup
-	pods   source                      // each part contains the pods of one node, under the node's name
-	nodes  source                      // each part contains one Node, under its name
+	pods   source                      // each part has the pods of one node, by the node's name
+	nodes  source                      // each part has one Node, by its name
 	others map[agent.Query]*sharedNeed // services, and single ConfigMaps and Secrets
 }
 
@@ -172,7 +172,7 @@ func (h *hub) cut(l *link) {
 	})
 }
 
-// heal passes all present objects on to the followers of a node whose partition has ended.
+// heal passes the present objects on to the followers of a node whose partition has ended.
 func (h *hub) heal(l *link) {
 	h.each(l, func(s *source, part string, f *follower) {
 		if f.old && s.synced {

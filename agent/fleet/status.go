@@ -30,7 +30,7 @@ type GroupStatus struct {
 // Nodes counts the nodes of a fleet or a group.
 type Nodes struct {
 	Want        int `json:"want"`
-	Present     int `json:"present"` // nodes that have begun to join and have not been removed yet
+	Present     int `json:"present"` // nodes that have begun to join and are not removed yet
 	Ready       int `json:"ready"`   // Ready in the API
 	Joining     int `json:"joining"`
 	Leaving     int `json:"leaving"`

@@ -29,7 +29,7 @@ func (p *Pressure) Check() error {
 	return nil
 }
 
-// pressures are all active pressures of a machine. Its methods may be called concurrently.
+// pressures are all present pressures of a machine. Its methods may be called concurrently.
 type pressures struct {
 	whole agent.Used // the size of the machine
 

@@ -18,7 +18,7 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// readyTimeout bounds the time until all nodes are Ready: one minute, to which StartConfig adds a little for each node.
+// readyTimeout bounds the time until all nodes are Ready: a minute, and a little for each node.
 const readyTimeout = time.Minute
 
 // Cluster is a cluster of simulated nodes. Its methods are those of the fleet.

@@ -229,8 +229,8 @@ func (b *bench) rounds(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// order returns the order in which a round runs the arms. The order changes from round to round, so that no arm always runs first, or
-// always runs after the same other arm.
+// order returns the order in which a round runs the arms. The order changes from round to round, so that no arm always comes first or
+// always follows the same other arm.
 func order(round int) []string {
 	arms := slices.Clone(arms)
 	n := round % len(arms)

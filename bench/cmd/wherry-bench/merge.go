@@ -83,7 +83,7 @@ func (b *bench) append(m *measured) {
 	}
 }
 
-// filled appends empty rounds until there are at least n rounds.
+// filled appends empty rounds until there are at least n.
 func filled(rounds []table.Samples, n int) []table.Samples {
 	for len(rounds) < n {
 		rounds = append(rounds, table.Samples{})

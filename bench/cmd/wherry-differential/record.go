@@ -16,8 +16,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// record contains what one run of a case recorded on both agents. A case that was not compared, because the machine was too slow, has no
-// traces.
+// record is one run of a case on both agents. A case that was not compared, because the machine was too slow, has no traces.
 type record struct {
 	Case             *differ.Case
 	Upstream, Wherry *differ.Trace

@@ -387,7 +387,7 @@ func (t *tally) report() error {
 	return errors.Join(errs...)
 }
 
-// counts returns how many cases of the run show each decided difference, and how many need each excuse.
+// counts returns how many cases of the run show each decided difference and need each excuse.
 func (t *tally) counts() differ.RunCounts {
 	r := differ.RunCounts{Seed: t.o.seed, Cases: t.ran, Slow: len(t.slow), Decided: t.decided, Excused: map[string]int{}, Lines: map[string]int{}}
 	for name, e := range t.excused {

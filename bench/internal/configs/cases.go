@@ -19,7 +19,7 @@ type Case struct {
 // Field is a field of a pod's spec with the cases that set it.
 type Field struct {
 	Path string
-	// Left says why no case sets the field (see leftOut); "" if cases set it.
+	// Left is the reason why no case sets the field (see leftOut); "" if cases set it.
 	Left string
 	// Cases has one case for each value of the field. The API server accepts the pods.
 	Cases []Case
@@ -64,7 +64,7 @@ func NewRandom() *Random {
 	return g
 }
 
-// Case makes a pod from a seed: it sets 5 to 64 random fields in the base pod. It undoes each change that the API server would refuse.
+// Case makes a pod from a seed: it sets 5 to 64 fields of the base pod. It undoes each step that the API server would refuse.
 func (g *Random) Case(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 36))
 	p := base(seed)

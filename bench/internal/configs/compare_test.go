@@ -9,7 +9,7 @@ import (
 
 const sidecarPortsClass = "config of the sandbox of a pod with ports of a sidecar: portMappings: Wherry has those of sidecars, before the others"
 
-// portsOf returns the requests for a sandbox with these port mappings.
+// portsOf returns the requests for a sandbox with these ports.
 func portsOf(ports ...*runtimeapi.PortMapping) *Requests {
 	t := newRequests()
 	t.Sandbox = &runtimeapi.PodSandboxConfig{PortMappings: ports}

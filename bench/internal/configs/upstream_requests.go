@@ -95,7 +95,7 @@ type volumes struct {
 	mounted kubecontainer.VolumeMap
 }
 
-// GetMountedVolumesForPod returns the volumes of the pod for which mount was called last.
+// GetMountedVolumesForPod returns the volumes for which mount was called last.
 func (v *volumes) GetMountedVolumesForPod(volumetypes.UniquePodName) kubecontainer.VolumeMap {
 	return v.mounted
 }
@@ -153,7 +153,7 @@ func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 			return nil, err
 		}
 		if p.Spec.HostNetwork {
-			status.IPs = []string{hostIP} // a real kubelet sets the IP before it calls SyncPod
+			status.IPs = []string{hostIP} // a kubelet that runs sets the IP before it calls SyncPod
 		}
 		result := u.manager.SyncPod(ctx, p, status, nil, backOff, false)
 		if result.SyncError != nil {
@@ -218,8 +218,7 @@ func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// pretend creates a fake init container in place of one that the kubelet could not create, so that the kubelet continues with the next
-// container.
+// pretend creates a fake init container in place of one that could not be created, so that the kubelet continues with the next one.
 func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
 	for id := range u.runtime.Sandboxes {
 		_, err := u.runtime.FakeRuntimeService.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{

@@ -64,7 +64,7 @@ var triedOfType = map[reflect.Type][]any{
 // mixed contains values for commands, arguments and environment variables. Some contain references to a variable, such as $(NAME).
 var mixed = []string{"plain", "$(KUBERNETES_SERVICE_HOST)", "$$(KUBERNETES_SERVICE_HOST)", "$(NOT_THERE) $(VARIABLE_0)", "$", "$(", "a$$b$(VARIABLE_1)c"}
 
-// tried has the values that cases try for single fields. A key is the name of the Go type and of the field.
+// tried has the values to try for single fields. A key is the name of the Go type and of the field.
 var tried = map[string][]any{
 	"PodSpec.Hostname":                      some("host-1", strings.Repeat("a", 63)),
 	"PodSpec.Subdomain":                     some("sub"),

@@ -88,7 +88,7 @@ func (w World) facts(root string) (perform.Facts, error) {
 		return perform.Facts{}, err
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
-		p.SwapController = true // a running agent detects this from the cgroups of pods, which do not exist here
+		p.SwapController = true // a running agent sees this in the cgroups of pods, which do not exist here
 	}
 	if p.HugePageSizes, err = pageSizes(); err != nil {
 		return perform.Facts{}, err

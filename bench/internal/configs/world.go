@@ -22,7 +22,7 @@ const (
 	handler, plainHandler = "special", "plain"
 )
 
-// World describes the node on which both agents run: everything that an agent reads except the pod.
+// World describes the node on which both agents run: what an agent reads besides the pod.
 type World struct {
 	// Dir is the directory in which each agent has a subdirectory for its files.
 	Dir string

@@ -11,8 +11,8 @@ import (
 // The functions in this file excuse differences that come from two events at about the same time. The two agents may see such events in a
 // different order, and then report different statuses.
 
-// ofAMoment returns the name of the excuse for a difference in one field of the last status, or "" if the value of the field does not
-// depend on the timing. name is the container; "" is for the status of the pod. u and w are the values of upstream's kubelet and Wherry.
+// ofAMoment returns the name of the excuse for a difference in one field of the last status, if the value of the field depends on the
+// timing; otherwise "". name is the container; "" is for the status of the pod. u and w are the values of upstream and Wherry.
 func (d *differ) ofAMoment(name, field, u, w string) string {
 	pulls := func(v string) bool { return v == "waiting ErrImagePull" || v == "waiting ImagePullBackOff" }
 	switch {

@@ -95,7 +95,7 @@ const (
 	LoseSandbox Deed = "lose-sandbox" // the sandbox ends although no agent stopped it
 
 	// The other acts are only for static pods.
-	WriteFile    Deed = "write-file"    // writes the pod's manifest; if Container is set, with Value as its image
+	WriteFile    Deed = "write-file"    // writes the pod's manifest; Value, if Container is set, is its new image
 	RemoveFile   Deed = "remove-file"   // removes the pod's manifest
 	DeleteMirror Deed = "delete-mirror" // deletes the mirror pod in the API
 )

@@ -46,7 +46,7 @@ const (
 	late = 5 * time.Second
 )
 
-// Compare returns the differences between what upstream's kubelet and Wherry did with the pod of a case.
+// Compare returns the differences between what upstream's kubelet and Wherry did with a case.
 func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	return CompareAll(c, upstream, wherry).Found
 }

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// life is a simple trace: a pod with one container, which runs from second 1 and is stopped in second 40.
+// life is the trace of a pod with one container, which runs from second 1 and is stopped in second 40.
 type life struct {
 	*Trace
 	start time.Time

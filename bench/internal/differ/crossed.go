@@ -102,7 +102,7 @@ func (d *differ) crossing() (first *Crossing) {
 	return first
 }
 
-// order returns -1 if the agent of the trace saw the event a before b, 1 if it saw b before a, and 0 if both orders are possible.
+// order returns -1 if the agent of the trace saw the event a before b, 1 if it saw b before a, and 0 if it may have seen either first.
 func order(t *Trace, a, b beat) int {
 	switch {
 	case a.hi < b.lo || t.follows(a, b):

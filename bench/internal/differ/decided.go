@@ -2,8 +2,8 @@ package differ
 
 import "slices"
 
-// Decision is a class of differences between upstream's kubelet and Wherry that Wherry intends. Every other difference is a fault of
-// Wherry or of the comparison.
+// Decision is a class of intended differences between upstream's kubelet and Wherry. Every other difference is a fault of Wherry or of the
+// comparison.
 type Decision struct {
 	Class string
 	// Why says why Wherry's behaviour is right. It quotes the Kubernetes documentation or an upstream issue if there is one.

@@ -35,7 +35,7 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	return out
 }
 
-// passesBack reports whether a series of values changes from around to value and back to around.
+// passesBack reports whether a series changes from around to value and back to around.
 func passesBack(spans []span, around, value string) bool {
 	for i := 1; i+1 < len(spans); i++ {
 		if spans[i].value == value && spans[i-1].value == around && spans[i+1].value == around {

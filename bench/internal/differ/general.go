@@ -16,7 +16,7 @@ func (d *differ) generals(elements []string) (out []string) {
 	return out
 }
 
-// general replaces the names of containers in a text with their kinds, such as main or sidecar.
+// general replaces the names of containers by their kinds, such as main or sidecar.
 func (d *differ) general(text string) string {
 	for _, name := range d.c.containers() {
 		text = strings.ReplaceAll(text, name, d.c.kind(name))

@@ -94,8 +94,8 @@ func containerOf(key string) string {
 	return strings.TrimSuffix(name, "}")
 }
 
-// startsLast reports whether an agent started a container (any container if name is "") less than two seconds before the pod's end. The
-// timing then decides how the container ended. Instances that exited by themselves before the pod's end do not count if both agents
+// startsLast reports whether either agent started a container (any container if name is "") less than two seconds before the pod's end. The
+// timing then decides how the container ended. An instance does not count if it exited by itself before the pod's end and both agents
 // created the same number of instances.
 func (d *differ) startsLast(name string) bool {
 	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
@@ -103,7 +103,7 @@ func (d *differ) startsLast(name string) bool {
 	})
 }
 
-// lately is the time before the pod's end in which starts are not compared, because upstream's kubelet sees a start up to a second later.
+// lately is the time before the pod's end in which starts are not compared. Upstream's kubelet sees a start up to a second later.
 const lately = 2 * time.Second
 
 func (d *differ) startedLast(t *Trace, name string) bool {

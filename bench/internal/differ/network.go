@@ -47,7 +47,7 @@ func asking(how, container, probe string) v1.ProbeHandler {
 	return v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: new("")}}
 }
 
-// answers decides how one instance of a container answers its network probes.
+// answers says how one instance of a container answers its network probes.
 type answers struct {
 	play    Play
 	started time.Time
@@ -88,7 +88,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 		before := r.services[s.address]
 		r.services[s.address] = s
 		r.mu.Unlock()
-		if before != nil { // the service of the previous instance, which has ended
+		if before != nil { // services of the previous instance, which has ended
 			before.end()
 		}
 		if err := s.turn(); err != nil {

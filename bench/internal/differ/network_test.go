@@ -80,8 +80,8 @@ func TestNetworkProbesAreAnswered(t *testing.T) {
 	all("after the end", map[string]string{"http": "no answer", "tcp": "no answer", "grpc": "no answer"})
 }
 
-// startOne creates a sandbox for the pod through the CRI socket. It returns the pod's IP address, and a function that starts the next
-// instance of the container name and returns its ID.
+// startOne creates a sandbox through the CRI socket. It returns the pod's IP address, and a function that starts the next instance of the
+// container and returns the instance's ID.
 func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, ip string) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+r.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -107,8 +107,8 @@ func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	return at, at.last >= until
 }
 
-// tells returns whether the agent of the trace may have seen the probe of a running container fail (may), and whether it must have seen a
-// failure whatever the timing was (must).
+// tells reports whether the agent of the trace may have seen the probe of a running container fail (may), and whether it must have seen a
+// failure, whatever the timing (must).
 func (d *differ) tells(t *Trace, name, probe string) (may, must bool) {
 	for attempt, in := range t.instances(name) {
 		p := d.c.play(name, attempt%lifeAttempts)

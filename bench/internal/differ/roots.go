@@ -12,7 +12,7 @@ import (
 
 // After some decided (intended) differences everything else that happens to the pod differs too. The functions in this file look for
 // evidence of such a difference in the requests of both agents. If a case has undecided differences and such evidence, the comparison
-// reports the decided class in their place; only differences of configurations are reported besides.
+// reports the decided class in their place. Differences of configurations are reported in any case.
 
 // These are the classes of decided (intended) differences that explain all other differences of their case.
 const (
@@ -120,7 +120,7 @@ func (d *differ) oldImageFirst() bool {
 }
 
 // deletedInStop reports whether the pod was deleted while upstream's kubelet waited for the end of one container, and only Wherry counted
-// this wait as part of the grace period of another container.
+// that time as a part of the grace period of another container.
 func (d *differ) deletedInStop() bool {
 	deleted := d.upstream.Deleted.Sub(d.upstream.Created)
 	var stops []wait
@@ -159,7 +159,7 @@ func (d *differ) pendingAgain(upstream, wherry []span) bool {
 	return again(d.upstream, upstream) && !again(d.wherry, wherry)
 }
 
-// neverAgain reports whether a pod with restartPolicy Never lost its sandbox, and then became Failed with Wherry but stayed Pending with
+// neverAgain reports whether a pod with restartPolicy Never lost its sandbox, and then became Failed with Wherry but remained Pending with
 // upstream's kubelet.
 func (d *differ) neverAgain() bool {
 	phase := func(t *Trace) (phase v1.PodPhase) {

@@ -71,7 +71,7 @@ type Runner struct {
 	mu     sync.Mutex
 	lost   error                    // ErrWatchEnded when a watch has ended; nil before
 	traces map[string]*Trace        // traces of the cases that run now, by pod name
-	lags   map[string]time.Duration // how late the newest event came, by node, because upstream's kubelet sends events one by one
+	lags   map[string]time.Duration // how late the newest event came, by node: upstream's kubelet sends events one by one
 }
 
 // Start starts agents on one control plane: pairs of upstream's kubelet and Wherry for most cases, and restarted more pairs for cases in
@@ -217,7 +217,7 @@ func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1
 	return nil
 }
 
-// read calls see for each change until ctx ends. If the channel is closed earlier, every later run of a case fails with ErrWatchEnded.
+// read calls see for each change until ctx ends. If the changes end earlier, every later run of a case fails with ErrWatchEnded.
 func (run *Runner) read(ctx context.Context, changes <-chan watch.Event, see func(watch.Event)) {
 	for e := range changes {
 		see(e)

@@ -116,7 +116,7 @@ func pull(name string) simcri.Pull {
 	return p
 }
 
-// Play makes the containers of a pod do what the case says.
+// Play makes the containers of a pod act as the case says.
 func (r *Runtime) Play(pod string, c *Case) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

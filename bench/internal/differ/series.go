@@ -112,8 +112,8 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// sends is how long Wherry may delay a change of the status in order to send it together with the next change. So a value is compared
-// only if it was in the API for at least settled plus sends.
+// sends is how long Wherry may delay a change of the status to send it together with the next one. A value is compared only if the API had
+// it for at least settled plus sends.
 const sends = 300 * time.Millisecond
 
 // lasting returns the values that are compared: those that were in the API for more than two seconds. It leaves out values that began

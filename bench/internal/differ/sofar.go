@@ -88,8 +88,8 @@ func verb(call string) string {
 	return v
 }
 
-// timesSoFar returns when the agent of the trace started each instance and when it first stopped it. A time after the Crossing is
-// replaced by the time of the Crossing.
+// timesSoFar returns when the agent of the trace started each instance and first stopped it. Times after the Crossing are replaced by the
+// time of the Crossing.
 func (d *differ) timesSoFar(t *Trace) map[string]time.Duration {
 	all := t.times()
 	for k, at := range all {

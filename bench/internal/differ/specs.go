@@ -13,8 +13,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// GenerateSpec makes a case whose pod has many fields, and to which nothing happens. Only the configurations of its sandbox and
-// containers are compared.
+// GenerateSpec makes a case whose pod has many fields and no acts. Only the configurations of its sandbox and containers are compared.
 func GenerateSpec(seed uint64) *Case {
 	g := generator{rand.New(rand.NewPCG(seed, 12))}
 	c := &Case{Seed: seed, Kind: Spec, Plays: map[string][]Play{}, For: 8 * time.Second}

@@ -81,8 +81,8 @@ func (d *differ) hasPostStart() bool {
 	})
 }
 
-// definitionChanged reports whether an act changed the image or the resources of the container between its first start and the start that
-// is late.
+// definitionChanged reports whether the image or the resources of the container were changed between its first start and the start that is
+// late.
 func (l *delay) definitionChanged() bool {
 	first := min(l.d.upstream.firstStart(l.name), l.d.wherry.firstStart(l.name))
 	return slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
@@ -232,7 +232,7 @@ func (d *differ) patience(t *Trace, name string, attempt uint32) time.Duration {
 	return slow
 }
 
-// end describes how an instance ended with upstream's kubelet, in words for the class of a difference.
+// end describes how an instance ended on upstream's kubelet, in words for the name of a class.
 func (d *differ) end(name string, attempt uint32) string {
 	in := d.upstream.instances(name)[attempt]
 	switch {

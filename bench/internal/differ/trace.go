@@ -12,7 +12,7 @@ import (
 
 // Trace records what one agent did with one pod: the calls to the runtime, and the statuses and events in the API.
 type Trace struct {
-	Created  time.Time // time of the first request for a sandbox; the times of acts count from here
+	Created  time.Time // time of the first call for a sandbox; times of acts count from it
 	Deleted  time.Time // time of the pod's deletion, or of the removal of its manifest
 	Ended    time.Time // when the pod had left the API, or when the runner stopped watching it
 	Downs    []Down    `json:",omitempty"` // times when the agent did not run

@@ -187,8 +187,8 @@ func TestAHookAndItsStopAreOneHold(t *testing.T) {
 	}
 }
 
-// A restart of the agents interrupts the stop of a container whose postStart hook has failed. If only Wherry stops the container again,
-// this is a decided (intended) difference.
+// A restart of the agents interrupts the stop of a container whose postStart hook failed. Only Wherry stops the container again: a decided
+// difference.
 func TestAFailedHookIsForgotten(t *testing.T) {
 	for kind, class := range map[Kind]string{
 		Restart: classHookForgotten,

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzAdmit calls Admit with arbitrary pods and nodes. Admit must return exactly one of its three answers, and for the same input always
-// the same answer. It must not change its input, and must preempt only pods in Others.
+// FuzzAdmit calls Admit with arbitrary pods and nodes. Admit must return exactly one of its three answers, and the same one again for the
+// same input. It must not change its input, and must preempt only pods in Others.
 func FuzzAdmit(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -37,8 +37,8 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// FuzzResize calls Resize with arbitrary old and new resources of a pod. Resize must return exactly one answer, and for the same input
-// always the same answer. It must not change its input.
+// FuzzResize calls Resize with arbitrary old and new resources of a pod. Resize must return exactly one answer, and the same one again for
+// the same input, and must not change its input.
 func FuzzResize(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)

@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// input returns the input of a decision about a pod of two containers, and an empty plan, after the function change has modified them.
+// input returns the input of a decision about a pod of two containers, and an empty plan, after change has modified both.
 func input(change func(*decide.Input, *decide.Plan)) (*decide.Input, *decide.Plan) {
 	in := &decide.Input{
 		Pod:    &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}},
@@ -172,7 +172,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// FuzzSpans calls Spans with arbitrary records, and checks that the resulting spans are in order and leave no gap.
+// FuzzSpans makes spans of arbitrary records, and checks that the spans are in order and leave no gap.
 func FuzzSpans(f *testing.F) {
 	f.Add([]byte{1, 10, 2, 1, 5, 200, 6, 1, 1, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
