@@ -198,7 +198,6 @@ func TestConsoleOfANodeGoesThroughTheProxy(t *testing.T) {
 	}
 }
 
-// In a real browser the page shows the pods and their answers, follows links, steps through the record, follows the colours that the
 // In a real browser the page shows the pods and the reasons for their states, follows links, steps through the record, follows the colours
 // that the user prefers, and keeps the rules of accessibility. Texts that containers write are shown as text, never interpreted as HTML.
 func TestConsoleInABrowser(t *testing.T) {
