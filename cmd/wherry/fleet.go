@@ -28,10 +28,14 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 		Example: `  wherry fleet --nodes 100 --pods 500
   wherry fleet --template shapes.yaml
   wherry fleet --nodes 1000 --once --within 2m
+  wherry fleet --nodes 100 --pods 500 --expect pods=running --expect 'leases.p99<=1s' --within 60s --once -o json
   wherry fleet --nodes 100 --pods 500 --scenario faults.yaml
   wherry fleet --nodes 50 --kubeconfig ~/.kube/config --yes`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.Run(cmd.Context(), cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.Result = cmd.OutOrStdout()
+			return r.Run(cmd.Context(), cmd.ErrOrStderr())
+		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -49,14 +53,15 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.Identity, "identity", "impersonate", "the nodes' user: impersonate (each node as itself) or shared (all as the user of the kubeconfig)")
 	fs.BoolVar(&r.OwnWatches, "own-watches", false, "each node watches its objects itself, as real nodes do; otherwise all share one watch")
 	fs.BoolVar(&r.NoServe, "no-serve", false, "serve no HTTPS API for the nodes: a node needs less memory, and kubectl logs, exec and top do not work")
-	fs.BoolVar(&r.Once, "once", false, "end when all nodes are Ready and all pods Running")
-	fs.DurationVar(&r.Within, "within", 0, "fail if that takes longer; 0: no limit")
+	fleetExpect(fs, &r.Expect, &r.Hold, &r.Output)
+	fs.BoolVar(&r.Once, "once", false, "end when the expectations hold; without any: when all nodes are Ready and all pods Running")
+	fs.DurationVar(&r.Within, "within", 0, "fail with exit status 3 if that takes longer; 0: no limit")
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 	fs.IntVarP(&r.Verbosity, "v", "v", 0, "verbosity of the log: 1 also the fleet's actions, 2 also those of its agents")
-	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
+	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetExpect(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
 	return cmd
 }
 
@@ -135,6 +140,42 @@ what happens. The scenario goes on until all its events have happened, or the fl
 		RunE: func(cmd *cobra.Command, args []string) error { return a.Run(cmd.Context(), cmd.OutOrStdout(), args[0]) },
 	}
 	fleetSocket(cmd.Flags(), &a.Client)
+	return cmd
+}
+
+// fleetExpect adds the flags of expectations. expect is nil where they are arguments.
+func fleetExpect(fs *pflag.FlagSet, expect *[]string, hold *time.Duration, output *string) {
+	if expect != nil {
+		fs.StringArrayVar(expect, "expect", nil, "what must hold, for example pods=running or nodes.ready>=90%; may be repeated: see wherry fleet expect --help")
+	}
+	fs.DurationVar(hold, "hold", 0, "for how long all expectations must hold without a break; 0: once")
+	fs.StringVarP(output, "output", "o", "", "json: print the outcome of the expectations as JSON")
+}
+
+func newFleetExpect() *cobra.Command {
+	var e fleetctl.Expect
+	cmd := &cobra.Command{
+		Use: "expect EXPECTATION...", Short: "Wait until expectations hold in a running fleet; fail if they do not", Args: cobra.MinimumNArgs(1),
+		Long: `Wait until all expectations hold at the same time. The exit status is 0 if they do, 3 if they do not within the time of --within,
+and 1 if something else fails. An expectation is one of
+
+  nodes=ready  nodes=gone  pods=running  pods=ready  pods=succeeded  pods=finished  pods=gone
+
+about all nodes or pods of the fleet, or a comparison (=, !=, <, <=, >, >=) of one of
+
+  nodes.ready  .notReady  .present  .joining  .leaving  .crashed  .partitioned  .failed     a number, or a part such as 90%
+  pods.running  .ready  .pending  .succeeded  .failed  .all                                a number, or a part such as 90%
+  leases.p50  .p99  .overdue  .failed                                                      a duration; of .failed a number`,
+		Example: `  wherry fleet expect pods=running nodes=ready --within 60s
+  wherry fleet expect 'nodes.ready>=90%' 'leases.p99<=1s' --hold 1m --within 5m -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.Texts = args
+			return e.Run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	fleetSocket(cmd.Flags(), &e.Client)
+	fleetExpect(cmd.Flags(), nil, &e.Hold, &e.Output)
+	cmd.Flags().DurationVar(&e.Within, "within", time.Minute, "fail if that takes longer; 0: no limit")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/cli/podctl"
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
@@ -36,8 +37,15 @@ func run(args []string) int {
 		return int(status)
 	}
 	podctl.SayError(os.Stderr, err)
+	var unmet *fleet.Unmet
+	if errors.As(err, &unmet) {
+		return exitUnmet
+	}
 	return 1
 }
+
+// exitUnmet is the exit status if expectations of a fleet did not hold in time.
+const exitUnmet = 3
 
 // commandLine returns the arguments for the root command. args[0] is the name of the program; if it is kubelet, the first argument becomes
 // the command kubelet.

@@ -3,6 +3,7 @@ package fleettest_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,21 +40,43 @@ func Example() {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	for {
-		p, err := pods.Get(ctx, "job", metav1.GetOptions{})
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
-		if p.Status.Phase == v1.PodFailed {
-			fmt.Println(p.Spec.NodeName, "says", p.Status.Phase, p.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
+	c.Expect(time.Minute, "pods.failed=1", "nodes=ready")
+	p, err := pods.Get(ctx, "job", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("%v", err)
 	}
+	fmt.Println(p.Spec.NodeName, "says", p.Status.Phase, p.Status.ContainerStatuses[0].State.Terminated.ExitCode)
 	for _, f := range t.cleanups {
 		f()
 	}
 	// Output: fleet-node-42 says Failed 3
+}
+
+// Expect fails the test with what is the case instead.
+func TestExpectFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &example{}
+		c := fleettest.Start(e, 1)
+		defer func() {
+			for _, f := range e.cleanups {
+				f()
+			}
+		}()
+		for expectation, want := range map[string]string{
+			"pods=running": "after 5s: not as expected: pods=running (now: 0 of 0)",
+			"pods=happy":   "use one of",
+		} {
+			func() {
+				defer func() {
+					if said := fmt.Sprint(recover()); !strings.Contains(said, want) {
+						t.Errorf("%s: said %q", expectation, said)
+					}
+				}()
+				c.Expect(5*time.Second, expectation)
+			}()
+		}
+	})
 }
 
 // In virtual time (testing/synctest), a fleet runs for an hour in which a node crashes six times. At the end all nodes are Ready.

@@ -26,6 +26,24 @@ type Cluster struct {
 	*fleet.Fleet
 	// Client configures the access to the API server.
 	Client *rest.Config
+
+	t TB
+}
+
+// Expect fails the test unless all expectations of fleet.ParseExpectation, for example "pods=running", hold at the same time, at the latest after
+// the time within.
+func (c *Cluster) Expect(within time.Duration, expectations ...string) {
+	c.t.Helper()
+	all, err := fleet.ParseExpectations(expectations)
+	if err != nil {
+		c.t.Fatalf("%v", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if _, err := c.Await(ctx, 0, all...); err != nil {
+		c.t.Fatalf("after %s: %v", within, err)
+	}
 }
 
 // Start runs the given number of nodes on an API server in memory. The nodes are named fleet-node-1, fleet-node-2 and so on.
@@ -61,7 +79,7 @@ func StartConfig(t TB, cfg fleet.Config) *Cluster {
 	if err := await(f, ended, readyTimeout+time.Duration(total)*20*time.Millisecond); err != nil {
 		t.Fatalf("start a fleet: %v", err)
 	}
-	return &Cluster{f, cfg.Client}
+	return &Cluster{f, cfg.Client, t}
 }
 
 // await waits until all nodes are Ready.

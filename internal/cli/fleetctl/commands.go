@@ -25,8 +25,8 @@ type Get struct {
 
 // Run prints the state of a fleet.
 func (g *Get) Run(ctx context.Context, out io.Writer) error {
-	if g.Output != "" && g.Output != "json" {
-		return fmt.Errorf("--output=%q: use json, or leave it out for a table", g.Output)
+	if err := checkOutput(g.Output); err != nil {
+		return err
 	}
 	s, err := g.State(ctx)
 	if err != nil {

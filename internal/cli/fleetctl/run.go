@@ -47,6 +47,12 @@ type Run struct {
 	// Once ends the command when all nodes are Ready and all pods Running. Within bounds the time until then; 0: no bound.
 	Once   bool
 	Within time.Duration
+	// Expect are expectations that must hold, all at once for the time Hold; without any, all nodes are Ready and all pods Running.
+	Expect []string
+	Hold   time.Duration
+	// Output is the form of the result: "" (only progress) or json. Result gets it.
+	Output string
+	Result io.Writer
 	// OwnWatches lets each node watch its objects itself.
 	OwnWatches bool
 	// NoServe leaves out the nodes' HTTPS APIs and the logs of containers.
@@ -58,12 +64,13 @@ type Run struct {
 // progressEvery is the interval of lines about the progress.
 const progressEvery = 2 * time.Second
 
-// errLate means that nodes were not Ready or pods not Running in time.
-var errLate = errors.New("not all nodes are Ready and all pods Running in time")
-
 // Run runs the fleet until ctx ends, or wherry fleet stop. It writes progress to out.
 func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	groups, err := r.groups()
+	if err != nil {
+		return err
+	}
+	expect, err := r.expectations()
 	if err != nil {
 		return err
 	}
@@ -122,7 +129,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	w := &watcher{run: r, fleet: f, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
+	w := &watcher{run: r, fleet: f, expect: expect, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
 	plays := &plays{ctx: ctx, fleet: f, said: said}
 	defer plays.wait()
 	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
@@ -152,6 +159,24 @@ func hostAddress() netip.Addr {
 		return a
 	}
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// expectations returns what must hold.
+func (r *Run) expectations() ([]fleet.Expectation, error) {
+	if err := checkOutput(r.Output); err != nil {
+		return nil, err
+	}
+	if r.Hold < 0 {
+		return nil, fmt.Errorf("--hold=%s: must not be negative", r.Hold)
+	}
+	if len(r.Expect) > 0 {
+		return fleet.ParseExpectations(r.Expect)
+	}
+	texts := []string{"nodes=ready"}
+	if r.Pods > 0 {
+		texts = append(texts, fmt.Sprintf("pods.running>=%d", r.Pods)) // the cluster may have other pods
+	}
+	return fleet.ParseExpectations(texts)
 }
 
 // groups returns the groups of the template, or one of Nodes nodes.
@@ -262,6 +287,7 @@ func (p *progress) line(format string, args ...any) {
 type watcher struct {
 	run        *Run
 	fleet      *fleet.Fleet
+	expect     []fleet.Expectation
 	base       uint64 // the memory before the first node
 	kubeconfig string
 	server     string
@@ -288,14 +314,66 @@ func memory() uint64 {
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
-// watch creates the pods when the nodes are Ready, and says how nodes and pods come along. It returns when all are there, with an error
-// if that takes longer than Within.
+// watch creates the pods when the nodes are Ready, and says how nodes and pods come along. It returns when the expectations hold. The error is a
+// *fleet.Unmet if that takes longer than Within.
 func (w *watcher) watch(ctx context.Context) error {
+	began := time.Now()
 	bounded := ctx
 	if w.run.Within > 0 {
 		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeoutCause(ctx, w.run.Within, errLate)
+		bounded, cancel = context.WithTimeout(ctx, w.run.Within)
 		defer cancel()
+	}
+	err := w.stages(bounded)
+	var outcomes []fleet.Outcome
+	switch {
+	case err == nil:
+		last := time.Now()
+		outcomes, err = fleet.AwaitStatus(bounded, w.run.Hold, w.expect, func(context.Context) (fleet.Status, int, error) {
+			s := w.fleet.Status()
+			if time.Since(last) >= progressEvery {
+				last = time.Now()
+				w.said.line("%d of %d nodes Ready; pods: %d Running, %d Pending, %d Succeeded, %d Failed",
+					s.Nodes.Ready, s.Nodes.Want, s.Pods.Running, s.Pods.Pending, s.Pods.Succeeded, s.Pods.Failed)
+			}
+			return s, w.run.Pods, nil
+		})
+	case bounded.Err() != nil: // the time is over before there is something to wait for
+		s := w.fleet.Status()
+		for _, e := range w.expect {
+			outcomes = append(outcomes, e.Check(&s, w.run.Pods))
+		}
+		err = &fleet.Unmet{Outcomes: outcomes}
+	}
+	if ctx.Err() != nil { // the user ends the fleet
+		return nil
+	}
+	if err := w.report(outcomes, err, time.Since(began)); err != nil {
+		return err
+	}
+	if err == nil && !w.run.Once {
+		w.said.line("the fleet runs: see it with wherry fleet top --name %s; end it with Ctrl-C or wherry fleet stop --name %s", w.run.Name, w.run.Name)
+	}
+	return err
+}
+
+// report prints the outcomes, if they are wanted.
+func (w *watcher) report(outcomes []fleet.Outcome, err error, took time.Duration) error {
+	if len(w.run.Expect) > 0 {
+		for _, o := range outcomes {
+			w.said.line("%s", outcomeText(&o))
+		}
+	}
+	if outcomes == nil || w.run.Output == "" || w.run.Result == nil {
+		return nil
+	}
+	return writeResult(w.run.Result, outcomes, err, took, w.state())
+}
+
+// stages waits until all nodes are Ready and creates the pods. With expectations of the user it waits only as long as the pods need that.
+func (w *watcher) stages(ctx context.Context) error {
+	if len(w.run.Expect) > 0 && w.run.Pods == 0 {
+		return nil
 	}
 	nodes := func(s *State) (string, bool) {
 		text := fmt.Sprintf("%d of %d nodes Ready, at most %d join at once", s.Nodes.Ready, s.Nodes.Want, s.JoinWindow)
@@ -308,38 +386,26 @@ func (w *watcher) watch(ctx context.Context) error {
 		return fmt.Sprintf("%d of %d pods Running, %.0f a second", s.Pods.Running, s.Wanted, s.Pods.StartsPerSecond), s.Pods.Running >= s.Wanted
 	}
 	began := time.Now()
-	err := w.until(bounded, nodes)
-	if err == nil {
-		w.said.line("%d nodes Ready in %s", w.fleet.Status().Nodes.Ready, time.Since(began).Round(10*time.Millisecond))
-	}
-	if err == nil && w.run.Pods > 0 {
-		began = time.Now()
-		err = w.create(bounded)
-		if err == nil {
-			err = w.until(bounded, pods)
-		}
-		if err == nil {
-			w.said.line("%d pods Running in %s", w.fleet.Status().Pods.Running, time.Since(began).Round(10*time.Millisecond))
-		}
-	}
-	switch {
-	case ctx.Err() != nil: // the user ends the fleet
-		return nil
-	case err != nil && context.Cause(bounded) != nil:
-		s := w.state()
-		return fmt.Errorf("%w (%s): %d of %d nodes Ready, %d of %d pods Running", errLate, w.run.Within, s.Nodes.Ready, s.Nodes.Want, s.Pods.Running, s.Wanted)
-	case err != nil:
+	if err := w.until(ctx, nodes); err != nil {
 		return err
 	}
-	if !w.run.Once {
-		w.said.line("the fleet runs: see it with wherry fleet top --name %s; end it with Ctrl-C or wherry fleet stop --name %s", w.run.Name, w.run.Name)
+	w.said.line("%d nodes Ready in %s", w.fleet.Status().Nodes.Ready, time.Since(began).Round(10*time.Millisecond))
+	if w.run.Pods == 0 {
+		return nil
 	}
+	began = time.Now()
+	if err := w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods); err != nil {
+		return err
+	}
+	if len(w.run.Expect) > 0 {
+		w.said.line("%d pods created in %s", w.run.Pods, time.Since(began).Round(10*time.Millisecond))
+		return nil
+	}
+	if err := w.until(ctx, pods); err != nil {
+		return err
+	}
+	w.said.line("%d pods Running in %s", w.fleet.Status().Pods.Running, time.Since(began).Round(10*time.Millisecond))
 	return nil
-}
-
-// create creates the pods.
-func (w *watcher) create(ctx context.Context) error {
-	return w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods)
 }
 
 // until waits until done returns true, and prints the progress.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -15,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
@@ -112,8 +115,75 @@ func TestOnceWithin(t *testing.T) {
 		t.Errorf("said %q: %v", out.String(), err)
 	}
 	r.Pods, r.Within = 5, 3*time.Second // there is no scheduler, so no pod gets a node
-	if err := r.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "2 of 2 nodes Ready, 0 of 5 pods Running") {
+	if err := r.Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "not as expected: pods.running>=5 (now: 0)") {
 		t.Errorf("too late: %v", err)
+	}
+}
+
+// With expectations the command ends as they say, and prints the outcome as JSON.
+func TestExpect(t *testing.T) {
+	t.Parallel()
+	_, kubeconfig := cluster(t)
+	run := func(within time.Duration, expect ...string) (Result, error) {
+		var result bytes.Buffer
+		r := Run{
+			Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", NoServe: true, Namespace: "default", Once: true, Within: within,
+			Socket: filepath.Join(t.TempDir(), "s"), Expect: expect, Output: "json", Result: &result,
+		}
+		err := r.Run(t.Context(), &bytes.Buffer{})
+		var out Result
+		if jsonErr := json.Unmarshal(result.Bytes(), &out); jsonErr != nil {
+			t.Errorf("%v: %s", jsonErr, &result)
+		}
+		return out, err
+	}
+	out, err := run(time.Minute, "nodes=ready", "leases.failed=0")
+	if err != nil || !out.Held || len(out.Expectations) != 2 || out.Expectations[0].Now != "2 of 2" || out.State.Nodes.Ready != 2 {
+		t.Errorf("%v: %+v", err, out)
+	}
+	out, err = run(2*time.Second, "nodes=ready", "pods=running")
+	var unmet *fleet.Unmet
+	if !errors.As(err, &unmet) || out.Held || !out.Expectations[0].Held || out.Expectations[1].Held {
+		t.Errorf("without pods: %v: %+v", err, out)
+	}
+}
+
+// wherry fleet expect asks a running fleet.
+func TestExpectOfARunningFleet(t *testing.T) {
+	t.Parallel()
+	_, kubeconfig := cluster(t)
+	r := Run{Name: "f", Nodes: 2, Kubeconfig: kubeconfig, Yes: true, Identity: "shared", NoServe: true, Socket: filepath.Join(t.TempDir(), "s")}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), &bytes.Buffer{}) }()
+	c := Client{Name: "f", Socket: r.Socket}
+	until(t, "the fleet listens", func() bool {
+		_, err := c.State(t.Context())
+		return err == nil
+	})
+	expect := func(within time.Duration, output string, texts ...string) (string, error) {
+		var out bytes.Buffer
+		err := (&Expect{Client: c, Texts: texts, Within: within, Output: output}).Run(t.Context(), &out)
+		return out.String(), err
+	}
+	if said, err := expect(time.Minute, "", "nodes=ready"); err != nil || said != "nodes=ready: holds (2 of 2)\n" {
+		t.Errorf("%q, %v", said, err)
+	}
+	said, err := expect(500*time.Millisecond, "json", "nodes.ready>2")
+	var unmet *fleet.Unmet
+	if !errors.As(err, &unmet) || !strings.Contains(said, `"held": false`) || !strings.Contains(said, `"now": "2"`) {
+		t.Errorf("%s, %v", said, err)
+	}
+	if _, err := expect(time.Minute, "", "nodes=red"); err == nil || errors.As(err, &unmet) {
+		t.Errorf("a wrong expectation: %v", err)
+	}
+	if _, err := expect(time.Minute, "xml", "nodes=ready"); err == nil {
+		t.Error("a wrong output is no error")
+	}
+	if _, err := c.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -145,6 +215,9 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 		{"name", Run{Name: "../f"}, `"../f"`},
 		{"identity", Run{Name: "f", Identity: "me"}, "Config.Identity"},
 		{"control plane", Run{Name: "f", ControlPlane: dir + "/none"}, "--controlplane: stat"},
+		{"expectation", Run{Name: "f", Expect: []string{"pods=happy"}}, `expectation "pods=happy": use one of`},
+		{"output", Run{Name: "f", Output: "xml"}, "--output="},
+		{"hold", Run{Name: "f", Hold: -1}, "--hold="},
 		{"kubeconfig", Run{Name: "f", Kubeconfig: dir + "/none", Yes: true}, "--kubeconfig: "},
 	} {
 		c.run.Socket = filepath.Join(t.TempDir(), "s")
