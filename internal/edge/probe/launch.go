@@ -51,8 +51,8 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 	return time.Hour // a probe that ends, or a new probe, wakes the loop
 }
 
-// class returns the class in which a command waits. Probes that a pod needs to become ready come before probes of pods that are
-// ready, and before probes that have failed for long.
+// class returns the priority class with which a probe's command waits in the scheduler of package work. Probes that a pod needs to become
+// ready come before probes of pods that are ready, and before probes that have failed for long.
 func class(r *runner) work.Class {
 	switch {
 	case r.kind == Liveness && r.c.target.Critical:

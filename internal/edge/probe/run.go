@@ -68,7 +68,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	}
 }
 
-// report describes the change that one result causes. Its callbacks are called after the lock is released.
+// report describes what the result of one run changes. The callbacks of Config are called from it after the lock is released.
 type report struct {
 	r       *runner
 	was     State // state of the container before the result

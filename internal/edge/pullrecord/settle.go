@@ -10,7 +10,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// forgetAfter is how long a pull that the agent no longer waits for may still add its image.
+// forgetAfter is how long the agent keeps the intent of a pull whose result is unknown: in this time, the runtime may still add the image.
 const forgetAfter = 10 * time.Minute
 
 // Settle compares intents and records with the images of the runtime. began is when the request for the list was sent. An intent whose

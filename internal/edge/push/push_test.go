@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wantedPods records the calls with which a source changes its pods. It names the pods.
+// wantedPods is a fake Target. It records each call as a text that contains the name of the pod.
 type wantedPods struct{ calls []string }
 
 func (w *wantedPods) take() []string {

@@ -19,7 +19,7 @@ import (
 // Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. If a field is nil, the endpoints that
 // need it answer 404, or 405 with the text that the endpoint is disabled.
 type Config struct {
-	// NodeName is the name of the Node in the questions to the Authorizer.
+	// NodeName is the name of the Node to which a user needs access, as the Authorizer gets it.
 	NodeName string
 	// Authenticator and Authorizer guard every request of Handler.
 	Authenticator Authenticator
@@ -62,8 +62,8 @@ type Enable struct {
 	SystemLogQuery bool
 	Profiling      bool // /debug/pprof/
 	Flags          bool // /debug/flags/v
-	Flagz          bool // /flagz: the gate ComponentFlagz
-	Statusz        bool // /statusz: the gate ComponentStatusz
+	Flagz          bool // /flagz: the feature gate ComponentFlagz
+	Statusz        bool // /statusz: the feature gate ComponentStatusz
 }
 
 // Pods returns what the node runs. All methods may be called concurrently. The values that they return must not be changed.

@@ -107,7 +107,7 @@ func mount(mux *http.ServeMux, routes []route) (err error) {
 	return nil
 }
 
-// openRoutes returns the endpoints of both the secure and the read-only port.
+// openRoutes returns the endpoints that the secure port and the read-only port have in common.
 func (s *Server) openRoutes() []route {
 	src := &s.cfg.Sources
 	routes := []route{{"/healthz", http.HandlerFunc(s.serveHealth)}}

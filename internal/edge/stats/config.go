@@ -44,8 +44,8 @@ type Disk interface {
 // Volumes returns how full the volumes of a pod are. The implementation caches the results of long walks.
 type Volumes interface {
 	VolumeUsage(ctx context.Context, uid types.UID) ([]Volume, error)
-	// FilesUsage returns the disk usage of the files that the agent gives a pod's containers: hosts and termination
-	// messages.
+	// FilesUsage returns the disk usage of the files that the agent mounts into a pod's containers: the hosts file and the
+	// files of termination messages.
 	FilesUsage(uid types.UID) (bytes, inodes uint64, err error)
 }
 

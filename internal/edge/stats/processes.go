@@ -60,7 +60,7 @@ type processDescriptors struct {
 	read, tooMany, unknown bool // read: the process could be read; tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
-// descriptors counts the open descriptors of a process, and the sockets among them if the process has no more descriptors than most.
+// descriptors counts the open descriptors of a process, and the sockets among them if they are at most as many as the argument most says.
 func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	path := filepath.Join(r.tree.host, "proc", pid, "fd")
 	dir, err := os.Open(path)

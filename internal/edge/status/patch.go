@@ -131,7 +131,7 @@ func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
 	return s
 }
 
-// keepTransitions copies from before to now the transition time of each condition whose status is the same.
+// keepTransitions gives each condition of the new list (now) whose status has not changed its transition time from the old list (before).
 func keepTransitions(before, now []v1.PodCondition) {
 	for i := range now {
 		if b := condition(before, now[i].Type); b != nil && b.Status == now[i].Status {

@@ -23,7 +23,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // moreWithin for a pod that waits for other pods to start, or that is being deleted
+	lateWithin   = 10 * time.Second       // the same for a pod that waits for other pods to start, or that is being deleted
 	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
@@ -100,8 +100,10 @@ type entry struct {
 	want *v1.PodStatus // newest status from Set; nil: Set was not called yet
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
-	place *place    // position of the pod in the queue ready or waiting; nil: the pod is in neither
-	since time.Time // start of the wait in patience: when want changed after its last acknowledgement, or when the pod left the start gate
+	place *place // position of the pod in the ready queue or in the waiting queue; nil: the pod is in neither
+	// since is when the wait for further changes began (see patience): when want first changed after its last acknowledgement, or when the
+	// pod left the start gate.
+	since time.Time
 	wrote time.Time // when the last request ended
 
 	version  uint32   // number of calls of Set that changed want
@@ -387,7 +389,7 @@ func (w *Writer) spawn() {
 	}
 }
 
-// work sends the requests of the pods in ready, most urgent first, until ready is empty.
+// work sends the requests of the pods in the ready queue, most urgent first, until the queue is empty.
 func (w *Writer) work() {
 	defer w.wg.Done()
 	for {
@@ -405,7 +407,7 @@ func (w *Writer) work() {
 	}
 }
 
-// promote moves the pods whose time has come from waiting to ready. It returns how long the next pod has to wait.
+// promote moves the pods whose time has come from the waiting queue to the ready queue. It returns how long the next pod has to wait.
 func (w *Writer) promote() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -428,13 +430,13 @@ func (w *Writer) promote() time.Duration {
 	}
 }
 
-// wait puts e into the queue waiting, from which it becomes ready at the time at.
+// wait puts e into the waiting queue. At the time at, e moves to the ready queue.
 func (w *Writer) wait(e *entry, at time.Time) {
 	w.push(&w.waiting, e, at)
 	w.nudge()
 }
 
-// nudge makes the writer look at the queue waiting again.
+// nudge makes the writer check again which pods of the waiting queue are due.
 func (w *Writer) nudge() { w.rounds.Wake() }
 
 func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {

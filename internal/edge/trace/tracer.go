@@ -152,7 +152,8 @@ func (t *Tracer) Dropped() int64 {
 	return t.dropped.Load()
 }
 
-// keep stores the root of a pod. The caller holds the lock.
+// keep stores the root span of a pod's start, which is nil if the trace is not kept. If too many pods are starting, it ends the oldest
+// trace. The caller holds the lock.
 func (t *Tracer) keep(uid types.UID, root *Span) {
 	t.starting[uid] = root
 	t.order = append(t.order, uid)

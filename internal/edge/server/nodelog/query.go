@@ -154,7 +154,7 @@ func (p *parser) check(q *Query, files []string) {
 	}
 }
 
-// journalTime is a time in UTC as journalctl reads it.
+// journalTime is the layout, for package time, of the times that journalctl accepts. The times are in UTC.
 const journalTime = "2006-01-02 15:04:05 MST"
 
 // arguments returns the command line of journalctl for services. It requests the output format that Kubernetes' kubelet requests.
