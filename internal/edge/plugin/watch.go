@@ -137,7 +137,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.cfg.Log.Error("the plugins' directory cannot be made; trying again", "dir", w.cfg.Dir, "err", err)
 		}
 		kernel.SetPaths(followed...)
-		kernel.Follow() // before the directories are read: no event reports a socket that was made earlier
+		kernel.Follow() // must come before the directories are read, because no event reports a socket that was made before Follow
 		if w.read != nil {
 			w.read()
 		}

@@ -12,8 +12,8 @@ import (
 // that hangs gives no information about its containers.
 const runtimeSilence = 30 * time.Second
 
-// batch is one run that serves several probes: the first one, and the other probes of the same container that are due and check the
-// same.
+// batch is one run that serves several probes: the first one, and the other probes of the same container that are due and run
+// the same check.
 type batch struct {
 	runners []*runner
 	target  Target

@@ -24,7 +24,7 @@ const (
 // runner is one probe of one container.
 //
 //	gated ──► in the heap ──► waits in the scheduler ──► running ──┬─► in the heap
-//	(startup)                 (a command, under load)              └─► done (startup succeeded, or liveness or startup failed for good)
+//	(until started)           (a command, under load)              └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
 	due.Place // position in the heap, ordered by when the probe runs next
 

@@ -47,7 +47,7 @@ func read(path string) ([]byte, error) {
 	return raw, err
 }
 
-// write replaces a whole file. With sync, the file is on the disk under its name before write returns.
+// write replaces a whole file. If sync is true, the file is on the disk under its name before write returns.
 func write(path string, v any, sync bool) error {
 	raw, err := encode(v)
 	if err != nil {

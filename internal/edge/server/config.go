@@ -31,7 +31,7 @@ type Config struct {
 	MirrorUID func(static *v1.Pod) types.UID
 	// Runtime sends the requests of users to the container runtime.
 	Runtime Runtime
-	// Enable holds the switches of KubeletConfiguration.
+	// Enable says which optional endpoints are served.
 	Enable Enable
 	// Sources serve the endpoints whose content comes from other packages.
 	Sources Sources
@@ -52,10 +52,11 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Enable has the switches of KubeletConfiguration with the same names.
+// Enable says which optional endpoints are served: it has the switches of KubeletConfiguration, such as enableDebuggingHandlers, and two
+// feature gates.
 type Enable struct {
-	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz, and the endpoints of the
-	// next three switches.
+	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz, and the endpoints of
+	// SystemLog, Profiling and Flags, if these are set too.
 	Debugging bool
 	SystemLog bool // /logs/
 	// SystemLogQuery answers node log queries at /logs/, if SystemLog serves it.

@@ -179,7 +179,8 @@ func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	}
 }
 
-// addConsole adds the web page, its stream, and the logs that it shows. A client that may see the page needs no other right for them.
+// addConsole adds the endpoints of the console, a web page: the page with its stream of data, and the container logs that the page shows.
+// A client that may see the page needs no other right for these endpoints.
 func (s *Server) addConsole(add func(http.HandlerFunc, ...string)) {
 	page := s.cfg.Sources.Console
 	if page == nil {

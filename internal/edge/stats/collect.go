@@ -239,7 +239,8 @@ func complete(p *podReading) {
 	p.usage.fill(total)
 }
 
-// readNode reads the groups above the pods. On a node without control groups, it adds up the pods.
+// readNode reads the control groups of the whole node, of all pods together, and of the system's services. On a node without control
+// groups, it adds up the pods.
 func (s *Stats) readNode(r *reading, want level) {
 	if s.cfg.PodsGroup != "" {
 		r.node, _ = r.tree.read("/", r.at, want)

@@ -17,7 +17,7 @@ import (
 // described holds the name, the help text and the label names of a metric.
 type described struct {
 	name, help string
-	labels     []string // shared by all agents of the process, or used only for a moment
+	labels     []string // nil: the metric has no labels
 }
 
 // Describe sends the description of the metric.
