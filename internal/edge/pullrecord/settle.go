@@ -72,7 +72,8 @@ func (s *Store) settle(name string, it intent, began time.Time, images []*runtim
 			return err
 		}
 	}
-	// An intent that cannot be read names no image. It stays until its image is present or pulled.
+	// If the file of an intent cannot be read, the name of its image is not known (image is ""), only the hash of the name. Such an
+	// intent stays until its image is present or pulled.
 	if found || it.image != "" && began.Sub(it.ended) > forgetAfter {
 		s.close(name)
 	}

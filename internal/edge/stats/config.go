@@ -97,7 +97,7 @@ type Config struct {
 	// PodsGroup is the path of the control group of all pods, below the mount point of the cgroup file system: /kubepods or
 	// /kubepods.slice, with the configured cgroupRoot before it. Empty: this node has no control groups (simulated).
 	PodsGroup string
-	// SystemGroups are further groups to report, by their names in the summary: kubelet, runtime, misc.
+	// SystemGroups are further control groups to report, by their names in the summary: kubelet, runtime, misc.
 	SystemGroups map[string]SystemGroup
 	// HostRoot is "/", or a directory with proc and sys in tests.
 	HostRoot string

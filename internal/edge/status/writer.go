@@ -70,7 +70,7 @@ type Desired struct {
 	Final bool
 }
 
-// Writer writes the statuses that callers pass to Set to the API. All methods may be called concurrently. Only First and Run wait.
+// Writer writes the statuses that callers pass to Set to the API. All methods may be called concurrently. Only First and Run block.
 type Writer struct {
 	cfg Config
 
@@ -109,7 +109,7 @@ type entry struct {
 	version  uint32   // number of calls of Set that changed want
 	acked    uint32   // version that the API acknowledged
 	rejected uint32   // version that the API rejected
-	refusal  *refusal // the API server's refusal of the version rejected; nil: that version was not refused as invalid
+	refusal  *refusal // set if the API server rejected the version in the field rejected as invalid; otherwise nil
 	failures uint8    // failed requests in a row, at most mostFailures
 	final    bool
 	queued   bool

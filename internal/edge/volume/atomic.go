@@ -225,7 +225,7 @@ func (w *writer) same(path string, d fs.DirEntry, f file) bool {
 	return err == nil && bytes.Equal(data, f.Data)
 }
 
-// link makes the links that readers use: one for each first path element.
+// link makes the links that readers use: one for each first path element, for example dir/a for the file a/b.
 func (w *writer) link(files map[string]file) error {
 	for _, top := range slices.Sorted(maps.Keys(tops(files))) {
 		if err := w.step("name " + top); err != nil {

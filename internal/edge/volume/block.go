@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// Devices finds and holds block devices.
+// Devices finds block devices, and keeps their names from being reused while a pod uses them.
 type Devices interface {
 	// IsBlockDevice reports whether a path is a block device, also through links.
 	IsBlockDevice(path string) (bool, error)
