@@ -250,7 +250,8 @@ func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// readiness copies the container statuses that have a container ID, and of each only whether the container had started and was ready.
+// readiness copies the container statuses that have a container ID. Of each status it copies only the name, the ID, and whether the
+// container had started and was ready.
 func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in {

@@ -82,7 +82,7 @@ func FuzzForgedMirror(f *testing.F) {
 		mirror := anyPod(r, "mirror")
 		mirror.Name = static.Name
 		mirror.Annotations = map[string]string{pod.AnnotationMirror: []string{"h", "", "x"}[r.IntN(3)]}
-		for i := range static.Spec.Containers { // statuses of existing containers
+		for i := range static.Spec.Containers { // give the mirror's statuses the names of containers that exist
 			if i < len(mirror.Status.ContainerStatuses) {
 				mirror.Status.ContainerStatuses[i].Name = static.Spec.Containers[i].Name
 			}

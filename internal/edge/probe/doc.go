@@ -1,7 +1,7 @@
 // Package probe runs the startup, liveness and readiness probes of containers and keeps their results.
 //
-// Contract: Set names the running containers of a pod and may be called as often as needed. Result returns the state of a container
-// at once. Notify is called when a state has changed. Set ends the probes of containers that it no longer names, or whose ID has
+// Contract: Set sets the running containers of a pod and may be called as often as needed. Result returns the state of a container
+// at once. Notify is called when a state has changed. Set ends the probes of containers that no longer run, or whose ID has
 // changed.
 //
 // Invariants:

@@ -86,8 +86,8 @@ type Config struct {
 	Dialer Dialer
 	// Notify is called when the state of one of the pod's containers has changed. It is called without locks, concurrently.
 	Notify func(types.UID)
-	// Event is called with events for users, without locks and concurrently. Observe is called for every run. Forget takes the lock
-	// that is held during this call, so there is no call for a pod after Forget. Observe must not block or call back.
+	// Event is called with events for users, without locks and concurrently. Observe is called for every run, with the
+	// lock held that Forget takes, so Observe is not called for a pod after Forget. Observe must not block, and must not call Probes.
 	Event   func(Event)
 	Observe func(Measurement)
 	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a

@@ -138,7 +138,7 @@ func (r *Recorder) write(t *replay.Turn) error {
 	return nil
 }
 
-// stamp is the layout of the time in a file's name, which sorts by time.
+// stamp is the layout of the time in the names of files, so that the names sort by time.
 const stamp = "20060102T150405.000000000Z"
 
 // podDir returns the name of the directory of a pod. It replaces characters that are not safe in file names, because a UID can be

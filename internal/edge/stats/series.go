@@ -266,7 +266,8 @@ func histograms(name, help string, bounds []float64, labels ...string) *distribu
 	return &distributions{described: described{name, help, labels}, bounds: bounds}
 }
 
-// ttl makes a gauge that shows the seconds until the time that ends returns, and +Inf if ends is nil or returns zero.
+// ttl makes a gauge that shows the seconds until the time that the function ends returns, and +Inf if this function is nil or returns the
+// zero time.
 func ttl(name, help string, ends func() time.Time) *measured {
 	return &measured{described{name: name, help: help}, prometheus.GaugeValue, func() float64 {
 		if ends == nil {

@@ -24,7 +24,7 @@ const (
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
 	lateWithin   = 10 * time.Second       // the same for a pod that waits for other pods to start, or that is being deleted
-	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
+	retryInitial = 200 * time.Millisecond // wait after the first failed request; it doubles with each further failure
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
 	mostFailures = 21              // number of failures after which the back-off no longer grows

@@ -244,8 +244,8 @@ func TestDriverWithoutExpansion(t *testing.T) {
 	}
 }
 
-// With requiresRepublish, each visit makes the node publish the volume again, with new tokens. If the driver refuses, the node records
-// an event, and the volume stays mounted.
+// If the CSIDriver object sets requiresRepublish, each visit (once a minute) makes the node publish the volume again, with new tokens. If
+// the driver refuses, the node records an event, and the volume stays mounted.
 func TestRepublish(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})
