@@ -19,7 +19,7 @@ import (
 // Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. If a field is nil, the endpoints that
 // need it answer 404, or 405 with the text that the endpoint is disabled.
 type Config struct {
-	// NodeName is the name of the Node to which a user needs access, as the Authorizer gets it.
+	// NodeName is the name of this node's Node object. The Authorizer decides what a user may do with this Node.
 	NodeName string
 	// Authenticator and Authorizer guard every request of Handler.
 	Authenticator Authenticator

@@ -154,8 +154,8 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	}
 }
 
-// acknowledge records that the API has stored the version of job j. It returns the time since the call of Set with which
-// that version began.
+// acknowledge records that the API has stored the version of job j. It returns how long the acknowledgement took, counted
+// from e.since.
 func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
 	switch {
 	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):

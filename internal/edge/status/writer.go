@@ -23,7 +23,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // the same for a pod that waits for other pods to start, or that is being deleted
+	lateWithin   = 10 * time.Second       // like moreWithin, for a pod that waits for other pods to start, or that is being deleted
 	retryInitial = 200 * time.Millisecond // wait after the first failed request; it doubles with each further failure
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
