@@ -467,7 +467,7 @@ func (h *hostile) tokenFlood() {
 	h.remove("beside-flood")
 }
 
-// strangersClient returns an HTTP client that reuses its connection.
+// strangersClient returns an HTTP client for a client without valid credentials. Unlike the tests' usual client, it reuses its connection.
 func strangersClient() *http.Client {
 	transport := httpClient.Transport.(*http.Transport).Clone()
 	transport.DisableKeepAlives, transport.TLSClientConfig = false, &tls.Config{InsecureSkipVerify: true}

@@ -65,7 +65,7 @@ type world struct {
 	dead    map[string]bool // pods that were torn down
 	away    bool            // the driver is not registered
 	volumes *volume.Volumes // the volumes of the running agent
-	inUse   chan struct{}   // has an element after InUse may have changed
+	inUse   chan struct{}   // gets a value when the result of Volumes.InUse may have changed
 	quiet   bool            // no more faults
 }
 
