@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// process is a child process of the test whose output goes into the file log.
+// process is a child process of the test. Its output goes into the file log.
 type process struct {
 	cmd   *exec.Cmd
 	log   string

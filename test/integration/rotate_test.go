@@ -121,8 +121,8 @@ func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	return seen
 }
 
-// contents returns the lines of a container's log files, in the CRI format, compressed or not, without their prefixes. It joins the parts
-// of lines that the runtime has split, even if the parts are in two files.
+// contents reads a container's log files, which are in the CRI format and may be compressed. It returns the lines without the prefix of the
+// format (time, stream and tag). It joins the parts of lines that the runtime has split, even if the parts are in two files.
 func contents(dir string, files ...string) (lines []string, err error) {
 	cut := false
 	for _, file := range files {

@@ -62,7 +62,7 @@ type Driver struct {
 	staged    map[string]string // staging path, by volume
 	published map[string]string // volume, by target path
 	last      *csi.NodePublishVolumeRequest
-	expanded  *csi.NodeExpandVolumeRequest // the last one
+	expanded  *csi.NodeExpandVolumeRequest // the last request to expand a volume
 	faults    map[string]*Fault            // by method
 	told      []string                     // see Told
 	servers   []*grpc.Server
