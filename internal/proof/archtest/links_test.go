@@ -50,7 +50,7 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// brokenLink says what is wrong with a link to target in a page; "": nothing.
+// brokenLink describes what is wrong with a link from a page to target; "": the link is correct.
 func brokenLink(t *testing.T, page, target string) string {
 	t.Helper()
 	path, heading, anchored := strings.Cut(target, "#")

@@ -241,7 +241,7 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`).Replace(s)
 }
 
-// shell runs a script given with -c. A script in a file, or no script, counts as unknown.
+// shell runs a script given with -c. A shell that reads its script from a file, or has none, counts as an unknown command.
 func (s *shell) shell(args []string) {
 	for i, a := range args {
 		if strings.HasPrefix(a, "-") && strings.HasSuffix(a, "c") && i+1 < len(args) {

@@ -25,8 +25,9 @@ type writer struct {
 	inserts []insert
 }
 
-// insert is a change of the text: it replaces what is between the offsets at and end. order sorts the inserts of one offset: first closing
-// texts, the innermost first, and then opening texts, the outermost first.
+// insert is a change of a file: text replaces the code between the offsets at and end. Inserts at the same offset are applied in ascending
+// order: first the texts that close a node, those of the innermost node first, and then the texts that open a node, those of the outermost
+// node first.
 type insert struct {
 	at, end int
 	order   int

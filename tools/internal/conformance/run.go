@@ -274,7 +274,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		return nil, err
 	}
 	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + skip}
-	if o.Repeat > 1 { // each time in a new random order
+	if o.Repeat > 1 { // ginkgo runs the tests each time in a new random order
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
 	} else { // Both node agents run the tests in the same order, because the total time depends on which long test comes last.
 		args = append(args, "--seed=1")
