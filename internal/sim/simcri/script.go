@@ -146,7 +146,7 @@ func (s *shell) command(words []string, to redirect) {
 		s.write(datePlaceholder+"\n", to)
 	case "break", "continue", "kill":
 	case "tail", "wait", "yes", "top", "pause":
-		s.forever(s.main && name != "pause" && name != "top") // other commands do not handle SIGTERM
+		s.forever(s.main && name != "pause" && name != "top") // in a container, pause and top end on SIGTERM; the others do not handle SIGTERM
 	default:
 		s.p.unknown = true
 		if s.main {
