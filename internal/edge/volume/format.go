@@ -31,8 +31,8 @@ type disk struct {
 	readOnly bool
 }
 
-// mountDisk mounts a device. It makes a file system on a device without any content, and checks an existing file system, whose small
-// damage it repairs. It never formats a device with any other content, for example a partition table.
+// mountDisk mounts a device. It makes a file system on a device without any content. If there is a file system, mountDisk checks it and
+// repairs small damage. It never formats a device with any other content, for example a partition table.
 func (v *Volumes) mountDisk(ctx context.Context, d *disk) error {
 	if strings.ContainsFunc(d.fsType, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' }) {
 		return fmt.Errorf("fsType %q is not the name of a file system", d.fsType)

@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// A volume of a former in-tree plugin is a volume of the CSI driver that has replaced the plugin, with a claim or without one.
+// The CSI driver that has replaced an in-tree volume plugin (here that of AWS EBS) serves the volumes of the plugin: a persistent volume
+// with a claim, and a volume that the pod itself names.
 func TestInTreeVolumes(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})

@@ -188,8 +188,8 @@ func TestNFSToolThatHangs(t *testing.T) {
 	}
 }
 
-// 20 pods are on a server that does not answer any more. They are set up again, measured and taken down; other pods start and stop
-// meanwhile, and nothing of the node waits for the server.
+// 20 pods have NFS volumes of a server that does not answer any more. The volumes are set up again, measured and taken down while other
+// pods start and stop. No call waits for the server.
 func TestADeadServerHurtsItsOwnPods(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/fuse"); err != nil {

@@ -185,7 +185,8 @@ func (b *bound) after(have *bound) *bound {
 	return b
 }
 
-// orAsBefore turns the failure to publish a volume again into an event: the volume is mounted, and the pod can go on with it.
+// orAsBefore handles the result err of a set-up. If the volume was mounted before (have is its record), a failure to publish the volume
+// again becomes an event, and orAsBefore returns nil, because the pod can continue to use the mount. Otherwise it returns err.
 func (v *Volumes) orAsBefore(p *v1.Pod, vol *v1.Volume, have *bound, err error) error {
 	if err == nil || have == nil {
 		return err

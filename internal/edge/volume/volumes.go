@@ -100,8 +100,8 @@ type Config struct {
 	Driver func(name string) Driver
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
 	InUseChanged func()
-	// Notify is called, from any goroutine, when the work on the volumes of a pod failed because it had to wait, and the wait is over,
-	// so that the caller should try again. It must not block. It may be nil.
+	// Notify is called when the caller should try the work on the volumes of a pod again: an earlier try failed because the volumes had to
+	// wait for something, and this wait is over. Notify may be called from any goroutine. It must not block. It may be nil.
 	Notify func(uid types.UID)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()

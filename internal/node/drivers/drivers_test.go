@@ -21,7 +21,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// cluster is a CSINode object.
+// cluster is a fake Cluster: it keeps the drivers that a CSINode object would list.
 type cluster struct {
 	mu  sync.Mutex
 	has map[string]csinode.Driver

@@ -107,7 +107,7 @@ func (c *Collector) Begin(ctx context.Context) (join func()) {
 	}).Begin(ctx)
 }
 
-// Run collects images until ctx ends, as Begin does.
+// Run calls Begin, and returns when ctx and the last collection have ended. Unlike Begin, it blocks.
 func (c *Collector) Run(ctx context.Context) error { return rounds.Until(ctx, c.Begin) }
 
 // begin reads the history file, which says when images were last used.

@@ -111,8 +111,8 @@ func (s *Source) Refresh(ctx context.Context) {
 }
 
 // Node returns the Node that was last built from settings and measurements alone, not from the object in the API. Standalone nodes
-// use it, and admission does until the node is registered. It is nil until Refresh or Initial has returned. Node does no IO. Callers
-// must not modify the result.
+// use this Node. Other nodes use it for admission until they are registered. The result is nil until Refresh or Initial has returned. Node
+// does no IO. Callers must not modify the result.
 func (s *Source) Node() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()

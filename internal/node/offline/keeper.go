@@ -234,7 +234,7 @@ func (k *Keeper) keep(ctx context.Context) {
 		pending := false
 		select {
 		case <-ctx.Done():
-			k.write() // the agent may be started again after a power cut
+			k.write() // the next agent may have to start without the API server, for example after a power cut
 			return
 		case <-k.changed:
 			at := time.Now().Add(writeAfter)

@@ -135,7 +135,7 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	return cfg, handler, err
 }
 
-// services returns the services of the pod's namespace, and the API server's own.
+// services returns the services of a namespace, and those of the namespace default, which has the service of the API server.
 func (x *Performer) services(namespace string) ([]*v1.Service, bool) {
 	services, synced := x.cfg.Objects.Services(namespace)
 	if namespace != metav1.NamespaceDefault {
