@@ -42,7 +42,8 @@ func newLearned() *learned {
 	return &learned{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}, calls: map[callKey]*callSeen{}}
 }
 
-// recalls makes an agent know the pods and the services that any agent before it has learned of.
+// recalls records that a new agent knows the pods and the services that earlier agents have learned of, because all of them use the same
+// record on disk (offline start). t is what the new agent knows.
 func (w *Witness) recalls(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

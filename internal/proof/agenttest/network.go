@@ -135,7 +135,7 @@ func (w *Witness) checkProbe(key probeKey, failures int32) {
 	}
 }
 
-// doom records a cause for which a running container has to end.
+// doom records that the agent has to end a running container, for example because a probe failed.
 func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	if in == nil || !in.Running {
 		return

@@ -210,7 +210,7 @@ func TestClockMoved(t *testing.T) {
 				w.Create(Pod("runs"))
 				w.Create(Pod("ends", Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
 					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
-					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness checks no grace period then, which would be wrong with a changed clock
+					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure
 				}))
 				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
 					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)

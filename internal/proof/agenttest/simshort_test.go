@@ -70,7 +70,7 @@ func simShort(t *testing.T, seed uint64) (evictions int) {
 		time.Sleep(20 * time.Minute)
 		w.noteEvicted(evicted)
 		evictions = len(evicted)
-		if w.canFree() { // pods that use more and more memory may bring the pressure back
+		if w.canFree() { // wait, because the pressure may be back: some pods use more and more memory
 			w.Await("no pressure", 10*time.Minute, func() bool {
 				return w.condition(v1.NodeMemoryPressure) == v1.ConditionFalse && w.condition(v1.NodeDiskPressure) == v1.ConditionFalse
 			})
