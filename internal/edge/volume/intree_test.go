@@ -54,7 +54,8 @@ func TestInTreeVolumes(t *testing.T) {
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "waits for CSI driver cinder.csi.openstack.org to register on this node")
 }
 
-// An inline volume for which the driver makes nothing is an empty directory, as on upstream's nodes. It ends with the pod.
+// The CSI driver answers that it has published an inline volume, but has made nothing at the target path. Then the volume is an empty
+// directory, as with upstream's kubelet. TearDown removes the directory.
 func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})

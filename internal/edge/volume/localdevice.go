@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A local volume that is a block device has these paths. Upstream's kubelet has the same.
+// A local volume that is a block device has these paths. Upstream's kubelet uses the same paths.
 //
-//	<root>/plugins/kubernetes.io/local-volume/mounts/<persistent volume>                 its file system, which the pods' directories show
+//	<root>/plugins/kubernetes.io/local-volume/mounts/<persistent volume>                 mount of its file system, bind-mounted for each pod
 //	<root>/plugins/kubernetes.io~local-volume/volumeDevices/<persistent volume>/<uid>    volumeMode Block: bind mount of the device for one pod
 //	<root>/pods/<uid>/volumeDevices/kubernetes.io~local-volume/<persistent volume>       link to the device, for the runtime
 func (l layout) localMount(name string) string {

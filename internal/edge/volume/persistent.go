@@ -176,8 +176,8 @@ func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 	return &b, nil
 }
 
-// after copies Done and Size to b, the new record of a mounted volume that is set up once more. have is the volume's earlier record,
-// or nil.
+// after returns b, which is the new record of a volume that is set up once more. have is the earlier record, or nil if the volume is not
+// mounted. If both records are about the same volume, after sets Done in b, and copies Size from have.
 func (b *bound) after(have *bound) *bound {
 	if have != nil && have.key() == b.key() {
 		b.Done, b.Size = true, have.Size

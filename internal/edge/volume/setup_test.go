@@ -308,7 +308,7 @@ func TestUnsupportedKindsAreNamed(t *testing.T) {
 	}
 }
 
-// A gitRepo volume is refused by name (CVE-2025-1767 too): the agent runs no git.
+// SetUp refuses a gitRepo volume with an error that names this kind, because the agent never runs git. CVE-2025-1767 concerns gitRepo too.
 func TestCVE202410220GitRepoIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

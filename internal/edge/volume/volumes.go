@@ -70,8 +70,8 @@ type Objects interface {
 }
 
 // Credentials returns the certificates of pods, and the trust anchors with which pods verify others. Calls may be concurrent. Like
-// those of Objects, they wait until the API server has answered for the first time, or until ctx ends. If an error says that something
-// is missing, Config.Notify is called for the pod when it appears.
+// the calls of Objects, they wait until the API server has answered for the first time, or until ctx ends. If an error says that an object
+// is missing, Config.Notify is called for the pod when this object appears.
 type Credentials interface {
 	// TrustAnchors returns the certificates that a clusterTrustBundle source selects, in PEM format.
 	TrustAnchors(ctx context.Context, p *v1.Pod, src *v1.ClusterTrustBundleProjection) ([]byte, error)
@@ -124,7 +124,7 @@ type Volumes struct {
 	visits      visits
 }
 
-// New returns Volumes over cfg. It does no IO.
+// New returns Volumes with the configuration cfg. It does no IO.
 func New(cfg Config) *Volumes {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -149,7 +149,8 @@ type Pod struct {
 	Pod *v1.Pod
 	// PodIPs and HostIPs may become known late or never, so the set-up of volumes must not depend on them.
 	PodIPs, HostIPs []string
-	// NodeAllocatable limits memory-backed volumes, and replaces limits that a container does not have.
+	// NodeAllocatable limits the size of memory-backed volumes. In files of the downward API, it stands for a limit that a container does
+	// not have.
 	NodeAllocatable v1.ResourceList
 }
 

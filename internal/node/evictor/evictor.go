@@ -328,8 +328,8 @@ func objects(pods []syncloop.Holder) []*v1.Pod {
 	return out
 }
 
-// pods returns the pods that use resources now, and their use. Memory and processes are measured here; disks were measured beside
-// the rounds.
+// pods returns the pods that use resources now, and their use. It measures memory and processes. The use of disks comes from the
+// last result of measureDisks.
 func (e *Evictor) pods(ctx context.Context, use evict.Use) ([]evict.Pod, evict.Use) {
 	held := e.cfg.Pods.Holders()
 	usage := e.disks

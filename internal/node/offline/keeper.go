@@ -44,7 +44,7 @@ type Pods interface {
 // Objects has the objects that pods refer to.
 type Objects interface {
 	State(namespaces []string) objects.State
-	// Recall answers from the state until Answered is called.
+	// Recall makes the pods get the objects of the state s, until Answered is called.
 	Recall(s objects.State)
 	Answered()
 }
@@ -59,7 +59,7 @@ type Config struct {
 	Node func() *v1.Node
 	// After is how long the API server may take to answer before the node starts from the record.
 	After time.Duration
-	// Recalled is called when the node has started from the record, before its pods are passed on.
+	// Recalled is called when the node starts from the record, before the pods of the record are passed to Pods.
 	Recalled func(node *v1.Node)
 	Log      *slog.Logger
 }

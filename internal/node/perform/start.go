@@ -18,7 +18,7 @@ import (
 )
 
 // startContainer creates a container in the pod's sandbox and starts it. If the action has the ID of a container, startContainer only
-// starts that container. Then an earlier agent created the container, or an earlier CreateContainer whose answer was lost.
+// starts that container, which was created by an earlier agent, or by an earlier CreateContainer whose answer was lost.
 func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outcome) {
 	defer func() {
 		first := job.Action.Attempt == 0 && crispec.NeedsUserns(job.Pod)

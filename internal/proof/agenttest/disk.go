@@ -59,8 +59,8 @@ var _ interface {
 	agent.VolumeDisk
 } = disk{}
 
-// operate simulates an operation of the disk for a pod: it waits for DiskFault.Slow, and returns the error that the function fails selects
-// from the present DiskFault, or nil if this operation succeeds.
+// operate simulates an operation of the disk for a pod. It waits for DiskFault.Slow. Then it returns nil, or one of the errors of the
+// present DiskFault; the parameter fails selects which.
 func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error {
 	w := d.l.w
 	f := w.diskFault.Load()

@@ -280,7 +280,8 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Bug is a defect between the agent and its surroundings. A test plants it to show that the Witness finds it.
+// Bug is a defect between the agent and its surroundings. A test plants it to show that the Witness, which observes the agent and checks
+// rules, finds it.
 type Bug struct {
 	// Runtime replaces each call to the runtime; nil: none. The function do performs the call.
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)

@@ -416,8 +416,8 @@ func TestOfflineNodeRefusesNoPod(t *testing.T) {
 	})
 }
 
-// All files of the record are damaged, except the head. Offline, the agent starts none of the pods. When the API server answers, all of
-// them run again.
+// All files of the record on disk are damaged, except the head, which has the time of the API server's last answer. A node that starts
+// without the API server runs none of the pods. When the API server answers, all of them run again.
 func TestOfflineStartWithDamagedFiles(t *testing.T) {
 	t.Parallel()
 	cfg, r := offline(t, Config{})

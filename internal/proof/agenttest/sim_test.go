@@ -58,7 +58,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simConfig returns the configuration of the World for a seed.
+// simConfig returns the configuration of the World (the simulated node with its API server) for a seed.
 func simConfig(seed uint64) Config {
 	return Config{
 		Seed: seed, ClockMoves: true,
