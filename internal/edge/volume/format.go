@@ -32,7 +32,8 @@ type disk struct {
 }
 
 // mountDisk mounts a device. It makes a file system on a device without any content. If there is a file system, and the volume is not
-// read-only, mountDisk checks the file system and repairs small damage. It never formats a device with any other content, for example a partition table.
+// read-only, mountDisk checks the file system and repairs small damage. It never formats a device with any other content, for example a
+// partition table.
 func (v *Volumes) mountDisk(ctx context.Context, d *disk) error {
 	if strings.ContainsFunc(d.fsType, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' }) {
 		return fmt.Errorf("fsType %q is not the name of a file system", d.fsType)
