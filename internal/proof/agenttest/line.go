@@ -63,8 +63,8 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light makes the n-th action from now cut the line, that is, kill the agent. An action is a call that changes something in the runtime. The
-// comments of the fields after and goesOn explain the other parameters.
+// light makes the n-th action from now cut the line, that is, kill the agent. An action is a call that changes something in the runtime.
+// The comments of the fields after and goesOn explain the other parameters.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +78,8 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action (see light). before says that the line has to be cut before the action, after that it has to be cut after the action.
-// lit is the present value of the field lit.
+// burn counts an action (see light). before is true if the line has to be cut before the action, and after is true if it has to be cut after
+// the action. lit is the present value of the field lit.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

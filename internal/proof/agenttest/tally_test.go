@@ -70,8 +70,8 @@ func (t *tally) add(o *tally) {
 // enoughSeeds is the number of seeds from which on the shares in leastArmed are checked.
 const enoughSeeds = 50
 
-// leastArmed returns limits for some rules that the Witness checks: in at least this many of 1000 cases it has to apply the rule, and may not
-// make an exception. No limit is 1000, because a run of many seeds may have a rare exception. The tally prints each exception.
+// leastArmed returns limits for some rules that the Witness checks: in at least this many of 1000 cases it has to apply the rule, and may
+// not make an exception. No limit is 1000, because a run of many seeds may have a rare exception. The tally prints each exception.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
 }
