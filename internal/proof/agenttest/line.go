@@ -78,8 +78,8 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action (see light). before is true if the line has to be cut before the action, and after is true if it has to be cut after
-// the action. lit is the present value of the field lit.
+// burn counts an action (see light). before is true if the line has to be cut before the action, and after is true if it has to be cut
+// after the action. lit is the present value of the field lit.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,8 +19,8 @@ const shortWorlds = 40
 
 // TestSimShort lets machines run short of memory and of disk space. Random pods of all priorities come, use memory and disk, and may ignore
 // SIGTERM; the agent is killed and restarted. The Witness, which observes the runtime and the API, checks each stop of a container. The
-// test also checks that an evicted pod stays Failed, that no critical pod is evicted, that no image is removed which a pod needs, and that the
-// pressure ends if something can be freed.
+// test also checks that an evicted pod stays Failed, that no critical pod is evicted, that no image is removed which a pod needs, and that
+// the pressure ends if something can be freed.
 func TestSimShort(t *testing.T) {
 	t.Parallel()
 	n := shortWorlds
