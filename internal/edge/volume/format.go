@@ -12,7 +12,7 @@ import (
 // formatWithin is the time limit of mkfs and fsck, which may take long on a large disk.
 const formatWithin = 30 * time.Minute
 
-// defaultFS is the file system that a device gets if its volume names none.
+// defaultFS is the type of the file system that the agent makes on an empty device if the volume names no type.
 const defaultFS = "ext4"
 
 // Exit codes of blkid(8) and fsck(8).

@@ -107,7 +107,7 @@ type Config struct {
 	MaySwap func()
 }
 
-// Volumes makes and removes the volumes of pods. Run has to run for the volumes of CSI drivers.
+// Volumes makes and removes the volumes of pods. Volumes of CSI drivers are expanded and republished only while Run runs.
 type Volumes struct {
 	cfg      Config
 	layout   layout

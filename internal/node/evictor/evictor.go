@@ -180,7 +180,7 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	policy := e.currentPolicy()
 	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	if v := e.state.Victim(); v != "" {
-		in.VictimEnded = !e.cfg.Pods.Holds(v) // before Signals, so that the signals include what an ended victim freed
+		in.VictimEnded = !e.cfg.Pods.Holds(v) // called before Signals, so that the signals include what an ended victim freed
 	}
 	in.Signals, in.Now = e.cfg.Signals(ctx), time.Now()
 	if short(in.Signals, policy.Thresholds) {
@@ -219,7 +219,7 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	}
 }
 
-// short reports whether any threshold is met. The layout of the disks matters only then.
+// short reports whether any threshold is met. Only then does a decision need the layout of the disks.
 func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
 	return slices.ContainsFunc(thresholds, func(t pressure.Threshold) bool {
 		seen, ok := s[t.Signal]
@@ -244,8 +244,8 @@ func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
 	return max(wait, leastWait)
 }
 
-// publish stores the pressure conditions of a plan. It logs a change of the conditions. It also logs each plan that differs from the last
-// one in its threshold, its actions or its victim.
+// publish stores the pressure conditions of a plan. It logs a change of the conditions. It also logs a plan that differs from the last one
+// in its threshold, its actions or its victim, unless the plan evicts a pod.
 func (e *Evictor) publish(p *evict.Plan) {
 	e.mu.Lock()
 	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// end ends the groups one after the other, and waits until the API server has the last statuses. It stops between any two steps
+// end ends the groups of pods one after the other, and waits until the API server has the last statuses. It stops between any two steps
 // when ctx ends.
 func (w *Watch) end(ctx context.Context) {
 	over := time.Now().Add(w.cfg.Policy.Whole())

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// writeAfter is how long the Keeper waits after a change, because several changes often follow each other.
+	// writeAfter is how long the Keeper waits after a change before it writes, because several changes often follow each other.
 	writeAfter = 2 * time.Second
 	// writeEvery is the shortest time between two writes.
 	writeEvery = 10 * time.Second

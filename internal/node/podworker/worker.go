@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
-// Cache is the pod cache. Both calls return at once and may come from many workers at a time.
+// Cache is the pod cache, which has the newest inspection of every pod. Both calls return at once and may come from many workers at a time.
 type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)

@@ -96,8 +96,8 @@ func readySince(p *v1.Pod) metav1.Time {
 	return metav1.Time{}
 }
 
-// 500 pods with one command a second need five times what the machine can do. Nevertheless new pods are soon Ready, the readiness of no pod
-// flaps, every old pod is still probed, and the node reports once that probes are late.
+// The probes of 500 pods, one command a second each, need five times what the machine can do. Nevertheless new pods are soon Ready, the
+// readiness of no pod flaps, every old pod is still probed, and the node reports once that probes are late.
 func TestBusyNodeStartsPods(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

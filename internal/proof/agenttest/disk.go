@@ -79,7 +79,7 @@ func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error
 	return err
 }
 
-// Load reads the checkpoint of a pod, if the disk allows it.
+// Load reads the checkpoint of a pod, unless the simulated disk fails.
 func (d disk) Load(uid types.UID) ([]byte, error) {
 	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Read }); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (d disk) Load(uid types.UID) ([]byte, error) {
 	return d.InMemory.Load(uid)
 }
 
-// Save writes the checkpoint of a pod, if the disk allows it.
+// Save writes the checkpoint of a pod, unless the simulated disk fails or the agent was killed.
 func (d disk) Save(uid types.UID, file []byte) error {
 	err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Write })
 	switch {
@@ -130,7 +130,7 @@ func (d disk) Volumes(uid types.UID) error {
 }
 
 // diskBegins records that the disk blocks the turn of a pod's worker, until the function done is called. The turn has read its input before
-// the wait, so it may decide without what the agent learns meanwhile.
+// the wait, so it may decide without facts that the agent learns during the wait.
 func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

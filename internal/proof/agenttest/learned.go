@@ -27,8 +27,8 @@ type learned struct {
 // span is a time range, such as the duration of a call.
 type span struct{ began, ended time.Time }
 
-// steps counts the calls in flight for one pod. A call that begins at the instant when another one ends continues the same work, because an
-// agent does nothing between two calls that takes time.
+// steps counts the calls in flight for one pod. A call that begins at the instant when another one ends continues the same work, because
+// between two calls of the same work no virtual time passes.
 type steps struct {
 	busy  int
 	ended time.Time // when the last call ended
@@ -194,10 +194,10 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection follows the agent's inspections of one pod. An inspection consists of two lists, and then the status of each new or changed
-// object. The agent acts only on a complete inspection. So after a list has shown that an object has ended, the agent may learn of the end
-// only when the next successful inspection is complete. If another object ends meanwhile, the wait begins again. An agent that stops does
-// not complete its inspection.
+// inspection follows the agent's inspections of one pod. An inspection consists of two lists (sandboxes and containers), and then the
+// status of each new or changed object. The agent acts only on a complete inspection. So after a list has shown that an object has ended,
+// the agent may learn of the end only when the next successful inspection is complete. If another object ends meanwhile, the wait begins
+// again. An agent that stops does not complete its inspection.
 //
 //	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
@@ -212,7 +212,8 @@ func (i *inspection) begin(by *learned) {
 	i.anew, i.failed, i.by = i.ended, false, by
 }
 
-// note records that an object of the pod has ended. The inspection in progress does not count for this end; a later one has to succeed.
+// note records that a container or a sandbox of the pod has ended. The inspection in progress does not count for this end; a later one
+// has to succeed.
 func (i *inspection) note() { i.ended, i.anew = true, false }
 
 func (w *Witness) inspection(uid types.UID) *inspection {

@@ -110,7 +110,7 @@ func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 			w.Delete(fmt.Sprint("p", i), 0)
 			w.Create(Pod(fmt.Sprint("p", i)))
 		}
-		// The status of each object is slow, but lists are fast.
+		// Requests for the status of a sandbox or of a container are slow, but lists are fast.
 		w.Runtime.Inject(simcri.Fault{Method: "PodSandboxStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.Runtime.Inject(simcri.Fault{Method: "ContainerStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.StartAgent()

@@ -67,7 +67,7 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// enoughSeeds is the number of seeds from which on the shares in leastArmed are checked.
+// enoughSeeds is the smallest number of seeds with which the limits of leastArmed are checked.
 const enoughSeeds = 50
 
 // leastArmed returns limits for some rules that the Witness checks: in at least this many of 1000 cases it has to apply the rule, and may
