@@ -374,7 +374,7 @@ func TestAHangingVolumeHurtsOnePod(t *testing.T) {
 	}
 }
 
-// hangingHost hangs when it opens /dead.
+// hangingHost is a host on which opening the path /dead hangs.
 type hangingHost struct {
 	hostfs.Host
 	hangs, release chan struct{}

@@ -84,7 +84,7 @@ func TestUsageOfALocalVolume(t *testing.T) {
 	}
 }
 
-// deadDisk hangs when it measures a file system.
+// deadDisk is a host on which measuring a file system hangs.
 type deadDisk struct {
 	hostfs.Host
 	asked   chan struct{} // receives a value for each measurement

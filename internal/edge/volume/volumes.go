@@ -161,7 +161,7 @@ const ReasonFailedMount = "FailedMount"
 type Error struct {
 	// Volume is the name of the volume; empty if the failure concerns the pod's directory.
 	Volume string
-	// Reason is the reason of an event.
+	// Reason is the reason for the event about the failure, for example FailedMount.
 	Reason string
 	// Message says what is wrong with Volume and what to do, without its name. If other volumes of the pod failed too, their failures
 	// follow, each with the name of its volume.

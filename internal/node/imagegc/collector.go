@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Every is the period of collections.
+// Every is the time between two collections of unused images.
 const Every = 5 * time.Minute
 
 // These are the reasons of the node's events, as upstream's kubelet writes them.
@@ -302,7 +302,7 @@ func (c *Collector) remove(ctx context.Context, img *runtimeapi.Image, reason st
 	return true, nil
 }
 
-// nameOf returns an image's name for people.
+// nameOf returns a readable name of an image, for logs and errors.
 func nameOf(img *runtimeapi.Image) string {
 	for _, names := range [][]string{img.GetRepoTags(), img.GetRepoDigests()} {
 		if len(names) > 0 {

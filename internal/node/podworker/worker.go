@@ -220,7 +220,7 @@ func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
 // of the Turn that are valid only during the call. A worker that has retired never calls see.
 func (w *Worker) Ask(see func(*Turn)) { w.askTurn(see, false) }
 
-// AskExport is Ask for a turn whose Export is set.
+// AskExport does the same as Ask, but also sets the field Export of the Turn.
 func (w *Worker) AskExport(see func(*Turn)) { w.askTurn(see, true) }
 
 func (w *Worker) askTurn(see func(*Turn), export bool) {

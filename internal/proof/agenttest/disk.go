@@ -48,7 +48,7 @@ func (w *World) SetDiskFull(full bool) {
 // SetDiskSlow makes each operation of the disk take this long.
 func (w *World) SetDiskSlow(by time.Duration) { w.SetDisk(DiskFault{Slow: by}) }
 
-// disk is the disk as one agent uses it.
+// disk is the simulated disk of the machine, as one agent sees it. Its operations fail as the present DiskFault says.
 type disk struct {
 	*checkpoint.InMemory
 	l *line
