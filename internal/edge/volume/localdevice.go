@@ -56,7 +56,7 @@ func (v *Volumes) mapLocal(uid types.UID, b *bound) error {
 	if !is {
 		return fmt.Errorf("local path %q is no block device, and the persistent volume has volumeMode Block: name a device of this node", b.Path)
 	}
-	real, err := filepath.EvalSymlinks(b.Path) // the path is usually a link in /dev/disk
+	real, err := filepath.EvalSymlinks(b.Path) // the path may be a link, for example one in /dev/disk
 	if err != nil {
 		return fmt.Errorf("find local device: %w", err)
 	}

@@ -85,7 +85,7 @@ func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 func (v *Volumes) unmountNetwork(ctx context.Context, dir string) error {
 	var err error
 	for _, argv := range [][]string{
-		{"umount", "-c", dir}, // -c: umount does not resolve the path, because it would have to ask the server
+		{"umount", "-c", dir}, // -c: umount does not resolve the path, for which it would have to ask the server
 		{"umount", "-c", "-f", dir},
 		{"umount", "-c", "-f", "-l", dir},
 	} {

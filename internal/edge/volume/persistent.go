@@ -177,7 +177,7 @@ func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 }
 
 // after returns b, which is the new record of a volume that is set up once more. have is the earlier record, or nil if the volume is not
-// mounted. If both records are about the same volume, after sets Done in b, and copies Size from have.
+// mounted. If both records are about the same volume, Done is set in b, and Size is copied from have to b.
 func (b *bound) after(have *bound) *bound {
 	if have != nil && have.key() == b.key() {
 		b.Done, b.Size = true, have.Size

@@ -141,7 +141,7 @@ func (c *Collector) See(images []*runtimeapi.Image) {
 	}
 }
 
-// Collect removes images by age and by space, as the policy says. It takes no longer than the constant Every; the next collection
+// Collect removes images by age and by space, as the policy says. It takes at most five minutes (Every); the next collection
 // continues.
 func (c *Collector) Collect(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, Every)
