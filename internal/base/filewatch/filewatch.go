@@ -61,8 +61,8 @@ func (w *Watcher) Errors() <-chan error {
 	return w.w.Errors
 }
 
-// Concerns reports whether an event with this name may be about one of the paths: the name is the path, is below it or above it, or is
-// the link by which a mounted ConfigMap replaces all its files.
+// Concerns reports whether an event for the file name may be about one of the watched paths: name is the path, or is below or above the
+// path, or is the link (..data) by which a mounted ConfigMap replaces all its files.
 func (w *Watcher) Concerns(name string) bool {
 	return w != nil && slices.ContainsFunc(w.paths, func(path string) bool { return concerns(path, name) })
 }

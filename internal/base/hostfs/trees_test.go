@@ -266,8 +266,8 @@ func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	})
 }
 
-// chainTo opens the directory below tree in which lies the level-th directory of a chain of directories "d". It follows no link, as the
-// process of a container whose root is the tree could not follow one to the host. makes says whether it makes missing directories.
+// chainTo opens the directory tree/d/d/..., with level-1 elements "d". It follows no link, because a process of a container whose root is
+// the tree could not follow a link to the host either. If makes is true, it makes missing directories.
 func chainTo(tree string, level int, makes bool) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open(tree, flags, 0)
@@ -288,9 +288,9 @@ func chainTo(tree string, level int, makes bool) (int, error) {
 	return fd, err
 }
 
-// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts new ones in
-// their place, until stop is called. precious is outside of the tree, and RemoveTree must not touch it. Nor does the attack itself: it
-// works with descriptors, because a path through one of its own links would lead it into precious.
+// attack moves directories out of a tree and back, puts links to the directory precious in their place, and makes missing directories
+// again, until stop is called. precious is outside of the tree, and RemoveTree must not touch it. The attack does not touch it either: it
+// works with descriptors, because a path through one of its own links would lead into precious.
 func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -392,8 +392,8 @@ func TestTheWayUpIsChecked(t *testing.T) {
 	})
 }
 
-// A directory is removed while a walk is below it, and a directory elsewhere gets its inode number. The walk does not take that one
-// for the directory from which it came.
+// While a walk is deep in a tree, a directory above it is replaced: the old directory is removed, and the new one, outside of the tree, has
+// the same inode number. On its way up, the walk notices that this is not the directory that it entered, and returns ErrMoved.
 func TestAnotherDirectoryWithTheSameInode(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {

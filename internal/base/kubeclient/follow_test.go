@@ -26,7 +26,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// mirror is a Followed that keeps the Services of a cluster.
+// mirror is a Followed (a set of objects that Follow keeps up to date) with the Services of a cluster.
 type mirror struct {
 	api *kubeclient.Resource[*v1.Service, *v1.ServiceList]
 
@@ -163,7 +163,8 @@ func TestFollowKeepsUp(t *testing.T) {
 	})
 }
 
-// script is a Followed with the answers that its test sets.
+// script is a Followed (a set of objects that Follow keeps up to date) whose lists and watches are functions of the test. It logs each
+// call.
 type script struct {
 	list  func(opts metav1.ListOptions) (runtime.Object, error)
 	watch func(opts metav1.ListOptions) (watch.Interface, error)
