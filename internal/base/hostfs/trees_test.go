@@ -116,8 +116,8 @@ func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	}
 }
 
-// A directory has 100,000 entries, half of them names of one file. The agent does not read the whole directory into memory and
-// remembers no name.
+// A directory has 100,000 entries, half of them hard links. DiskUsage counts each file once and RemoveTree removes all, with a heap of at
+// most 64 MiB: they neither read the whole directory into memory nor remember names.
 func TestWideTreesNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	if !child(t) {
@@ -148,8 +148,8 @@ func TestWideTreesNeedLittleMemory(t *testing.T) {
 	smallHeap(t)
 }
 
-// Trees of all shapes are measured exactly and removed, also if maxLevels is small, so that RemoveTree moves deeper directories to
-// the top.
+// DiskUsage measures random trees exactly, and RemoveTree removes them. If a tree has more than maxLevels levels, DiskUsage returns
+// ErrTooDeep, and RemoveTree still removes it, because it moves deeper directories to the top.
 func TestTreesOfManyShapes(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -196,7 +196,7 @@ func TestTreesOfManyShapes(t *testing.T) {
 	})
 }
 
-// A directory that cannot be opened does not count as empty.
+// If the process has too few descriptors to open a directory, DiskUsage and RemoveTree return EMFILE, instead of treating it as empty.
 func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	t.Parallel()
 	if !child(t) {

@@ -45,7 +45,7 @@ type Run struct {
 	DataDir, ControlPlane string
 	Seed                  uint64
 	Socket                string
-	// Once ends the command when all nodes are Ready and all pods Running. Within is the maximum time until then; 0: no maximum.
+	// Once ends the command when the expectations hold (see Expect). Within is the maximum time until they hold; 0: no maximum.
 	Once   bool
 	Within time.Duration
 	// Expect lists expectations, such as pods=running, that must all hold at the same time, for the duration Hold. Without any, the command
