@@ -83,8 +83,8 @@ func smallHeap(t *testing.T) {
 	}
 }
 
-// A container nests 100,000 directories. With 64 descriptors and a heap of 64 MiB, the tree is measured exactly and
-// removed.
+// A container has made 100,000 directories, one in another. DiskUsage measures the tree exactly and RemoveTree removes it, with at most 64
+// file descriptors and a heap of 64 MiB.
 func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]Host{"openat2": {}, "walk": {noOpenat2: true}} {
@@ -266,8 +266,8 @@ func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	})
 }
 
-// chainTo opens the directory tree/d/d/..., with level-1 elements "d". It follows no link, because a process of a container whose root is
-// the tree could not follow a link to the host either. If makes is true, it makes missing directories.
+// chainTo opens the directory tree/d/d/...: the tree itself for level 1, tree/d for level 2, and so on. It follows no link, because a
+// process of a container whose root is the tree could not follow a link to the host either. If makes is true, it makes missing directories.
 func chainTo(tree string, level int, makes bool) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open(tree, flags, 0)
@@ -359,8 +359,8 @@ func TestTreesUnderAttack(t *testing.T) {
 	})
 }
 
-// A directory is moved out of the tree while a walk is in it, deeper than the walk keeps directories open. The walk does not
-// follow ".." to the new parent.
+// While a walk is 20 levels deep in a tree, a directory above it, which the walk has closed, is moved out of the tree. On its way up, the
+// walk does not follow ".." to the new parent, but returns ErrMoved.
 func TestTheWayUpIsChecked(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {

@@ -73,7 +73,7 @@ func (m *mirror) Failed(error) {
 	m.failures++
 }
 
-// takeLists returns the times of the lists since the last call.
+// takeLists returns the times at which Follow has called List since the last call of takeLists.
 func (m *mirror) takeLists() []time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +82,8 @@ func (m *mirror) takeLists() []time.Time {
 	return out
 }
 
-// A followed set stays correct through cut watches, an outage and a compacted history, and is listed again only if
-// necessary.
+// Follow keeps a set correct after watches end, after an outage of the API server, and after a compaction of its history. It lists the
+// objects again only if necessary.
 func TestFollowKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // Slots is not safe for concurrent use. The zero value has no slots.
 type Slots struct {
 	least, most, now int
-	trying           bool // this round has a number of slots that differs from now, to measure the effect
+	trying           bool // this round has another number of slots than the field now, to measure the effect
 	round            int  // counts rounds, modulo rest
 
 	began       time.Time // when the round began
