@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// In the first round of a plan with all work, every block (a part of the round) runs with an agent or without one. The block "exec" runs
-// only without one.
+// In the first round of a plan with all work, every block runs either with an agent or without one.
 func TestEveryBlockRuns(t *testing.T) {
 	t.Parallel()
 	p := &Plan{Dense: 10}
