@@ -1,6 +1,6 @@
 // Package conformance pins the versions of upstream's end-to-end tests and of upstream's kubelet, whose results serve as the comparison.
-// Both have the version of the control plane. tools/internal/conformance builds and runs them (`make conformance`, `make
-// conformance-node`).
+// Both versions are that of the control plane. tools/internal/conformance builds and runs the tests and the kubelet (`make conformance`,
+// `make conformance-node`).
 //
 // passes.txt lists the tests that a Wherry node has to pass; no test is ever removed from it. upstream.txt has the results of upstream's
 // kubelet on the same machine.

@@ -143,7 +143,8 @@ what happens. The scenario goes on until all its events have happened, or the fl
 	return cmd
 }
 
-// fleetExpect adds the flags of expectations. expect is nil where they are arguments.
+// fleetExpect adds the flags of a command that waits for expectations. expect is nil if the command takes the expectations as arguments
+// instead of with a flag.
 func fleetExpect(fs *pflag.FlagSet, expect *[]string, hold *time.Duration, output *string) {
 	if expect != nil {
 		fs.StringArrayVar(expect, "expect", nil, "what must hold, for example pods=running or nodes.ready>=90%; may be repeated: see wherry fleet expect --help")

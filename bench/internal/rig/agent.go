@@ -200,7 +200,8 @@ func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error)
 	}
 }
 
-// Address returns an IP address of the machine that is not a loopback address, for the nodes: a kubelet refuses a loopback address.
+// Address returns an IP address of the machine, which the nodes of the benchmark use as their address. It is not a loopback address,
+// because a kubelet refuses one. If the machine has no route to other machines, Address returns 127.0.0.1.
 func Address() string {
 	c, err := net.Dial("udp", "198.51.100.1:9") // connecting a UDP socket sends nothing
 	if err != nil {

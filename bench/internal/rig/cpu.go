@@ -15,7 +15,7 @@ import (
 // the machine.
 type CPU struct {
 	Containerd time.Duration // containerd itself
-	Programs   time.Duration // programs that containerd runs: network plugins, and starters of shims
+	Programs   time.Duration // programs that containerd runs: network plugins, and the short processes that start shims
 	Shims      time.Duration // shims and the programs that they run: runc, and init processes of containers before their own program starts
 	API        time.Duration // kube-apiserver
 	Etcd       time.Duration

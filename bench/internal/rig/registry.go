@@ -269,7 +269,7 @@ func (l *layer) finish(file, content string) (tail []byte, diff, sum string, err
 	return b.Bytes(), digest(plain), digest(packed), nil
 }
 
-// whole is the complete content of a layer of one image: the common file, and the tail after it.
+// whole is the complete content of a layer of one image: the part that all images share (layer), and then the tail that finish returned.
 type whole struct {
 	*layer
 	tail []byte

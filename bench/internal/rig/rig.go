@@ -210,8 +210,8 @@ func (r *Rig) Close() error {
 	return os.RemoveAll(r.Dir)
 }
 
-// Cgroup returns the parent cgroup of the pods of one arm (see Rig). The process ID in its name separates benchmarks that run at the same
-// time.
+// Cgroup returns the parent cgroup of the pods of one arm (an agent or baseline that the benchmark compares). Its name contains the process
+// ID, so that benchmarks that run at the same time use different cgroups.
 func Cgroup(arm string) string { return fmt.Sprintf("/wherry-bench-%d-%s", os.Getpid(), arm) }
 
 // subnet returns the pod CIDR. It depends on the process ID, so that benchmarks at the same time have different ones.

@@ -15,7 +15,8 @@ import (
 	tools "k8s.io/client-go/tools/watch"
 )
 
-// Watch watches the API and records when it saw each change. All arms of the benchmark (see Rig) are measured with a Watch.
+// Watch watches the API and records when it saw each change. The benchmark measures every agent, and the minimal agent work.Limit, with a
+// Watch.
 type Watch struct {
 	mu     sync.Mutex
 	pods   map[string]*podSeen

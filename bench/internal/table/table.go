@@ -98,7 +98,8 @@ type Row struct {
 	Short bool
 }
 
-// Line is a line of the table: a row with its values. Arms has the statistics by arm.
+// Line is a line of the table: a row with its values. Arms has the statistics of each arm (an agent or baseline that the benchmark
+// compares).
 type Line struct {
 	Work   string          `json:"work"`
 	Unit   Unit            `json:"unit"`
@@ -109,8 +110,8 @@ type Line struct {
 	Short  bool            `json:"-"`
 }
 
-// Fill makes the lines of the table from the samples of all arms, and leaves out rows without a value. Line.Ratio is the value of the arm
-// ours divided by that of the arm theirs.
+// Fill makes the lines of the table from the samples of all arms (the agents and baselines that the benchmark compares), and leaves out
+// rows without a value. ours and theirs are names of arms: Line.Ratio is the value of ours divided by the value of theirs.
 func Fill(rows []Row, samples map[string][]Samples, theirs, ours string) []Line {
 	var out []Line
 	for _, r := range rows {
@@ -141,7 +142,8 @@ func named(rounds []Samples, name string) [][]float64 {
 	return out
 }
 
-// ratio returns the ratio of two arms, with its spread over single rounds; nil if one arm has no samples.
+// ratio returns the quantile of ours divided by the quantile of theirs, with its spread over single rounds. It returns nil if one of them
+// has no samples, or if the quantile of theirs is not above 0.
 func ratio(ours, theirs [][]float64, quantile float64) *Stat {
 	of := func(a, b [][]float64) (float64, bool) {
 		x, haveX := Of(a, quantile)
@@ -165,7 +167,7 @@ func ratio(ours, theirs [][]float64, quantile float64) *Stat {
 	return r
 }
 
-// Print writes lines as a text table with one column per arm.
+// Print writes lines as a text table with one column for each arm (an agent or baseline).
 func Print(w io.Writer, lines []Line, arms []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "work\tunit\t%s\tratio\ttarget\n", strings.Join(arms, "\t"))
@@ -211,7 +213,7 @@ func Between(text, begin, end, with string) (string, error) {
 	return before + begin + with + end + after, nil
 }
 
-// cell returns the text of one arm's cell: the value and, if there are several samples, its spread.
+// cell returns the text in the column of one arm (an agent or baseline): the value and, if there are several samples, its spread.
 func (l *Line) cell(arm string) string {
 	s, ok := l.Arms[arm]
 	if !ok {

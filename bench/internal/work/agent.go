@@ -39,7 +39,7 @@ func (s Samples) add(name string, v float64) { s[name] = append(s[name], v) }
 
 func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 
-// Session runs one block of a round with one agent, or without an agent in the arms that measure a Limit.
+// Session runs one block (a part of a round) with one agent, or with a Limit (the minimal node agent) in place of an agent.
 type Session struct {
 	Rig     *rig.Rig
 	Agent   *rig.Agent // nil in the arm "limit", which uses the field limit instead
@@ -52,13 +52,13 @@ type Session struct {
 
 	watch *rig.Watch
 	count *rig.Counter
-	limit *Limit // nil in the arms with an agent
+	limit *Limit // nil if the session has an Agent
 	CRI   *CRI
 	round int
 }
 
-// block is a part of a round. All arms run one block before any arm runs the next, so that the measurements that are compared are only
-// seconds apart and the machine hardly changes in between.
+// block is a part of a round of the benchmark. All agents and baselines run one block before any of them runs the next, so that the
+// measurements that are compared are only seconds apart and the machine hardly changes in between.
 type block struct {
 	name  string
 	steps []step
@@ -99,7 +99,8 @@ var blocks = []block{
 	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
-// Blocks returns the names of the blocks that a round runs, in an arm with an agent if agent is true, otherwise in the arms without one.
+// Blocks returns the names of the blocks (parts of a round) that a round runs: with an agent if agent is true, otherwise in the baselines
+// without one ("bare CRI" and "limit").
 func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	for _, b := range blocks {
 		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent && !s.alone || !agent && (s.limit || s.alone)) }) {
@@ -206,7 +207,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 		errs = append(errs, err)
 		failed[step.name] = true
 		if step.needs != "" {
-			failed[step.needs] = true // anew deletes the pods of that step
+			failed[step.needs] = true // s.anew deletes all pods, also those of that step
 		}
 		if ctx.Err() != nil {
 			break
@@ -218,7 +219,8 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 	return errors.Join(errs...)
 }
 
-// RunLimit runs a block like Run, but with a Limit in place of an agent. It runs only the steps that a Limit can do.
+// RunLimit runs a block like Run, but with a Limit (the minimal node agent) in place of an agent. It runs only the steps that a Limit can
+// do, and returns the first error.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
 	if len(todo) == 0 {

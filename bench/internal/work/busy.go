@@ -51,7 +51,7 @@ func (s *Session) busy(ctx context.Context) error {
 	if err := s.force(ctx, names, ""); err != nil {
 		return err
 	}
-	return s.anew(ctx) // an agent may keep sandboxes for a minute
+	return s.anew(ctx) // removes all pods: an agent may keep the sandboxes of deleted pods for a minute
 }
 
 // more starts as many pods without probes as there are pods with probes, and then deletes them with grace period 0.

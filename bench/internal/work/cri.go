@@ -106,7 +106,7 @@ func (c *CRI) RemoveImage(ctx context.Context, name string) error {
 	return nil
 }
 
-// Clear removes every pod from the runtime, because a failed arm may have left some.
+// Clear removes every pod from the runtime, because a run that failed may have left some.
 func (c *CRI) Clear(ctx context.Context) error {
 	list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -163,7 +163,8 @@ func (c *CRI) sandboxConfig(name, uid, dir, cgroup string) *runtimeapi.PodSandbo
 }
 
 // Upstream's kubelet and Wherry request these security settings for every pod, whatever its spec says. They take about a tenth of the time
-// of a start, mostly for the seccomp filter of the sandbox. Without them the arms "bare CRI" and "limit" would be too fast.
+// of a start, mostly for the seccomp filter of the sandbox. Without them the baselines "bare CRI" (CRI calls without an agent) and "limit"
+// (see Limit) would be too fast.
 var (
 	runtimeDefault = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	unconfined     = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
@@ -174,8 +175,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// leastGrace is the shortest time between SIGTERM and SIGKILL, in seconds. Both agents wait this long even for a pod with a grace period of
-// one second.
+// leastGrace is the shortest time between SIGTERM and SIGKILL, in seconds. Upstream's kubelet and Wherry wait this long even for a pod with
+// a grace period of one second.
 const leastGrace = 2
 
 // container creates and starts one attempt of the container of a pod. dir has the files that are mounted. created is called after the
@@ -221,7 +222,7 @@ func (c *CRI) stop(ctx context.Context, b bare) error {
 	return nil
 }
 
-// Bare runs those steps of a block that are possible with CRI calls alone, and removes the pods afterwards.
+// Bare runs those steps of a block (a part of a round) that are possible with CRI calls alone, and removes the pods afterwards.
 func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int, block string) (err error) {
 	made := map[string]bare{}
 	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx), made)) }()

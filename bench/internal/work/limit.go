@@ -124,7 +124,7 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	return l, nil
 }
 
-// bestEffort returns the cgroup of all BestEffort pods. The pods of the benchmark are such pods.
+// bestEffort returns the cgroup of all BestEffort pods. All pods of the benchmark are BestEffort.
 func bestEffort() string { return rig.Cgroup("limit") + "/besteffort" }
 
 func podCgroup(p *v1.Pod) string { return bestEffort() + "/pod" + string(p.UID) }
@@ -221,7 +221,7 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	defer close(state.up)
 	state.status = waiting(metav1.Now())
 	creating := state.status
-	first := make(chan error, 1) // result of the patch, which is sent while the pod is being started
+	first := make(chan error, 1) // result of the first patch (ContainerCreating), which is sent while the pod is being started
 	go func() { first <- l.patch(ctx, p, &creating) }()
 
 	err = l.up(ctx, state)
@@ -367,7 +367,8 @@ func (l *Limit) leave(p *v1.Pod) error {
 	return rig.RemoveCgroup(podCgroup(p))
 }
 
-// happened handles an event of the runtime: if a container has exited by itself, it reports that to the API and restarts the container.
+// happened handles an event of the runtime. If a container has exited by itself, the Limit reports the exit to the API and restarts the
+// container.
 func (l *Limit) happened(ctx context.Context, e *runtimeapi.ContainerEventResponse) {
 	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
 		return

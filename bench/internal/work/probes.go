@@ -67,7 +67,7 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	if err := s.force(ctx, names, "pods deleted by force, to the end of the last process"); err != nil {
 		return err
 	}
-	return s.anew(ctx) // an agent may keep sandboxes for a minute
+	return s.anew(ctx) // removes all pods: an agent may keep the sandboxes of deleted pods for a minute
 }
 
 // force deletes pods with grace period 0 and waits until the runtime runs no container. It asks the runtime, because such pods leave the

@@ -311,7 +311,7 @@ func (s *Session) restart(ctx context.Context) error {
 	return s.rest(ctx, count)
 }
 
-// cpu adds to the samples how much of a core the agent uses during the time d, in percent. It returns the time that was measured.
+// cpu adds to the samples how much of a core the agent uses during the time d, in percent. It returns the real length of the measurement.
 func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.Duration, error) {
 	before, err := rig.CPUOf(s.Agent.PID())
 	if err != nil {

@@ -92,7 +92,7 @@ func (c *child) supervise(ctx context.Context) {
 		if c.fragile() {
 			select {
 			case c.failed <- fmt.Errorf("run %s: %w\n%s", c.name, err, c.tail()):
-			default: // another component has failed before
+			default: // the channel already has the error of another component
 			}
 			return
 		}

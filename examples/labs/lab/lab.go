@@ -1,4 +1,5 @@
-// Package lab has what the labs share: a client for an API server, which may be a simulated one, and a small HTTP server.
+// Package lab has what the labs (the example programs in the directories beside it) share: a client for an API server, which may be a
+// simulated one, and a small HTTP server.
 package lab
 
 import (

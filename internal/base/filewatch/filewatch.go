@@ -61,8 +61,8 @@ func (w *Watcher) Errors() <-chan error {
 	return w.w.Errors
 }
 
-// Concerns reports whether an event with this name may be about one of the paths: the name is the path, is below it or above it, or is
-// the link by which a mounted ConfigMap replaces all its files.
+// Concerns reports whether an event for the file name may be about one of the watched paths: name is the path, or is below or above the
+// path, or is a link such as ..data, by which a mounted ConfigMap replaces all its files.
 func (w *Watcher) Concerns(name string) bool {
 	return w != nil && slices.ContainsFunc(w.paths, func(path string) bool { return concerns(path, name) })
 }
@@ -101,8 +101,8 @@ func (w *Watcher) Follow() {
 	}
 }
 
-// nearest returns the directories to watch. For each path the upper directory comes first, so that its watch reports changes of
-// the path while the other watches begin.
+// nearest returns the directories to watch: for each path the nearest existing directory above it and, if the path is a directory, the
+// path. The upper one is first, so that its watch already reports a replacement of the path while the watch of the path begins.
 func (w *Watcher) nearest() (dirs []string) {
 	for _, path := range w.paths {
 		for _, dir := range nearest(path) {

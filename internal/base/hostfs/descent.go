@@ -159,8 +159,8 @@ func (h Host) levelLimit() int {
 	return maxLevels
 }
 
-// leave goes to the directory above. Reading continues there after the entry that it left (or, after unread, with that entry). It must
-// not be called at the top.
+// leave goes to the directory above. There, next returns the entry after the directory that leave has left, or, if unread was called before
+// enter, that directory again. leave must not be called at the top.
 func (d *descent) leave() error {
 	n := len(d.levels) - 1
 	up := &d.levels[n-1]

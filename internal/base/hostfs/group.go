@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The mode bits that a group gets with SetGroup.
+// These are the mode bits that SetGroup adds to files and directories.
 const (
 	groupFileBits = 0o660
 	groupDirBits  = 0o660 | 0o110 | unix.S_ISGID
@@ -89,7 +89,7 @@ func (g *grouping) entry(name string, kind uint8) error {
 		err := g.enter(name)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-			return nil // walk now reads this directory; or the entry is gone, or is on another mount and so not part of the volume
+			return nil // walk reads the entered directory next; or the entry is gone; or it is on another mount, so not part of the volume
 		case !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return err
 		}

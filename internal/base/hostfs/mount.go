@@ -158,8 +158,8 @@ func (Host) MakeShared(dir string) (made bool, err error) {
 	return true, nil
 }
 
-// TakeBackShared removes the mount that MakeShared made: a directory that is mounted on itself, so that its content
-// stays. It leaves every other mount alone.
+// TakeBackShared removes the mount that MakeShared made, which is a bind mount of the directory on itself. The content of the directory
+// stays. If something else is mounted there, TakeBackShared does nothing.
 func (h Host) TakeBackShared(dir string) error {
 	m, real, err := mountOf(dir)
 	if err != nil || m.Mountpoint != real {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UntrustedDiskUsage measures as DiskUsage does, but for a directory that a container may have made or replaced; the parameter depth is
-// as in OpenUntrusted. It does not follow a link that has replaced the directory, because the link could lead to the node's own files.
+// UntrustedDiskUsage measures as DiskUsage does, but for a directory that a container may have made or replaced. None of the last depth
+// elements of dir may be a symbolic link (as in OpenUntrusted), because a link in place of a directory could lead to the node's own files.
 func (h Host) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error) {
 	pinned, err := pin(dir, depth)
 	if err != nil {
@@ -36,7 +36,8 @@ type UntrustedDir struct {
 	root *os.Root
 }
 
-// OpenUntrustedDir opens a directory that a container may have made or replaced; the parameter depth is as in OpenUntrusted.
+// OpenUntrustedDir opens a directory that a container may have made or replaced. None of the last depth elements of path may be a symbolic
+// link, as in OpenUntrusted.
 func OpenUntrustedDir(path string, depth int) (*UntrustedDir, error) {
 	pinned, err := pin(path, depth)
 	if err != nil {
@@ -84,8 +85,8 @@ func rootOf(pinned *os.File) (*os.Root, error) {
 	return root, nil
 }
 
-// MakeUntrustedDir makes the missing directories of path. It fails (ErrNotRegular) if one of the last path elements, as many as the
-// parameter depth says, is a link or a file.
+// MakeUntrustedDir makes the missing directories of path. It fails (ErrNotRegular) if one of the last depth elements of path is a link or a
+// file.
 func MakeUntrustedDir(path string, depth int, perm fs.FileMode) error {
 	trusted, names, err := split(path, depth)
 	if err != nil {

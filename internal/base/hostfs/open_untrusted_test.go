@@ -131,8 +131,8 @@ func TestASparseFileIsNotRead(t *testing.T) {
 	}
 }
 
-// OverwriteUntrusted keeps the inode of a file that a container may fill. It replaces anything else by a new file, and
-// the target of a link keeps its content.
+// OverwriteUntrusted writes into the existing file, which keeps its inode. If path is a hard link to a file of the node, it makes a new
+// file, and the node's file keeps its content. If path is a directory that is not empty, it returns an error with the path.
 func TestOverwriteUntrusted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -318,7 +318,7 @@ func TestDiskUsage(t *testing.T) {
 		os.Link(filepath.Join(dir, "a/b/one"), filepath.Join(dir, "same")), os.Symlink("/usr", filepath.Join(dir, "link")))
 	before, inodes, err := h.DiskUsage(t.Context(), dir)
 	must(t, err)
-	if inodes != 5 { // dir, a, b, the file one (which is also same), link
+	if inodes != 5 { // dir, a, b, link, and the file with the two names one and same
 		t.Errorf("%d inodes, want 5", inodes)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "two"), block, 0o644))

@@ -140,8 +140,8 @@ func (r *removal) run() error {
 	}
 }
 
-// end is called when a directory has no more entries. It goes up, or reads the top directory again if something was lifted into it. done
-// is true when the whole tree has been visited.
+// end is called when a directory has no more entries. It goes up, or reads the top directory again if lift has moved a directory there.
+// done is true when the whole tree has been visited.
 func (r *removal) end() (done bool, err error) {
 	switch {
 	case r.depth() > 1:
@@ -153,8 +153,8 @@ func (r *removal) end() (done bool, err error) {
 	return true, nil
 }
 
-// one deletes an entry, or enters it if it is a directory that is not empty. After that directory has been emptied, one is called for it
-// again and deletes it.
+// The method one deletes an entry, or enters the entry if it is a directory that is not empty. After such a directory has been emptied, run
+// calls the method for the directory again, which then deletes it.
 func (r *removal) one(name string, kind uint8) {
 	full, err := removeEntry(r.fd(), name, kind)
 	if err != nil {

@@ -48,7 +48,7 @@ func (Host) RunTool(ctx context.Context, argv []string) (Ran, error) {
 	}
 	ended := make(chan struct{})
 	var err error
-	go func() { // ends with the process, which nothing can end while it waits in the kernel
+	go func() { // this goroutine lasts until the process ends; even SIGKILL does not end a process that waits in the kernel
 		defer close(ended)
 		err = cmd.Wait()
 	}()

@@ -83,8 +83,8 @@ func smallHeap(t *testing.T) {
 	}
 }
 
-// A container nests 100,000 directories. With 64 descriptors and a heap of 64 MiB, the tree is measured exactly and
-// removed.
+// A container has made 100,000 directories, one in another. DiskUsage measures the tree exactly and RemoveTree removes it, with at most 64
+// file descriptors and a heap of 64 MiB.
 func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]Host{"openat2": {}, "walk": {noOpenat2: true}} {
@@ -116,8 +116,8 @@ func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	}
 }
 
-// A directory has 100,000 entries, half of them names of one file. The agent does not read the whole directory into memory and
-// remembers no name.
+// A directory has 100,000 entries, half of them hard links. DiskUsage counts each file once and RemoveTree removes all, with a heap of at
+// most 64 MiB: they neither read the whole directory into memory nor remember names.
 func TestWideTreesNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	if !child(t) {
@@ -148,8 +148,8 @@ func TestWideTreesNeedLittleMemory(t *testing.T) {
 	smallHeap(t)
 }
 
-// Trees of all shapes are measured exactly and removed, also if maxLevels is small, so that RemoveTree moves deeper directories to
-// the top.
+// DiskUsage measures random trees exactly, and RemoveTree removes them. If a tree has more than maxLevels levels, DiskUsage returns
+// ErrTooDeep, and RemoveTree still removes it, because it moves deeper directories to the top.
 func TestTreesOfManyShapes(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -196,7 +196,7 @@ func TestTreesOfManyShapes(t *testing.T) {
 	})
 }
 
-// A directory that cannot be opened does not count as empty.
+// If the process has too few descriptors to open a directory, DiskUsage and RemoveTree return EMFILE, instead of treating it as empty.
 func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	t.Parallel()
 	if !child(t) {
@@ -266,8 +266,8 @@ func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	})
 }
 
-// chainTo opens the directory below tree in which lies the level-th directory of a chain of directories "d". It follows no link, as the
-// process of a container whose root is the tree could not follow one to the host. makes says whether it makes missing directories.
+// chainTo opens the directory tree/d/d/...: the tree itself for level 1, tree/d for level 2, and so on. It follows no link, because a
+// process of a container whose root is the tree could not follow a link to the host either. If makes is true, it makes missing directories.
 func chainTo(tree string, level int, makes bool) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open(tree, flags, 0)
@@ -288,9 +288,9 @@ func chainTo(tree string, level int, makes bool) (int, error) {
 	return fd, err
 }
 
-// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts new ones in
-// their place, until stop is called. precious is outside of the tree, and RemoveTree must not touch it. Nor does the attack itself: it
-// works with descriptors, because a path through one of its own links would lead it into precious.
+// attack moves directories out of a tree and back, puts links to the directory precious in their place, and makes missing directories
+// again, until stop is called. precious is outside of the tree, and RemoveTree must not touch it. The attack does not touch it either: it
+// works with descriptors, because a path through one of its own links would lead into precious.
 func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -359,8 +359,8 @@ func TestTreesUnderAttack(t *testing.T) {
 	})
 }
 
-// A directory is moved out of the tree while a walk is in it, deeper than the walk keeps directories open. The walk does not
-// follow ".." to the new parent.
+// While a walk is 20 levels deep in a tree, a directory above it, which the walk has closed, is moved out of the tree. On its way up, the
+// walk does not follow ".." to the new parent, but returns ErrMoved.
 func TestTheWayUpIsChecked(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -392,8 +392,8 @@ func TestTheWayUpIsChecked(t *testing.T) {
 	})
 }
 
-// A directory is removed while a walk is below it, and a directory elsewhere gets its inode number. The walk does not take that one
-// for the directory from which it came.
+// While a walk is deep in a tree, a directory above it is replaced: the old directory is removed, and the new one, outside of the tree, has
+// the same inode number. On its way up, the walk notices that this is not the directory that it entered, and returns ErrMoved.
 func TestAnotherDirectoryWithTheSameInode(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {

@@ -32,7 +32,8 @@ const (
 	retryMin = 10 * time.Millisecond
 	// If a watch lasts less than watchMin, the next watch is delayed.
 	watchMin = time.Second
-	// The server ends a watch after this time, or up to twice of it. The next watch continues without a list.
+	// The client asks the server to end a watch after a random time between watchTimeout and twice that. The next watch continues without a
+	// list.
 	watchTimeout = 5 * time.Minute
 	// PageSize is the Limit for lists that can be long; maxPages pages have more objects than any cluster has.
 	PageSize = 500

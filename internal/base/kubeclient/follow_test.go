@@ -26,7 +26,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// mirror is a Followed that keeps the Services of a cluster.
+// mirror is a Followed (a set of objects that Follow keeps up to date) with the Services of a cluster.
 type mirror struct {
 	api *kubeclient.Resource[*v1.Service, *v1.ServiceList]
 
@@ -73,7 +73,7 @@ func (m *mirror) Failed(error) {
 	m.failures++
 }
 
-// takeLists returns the times of the lists since the last call.
+// takeLists returns the times at which Follow has called List since the last call of takeLists.
 func (m *mirror) takeLists() []time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +82,8 @@ func (m *mirror) takeLists() []time.Time {
 	return out
 }
 
-// A followed set stays correct through cut watches, an outage and a compacted history, and is listed again only if
-// necessary.
+// Follow keeps a set correct after watches end, after an outage of the API server, and after a compaction of its history. It lists the
+// objects again only if necessary.
 func TestFollowKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,8 @@ func TestFollowKeepsUp(t *testing.T) {
 	})
 }
 
-// script is a Followed with the answers that its test sets.
+// script is a Followed (a set of objects that Follow keeps up to date) whose lists and watches are functions of the test. It logs each
+// call.
 type script struct {
 	list  func(opts metav1.ListOptions) (runtime.Object, error)
 	watch func(opts metav1.ListOptions) (watch.Interface, error)

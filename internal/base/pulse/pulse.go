@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Pulse checks one loop.
+// Pulse lets a watchdog check whether one loop still works.
 type Pulse struct {
 	name  string
 	asked chan chan<- struct{}

@@ -11,7 +11,9 @@ import (
 type queue struct {
 	shares  Shares
 	classes [Classes]line
-	virtual float64 // largest account of any class when one of its jobs was chosen; a class that had no jobs continues from this value
+	// virtual is the largest account that a class had when one of its jobs was chosen. An account is the time that a class has used (see
+	// line). If a class without jobs gets one, push raises its account to virtual.
+	virtual float64
 	length  int
 }
 
@@ -133,7 +135,7 @@ func (q *queue) learn(c Class, took time.Duration) {
 	l.usual += (min(took, time.Minute) - l.usual) / 8
 }
 
-// charge adds a duration to the account of a class.
+// charge adds a duration, divided by the share of the class, to its account (the time that the class has used).
 func (q *queue) charge(c Class, d time.Duration) {
 	if q.shares[c] > 0 {
 		q.classes[c].account += d.Seconds() / q.shares[c]

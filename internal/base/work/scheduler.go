@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long a job counts as load at least, and longest is how long at most. Between these bounds, the time is four times the usual
+// A job counts as load for at least the time hold and at most the time longest. Between these bounds, it counts for four times the usual
 // duration of the jobs of its class.
 const (
 	hold    = 2 * time.Second

@@ -14,7 +14,7 @@ import (
 // Slots is not safe for concurrent use. The zero value has no slots.
 type Slots struct {
 	least, most, now int
-	trying           bool // this round has a number of slots that differs from now, to measure the effect
+	trying           bool // this round has another number of slots than the field now, to measure the effect
 	round            int  // counts rounds, modulo rest
 
 	began       time.Time // when the round began
@@ -27,7 +27,7 @@ type Slots struct {
 	xx, xy float64 // sums of x*x, x*y over the rounds; x, y: changes of average log(jobs in flight), log(duration) since the last round
 }
 
-// Slots tries another number of slots less often after a larger number has not helped: in one of this many rounds.
+// If measurements show that a larger number of slots does not help, Slots tries another number only in one of every rest or doubt rounds.
 const (
 	rest  = 8 // if the number of slots is the minimum
 	doubt = 2 // if the number of slots is larger than the minimum

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// started lets pods start as a Gate does, and returns the number of slots after each pod, and the time for all pods together. took
-// returns how long a start takes when n pods start at once.
+// started simulates pods that start with the slots of a Slots, as the Gate of package podworker lets them. It returns the number of slots
+// after each pod, and the time for all pods together. took returns how long a start takes when n pods start at once.
 func started(pods, least, most int, took func(n int) time.Duration) (slots []int, all time.Duration) {
 	type pod struct {
 		began, ends time.Time

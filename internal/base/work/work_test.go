@@ -257,7 +257,8 @@ func TestWithdraw(t *testing.T) {
 	})
 }
 
-// limitAfter repeats a hundred commands, each of which takes took(n) while n are in flight, and returns the limit.
+// limitAfter repeats a hundred commands for the time d, and returns the limit at the end. A command takes took(n) while n jobs are in
+// flight.
 func limitAfter(t *testing.T, s *Scheduler, d time.Duration, took func(n int) time.Duration) int {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()

@@ -45,10 +45,11 @@ type Run struct {
 	DataDir, ControlPlane string
 	Seed                  uint64
 	Socket                string
-	// Once ends the command when all nodes are Ready and all pods Running. Within is the maximum time until then; 0: no maximum.
+	// Once ends the command when the expectations hold (see Expect). Within is the maximum time until they hold; 0: no maximum.
 	Once   bool
 	Within time.Duration
-	// Expect are expectations that must hold, all at once for the time Hold; without any, all nodes are Ready and all pods Running.
+	// Expect lists expectations, such as pods=running, that must all hold at the same time, for the duration Hold. Without any, the command
+	// expects all nodes to be Ready and all pods Running.
 	Expect []string
 	Hold   time.Duration
 	// Output is the form of the result: "" (only progress) or json. Result gets it.
@@ -162,7 +163,7 @@ func hostAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// expectations returns what must hold.
+// expectations returns the expectations of the user, or else the default ones: all nodes Ready, and at least Pods pods Running.
 func (r *Run) expectations() ([]fleet.Expectation, error) {
 	if err := checkOutput(r.Output); err != nil {
 		return nil, err
@@ -258,7 +259,8 @@ func loadKubeconfig(file, context string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// log returns a logger for a component that logs at level Info if the verbosity is from, and at level Debug if it is higher.
+// log returns a logger to standard error. Its level is Debug if Verbosity is greater than from, Info if both are equal, and otherwise Warn
+// (or Error for the agents).
 func (r *Run) log(from int) *slog.Logger {
 	level := slog.LevelWarn
 	switch {
@@ -340,7 +342,7 @@ func (w *watcher) watch(ctx context.Context) error {
 			}
 			return s, w.run.Pods, nil
 		})
-	case bounded.Err() != nil: // the time is over before there is something to wait for
+	case bounded.Err() != nil: // the time Within has passed, or ctx has ended, while stages still waited
 		s := w.fleet.Status()
 		for _, e := range w.expect {
 			outcomes = append(outcomes, e.Check(&s, w.run.Pods))
@@ -359,7 +361,7 @@ func (w *watcher) watch(ctx context.Context) error {
 	return err
 }
 
-// report prints the outcomes, if they are wanted.
+// report prints the outcomes of the expectations that the user gave, and writes the result as JSON if Output says so.
 func (w *watcher) report(outcomes []fleet.Outcome, err error, took time.Duration) error {
 	if len(w.run.Expect) > 0 {
 		for _, o := range outcomes {
@@ -372,7 +374,8 @@ func (w *watcher) report(outcomes []fleet.Outcome, err error, took time.Duration
 	return writeResult(w.run.Result, outcomes, err, took, w.state())
 }
 
-// stages waits until all nodes are Ready and creates the pods. With expectations of the user it waits only as long as the pods need that.
+// stages waits until all nodes are Ready, creates the pods, and waits until all pods are Running. If the user gave expectations, it does
+// not wait until the pods run; if there are also no pods to create, it does nothing.
 func (w *watcher) stages(ctx context.Context) error {
 	if len(w.run.Expect) > 0 && w.run.Pods == 0 {
 		return nil

@@ -120,7 +120,7 @@ func TestOnceWithin(t *testing.T) {
 	}
 }
 
-// With expectations the command ends as they say, and prints the outcome as JSON.
+// If the user gives expectations, the command fails (fleet.Unmet) unless they hold in time. It prints their outcome as JSON.
 func TestExpect(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := cluster(t)
@@ -148,7 +148,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// wherry fleet expect asks a running fleet.
+// `wherry fleet expect` waits for expectations of a running fleet, and prints the outcome as text or JSON. It fails (fleet.Unmet) if they
+// do not hold in time.
 func TestExpectOfARunningFleet(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := cluster(t)

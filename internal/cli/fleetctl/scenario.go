@@ -23,7 +23,7 @@ func readScenario(name string) (*fleet.Scenario, error) {
 // maxPlays bounds the scenarios that play at the same time.
 const maxPlays = 16
 
-// plays are the scenarios that play in a fleet. All of them end when ctx ends.
+// plays has the scenarios (plans of faults) that play in a fleet. All of them end when ctx ends.
 type plays struct {
 	ctx   context.Context
 	fleet *fleet.Fleet

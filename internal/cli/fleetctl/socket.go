@@ -152,7 +152,7 @@ func answer(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
 }
 
-// read decodes the body of a request. It answers the request if that fails.
+// read decodes the body of a request. If that fails, it answers the request with an error and returns false.
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
@@ -222,7 +222,7 @@ func (c *Client) Nodes(ctx context.Context) (nodes []fleet.NodeStatus, err error
 	return nodes, err
 }
 
-// Scale sets the number of nodes of a group; "" is the only group.
+// Scale sets the number of nodes of a group. group may be "" if the fleet has only one group.
 func (c *Client) Scale(ctx context.Context, group string, count int) (s State, err error) {
 	err = c.ask(ctx, http.MethodPost, "/scale", scaleRequest{group, count}, &s)
 	return s, err

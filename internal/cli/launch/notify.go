@@ -93,7 +93,7 @@ func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	}
 }
 
-// look tells the watchdog that the process is alive (WATCHDOG=1) if the agent's loops answer within the time within. It then
+// look tells the watchdog that the process is alive (WATCHDOG=1) if the agent's loops answer before the time within has passed. It then
 // sends the status line if the line has changed.
 func (n *notifier) look(ctx context.Context, within time.Duration) {
 	asked, cancel := context.WithTimeout(ctx, within)

@@ -111,7 +111,7 @@ func options(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// related names the parent command and the subcommands.
+// related writes the section SEE ALSO, which names the parent command and the subcommands.
 func related(b *strings.Builder, c *cobra.Command) {
 	var names []string
 	if c.HasParent() {

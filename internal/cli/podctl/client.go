@@ -184,7 +184,7 @@ type explanation struct {
 	Answer    why.Answer        `json:"answer"`
 	Dropped   int               `json:"dropped,omitempty"`
 	Records   []timeline.Record `json:"records,omitempty"`
-	// Inspection describes a problem with the inspections of the pod.
+	// Inspection describes a problem with the inspections of the pod (the reading of its state from the runtime); "": there is none.
 	Inspection string `json:"inspection,omitempty"`
 	// LastKnown is when the API server last answered, if the node has started without it. Expired are the credentials of the pod that
 	// have expired since.
@@ -228,7 +228,7 @@ func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	return e, err
 }
 
-// turn returns the present turn of a pod in the format of package replay. The caller must close the result.
+// turn returns the present turn of a pod (a decision with its input) in the format of package replay. The caller must close the result.
 func (c *client) turn(ctx context.Context, p *v1.Pod) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name+"/turn", nil, nil)
 }

@@ -89,8 +89,9 @@ func (c *Console) upstream(ctx context.Context) (*url.URL, http.RoundTripper, st
 	return &url.URL{Scheme: "http", Host: "agent", Path: "/"}, a.transport, "the node or fleet at " + a.socket, nil
 }
 
-// relay serves the page from this program, and passes requests for data on to base, whose path is not empty. Nothing else of the
-// node's API can be reached. node is the name of a node that is reached through an API server, or "".
+// relay serves the console's page from this program, and passes requests for the console's data on to the server base. The browser cannot
+// reach any other part of the node's API. The path of base must not be empty. node is the name of a node that is reached through an API
+// server, or "".
 func relay(base *url.URL, transport http.RoundTripper, node string) http.Handler {
 	assets := console.Assets()
 	proxy := &httputil.ReverseProxy{

@@ -27,7 +27,7 @@ type Explain struct {
 	All bool
 	// Watch prints the explanation again whenever it changes, until the pod is well.
 	Watch bool
-	// Export prints the present turn of the pod, for wherry replay, instead of the explanation.
+	// Export prints the present turn of the pod (a decision with its input), for wherry replay, instead of the explanation.
 	Export bool
 	// Recorded prints the turns of the pod that an agent recorded because something went wrong. It reads the disk and needs no agent.
 	// Root is the root directory of the agent; "": the usual ones.

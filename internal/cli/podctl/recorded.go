@@ -17,7 +17,8 @@ import (
 // a service, and that of wherry run.
 var defaultRoots = [...]string{"/var/lib/kubelet", "/var/lib/wherry"}
 
-// recordedTurn is a recorded turn as scripts read it. Its JSON form is stable: fields are added, never renamed.
+// recordedTurn describes a recorded turn (a decision about a pod with its input) in the output of `wherry explain`. Scripts read its JSON
+// form, which is stable: fields are added, never renamed.
 type recordedTurn struct {
 	At        time.Time `json:"at"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -29,7 +30,8 @@ type recordedTurn struct {
 	Error     string    `json:"error,omitempty"` // why the file cannot be read
 }
 
-// recorded prints the recorded turns of a pod, or of all pods if pod is empty. It reads the disk and needs no agent.
+// recorded prints the turns (decisions with their input) that an agent recorded of a pod, or of all pods if pod is "". It reads the disk
+// and needs no agent.
 func (r *Explain) recorded(s Streams, pod string) error {
 	namespace, name := r.Namespace, pod
 	if ns, n, ok := strings.Cut(pod, "/"); ok {

@@ -11,7 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
-// Replay makes this version of the agent decide an exported turn of a pod again.
+// Replay repeats the decision of an exported turn of a pod with the rules of this version. A turn is a decision of the agent with its
+// input.
 type Replay struct {
 	// Update writes the present decision into the file.
 	Update bool

@@ -66,7 +66,7 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 		defer r.Agent.Forget()
 		defer r.mine.Stop()
 	}
-	r.sayEvents(ctx) // moves the position past the events from before this command
+	r.sayEvents(ctx) // prints nothing, because no pod is pushed yet: it only skips the earlier events
 	if err := r.push(ctx, m); err != nil {
 		return err
 	}
