@@ -40,12 +40,12 @@ var (
 type descent struct {
 	host   Host
 	seed   maphash.Seed
-	mount  int // the mount of the top, for kernels without openat2
+	mount  int // ID of the mount of the top directory; set only if Host.noOpenat2 is set
 	levels []level
 	spare  []*dirReader // closed readers, whose buffers are used again
 }
 
-// level is one of the directories from the top to the position.
+// level is one of the directories from the top directory down to the current one.
 type level struct {
 	dev, ino uint64
 	// handle is the hash of the directory's file handle; valid while the reader is closed; 0 if the file system has no handles. A file
@@ -69,13 +69,13 @@ type dirReader struct {
 	at, lastAt int64
 }
 
-// dirEntry is one entry. name is valid until the next call of the descent.
+// dirEntry is one entry of a directory. name is valid until the next call of a method of descent.
 type dirEntry struct {
 	name []byte
 	kind uint8 // a value DT_*; only a hint
 }
 
-// begin starts a descent at an open directory, and closes the directory at the end.
+// begin starts a descent at an open directory. The descent owns fd: close closes it, and begin closes it if it fails.
 func (h Host) begin(fd int) (*descent, error) {
 	d := &descent{host: h, seed: maphash.MakeSeed()}
 	if h.noOpenat2 {
@@ -220,7 +220,7 @@ func (d *descent) restart() error {
 	return d.rewind()
 }
 
-// rewind reads the directory of the position from its beginning.
+// rewind makes next read the current directory from its beginning again.
 func (d *descent) rewind() error {
 	r := d.here().reader
 	*r = dirReader{fd: r.fd, buf: r.buf}
@@ -228,7 +228,7 @@ func (d *descent) rewind() error {
 	return err
 }
 
-// next returns the next entry of the directory; false at the end.
+// next returns the next entry of the current directory, without "." and "..". It returns false after the last entry.
 func (d *descent) next() (dirEntry, bool, error) {
 	r := d.here().reader
 	for {
@@ -292,9 +292,9 @@ func (d *descent) position(top string) string {
 	return path
 }
 
-// openDirOn opens a directory for reading and follows no link. It returns EXDEV if the directory is on another mount than the
-// directory at. Bind mounts of the same file system count as other mounts. The kernel checks that in the same step as the
-// opening. Without openat2, openDirOn compares the mount with the given one.
+// openDirOn opens the directory name below the open directory at, and follows no link. It returns EXDEV if the two are on different mounts.
+// Bind mounts of the same file system count as different mounts. The kernel checks this when it opens the directory. Without openat2,
+// openDirOn compares the ID of the opened directory's mount with mount, the ID of the mount of at.
 func (h Host) openDirOn(at int, name string, mount int) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if !h.noOpenat2 {

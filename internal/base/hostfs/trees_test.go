@@ -231,8 +231,8 @@ func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	must(t, h.RemoveTree(t.Context(), dir))
 }
 
-// One mount in a wide and deep tree stays with the directories above it, and nothing else stays. DiskUsage does not measure the
-// mount.
+// RemoveTree keeps the one mount in a wide and deep tree, and the directories above it, and removes everything else. DiskUsage does not
+// measure the mount.
 func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
