@@ -245,7 +245,7 @@ func (k *volumeKiller) pods() []v1.Pod {
 	}
 	for i := range list.Items {
 		if p := &list.Items[i]; isTrue(p, v1.PodReady) {
-			k.ready[p.Name] = p
+			k.ready[p.Name] = p.DeepCopy() // callers change the list
 		}
 	}
 	return list.Items
@@ -364,7 +364,7 @@ func (k *volumeKiller) ending() {
 			}
 			log := readFile(k.space, filepath.Join(k.data(v.PersistentVolumeClaim.ClaimName), "log"))
 			if n := strings.Count("\n"+log, "\n"+name+"\n"); n != 1 {
-				k.Errorf("volume %s has what pod %s wrote %d times, want 1", v.Name, name, n)
+				k.Errorf("volume %s has what pod %s (%s) wrote %d times, want 1:\n%s", v.Name, name, p.UID, n, log)
 			}
 		}
 	}
