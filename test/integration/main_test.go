@@ -58,7 +58,8 @@ func (e *env) addRuntime(dir string) {
 	e.runtimeInstances = append(e.runtimeInstances, dir)
 }
 
-// the is the environment of this run. TestMain sets it before the tests. If it is nil, whyNot says why the tests cannot run.
+// The variable named "the" has the environment of this run. TestMain sets it before the tests. If it is nil, whyNot says why the tests
+// cannot run.
 var (
 	the    *env
 	whyNot string

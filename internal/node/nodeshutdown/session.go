@@ -104,7 +104,7 @@ func (s *session) follow(ctx context.Context, bus Bus) error {
 		return err
 	}
 	if s.hold != nil {
-		return nil // the delay also applies to the next shutdown
+		return nil // the existing delay also applies to the next shutdown
 	}
 	return s.inhibit(bounded, bus)
 }

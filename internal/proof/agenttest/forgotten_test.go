@@ -46,7 +46,7 @@ func TestPodsAreForgotten(t *testing.T) {
 		}
 		pass(n / 2)
 		before := reached()
-		heap := heapAlloc() // measured after reach, so that its result is in the heap, as in the later measurement
+		heap := heapAlloc() // measured after the call of reached, so that both measurements include the result of this call
 		pass(n)
 		later := heapAlloc()
 		after := reached()

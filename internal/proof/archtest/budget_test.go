@@ -11,8 +11,8 @@ import (
 )
 
 // These constants bound the size of the agent: the number of its packages and the bytes of its stripped binary. Upstream's kubelet has
-// 1,779 packages and 80.6 MiB; the agent has to stay below 0.75 and 0.6 of that. The constants are lower, so that additions are noticed,
-// and leave room for features that are still missing.
+// 1,779 packages and 80.6 MiB; the agent has to stay below 0.75 of these packages and 0.6 of this size. The constants are lower, so that
+// additions are noticed, and leave room for features that are still missing.
 const (
 	mostPackages = 650
 	mostBytes    = 34 << 20
