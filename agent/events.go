@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// events records events on pods and on the node. Before open and after close it drops events; the timeline of the pod still
-// has them. Without an API server, the field local keeps the newest events.
+// events records events on pods and on the node. Before open is called, and after the function that open returns, it drops events; the
+// pod's timeline still has them. Without an API server, the field local keeps the newest events.
 type events struct {
 	nodeName string
 	recorder *event.Recorder
@@ -40,9 +40,9 @@ func (a *Agent) buildEvents() error {
 	return nil
 }
 
-// statusFirst delays a warning about a pod that cannot start until the pod's first status is written, so that users who see the
-// event find the conditions. Warnings about a missing name server or pull secret are not delayed, because the pod may start
-// without it.
+// statusFirst delays a warning about a pod that cannot start until the pod's first status is written, so that users who see the event
+// also find the pod's conditions. Warnings about a missing name server or pull secret are not delayed, because the pod may start in spite
+// of them.
 func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventType, reason string) {
 	switch reason {
 	case "MissingClusterDNS", "DNSConfigForming", "FailedToRetrieveImagePullSecret":
@@ -61,7 +61,8 @@ func eventLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	return rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst))
 }
 
-// open starts recording. After ctx has ended, close stops it and waits for the request in flight.
+// open starts the sending of events. The returned function stops it and waits for the request in flight; it is called after ctx has
+// ended.
 func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
@@ -81,7 +82,7 @@ func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) 
 	e.record(ref, eventType, reason, message)
 }
 
-// evicted records the event of an evicted pod. Tools read which container used too much from its annotations.
+// evicted records the event of an evicted pod. Its annotations say which container used too much; tools read them.
 func (e *events) evicted(p *v1.Pod, message string, annotations map[string]string) {
 	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	e.recorder.Annotated(ref, annotations, v1.EventTypeWarning, admit.ReasonEvicted, pod.Text(message))

@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A failed call adds no sample.
+// The functions atOnce and execAgain add no sample for a call that fails.
 func TestFailuresAddNoTime(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")

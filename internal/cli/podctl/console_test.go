@@ -75,7 +75,7 @@ func openConsole(t *testing.T) string {
 	return link
 }
 
-// The browser of the link gets the page, its stream and logs, and nothing else of the node.
+// A browser that has opened the link gets the page, the event stream and logs, and nothing else of the node.
 func TestConsoleReachesOnlyTheConsole(t *testing.T) {
 	t.Parallel()
 	link := openConsole(t)
@@ -129,7 +129,8 @@ func TestConsoleReachesOnlyTheConsole(t *testing.T) {
 	}
 }
 
-// What the node answers never becomes a page, whatever it says that it is, and it sees no cookie of the browser.
+// A node's response never becomes an HTML page in the browser, even if the node sends it as text/html. The node gets no cookie of the
+// browser, and cannot set one.
 func TestRelayTrustsNoNode(t *testing.T) {
 	t.Parallel()
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -152,8 +153,8 @@ func TestRelayTrustsNoNode(t *testing.T) {
 	}
 }
 
-// In a real browser the page shows the pods and their answers, follows links, steps through the record, follows the colours that the
-// user prefers, and keeps the rules of accessibility. What containers write stays text.
+// In a real browser the page shows the pods and the reasons for their states, follows links, steps through the record, follows the colours
+// that the user prefers, and keeps the rules of accessibility. Texts that containers write are shown as text, never interpreted as HTML.
 func TestConsoleInABrowser(t *testing.T) {
 	t.Parallel()
 	tab := browser.Open(t, 1360, 900)

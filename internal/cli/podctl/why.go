@@ -23,14 +23,14 @@ import (
 type Why struct {
 	Config    *rest.Config
 	Namespace string
-	All       bool   // also the record of decisions
+	All       bool   // also print the record of decisions
 	Format    string // json or yaml; "": text
 }
 
 // mostAnswer bounds the bytes of a node's answer.
 const mostAnswer = 4 << 20
 
-// Run prints the answer for a pod.
+// Run prints why the pod is in its state.
 func (r *Why) Run(ctx context.Context, s Streams, name string) error {
 	c, err := kubeclient.New(r.Config)
 	if err != nil {
@@ -81,7 +81,7 @@ func unknownPod(ctx context.Context, c *kubeclient.Client, namespace, name strin
 // mostListed bounds the pods among which unknownPod looks for similar names.
 const mostListed = 500
 
-// unscheduled answers for a pod that has no node yet.
+// unscheduled returns the explanation for a pod that has no node yet.
 func unscheduled(p *v1.Pod) why.Answer {
 	a := why.Answer{Cause: "Unscheduled", Level: why.Trouble, Line: "no node has been chosen for the pod", Since: p.CreationTimestamp.Time}
 	for i := range p.Status.Conditions {
@@ -93,7 +93,7 @@ func unscheduled(p *v1.Pod) why.Answer {
 	return a
 }
 
-// ask asks the node of a pod.
+// ask asks the pod's node, through the API server, why the pod is in its state.
 func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	h, err := rest.HTTPClientFor(r.Config)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// kept is how many events a Local keeps. The start of a pod makes five.
+	// kept is how many events a Local keeps. The start of a pod produces five events.
 	kept = 512
 	// longestWait bounds how long a request for newer events waits.
 	longestWait = time.Minute
@@ -77,8 +77,8 @@ func (l *Local) add(ev *v1.Event) {
 	l.news = make(chan struct{})
 }
 
-// After returns the events newer than seq, oldest first, the newest seq, and a channel that is closed with the next
-// event.
+// After returns the events that are newer than seq (oldest first), the sequence number of the newest event, and a channel that is
+// closed when the next event is stored.
 func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,8 @@ func (l *Local) Newest(most int) []v1.Event {
 	return slices.Clone(l.events[max(0, len(l.events)-most):])
 }
 
-// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer and selects
-// newer events. With ?wait= (seconds) the request waits for the first of them.
+// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer; the list then has only newer
+// events. With ?wait= (seconds), the request waits until there is a newer event.
 func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var after, wait int
@@ -114,7 +114,7 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	events, seq, news := l.After(after)
-	if after > seq { // the version comes from an earlier agent
+	if after > seq { // the client got this version from an agent that ran before this one
 		after = 0
 		events, seq, news = l.After(after)
 	}

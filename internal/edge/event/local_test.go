@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// local calls f with a Recorder that sends its events to a Local.
+// local calls f with a Local, and with a function that records an event through a Recorder that sends its events to the Local.
 func local(t *testing.T, f func(l *event.Local, record func(object, message string))) {
 	t.Helper()
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestLocalEvents(t *testing.T) {
 		if got, version := ask(t, l, "?after=2"); version != "3" || cmp.Diff([]string{"a x 2"}, got) != "" {
 			t.Errorf("after 2: %v, %s", got, version)
 		}
-		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // a version of an earlier agent
+		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // a version that an earlier agent returned
 			t.Errorf("after a version of an earlier agent: %v", got)
 		}
 		began := time.Now()

@@ -72,7 +72,7 @@ func laneOf(ref *v1.ObjectReference) int {
 	return int(h.Sum32() >> 16 % lanes) // FNV mixes its lowest bits badly
 }
 
-// recorded is one event as it was recorded.
+// recorded holds the arguments of one call of Record or Annotated, and the time of the call.
 type recorded struct {
 	ref                        v1.ObjectReference
 	eventType, reason, message string
@@ -94,7 +94,7 @@ func New(cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, seen: newSeen()}
 }
 
-// Open makes the Recorder send events until ctx ends. join stops it, and waits for the requests in flight.
+// Open makes the Recorder send events until ctx ends. join stops the Recorder, and waits for the requests in flight.
 func (r *Recorder) Open(ctx context.Context) (join func()) {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -197,7 +197,7 @@ func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 			return
 		}
 		wait := between
-		if try == 1 { // the agents of a cluster should not all try again at once
+		if try == 1 { // a random wait, so that the agents of a cluster do not all try again at the same time
 			wait = rand.N(between)
 		}
 		select {
@@ -208,7 +208,7 @@ func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 	}
 }
 
-// write creates an event, or changes the count of the event that was created before.
+// write creates an event. If again is set, it changes the count of the event that was created before instead.
 func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 	api := r.cfg.API(ev.Namespace)
 	if again {
