@@ -56,11 +56,13 @@ type Agent struct {
 	clients clients
 	log     *slog.Logger
 
-	cri         *cri.Client
-	platform    *platform // the machine: its directories, mounts and cgroups
-	events      *events
-	pods        *podset.Set
-	pleg        *pleg.Generator
+	cri      *cri.Client
+	platform *platform // the machine: its directories, mounts and cgroups
+	events   *events
+	pods     *podset.Set
+	pleg     *pleg.Generator
+	// inspects is pleg for readers that may ask before it is built: metrics are read from their registration on.
+	inspects    atomic.Pointer[pleg.Generator]
 	probes      *probe.Probes
 	work        *work.Scheduler
 	pullRecords *pullrecord.Store   // nil: pulls are not recorded
@@ -210,6 +212,7 @@ func (a *Agent) buildPods() error {
 		Expected: func(h pod.Hint) bool { return a.loop.Expects(h) },
 		OnRelist: a.relisted, OnHung: a.hung, OnInspect: a.metrics.Inspected, OnSubscribe: a.metrics.Subscribed,
 	})
+	a.inspects.Store(a.pleg)
 	return nil
 }
 

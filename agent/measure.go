@@ -27,8 +27,14 @@ import (
 // observed gives the statistics and metrics access to the pod cache.
 type observed struct{ a *Agent }
 
-// Observed returns the newest inspection of every pod.
-func (o observed) Observed() []*pod.Observed { return o.a.pleg.List() }
+// Observed returns the newest inspection of every pod. Before the pod cache is built there is none.
+func (o observed) Observed() []*pod.Observed {
+	p := o.a.inspects.Load()
+	if p == nil {
+		return nil
+	}
+	return p.List()
+}
 
 // measuredProbes runs the probes. When the probes of a pod end, it also removes their metrics.
 type measuredProbes struct {

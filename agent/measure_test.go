@@ -40,3 +40,11 @@ func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
 		t.Errorf("logged %d times", n)
 	}
 }
+
+// A scrape of the metrics may come before the agent has built its pod cache.
+func TestScrapeBeforeThePodCache(t *testing.T) {
+	t.Parallel()
+	if got := (observed{&Agent{}}).Observed(); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}

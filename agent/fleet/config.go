@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
@@ -54,6 +55,8 @@ type Config struct {
 	Address netip.Addr
 	// Dir is a directory for the logs of containers; "": the nodes have no logs. Address needs it.
 	Dir string
+	// Rules say what containers and images do on all nodes; nil: there are no rules.
+	Rules *simulated.Rules
 	// Seed is the seed of all random values in the runtimes.
 	Seed uint64
 	// Log is the fleet's own log, NodeLog the log of its agents. Nil: nothing is logged.

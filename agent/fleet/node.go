@@ -171,7 +171,7 @@ func (n *node) machine() *simulated.Node {
 	g := n.group
 	return simulated.New(simulated.Config{
 		CPUs: g.CPUs, Memory: g.Memory, Storage: g.Storage, Disk: n.disk, PollManifests: true, Seed: n.fleet.cfg.Seed + uint64(n.index),
-		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers,
+		Latency: g.Latency, Images: g.Images, RuntimeHandlers: g.RuntimeHandlers, Rules: n.fleet.cfg.Rules,
 		Address: n.fleet.cfg.Address, Logs: n.fleet.cfg.Dir != "",
 	})
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
 // ScenarioKind is the kind of a file with a Scenario.
@@ -101,25 +102,25 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("%s: the scenario is empty: write apiVersion: %s, kind: %s and events", name, TemplateAPIVersion, ScenarioKind)
 	}
-	d := document{name: name}
+	d := yamldoc.Document{Name: name}
 	var file scenarioFile
-	if err := d.decode(data, ScenarioKind, &file); err != nil {
+	if err := d.Decode(data, TemplateAPIVersion, ScenarioKind, &file); err != nil {
 		return nil, err
 	}
 	switch n := len(file.Events); {
 	case n == 0:
-		d.bad("events", "a scenario needs at least one event: write events: [{fault: crash, nodes: {count: 1}, for: 1m}]")
+		d.Bad("events", "a scenario needs at least one event: write events: [{fault: crash, nodes: {count: 1}, for: 1m}]")
 	case n > maxEvents:
-		d.bad("events", fmt.Sprintf("%d events: use at most %d", n, maxEvents))
+		d.Bad("events", fmt.Sprintf("%d events: use at most %d", n, maxEvents))
 		file.Events = nil
 	}
 	s := &Scenario{Seed: file.Seed}
 	for i := range file.Events {
 		at := fmt.Sprintf("events[%d].", i)
-		s.Events = append(s.Events, file.Events[i].event(i, func(field, text string) { d.bad(at+field, text) }))
+		s.Events = append(s.Events, file.Events[i].event(i, func(field, text string) { d.Bad(at+field, text) }))
 	}
-	if len(d.errs) > 0 {
-		return nil, errors.Join(d.errs...)
+	if len(d.Errs) > 0 {
+		return nil, errors.Join(d.Errs...)
 	}
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
@@ -65,8 +66,8 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("%s: the template is empty: write apiVersion: %s, kind: %s and groups", name, TemplateAPIVersion, TemplateKind)
 	}
-	t := template{document: document{name: name}}
-	if err := t.decode(data, TemplateKind, &t.file, &t.raw); err != nil {
+	t := template{Document: yamldoc.Document{Name: name}}
+	if err := t.Decode(data, TemplateAPIVersion, TemplateKind, &t.file, &t.raw); err != nil {
 		return nil, err
 	}
 	var groups []Group
@@ -74,20 +75,20 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 		groups = append(groups, t.group(i))
 	}
 	if len(groups) == 0 {
-		t.bad("groups", "a fleet needs at least one group: write groups: [{name: node, count: 10}]")
+		t.Bad("groups", "a fleet needs at least one group: write groups: [{name: node, count: 10}]")
 	}
-	if len(t.errs) > 0 {
-		return nil, errors.Join(t.errs...)
+	if len(t.Errs) > 0 {
+		return nil, errors.Join(t.Errs...)
 	}
-	if err := checkGroups(groups, func(i int, field, text string) { t.bad(fmt.Sprintf("groups[%d].%s", i, field), text) }); err != nil {
+	if err := checkGroups(groups, func(i int, field, text string) { t.Bad(fmt.Sprintf("groups[%d].%s", i, field), text) }); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return groups, errors.Join(t.errs...)
+	return groups, errors.Join(t.Errs...)
 }
 
 // template is the state of ParseTemplate while it reads a template file.
 type template struct {
-	document
+	yamldoc.Document
 	raw struct { // the same file again, parsed to find which fields of KubeletConfiguration it sets
 		Groups []struct {
 			Kubelet map[string]any `json:"kubelet"`
@@ -118,7 +119,7 @@ func (t *template) group(i int) Group {
 	}
 	for method, l := range f.Latency {
 		if l.Mean.Duration < 0 || l.Jitter.Duration < 0 || l.Mean.Duration > time.Hour || l.Jitter.Duration > l.Mean.Duration {
-			t.bad(fmt.Sprintf("%s.latency[%s]", at, method), "use a mean of at most 1h, and a jitter of at most the mean")
+			t.Bad(fmt.Sprintf("%s.latency[%s]", at, method), "use a mean of at most 1h, and a jitter of at most the mean")
 		}
 		if g.Latency == nil {
 			g.Latency = map[string]simulated.Latency{}
@@ -128,12 +129,12 @@ func (t *template) group(i int) Group {
 	fields := t.raw.Groups[i].Kubelet
 	for field := range fields {
 		if why := fleetSets[field]; why != "" {
-			t.bad(at+".kubelet."+field, why+": remove the field")
+			t.Bad(at+".kubelet."+field, why+": remove the field")
 		}
 	}
 	k, problems := config.SimulatedKubelet(fields)
 	for _, p := range problems {
-		t.bad(strings.TrimSuffix(at+".kubelet."+p.Path, "."), p.Text)
+		t.Bad(strings.TrimSuffix(at+".kubelet."+p.Path, "."), p.Text)
 	}
 	g.Kubelet = &k
 	return g

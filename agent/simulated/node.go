@@ -40,6 +40,8 @@ type Config struct {
 	Seed uint64
 	// Latency is how long a CRI method takes, by its name ("RunPodSandbox"); the entry "" is for CRI methods without an entry.
 	Latency map[string]Latency
+	// Rules say what containers and images do; nil: there are no rules. Annotations of a pod take precedence over them. Nodes may share them.
+	Rules *Rules
 	// Images are present from the start. Other images can be pulled, except from registries whose domain ends with .invalid.
 	Images []string
 	// RuntimeHandlers are the names of the runtime's handlers, besides the default one. RuntimeClass objects refer to them.
@@ -67,6 +69,7 @@ const (
 	AnnotationMemory       = simcri.AnnotationMemory       // working set in bytes; default 10 MiB
 	AnnotationMemoryGrows  = simcri.AnnotationMemoryGrows  // bytes by which the working set grows in each second
 	AnnotationDisk         = simcri.AnnotationDisk         // bytes in the container's writable layer; default 8 KiB
+	AnnotationDo           = simcri.AnnotationDo           // what a rule of a file has in its field do: see ParseRules
 	AnnotationDiskGrows    = simcri.AnnotationDiskGrows    // bytes by which the writable layer grows in each second
 )
 
@@ -84,7 +87,7 @@ func New(cfg Config) *Node {
 		latency[method] = simcri.Latency(l)
 	}
 	runtime := simcri.New(simcri.Config{
-		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, WriteLogs: cfg.Logs, Log: cfg.Log,
+		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, Rules: cfg.Rules.of(), WriteLogs: cfg.Logs, Log: cfg.Log,
 	})
 	n := &Node{runtime: runtime}
 	n.machine = agent.SimulatedMachine(agent.Shape{

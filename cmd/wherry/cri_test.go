@@ -23,7 +23,7 @@ func TestCRIReplacesOnlyALeftSocket(t *testing.T) {
 	if err := os.WriteFile(file, []byte("keep me"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := serveCRI(ended, "unix://"+file, log); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if err := serveCRI(ended, "unix://"+file, nil, log); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "keep me" {
@@ -37,7 +37,7 @@ func TestCRIReplacesOnlyALeftSocket(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	if err := serveCRI(ended, "unix://"+left, log); err != nil {
+	if err := serveCRI(ended, "unix://"+left, nil, log); err != nil {
 		t.Errorf("a socket that was left: %v", err)
 	}
 }

@@ -42,6 +42,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.IntVar(&r.Nodes, "nodes", 0, "how many nodes; 0: as the template says, or 10 without a template")
 	fs.StringVarP(&r.Template, "template", "f", "", "file with the shapes of the nodes")
 	fs.StringVar(&r.Scenario, "scenario", "", "file with faults that happen while the fleet runs")
+	fs.StringArrayVar(&r.Rules, "rules", nil, "file that says what containers do and how images are pulled; may be repeated: see docs/fleet-rules.md")
 	fs.IntVar(&r.Pods, "pods", 0, "create this many pods when all nodes are Ready; the scheduler places them")
 	fs.StringVarP(&r.Namespace, "namespace", "n", "default", "namespace of these pods")
 	fleetName(fs, &r.Name)

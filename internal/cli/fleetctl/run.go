@@ -19,6 +19,7 @@ import (
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/cli/plain"
 	"github.com/wherry-node/wherry/internal/edge/server"
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
@@ -29,6 +30,8 @@ type Run struct {
 	Nodes    int    // the number of nodes; 0: as the template says, or 10 without a template
 	Template string // a file; "": one group
 	Scenario string // a file with faults that happen; "": none
+	// Rules are files that say what containers and images do.
+	Rules []string
 	// Kubeconfig and Context name a cluster. Without Kubeconfig a control plane is started.
 	Kubeconfig, Context string
 	// Yes is the user's permission to add nodes to the cluster of Kubeconfig.
@@ -82,13 +85,17 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	}
+	rules, err := readRules(r.Rules)
+	if err != nil {
+		return err
+	}
 	total := 0
 	for i := range groups {
 		total += groups[i].Count
 	}
 	own := r.Kubeconfig == ""
 	cfg := fleet.Config{
-		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, OwnWatches: r.OwnWatches,
+		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, Rules: rules, OwnWatches: r.OwnWatches,
 		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
 	}
 	checked, err := fleet.New(cfg) // checks the configuration before anything is started
@@ -112,6 +119,11 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { _ = l.Close() }()
 	defer endServing()
 	said := &progress{out: out, began: time.Now()}
+	if rules != nil {
+		for _, text := range rules.Ignored() {
+			said.line("%s", plain.Text(text))
+		}
+	}
 	client, kubeconfig, end, err := r.cluster(ctx, total, said)
 	if err != nil {
 		return err

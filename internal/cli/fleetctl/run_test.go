@@ -216,6 +216,8 @@ func TestErrorsBeforeTheStart(t *testing.T) {
 		{"name", Run{Name: "../f"}, `"../f"`},
 		{"identity", Run{Name: "f", Identity: "me"}, "Config.Identity"},
 		{"control plane", Run{Name: "f", ControlPlane: dir + "/none"}, "--controlplane: stat"},
+		{"rules", Run{Name: "f", Rules: []string{write("rules.yaml", "apiVersion: wherry.dev/v1alpha1\nkind: SimulationRules\ncontainers:\n- do: {exits: [{code: -1}]}\n")}}, "rules.yaml:4: containers[0].do.exits[0].code"},
+		{"no rules", Run{Name: "f", Rules: []string{dir + "/none"}}, "--rules: open"},
 		{"expectation", Run{Name: "f", Expect: []string{"pods=happy"}}, `expectation "pods=happy": use one of`},
 		{"output", Run{Name: "f", Output: "xml"}, "--output="},
 		{"hold", Run{Name: "f", Hold: -1}, "--hold="},

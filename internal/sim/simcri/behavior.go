@@ -21,6 +21,7 @@ const (
 	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
 	AnnotationMemoryGrows  = "wherry.dev/sim-memory-grows"  // bytes by which the working set grows in each second that it runs
 	AnnotationDisk         = "wherry.dev/sim-disk"          // bytes in its writable layer; default 8 KiB
+	AnnotationDo           = "wherry.dev/sim-do"            // what a rule of a file has in its field do, as YAML or JSON: see docs/fleet-rules.md
 	AnnotationDiskGrows    = "wherry.dev/sim-disk-grows"    // bytes by which the writable layer grows in each second that it runs
 )
 
@@ -107,6 +108,9 @@ func (r *Runtime) behavior(c *container) Behavior {
 		b.Message, _ = c.note(AnnotationMessage)
 	}
 	b.StartError, _ = c.note(AnnotationStartError)
+	if c.do != nil {
+		r.apply(c, &b)
+	}
 	if v, ok := c.note(AnnotationFailAttempts); ok {
 		if n, err := strconv.ParseUint(v, 10, 32); err == nil && uint64(c.meta.Attempt) >= n {
 			b = Behavior{Serves: true}
@@ -115,6 +119,10 @@ func (r *Runtime) behavior(c *container) Behavior {
 	if v, ok := c.note(AnnotationStopAfter); ok {
 		b.IgnoreStop = v == "never"
 		b.StopAfter, _ = c.duration(AnnotationStopAfter)
+	} else if c.do != nil {
+		if after, never, set := c.do.Stop(); set {
+			b.StopAfter, b.IgnoreStop, b.StopCode = after, never, c.do.StopCode
+		}
 	}
 	return b
 }
@@ -122,11 +130,13 @@ func (r *Runtime) behavior(c *container) Behavior {
 // healthy reports whether requests to the container, and commands in it without output, succeed now.
 func (c *container) healthy(now time.Time) bool {
 	ran := now.Sub(time.Unix(0, c.started))
-	if d, ok := c.duration(AnnotationReadyAfter); ok && ran < d {
-		return false
+	ready, isSet := c.duration(AnnotationReadyAfter)
+	if !isSet && c.do != nil {
+		ready = c.do.ReadyAfter.Duration
 	}
-	if d, ok := c.duration(AnnotationFailAfter); ok && ran >= d {
-		return false
+	fails, isSet := c.duration(AnnotationFailAfter)
+	if !isSet && c.do != nil {
+		fails, isSet = c.do.FailAfter.Duration, c.do.FailAfter.Duration > 0
 	}
-	return true
+	return ran >= ready && (!isSet || ran < fails)
 }

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
 
 // container is one attempt of a container. It keeps only the parts of its configuration that are read later.
@@ -26,6 +27,7 @@ type container struct {
 	meta        *runtimeapi.ContainerMetadata
 	spec        *runtimeapi.ImageSpec
 	image       *image
+	do          *simrules.Do // what a rule says that it does; nil: no rule matches
 	labels      map[string]string
 	annotations map[string]string
 	mounts      []*runtimeapi.Mount
@@ -46,6 +48,7 @@ type container struct {
 	endsAt  time.Time
 	ending  exit
 	stopped bool // it has received a stop signal
+	noRoom  bool // it ends at endsAt because its memory then exceeds its limit
 	waiters []chan struct{}
 }
 
@@ -104,6 +107,7 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 			return err
 		}
 	}
+	var err error
 	c := &container{
 		id: id, name: name, sb: s, meta: cfg.Metadata, spec: cfg.Image, image: img, labels: cfg.Labels,
 		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: cfg.GetLinux().GetResources(),
@@ -115,6 +119,9 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	}
 	if cfg.LogPath != "" && s.logDir != "" {
 		c.logPath = s.logDir + "/" + cfg.LogPath
+	}
+	if c.do, err = r.ruleOf(c); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	c.prog = compileMain(cfg, s.hostname)
 	r.containers[id] = c
@@ -183,6 +190,7 @@ func (r *Runtime) start(id string) error {
 	}
 	b := r.behavior(c)
 	now := time.Now()
+	output := c.output()
 	if b.StartError != "" {
 		c.started, c.finished, c.state = 0, now.UnixNano(), runtimeapi.ContainerState_CONTAINER_EXITED
 		c.exitCode, c.reason, c.message = 128, "StartError", "failed to create containerd task: "+b.StartError
@@ -193,20 +201,44 @@ func (r *Runtime) start(id string) error {
 	r.writeLog(c, now, nil, false)
 	r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	switch {
-	case b.Exits:
-		c.prog = nil
-		c.endsAt, c.ending = now.Add(b.RunFor), exit{b.ExitCode, b.Reason, b.Message}
-	case b.Serves:
-		c.prog = nil
-	case c.prog != nil && !c.prog.forever:
-		c.endsAt, c.ending = now.Add(c.prog.took), exit{code: c.prog.code, message: c.prog.message}
+	case b.Exits, b.Serves, output != nil:
+		c.prog = output
 	}
+	c.endsAt, c.ending = c.ownEnd(&b)
 	if b.RunFor == 0 && b.Exits {
 		r.exit(c, c.ending, now)
 		return nil
 	}
+	r.limitMemory(c)
 	r.plan(c)
 	return nil
+}
+
+// ownEnd returns when and how a running container ends by itself; the zero time: never.
+func (c *container) ownEnd(b *Behavior) (time.Time, exit) {
+	started := time.Unix(0, c.started)
+	switch {
+	case b.Exits:
+		return started.Add(b.RunFor), exit{b.ExitCode, b.Reason, b.Message}
+	case !b.Serves && c.prog != nil && !c.prog.forever:
+		return started.Add(c.prog.took), exit{code: c.prog.code, message: c.prog.message}
+	}
+	return time.Time{}, exit{}
+}
+
+// limitMemory makes a running container end as out of memory at the time when its usage exceeds its limit, if a rule or an annotation says its usage.
+// The caller holds the lock, and plans the next change.
+func (r *Runtime) limitMemory(c *container) {
+	limit := c.resources.GetMemoryLimitInBytes()
+	usage := c.memoryUsage()
+	if limit <= 0 || usage == nil {
+		return
+	}
+	after, ok := usage.Exceeds(float64(limit), c.seed())
+	if at := time.Unix(0, c.started).Add(after); ok && (c.endsAt.IsZero() || at.Before(c.endsAt)) {
+		c.noRoom = true
+		c.endsAt, c.ending = at, exit{code: killed.code, reason: ReasonOOM}
+	}
 }
 
 // plan puts c in the heap at the time of its next change. The caller holds the lock.
@@ -413,6 +445,15 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *runtimeapi.
 		err = status.Errorf(codes.Unknown, "failed to update resources: container %q is in %s state", c.id, c.state)
 	default:
 		c.resources = mergeResources(c.resources, req.Linux)
+		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			if c.noRoom && !c.stopped {
+				b := r.behavior(c)
+				c.noRoom = false
+				c.endsAt, c.ending = c.ownEnd(&b)
+			}
+			r.limitMemory(c)
+			r.plan(c)
+		}
 	}
 	r.mu.Unlock()
 	if err != nil {

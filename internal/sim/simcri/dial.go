@@ -9,19 +9,23 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
 
 // DialContext connects to an address of a running pod. On every port an HTTP/1.1 server answers 200 while the pod's containers
 // are healthy, and 503 otherwise. It replaces the network for a node's probes. Pods in the host's network have no address of their
 // own, so connections to them are refused.
 func (r *Runtime) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
+	number, _ := strconv.ParseUint(port, 10, 16) // a service's name is no number, and rules do not match it
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("lookup %s: no such host", host)}
@@ -36,7 +40,7 @@ func (r *Runtime) DialContext(ctx context.Context, network, address string) (net
 	here, there := net.Pipe()
 	go func() { // ends when either side closes its connection
 		defer func() { _ = there.Close() }()
-		_ = r.answer(sb, there)
+		_ = r.answer(sb, int32(number), there)
 	}()
 	return here, nil
 }
@@ -70,8 +74,8 @@ func (s *sandbox) runs() bool {
 // maxHead bounds the head of a request in bytes.
 const maxHead = 1 << 20
 
-// answer serves HTTP for a simulated pod on one connection.
-func (r *Runtime) answer(s *sandbox, conn io.ReadWriter) error {
+// answer serves HTTP for a simulated pod on one connection to one of its ports.
+func (r *Runtime) answer(s *sandbox, port int32, conn io.ReadWriter) error {
 	limited := &io.LimitedReader{R: conn}
 	requests := bufio.NewReader(limited)
 	for {
@@ -86,17 +90,26 @@ func (r *Runtime) answer(s *sandbox, conn io.ReadWriter) error {
 		}
 		r.mu.Lock()
 		healthy := s.runs()
+		var ruled *simrules.HTTP
 		for _, c := range s.containers {
-			if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING && !c.healthy(time.Now()) {
-				healthy = false
+			if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+				continue
+			}
+			now := time.Now()
+			healthy = healthy && c.healthy(now)
+			if ruled == nil && c.do != nil {
+				ruled = c.do.HTTPAnswer(req.URL.Path, port, c.ran(now))
 			}
 		}
 		r.mu.Unlock()
 		code := http.StatusOK
-		if !healthy {
-			code = http.StatusServiceUnavailable
-		}
 		body := fmt.Sprintf("simulated pod %s/%s\n", s.meta.Namespace, s.meta.Name)
+		switch {
+		case !healthy:
+			code = http.StatusServiceUnavailable
+		case ruled != nil:
+			code, body = ruled.Status, ruled.Body
+		}
 		sent := body
 		if req.Method == http.MethodHead {
 			sent = ""

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -28,7 +29,7 @@ func (r *Runtime) command(id string, cmd []string) (command, error) {
 		r.mu.Unlock()
 		return command{}, err
 	}
-	info, healthy, env := r.info(c), c.healthy(time.Now()), environment(c.sb.hostname, c.env)
+	info, healthy, env, do := r.info(c), c.healthy(time.Now()), environment(c.sb.hostname, c.env), c.do
 	r.mu.Unlock()
 	if len(cmd) == 0 {
 		return command{}, errInvalid("cmd is required")
@@ -36,6 +37,11 @@ func (r *Runtime) command(id string, cmd []string) (command, error) {
 	if r.cfg.Exec != nil {
 		if stdout, stderr, code, ok := r.cfg.Exec(info, cmd); ok {
 			return command{stdout: stdout, stderr: stderr, code: code, answered: true}, nil
+		}
+	}
+	if do != nil {
+		if e := do.ExecAnswer(strings.Join(cmd, " "), info.Running); e != nil {
+			return command{stdout: []byte(e.Stdout), stderr: []byte(e.Stderr), code: e.Code, answered: true}, nil
 		}
 	}
 	p := compileExec(cmd, env)

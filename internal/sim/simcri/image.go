@@ -86,6 +86,38 @@ func (r *Runtime) resolve(name string) *image {
 	return r.imageNames[canonical(name)]
 }
 
+// pullOf describes the pull of an image: as a rule says, if one matches, and else as Config.Pull.
+func (r *Runtime) pullOf(name string) Pull {
+	p := r.cfg.Pull(name)
+	rule := r.cfg.Rules.FindImage(name)
+	if rule == nil {
+		rule = r.cfg.Rules.FindImage(canonical(name))
+	}
+	if rule == nil {
+		return p
+	}
+	if size := rule.Size.Value(); size > 0 {
+		p.Size = uint64(size)
+	}
+	if p.Size == 0 {
+		p.Size = r.sizeOf(canonical(name))
+	}
+	r.mu.Lock()
+	n := int64(r.calls["PullImage"])
+	r.mu.Unlock()
+	p.Took = rule.Takes(p.Size, r.chance("pull", name, n))
+	if rule.Error != "" && (rule.Chance == 0 || r.chance("pull error", name, n) < rule.Chance) {
+		p.Err = status.Errorf(codes.Unknown, "failed to pull and unpack image %q: %s", name, rule.Error)
+	}
+	return p
+}
+
+// sizeOf returns the size of an image for which nothing says one. It follows from the name.
+func (r *Runtime) sizeOf(full string) uint64 {
+	sum := r.derive("image", full)
+	return 4<<20 + binary.LittleEndian.Uint64(sum[:])%(120<<20)
+}
+
 // addImage makes an image present. The caller holds the lock, or r is not shared yet.
 func (r *Runtime) addImage(name string, p Pull) *image {
 	full := canonical(name)
@@ -95,7 +127,7 @@ func (r *Runtime) addImage(name string, p Pull) *image {
 	sum := r.derive("image", full)
 	i := &image{id: "sha256:" + hex.EncodeToString(sum[:]), size: p.Size, uid: p.UID, user: p.User}
 	if i.size == 0 {
-		i.size = 4<<20 + binary.LittleEndian.Uint64(sum[:])%(120<<20)
+		i.size = r.sizeOf(full)
 	}
 	manifest := r.derive("manifest", full)
 	digest := "sha256:" + hex.EncodeToString(manifest[:])
@@ -135,7 +167,7 @@ func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageReques
 	if err != nil {
 		return nil, err
 	}
-	p := r.cfg.Pull(name)
+	p := r.pullOf(name)
 	if err := pause(ctx, max(p.Took, 0)); err != nil {
 		return nil, err
 	}

@@ -105,6 +105,8 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi
 const (
 	maxAmount = 1 << 50 // bytes
 	maxCores  = 1e6
+	// maxCoreSeconds fits into nanoseconds.
+	maxCoreSeconds = 9e9
 )
 
 // amount returns the value of an annotation that is a number, or the argument without if the pod has no such annotation.
@@ -137,6 +139,9 @@ func (c *container) grown(base, grows string, without uint64, now time.Time) uin
 
 // layer returns the size of the container's writable layer in bytes. After the container has ended, the size no longer changes.
 func (c *container) layer(now time.Time) uint64 {
+	if c.do != nil && c.do.Disk != nil && !c.noted(AnnotationDisk, AnnotationDiskGrows) {
+		return uint64(c.do.Disk.At(c.ran(now), c.seed()))
+	}
 	return c.grown(AnnotationDisk, AnnotationDiskGrows, 8<<10, now)
 }
 
@@ -162,6 +167,12 @@ func (r *Runtime) Used() (memory, disk, processes int64) {
 // usage returns the simulated usage of a container: cores and bytes. The caller holds the lock.
 func (c *container) usage(now time.Time) (cores float64, memory uint64) {
 	cores, memory = 0.001, c.grown(AnnotationMemory, AnnotationMemoryGrows, 10<<20, now)
+	if c.do != nil && c.do.Memory != nil && !c.noted(AnnotationMemory, AnnotationMemoryGrows) {
+		memory = uint64(c.do.Memory.At(c.ran(now), c.seed()))
+	}
+	if c.do != nil && c.do.CPU != nil {
+		cores = c.do.CPU.At(c.ran(now), c.seed())
+	}
 	if v, ok := c.note(AnnotationCPU); ok {
 		if f, err := strconv.ParseFloat(v, 64); err == nil && f >= 0 && f <= maxCores {
 			cores = f
@@ -171,6 +182,14 @@ func (c *container) usage(now time.Time) (cores float64, memory uint64) {
 		return 0, 0
 	}
 	return cores, memory
+}
+
+// cpuTime returns the CPU time that a container has used, in nanoseconds.
+func (c *container) cpuTime(cores float64, ran time.Duration) uint64 {
+	if c.do == nil || c.do.CPU == nil || c.noted(AnnotationCPU) {
+		return uint64(cores * float64(ran))
+	}
+	return uint64(min(c.do.CPU.Sum(ran, c.seed()), maxCoreSeconds) * 1e9)
 }
 
 func u64(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
@@ -183,7 +202,7 @@ func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats 
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.meta, Labels: c.labels, Annotations: c.annotations},
 		Cpu: &runtimeapi.CpuUsage{
-			Timestamp: at, UsageCoreNanoSeconds: u64(uint64(cores * float64(ran))), UsageNanoCores: u64(uint64(cores * 1e9)),
+			Timestamp: at, UsageCoreNanoSeconds: u64(c.cpuTime(cores, ran)), UsageNanoCores: u64(uint64(cores * 1e9)),
 		},
 		Memory: &runtimeapi.MemoryUsage{
 			Timestamp: at, WorkingSetBytes: u64(memory), UsageBytes: u64(memory), RssBytes: u64(memory / 2),

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
 
 // Config configures a Runtime. The zero value is a runtime that answers at once.
@@ -33,6 +34,9 @@ type Config struct {
 	CPU map[string]time.Duration
 	// Pull describes the pull of an image. Default: DefaultPull.
 	Pull func(image string) Pull
+	// Rules say what containers and images do. Behave, Exec and annotations of a pod take precedence over them. Nil: there are none. They must not be
+	// modified.
+	Rules *simrules.Rules
 	// Images are present from the beginning.
 	Images []string
 	// Behave overrides the behaviour of a container. If ok is false, its annotations and command decide. It is called with the
@@ -127,7 +131,7 @@ func New(cfg Config) *Runtime {
 	}
 	r.cidrs = ranges(cfg.PodCIDRs)
 	for _, name := range cfg.Images {
-		r.addImage(name, cfg.Pull(name))
+		r.addImage(name, r.pullOf(name))
 	}
 	return r
 }

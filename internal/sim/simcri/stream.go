@@ -72,14 +72,14 @@ func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) 
 }
 
 // PortForward connects a stream to the HTTP server of the pod.
-func (s streamer) PortForward(_ context.Context, id string, _ int32, stream io.ReadWriteCloser) error {
+func (s streamer) PortForward(_ context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	s.r.mu.Lock()
 	sb := find(s.r.sandboxes, id)
 	s.r.mu.Unlock()
 	if sb == nil {
 		return errNotFound("sandbox", id)
 	}
-	if err := s.r.answer(sb, stream); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := s.r.answer(sb, port, stream); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
 	return nil

@@ -1,0 +1,38 @@
+package fleetctl
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/wherry-node/wherry/agent/simulated"
+)
+
+// readRules reads rules from files; nil: there are no files.
+func readRules(names []string) (*simulated.Rules, error) {
+	files, err := RuleFiles(names)
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	return simulated.ParseRules(files...)
+}
+
+// RuleFiles reads files of rules. Other files that they name are relative to their directories.
+func RuleFiles(names []string) ([]simulated.RulesFile, error) {
+	var files []simulated.RulesFile
+	var errs []error
+	for _, name := range names {
+		data, err := readBounded(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--rules: %w", err))
+			continue
+		}
+		files = append(files, simulated.RulesFile{Name: name, Data: data, Read: func(other string) ([]byte, error) {
+			if !filepath.IsAbs(other) {
+				other = filepath.Join(filepath.Dir(name), other)
+			}
+			return readBounded(other)
+		}})
+	}
+	return files, errors.Join(errs...)
+}

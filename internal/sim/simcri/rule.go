@@ -1,0 +1,102 @@
+package simcri
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/sim/simrules"
+)
+
+// ReasonOOM is the reason of a container that the kernel has killed for lack of memory.
+const ReasonOOM = "OOMKilled"
+
+// ruleOf returns what a container does by an annotation of its pod, or by the first rule of the runtime that matches; nil: neither says it.
+func (r *Runtime) ruleOf(c *container) (*simrules.Do, error) {
+	if text, ok := c.note(AnnotationDo); ok {
+		return simrules.ParseDo("annotation "+AnnotationDo, []byte(text))
+	}
+	return r.cfg.Rules.Find(simrules.Subject{
+		Namespace: c.sb.meta.Namespace, Pod: c.sb.meta.Name, Container: c.meta.Name, Image: imageName(c), Labels: c.sb.labels, Annotations: c.sb.annotations,
+	}), nil
+}
+
+// imageName returns the name of a container's image as its pod has it, if the runtime knows it.
+func imageName(c *container) string {
+	if name := c.spec.GetUserSpecifiedImage(); name != "" {
+		return name
+	}
+	return c.spec.GetImage()
+}
+
+// apply adds what the rule of a container says to what its annotations say. The caller holds the lock.
+func (r *Runtime) apply(c *container, b *Behavior) {
+	if b.StartError == "" {
+		b.StartError = c.do.StartError
+	}
+	if b.Exits {
+		return
+	}
+	e := c.do.Exit(c.meta.Attempt, r.chance("exit", c.name, 0))
+	switch {
+	case e == nil:
+	case e.Runs:
+		b.Serves = true
+	default:
+		b.Exits, b.ExitCode, b.Reason, b.Message = true, e.Code, e.Reason, e.Message
+		b.RunFor = e.After.Duration + time.Duration((2*r.chance("exit time", c.name, 0)-1)*float64(e.Jitter.Duration))
+		if e.OOM {
+			b.ExitCode, b.Reason = killed.code, ReasonOOM
+		}
+	}
+}
+
+// output returns the output of a container as a program that runs until it is stopped; nil: no rule says any.
+func (c *container) output() *program {
+	if c.do == nil || len(c.do.Log.Lines)+len(c.do.Log.Repeat) == 0 {
+		return nil
+	}
+	p := &program{forever: true}
+	add := func(lines []simrules.Line) {
+		for i := range lines {
+			l := &lines[i]
+			p.took += l.After.Duration
+			p.steps = append(p.steps, step{p.took, []byte(l.Text + "\n"), l.Stderr})
+		}
+	}
+	add(c.do.Log.Lines)
+	p.loopFrom, p.period = len(p.steps), -p.took
+	add(c.do.Log.Repeat)
+	if p.period += p.took; p.period == 0 {
+		p.loopFrom = 0
+	}
+	return p
+}
+
+// noted reports whether the pod has one of the annotations for the container.
+func (c *container) noted(names ...string) bool {
+	for _, name := range names {
+		if _, ok := c.note(name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// memoryUsage returns the usage that annotations or a rule say; nil: neither says it.
+func (c *container) memoryUsage() *simrules.Usage {
+	if c.noted(AnnotationMemory, AnnotationMemoryGrows) {
+		return simrules.Constant(c.amount(AnnotationMemory, 10<<20), c.amount(AnnotationMemoryGrows, 0))
+	}
+	if c.do != nil {
+		return c.do.Memory
+	}
+	return nil
+}
+
+// seed returns the seed of the noise of a container's usage.
+func (c *container) seed() uint64 {
+	var b [8]byte
+	_, _ = hex.Decode(b[:], []byte(c.id[:min(16, len(c.id))])) // an ID has hexadecimal digits
+	return binary.LittleEndian.Uint64(b[:])
+}

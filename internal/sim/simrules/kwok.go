@@ -1,0 +1,438 @@
+package simrules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
+)
+
+var kwokVersion = regexp.MustCompile(`(?m)^["']?apiVersion["']?\s*:\s*["']?kwok\.x-k8s\.io/|"apiVersion"\s*:\s*"kwok\.x-k8s\.io/`)
+
+// isKWOK reports whether a document is of KWOK's API.
+func isKWOK(data []byte) bool { return kwokVersion.Match(data) }
+
+// kwok is a document of KWOK's API while it becomes rules.
+type kwok struct {
+	*yamldoc.Document
+	read  func(string) ([]byte, error)
+	kind  string
+	rules Rules
+}
+
+// kwokMeta is the part that all documents have.
+type kwokMeta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+}
+
+// elsewhere are the kinds that have no meaning here, each with what does that instead.
+var elsewhere = map[string]string{
+	"Metric":               "each node serves its own metrics, of what its containers use",
+	"Exec":                 "a simulated container runs no program: write the answers in a document of kind SimulationRules, field exec",
+	"ClusterExec":          "a simulated container runs no program: write the answers in a document of kind SimulationRules, field exec",
+	"Attach":               "attach shows nothing of a simulated container; its log does",
+	"ClusterAttach":        "attach shows nothing of a simulated container; its log does",
+	"PortForward":          "a port of a simulated pod has an HTTP server: write the answers in a document of kind SimulationRules, field http",
+	"ClusterPortForward":   "a port of a simulated pod has an HTTP server: write the answers in a document of kind SimulationRules, field http",
+	"KwokConfiguration":    "use the options of wherry fleet",
+	"KwokctlConfiguration": "use the options of wherry fleet",
+	"KwokctlResource":      "use a template of nodes (--template), and kubectl for other objects",
+}
+
+// parseKWOK makes rules of a document of KWOK's API. What it cannot map becomes an entry of Ignored. A document that is wrong by itself is an error.
+func parseKWOK(d *yamldoc.Document, data []byte, read func(string) ([]byte, error)) (*Rules, error) {
+	_, asJSON, err := d.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	var meta kwokMeta
+	if err := json.Unmarshal(asJSON, &meta); err != nil {
+		return nil, fmt.Errorf("%s: %w", d.At(""), err)
+	}
+	k := &kwok{Document: d, read: read, kind: meta.Kind}
+	switch why := elsewhere[meta.Kind]; {
+	case why != "":
+		k.ignore("kind", why)
+	case meta.Kind == "Stage":
+		err = k.stage(asJSON)
+	case meta.Kind == "ResourceUsage" || meta.Kind == "ClusterResourceUsage":
+		err = k.usage(asJSON, &meta)
+	case meta.Kind == "Logs" || meta.Kind == "ClusterLogs":
+		err = k.logs(asJSON, &meta)
+	default:
+		k.Bad("kind", fmt.Sprintf("%q is no kind of %s that is known here", meta.Kind, meta.APIVersion))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.At("spec"), err)
+	}
+	for i := range k.rules.Containers {
+		k.rules.Containers[i].Do.check(func(field, text string) { k.Bad("spec", field+": "+text) })
+	}
+	if len(d.Errs) > 0 {
+		return nil, errors.Join(d.Errs...)
+	}
+	return &k.rules, nil
+}
+
+// ignore notes that the field at path has no effect.
+func (k *kwok) ignore(path, why string) {
+	if len(k.rules.Ignored) < maxRules {
+		k.rules.Ignored = append(k.rules.Ignored, fmt.Sprintf("%s: %s: %s has no effect: %s", k.At(path), k.kind, path, why))
+	}
+}
+
+// kwokSelector selects pods in documents that are for several pods.
+type kwokSelector struct {
+	MatchNamespaces []string `json:"matchNamespaces"`
+	MatchNames      []string `json:"matchNames"`
+}
+
+// matches returns the pods of a document: the one with its name, or those that its selector selects.
+func (k *kwok) matches(meta *kwokMeta, sel *kwokSelector) []Match {
+	if !strings.HasPrefix(meta.Kind, "Cluster") {
+		return []Match{{Namespace: literal(meta.Metadata.Namespace, "default"), Pod: literal(meta.Metadata.Name, "")}}
+	}
+	if sel == nil {
+		sel = &kwokSelector{}
+	}
+	namespaces, names := sel.MatchNamespaces, sel.MatchNames
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	var out []Match
+	for _, ns := range namespaces {
+		for _, name := range names {
+			if len(out) < maxRules {
+				out = append(out, Match{Namespace: ns, Pod: name})
+			}
+		}
+	}
+	return out
+}
+
+// literal returns a name, or another one if it is empty.
+func literal(name, without string) string {
+	if name == "" {
+		return without
+	}
+	return name
+}
+
+// add adds a rule for each of the pods and containers.
+func (k *kwok) add(pods []Match, containers []string, do *Do) {
+	if len(containers) == 0 {
+		containers = []string{""}
+	}
+	for _, m := range pods {
+		for _, c := range containers {
+			if len(k.rules.Containers) > maxRules {
+				return
+			}
+			m.Container = c
+			k.rules.Containers = append(k.rules.Containers, Rule{Match: m, Do: *do})
+		}
+	}
+}
+
+// usage reads a ResourceUsage or ClusterResourceUsage.
+func (k *kwok) usage(asJSON []byte, meta *kwokMeta) error {
+	var f struct {
+		Spec struct {
+			Selector *kwokSelector `json:"selector"`
+			Usages   []struct {
+				Containers []string `json:"containers"`
+				Usage      map[string]struct {
+					Value      *resource.Quantity `json:"value"`
+					Expression string             `json:"expression"`
+				} `json:"usage"`
+			} `json:"usages"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(asJSON, &f); err != nil {
+		return err
+	}
+	pods := k.matches(meta, f.Spec.Selector)
+	for i, u := range f.Spec.Usages {
+		var do Do
+		for _, name := range slices.Sorted(maps.Keys(u.Usage)) {
+			v := u.Usage[name]
+			path := fmt.Sprintf("spec.usages[%d].usage.%s", i, name)
+			to := map[string]**Usage{"cpu": &do.CPU, "memory": &do.Memory}[name]
+			switch {
+			case to == nil:
+				k.ignore(path, "a simulated container uses cpu and memory")
+			case v.Value != nil:
+				*to = &Usage{Value: *v.Value}
+			default:
+				if *to = celUsage(v.Expression); *to == nil {
+					k.ignore(path+".expression", "only Quantity(\"...\") and an annotation with a default are read; use a usage of a SimulationRules document")
+				}
+			}
+		}
+		if do.CPU != nil || do.Memory != nil {
+			k.add(pods, u.Containers, &do)
+		}
+	}
+	return nil
+}
+
+var (
+	celConstant   = regexp.MustCompile(`^Quantity\("([^"]+)"\)$`)
+	celAnnotation = regexp.MustCompile(`^["']([^"']+)["'] in pod\.metadata\.annotations \? Quantity\(pod\.metadata\.annotations\[["']([^"']+)["']\]\) : Quantity\(["']([^"']+)["']\)$`)
+)
+
+// celUsage reads the two kinds of expressions that KWOK's own files have; nil: it is another one.
+func celUsage(expression string) *Usage {
+	text := strings.Join(strings.Fields(expression), " ")
+	var u Usage
+	value := ""
+	if m := celConstant.FindStringSubmatch(text); m != nil {
+		value = m[1]
+	} else if m := celAnnotation.FindStringSubmatch(text); m != nil && m[1] == m[2] {
+		u.Annotation, value = m[1], m[3]
+	}
+	q, err := resource.ParseQuantity(value)
+	if err != nil {
+		return nil
+	}
+	u.Value = q
+	return &u
+}
+
+// logs reads a Logs or ClusterLogs: each container has the lines of a file.
+func (k *kwok) logs(asJSON []byte, meta *kwokMeta) error {
+	var f struct {
+		Spec struct {
+			Selector *kwokSelector `json:"selector"`
+			Logs     []struct {
+				Containers       []string `json:"containers"`
+				LogsFile         string   `json:"logsFile"`
+				PreviousLogsFile string   `json:"previousLogsFile"`
+				Follow           bool     `json:"follow"`
+			} `json:"logs"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(asJSON, &f); err != nil {
+		return err
+	}
+	pods := k.matches(meta, f.Spec.Selector)
+	for i, l := range f.Spec.Logs {
+		path := fmt.Sprintf("spec.logs[%d].", i)
+		if l.PreviousLogsFile != "" {
+			k.ignore(path+"previousLogsFile", "the log of an attempt before is what that attempt has written")
+		}
+		if l.LogsFile == "" || k.read == nil {
+			k.ignore(path+"logsFile", "no file can be read")
+			continue
+		}
+		data, err := k.read(l.LogsFile)
+		switch {
+		case err != nil:
+			k.Bad(path+"logsFile", err.Error())
+		case len(data) > MaxFile:
+			k.Bad(path+"logsFile", fmt.Sprintf("%s has more than %d bytes", l.LogsFile, MaxFile))
+		default:
+			k.add(pods, l.Containers, &Do{Log: Log{Lines: criLines(data)}})
+		}
+	}
+	return nil
+}
+
+// criLines reads the lines of a log in the format of container runtimes ("2026-01-02T15:04:05Z stdout F text"), with the times between them. A line of
+// another format is text, written at the time of the line before.
+func criLines(data []byte) (out []Line) {
+	var last time.Time
+	for one := range bytes.SplitSeq(bytes.TrimRight(data, "\n"), []byte("\n")) {
+		line := Line{Text: string(one)}
+		if parts := bytes.SplitN(one, []byte(" "), 4); len(parts) == 4 && (string(parts[1]) == "stdout" || string(parts[1]) == "stderr") {
+			if at, err := time.Parse(time.RFC3339Nano, string(parts[0])); err == nil {
+				line = Line{Text: string(parts[3]), Stderr: string(parts[1]) == "stderr"}
+				if !last.IsZero() && at.After(last) {
+					line.After = metav1.Duration{Duration: min(at.Sub(last), maxTime)}
+				}
+				last = at
+			}
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// kwokStage is a Stage.
+type kwokStage struct {
+	Spec struct {
+		ResourceRef struct {
+			Kind string `json:"kind"`
+		} `json:"resourceRef"`
+		Selector struct {
+			MatchLabels      map[string]string `json:"matchLabels"`
+			MatchAnnotations map[string]string `json:"matchAnnotations"`
+			MatchExpressions []struct {
+				Key      string   `json:"key"`
+				Operator string   `json:"operator"`
+				Values   []string `json:"values"`
+			} `json:"matchExpressions"`
+		} `json:"selector"`
+		Weight     int             `json:"weight"`
+		WeightFrom json.RawMessage `json:"weightFrom"`
+		Delay      struct {
+			DurationMilliseconds       int64           `json:"durationMilliseconds"`
+			DurationFrom               json.RawMessage `json:"durationFrom"`
+			JitterDurationMilliseconds *int64          `json:"jitterDurationMilliseconds"`
+			JitterDurationFrom         json.RawMessage `json:"jitterDurationFrom"`
+		} `json:"delay"`
+		Next struct {
+			StatusTemplate string          `json:"statusTemplate"`
+			Patches        []kwokPatch     `json:"patches"`
+			Delete         bool            `json:"delete"`
+			Event          json.RawMessage `json:"event"`
+			Finalizers     json.RawMessage `json:"finalizers"`
+		} `json:"next"`
+	} `json:"spec"`
+}
+
+type kwokPatch struct {
+	Subresource string `json:"subresource"`
+	Template    string `json:"template"`
+}
+
+var (
+	stagePhase  = regexp.MustCompile(`(?m)^\s*"?phase"?:\s*"?(Pending|Running|Succeeded|Failed)"?\s*,?$`)
+	stageCode   = regexp.MustCompile(`(?m)^\s*"?exitCode"?:\s*"?(\d{1,3})"?\s*,?$`)
+	stageReason = regexp.MustCompile(`(?m)terminated"?:[^}]*?\n\s*"?reason"?:\s*"?([A-Za-z]+)"?\s*,?$`)
+	labelKey    = regexp.MustCompile(`^\.metadata\.labels\[["']([^"']+)["']\]$`)
+)
+
+// stage reads a Stage. One for pods maps if it ends the containers (phase Succeeded or Failed), lets them be ready after a delay (phase Running), or
+// deletes a pod whose deletion has begun (the time to stop).
+func (k *kwok) stage(asJSON []byte) error {
+	var s kwokStage
+	if err := json.Unmarshal(asJSON, &s); err != nil {
+		return err
+	}
+	if kind := s.Spec.ResourceRef.Kind; kind != "Pod" {
+		k.ignore("spec.resourceRef.kind", fmt.Sprintf("the agent itself keeps the status of a %s: use a scenario or a template", literal(kind, "resource")))
+		return nil
+	}
+	match, deleted, ok := k.stageSelector(&s)
+	if !ok {
+		return nil
+	}
+	for _, f := range []struct {
+		path string
+		set  bool
+	}{
+		{"spec.weight", s.Spec.Weight > 1}, {"spec.weightFrom", s.Spec.WeightFrom != nil}, {"spec.delay.durationFrom", s.Spec.Delay.DurationFrom != nil},
+		{"spec.delay.jitterDurationFrom", s.Spec.Delay.JitterDurationFrom != nil}, {"spec.next.event", s.Spec.Next.Event != nil},
+		{"spec.next.finalizers", s.Spec.Next.Finalizers != nil},
+	} {
+		if f.set {
+			k.ignore(f.path, "it is not mapped")
+		}
+	}
+	after, jitter := s.delay()
+	template := s.Spec.Next.StatusTemplate
+	for _, p := range s.Spec.Next.Patches {
+		if p.Subresource == "status" {
+			template += "\n" + p.Template
+		}
+	}
+	phase := ""
+	if m := stagePhase.FindStringSubmatch(template); m != nil {
+		phase = m[1]
+	}
+	var do Do
+	switch {
+	case s.Spec.Next.Delete && deleted:
+		do.StopAfter = after.String()
+	case s.Spec.Next.Delete:
+		k.ignore("spec.next.delete", "an agent deletes only a pod whose deletion has begun")
+		return nil
+	case phase == "Succeeded" || phase == "Failed":
+		do.Exits = []Exit{stageExit(phase, template, after, jitter)}
+	case phase == "Running":
+		do.ReadyAfter = metav1.Duration{Duration: after}
+	default:
+		k.ignore("spec.next", "no phase Running, Succeeded or Failed is found in it; the agent itself keeps the rest of a pod's status")
+		return nil
+	}
+	k.add([]Match{match}, nil, &do)
+	return nil
+}
+
+// delay returns the delay of a stage as a time that varies evenly by up to jitter. KWOK's delay lies between two times.
+func (s *kwokStage) delay() (after, jitter time.Duration) {
+	const most = int64(maxTime / time.Millisecond)
+	from := min(max(0, s.Spec.Delay.DurationMilliseconds), most)
+	to := from
+	if j := s.Spec.Delay.JitterDurationMilliseconds; j != nil {
+		to = min(max(from, *j), most)
+	}
+	return time.Duration(from+to) * time.Millisecond / 2, time.Duration(to-from) * time.Millisecond / 2
+}
+
+func stageExit(phase, template string, after, jitter time.Duration) Exit {
+	e := Exit{After: metav1.Duration{Duration: after}, Jitter: metav1.Duration{Duration: jitter}}
+	if phase == "Failed" {
+		e.Code = 1
+	}
+	if m := stageCode.FindStringSubmatch(template); m != nil {
+		if n, err := strconv.ParseInt(m[1], 10, 32); err == nil {
+			e.Code = int32(min(n, 255)) //nolint:gosec // at most three digits
+		}
+	}
+	if m := stageReason.FindStringSubmatch(template); m != nil {
+		e.Reason = m[1]
+	}
+	return e
+}
+
+// stageSelector returns the pods of a stage, and whether it is for those whose deletion has begun. ok is false if a condition cannot be mapped, so that
+// the stage would apply to too many pods.
+func (k *kwok) stageSelector(s *kwokStage) (m Match, deleted, ok bool) {
+	sel := &s.Spec.Selector
+	m.Labels = map[string]string{}
+	maps.Copy(m.Labels, sel.MatchLabels)
+	if len(sel.MatchAnnotations) > 0 {
+		k.ignore("spec.selector.matchAnnotations", "rules match labels; the whole stage is left out")
+		return m, false, false
+	}
+	for i, e := range sel.MatchExpressions {
+		label := labelKey.FindStringSubmatch(e.Key)
+		switch {
+		case e.Key == ".metadata.deletionTimestamp" && (e.Operator == "Exists" || e.Operator == "DoesNotExist"):
+			deleted = e.Operator == "Exists"
+		case e.Key == ".status.phase" || strings.HasPrefix(e.Key, ".status.conditions") || e.Key == ".status.podIP" || e.Key == ".metadata.finalizers.[]":
+			// The order of the stages of a pod follows from the agent.
+		case label != nil && e.Operator == "Exists":
+			m.Labels[label[1]] = "*"
+		case label != nil && e.Operator == "In" && len(e.Values) == 1:
+			m.Labels[label[1]] = e.Values[0]
+		case e.Key == ".metadata.ownerReferences.[].kind" && e.Operator == "In" && slices.Equal(e.Values, []string{"Job"}):
+			m.Labels["batch.kubernetes.io/job-name"] = "*"
+		default:
+			k.ignore(fmt.Sprintf("spec.selector.matchExpressions[%d]", i), "rules cannot match "+e.Key+" "+e.Operator+"; the whole stage is left out")
+			return m, false, false
+		}
+	}
+	return m, deleted, true
+}
