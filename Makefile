@@ -70,7 +70,7 @@ vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); s
 # says so; `go test ./test/integration` does not do that.
 test: dev ## all tests: of every module; as root also on a real control plane and a real containerd
 ifneq ($(ROOT),)
-	@$(DEV) packages
+	@$(DEV) packages --browser
 	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl critest kubectl csimock "image programs"
 	@$(DEV) images
 else

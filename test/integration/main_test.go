@@ -165,6 +165,9 @@ func getenv(name, otherwise string) string {
 	return otherwise
 }
 
+// mainSettings are the settings of the node that all tests share: it has a console, which computes nothing while no test looks at it.
+const mainSettings = "apiVersion: wherry.dev/v1alpha1\nkind: WherryConfiguration\nconsole: {enabled: true}\n"
+
 // begin starts the control plane and the runtime concurrently, and then the node.
 func (e *env) begin() error {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
@@ -178,7 +181,11 @@ func (e *env) begin() error {
 	if err = errors.Join(err, <-runtimeUp); err != nil {
 		return err
 	}
-	e.node, err = e.startNode(nodeConfig{Name: "main", Runtime: rt})
+	settings := filepath.Join(e.dir, "wherry.yaml")
+	if err := os.WriteFile(settings, []byte(mainSettings), 0o644); err != nil {
+		return err
+	}
+	e.node, err = e.startNode(nodeConfig{Name: "main", Runtime: rt, Flags: []string{"--wherry-config", settings}})
 	if err != nil {
 		return err
 	}

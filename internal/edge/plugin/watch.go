@@ -145,7 +145,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		w.update(ctx, sockets, found)
 		if !slices.Equal(dirs, followed) && ctx.Err() == nil {
 			followed = dirs
-			drop(ctx, kernel) // wait before the next reading, because a plugin may make and remove directories all the time
+			drop(ctx, kernel) // waits first: a plugin may make and remove directories all the time, and each change makes the loop read them again
 			continue
 		}
 		select {

@@ -246,7 +246,7 @@ func (w *writer) link(files map[string]file) error {
 	return nil
 }
 
-// clear removes the links to files that are no longer in files, and the remains of earlier writes and crashes.
+// clear removes the links through which none of these files is reached any more, and the remains of earlier writes and crashes.
 func (w *writer) clear(files map[string]file, current string) error {
 	if err := w.step("clear"); err != nil {
 		return err

@@ -199,7 +199,10 @@ func (w *Witness) subject(in any) types.UID {
 // the agent may learn of the end only when the next successful inspection is complete. If another object ends meanwhile, the wait begins
 // again. An agent that stops does not complete its inspection.
 //
-//	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
+//	quiet ──an object ends──► ended ──an inspection begins──► anew ──the next inspection begins──► quiet
+//
+// The last step happens only if the inspection before was successful and was made by the same agent process; otherwise the state stays
+// anew. An end in the state anew leads back to ended.
 type inspection struct {
 	ended, anew, failed bool
 	by                  *learned // the agent process that makes the inspection

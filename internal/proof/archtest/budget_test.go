@@ -51,7 +51,7 @@ func TestBudgetOfPackages(t *testing.T) {
 	}
 }
 
-// TestBudgetOfBinary checks the binary that was built last, if there is one. CI builds a binary for the tests with real containers.
+// TestBudgetOfBinary checks bin/wherry if it has been built.
 func TestBudgetOfBinary(t *testing.T) {
 	t.Parallel()
 	st, err := os.Stat(filepath.Join(root, "bin", "wherry"))
