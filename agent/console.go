@@ -241,10 +241,10 @@ func (l *looker) lookWork(b *console.Board) {
 	b.Put("work", w)
 }
 
-// lookEvents stores the node's newest events in b if the node has no API server. Otherwise it stores nil, and the page says how to read
-// the events from the API.
+// lookEvents stores the newest events that the node has kept in b. A node with an API server and without a console of its own keeps none:
+// then lookEvents stores nil, and the page says how to read the events from the API.
 func (l *looker) lookEvents(b *console.Board) {
-	local := l.a.events.local
+	local := l.a.events.shown
 	if local == nil {
 		if !b.Keep("events") {
 			b.Put("events", nil)

@@ -19,6 +19,7 @@ type events struct {
 	nodeName string
 	recorder *event.Recorder
 	local    *event.Local // nil: events go to the API server
+	shown    *event.Local // the events that the console shows; nil: none, because the node has an API server and no console
 }
 
 // maxReason is the API server's limit for the length of an event's reason.
@@ -31,10 +32,15 @@ func (a *Agent) buildEvents() error {
 	a.eventRate = rate.NewLimiter(eventLimit(&a.cfg.Kubelet))
 	cfg := event.Config{Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Log: a.log}
 	if a.clients.beats == nil {
-		e.local = event.NewLocal()
+		e.local = event.NewLocal(event.Kept)
+		e.shown = e.local
 		cfg.API = func(string) event.API { return e.local }
 	} else {
 		cfg.API, cfg.Rate, cfg.Before = a.clients.events, a.eventRate, a.statusFirst
+		if a.cfg.Console {
+			e.shown = event.NewLocal(maxShownEvents)
+			cfg.Keep = e.shown
+		}
 	}
 	e.recorder = event.New(cfg)
 	return nil

@@ -118,7 +118,8 @@ func (v *Verdict) Again(w Verdict) (unsteady int) {
 	return len(first) - len(both)
 }
 
-// Settle removes the undecided differences that came after the Crossing in every run of the case, and counts them as excused.
+// Settle makes the verdict final. Of the undecided differences it keeps those that began before the Crossing in at least one run of the
+// case. It removes the others and counts them as excused, because from the Crossing on the timing may change the order of events.
 func (v *Verdict) Settle() {
 	all := len(v.Undecided())
 	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return !Decided(f.Class) })

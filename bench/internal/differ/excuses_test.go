@@ -279,8 +279,9 @@ func TestAHookThatIsCutShort(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet does not start a container before the pod ends. If the kubelet was still waiting because of a decided (intended)
-// difference, only the class of that difference is reported. Otherwise the missing start is an undecided difference.
+// In this case Wherry restarts a container once more, and upstream's kubelet does not get to that restart before the pod ends. If a decided
+// (intended) difference makes upstream restart containers later, Compare reports only that difference. Otherwise it reports the missing
+// restart as an undecided difference.
 func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	for changed, class := range map[bool]string{
 		true:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",

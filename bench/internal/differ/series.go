@@ -74,8 +74,8 @@ func (d *differ) withoutBackOffs(aspect, about string, upstream, wherry []span, 
 	return notIn(w, waits)
 }
 
-// tellsOfEnds reports whether all values of w, which only Wherry reported, say that containers ended, or became unready while their pod
-// ended.
+// tellsOfEnds reports whether each value in w says that a container ended, or that it became unready while its pod ended. The values in
+// w are those that only Wherry reported.
 func tellsOfEnds(aspect string, w []string) bool {
 	switch { // readiness probes continue while the pod ends, so all values of readiness count
 	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "readiness"):

@@ -21,7 +21,7 @@ type line struct {
 	of      map[types.UID]*turn
 	account float64       // the time in seconds that the class has used, divided by its share
 	usual   time.Duration // average duration of the jobs of the class
-	active  int           // number of jobs of the class that count as load
+	active  int           // number of running jobs of the class, without those that have run so long that they no longer count as load
 }
 
 // turn has the waiting jobs of one pod in one class, oldest first.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -51,7 +52,7 @@ func (c *Console) Run(ctx context.Context, s Streams) error {
 	var group sync.WaitGroup
 	group.Go(func() {
 		defer cancel()
-		served = server.Serve(ctx, l, login.Guard(relay(base, transport)), server.ServeOptions{Log: slog.New(slog.DiscardHandler)})
+		served = server.Serve(ctx, l, login.Guard(relay(base, transport, c.Node)), server.ServeOptions{Log: slog.New(slog.DiscardHandler)})
 	})
 	go func() { // Run does not wait for this goroutine, because a read from a terminal cannot be canceled
 		for in := bufio.NewScanner(s.In); in.Scan() && ctx.Err() == nil; {
@@ -73,6 +74,7 @@ func (c *Console) upstream(ctx context.Context) (*url.URL, http.RoundTripper, st
 		if err != nil {
 			return nil, nil, "", fmt.Errorf("make API client: %w", err)
 		}
+		base.Path = "/" + strings.TrimPrefix(base.Path, "/") // HTTP/2 refuses a request whose path does not begin with a slash
 		return base.JoinPath("api/v1/nodes", url.PathEscape(c.Node), "proxy"), transport, "node " + c.Node, nil
 	}
 	a, err := openClient(ctx, c.Socket)
@@ -88,8 +90,8 @@ func (c *Console) upstream(ctx context.Context) (*url.URL, http.RoundTripper, st
 }
 
 // relay serves the page from this program, and passes requests for data on to base, whose path is not empty. Nothing else of the
-// node's API can be reached.
-func relay(base *url.URL, transport http.RoundTripper) http.Handler {
+// node's API can be reached. node is the name of a node that is reached through an API server, or "".
+func relay(base *url.URL, transport http.RoundTripper, node string) http.Handler {
 	assets := console.Assets()
 	proxy := &httputil.ReverseProxy{
 		Transport:     transport,
@@ -109,6 +111,15 @@ func relay(base *url.URL, transport http.RoundTripper) http.Handler {
 				kept.Set("Content-Type", "text/plain; charset=utf-8") // never HTML, whatever Content-Type the node sends
 			}
 			r.Header = kept
+			if r.StatusCode == http.StatusForbidden && node != "" {
+				body, err := io.ReadAll(io.LimitReader(r.Body, mostAnswer))
+				_ = r.Body.Close()
+				if err != nil {
+					return fmt.Errorf("read the answer: %w", err)
+				}
+				text := mayNotAsk(node, saidBy(body))
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

@@ -126,19 +126,28 @@ func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	return e, nil
 }
 
-// refused says what an unsuccessful answer of a node means, and what to do.
-func refused(p *v1.Pod, code int, body []byte) error {
-	text := strings.TrimSpace(string(body[:min(len(body), 1<<10)]))
+// saidBy returns the text of an unsuccessful answer, which may be a Status of the API server.
+func saidBy(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		text = status.Message
+		return status.Message
 	}
-	node := p.Spec.NodeName
+	return strings.TrimSpace(string(body[:min(len(body), 1<<10)]))
+}
+
+// mayNotAsk says that a user may not ask a node through the API server, which has answered with this text, and what allows it.
+func mayNotAsk(node, text string) string {
+	return fmt.Sprintf("you may not ask node %s: %s\nWhoever administers the cluster can allow it:\n"+
+		"  kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy\n"+
+		"  kubectl create clusterrolebinding ask-nodes --clusterrole=ask-nodes --user=YOU", node, text)
+}
+
+// refused says what an unsuccessful answer of a node means, and what to do.
+func refused(p *v1.Pod, code int, body []byte) error {
+	text, node := saidBy(body), p.Spec.NodeName
 	switch {
 	case code == http.StatusForbidden:
-		return fmt.Errorf("you may not ask node %s: %s\nWhoever administers the cluster can allow it:\n"+
-			"  kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy\n"+
-			"  kubectl create clusterrolebinding ask-nodes --clusterrole=ask-nodes --user=YOU", node, text)
+		return errors.New(mayNotAsk(node, text))
 	case code == http.StatusNotFound && strings.Contains(text, "page not found"):
 		return fmt.Errorf("node %s does not run Wherry, so it cannot say why: see kubectl describe pod -n %s %s", node, p.Namespace, p.Name)
 	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout:

@@ -127,11 +127,11 @@ func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	return "present"
 }
 
-// want calls ensure for a pod. If the result is not what, it fails the test.
-func (s *site) want(what, pod, image string, policy v1.PullPolicy) {
+// want calls ensure for a pod, and fails the test if the result is not outcome.
+func (s *site) want(outcome, pod, image string, policy v1.PullPolicy) {
 	s.Helper()
-	if got := s.ensure(pod, image, policy); got != what {
-		s.Errorf("a pod %s that asks for %s (%s): %s, want %s", pod, image, policy, got, what)
+	if got := s.ensure(pod, image, policy); got != outcome {
+		s.Errorf("a pod %s that asks for %s (%s): %s, want %s", pod, image, policy, got, outcome)
 	}
 }
 

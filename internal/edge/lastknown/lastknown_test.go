@@ -296,7 +296,7 @@ func (d *disk) SyncDir(dir string) error {
 }
 
 // The disk fails, or the machine loses power, at each operation of a write in turn. Each object then has its old or its new state,
-// and the next write of the same agent or of another one completes the record.
+// and the next write, by the same agent or by another agent, completes the record.
 func TestFaultAtEachOperation(t *testing.T) {
 	t.Parallel()
 	before, after := entries(5, "old"), entries(3, "new")

@@ -122,7 +122,7 @@ func (h *harness) seen() (notified []types.UID, events []string) {
 	return slices.Clone(h.notified), slices.Clone(h.events)
 }
 
-// setEnd changes the container of a pod to c, and keeps its ID and name.
+// setEnd replaces the container of a pod by c, which has ended. The replaced container's ID and name stay; those of c are ignored.
 func (w *world) setEnd(uid types.UID, c pod.Container) {
 	w.set(uid, true, c.State)
 	w.mu.Lock()

@@ -30,8 +30,8 @@ type Config struct {
 	// has the new state. A pod with missing objects is refused: with the node's identity, it could read objects of the API server
 	// that the author of the manifest may not read. nil: a pod waits for its missing objects.
 	Missing func(p *v1.Pod) []string
-	// Doubt, if set, is called before each answer. doubt is true if a manifest has errors and the source has never read a correct
-	// version of this manifest. An earlier agent may have run pods of this manifest.
+	// Doubt, if set, is called before each answer. doubt is true if a manifest has errors, or a pod that was refused for missing
+	// objects, and the source has never accepted a version of this manifest. An earlier agent may have run pods of this manifest.
 	Doubt func(src pod.Source, doubt bool)
 	Log   *slog.Logger
 }
@@ -51,9 +51,8 @@ type manifests struct {
 type part struct {
 	out    *manifest.Manifest
 	kept   bool // some objects are from an earlier reading
-	doubt  bool // the part had errors before the source's first complete answer, and has had errors at each reading since
+	doubt  bool // before the source's first complete answer the part had errors or a refused pod, and it has had one or the other ever since
 	wrongs []error
-	misses bool // a pod of the part was refused for missing objects before the source's first complete answer, and still is
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
@@ -72,7 +71,7 @@ func (m *manifests) put(name string, data []byte) {
 	if old == nil {
 		old = &part{out: &manifest.Manifest{}}
 	}
-	now := &part{out: decoded, doubt: old.doubt && len(decoded.Errors) > 0}
+	now := &part{out: decoded, doubt: old.doubt} // collect ends the doubt if the new content has no error and no refused pod
 	for i, p := range decoded.Pods {
 		decoded.Pods[i] = origin.Static(p)
 		for _, was := range old.out.Pods {
@@ -95,7 +94,8 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to now the objects of before whose names are not in now. It reports whether there were any.
+// missing appends to the new list (now) the objects of the old list (before) whose names the new list lacks. It reports whether it
+// appended any.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string
@@ -159,14 +159,13 @@ func (m *manifests) publish(whole bool) {
 }
 
 // collect returns the pods to publish, except pods whose name or UID another pod has, and pods with missing objects. It reports the
-// errors, and returns whether a part with errors has never been read correctly.
+// errors, and returns whether the source is in doubt: whether it has a part that it has never been able to accept.
 func (m *manifests) collect() (pods []*v1.Pod, doubt bool) {
 	wrongs := map[string]bool{}
 	names, uids := map[string]string{}, map[string]string{}
 	m.misses = nil
 	for _, name := range slices.Sorted(maps.Keys(m.parts)) {
 		p := m.parts[name]
-		p.doubt = p.doubt || !m.whole && len(p.wrongs) > 0
 		for _, e := range p.wrongs {
 			m.say(wrongs, e, p.kept)
 		}
@@ -190,8 +189,8 @@ func (m *manifests) collect() (pods []*v1.Pod, doubt bool) {
 			}
 			pods = append(pods, o)
 		}
-		p.misses = refused && (p.misses || !m.whole)
-		doubt = doubt || p.doubt || p.misses
+		p.doubt = (p.doubt || !m.whole) && (refused || len(p.wrongs) > 0)
+		doubt = doubt || p.doubt
 	}
 	m.said = wrongs
 	return pods, doubt
