@@ -76,6 +76,13 @@ func use(t *testing.T) *env {
 }
 
 func TestMain(m *testing.M) {
+	if config := os.Getenv(killDriverEnv); config != "" { // this process is the driver of TestVolumeKills
+		if err := serveKillDriver(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	if f := flag.Lookup("test.list"); f != nil && f.Value.String() != "" {
 		os.Exit(m.Run())
