@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release packages packager fleet vm vm-down test-vm vuln clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); s
 # says so; `go test ./test/integration` does not do that.
 test: dev ## all tests: of every module; as root also on a real control plane and a real containerd
 ifneq ($(ROOT),)
-	@$(DEV) packages
+	@$(DEV) packages --browser
 	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl critest kubectl csimock "image programs"
 	@$(DEV) images
 else
@@ -146,6 +146,10 @@ endif
 crash: ## kill the agent N times (default 200) under pods that come and go on a real containerd, and look at them; SEED=...
 	@$(MAKE) --no-print-directory build
 	go test ./test/integration -run 'TestCrash$$' -count=1 -v -timeout 3h -args -crash $(or $(N),200) -crash.pods $(or $(PODS),50) -crash.seed $(or $(SEED),0)
+
+kill-volumes: ## kill the agent and a CSI driver N times (default 200) under pods with volumes that come and go; SEED=...
+	@$(MAKE) --no-print-directory build
+	go test ./test/integration -run 'TestVolumeKills$$' -count=1 -v -timeout 3h -args -volumekills $(or $(N),200) -volumekills.pods $(or $(PODS),8) -volumekills.seed $(or $(SEED),0)
 
 bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (45 minutes; FULL=1: two hours); see bench/results/
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench $(if $(FULL),-full) $(BENCH)

@@ -72,7 +72,7 @@ type Agent struct {
 	evictor     *evictor.Evictor
 	collector   *imagegc.Collector
 	keptImages  atomic.Pointer[pullaccess.Allowlist] // images that are never removed (Config.KeepImages)
-	podsLimit   atomic.Int64                         // the result of podsMemory; 0: not known yet
+	podsLimit   atomic.Int64                         // how much memory all pods together may use, in bytes (podsMemory); 0: not known yet
 	heartbeat   *heartbeat.Heartbeat                 // nil when standalone
 	own         *ownNode                             // nil when standalone
 	offline     offlineStart
@@ -92,13 +92,13 @@ type Agent struct {
 	probed      *stats.Probed
 	shutdown    *nodeshutdown.Watch // nil: a shutdown of the machine does not wait for pods
 	settings    nodestatus.Settings
-	shares      *work.Shares // nil: the default shares of package work
+	shares      *work.Shares // the shares of CPU time of the classes of jobs (package work); nil: the defaults
 	pullPolicy  pullaccess.Policy
 	facts       factsCache
 	host        hostFacts   // set by Run before the parts start
 	began       time.Time   // set by Run before anything runs
 	born        time.Time   // when New created the agent
-	built       atomic.Bool // true after build; metrics may call the parts only from then on
+	built       atomic.Bool // true after build; functions that compute metrics may use the parts only from then on
 
 	live       liveConfig
 	policy     atomic.Pointer[decide.Policy] // the agent replaces the whole policy and never changes its fields

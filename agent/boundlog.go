@@ -10,7 +10,7 @@ import (
 // boundedLog shortens long texts in the log, because an error may contain the whole output of a command or of a runtime.
 type boundedLog struct{ slog.Handler }
 
-// Handle shortens each text of the record (pod.Text) and passes the record on.
+// Handle shortens each text of the record with pod.Text and passes the record on to the wrapped handler.
 func (h boundedLog) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, r.Level, pod.Text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {

@@ -12,11 +12,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// checkpointDir is the directory of checkpoints below the root directory, the same as that of Kubernetes' kubelet.
+// checkpointDir is the directory of container checkpoints, below Config.RootDir. Kubernetes' kubelet uses the same name.
 const checkpointDir = "checkpoints"
 
-// checkpointer returns the function that makes the runtime write a checkpoint of a container; nil: the gate is off, or the machine has no
-// disk.
+// checkpointer returns the function that makes the runtime write a checkpoint of a container. It returns nil if the feature gate
+// ContainerCheckpoint is off, or if the machine is simulated and so has no disk.
 func (a *Agent) checkpointer() func(ctx context.Context, p *v1.Pod, id, container string, timeout time.Duration) (string, error) {
 	if !a.deps.Machine.real || !gates(&a.cfg).Enabled("ContainerCheckpoint") {
 		return nil
@@ -24,7 +24,8 @@ func (a *Agent) checkpointer() func(ctx context.Context, p *v1.Pod, id, containe
 	return a.checkpointContainer
 }
 
-// checkpointContainer makes the runtime write a checkpoint. A timeout that is shorter than runtimeRequestTimeout has no effect.
+// checkpointContainer makes the runtime write a checkpoint of a container and returns the path of its file. The time limit is timeout or
+// runtimeRequestTimeout, whichever is longer.
 func (a *Agent) checkpointContainer(ctx context.Context, p *v1.Pod, id, container string, timeout time.Duration) (string, error) {
 	dir := filepath.Join(a.cfg.RootDir, checkpointDir)
 	// A checkpoint contains the memory of a container, including secrets, so no other user may enter the directory.

@@ -54,8 +54,8 @@ func newClients(deps *Deps, limits *ServerLimits, calls kubeclient.Meter) (c cli
 	return c, nil
 }
 
-// The types below are the interfaces through which the parts call the API server. Each interface has only the methods that
-// its part needs.
+// Each method below returns the interface through which one part of the agent calls the API server. Each interface has only the methods
+// that its part needs.
 
 func (c *clients) statusPods(namespace string) status.Pods { return c.api.Pods(namespace) }
 

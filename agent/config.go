@@ -33,8 +33,8 @@ type Config struct {
 	// RootDir holds the state of pods. Required on a real machine.
 	RootDir string
 
-	// The fields below describe what Run opens itself, unless Deps has it. Without Deps.Runtime, Run also dials
-	// Kubelet.ContainerRuntimeEndpoint and ImageServiceEndpoint.
+	// The fields below describe the connections, files and ports that Run opens itself, unless Deps contains them already. Without
+	// Deps.Runtime, Run also dials Kubelet.ContainerRuntimeEndpoint and ImageServiceEndpoint.
 
 	// Kubeconfig, BootstrapKubeconfig and CertDir are like the flags of these names. Run obtains the node's identity (TLS
 	// bootstrap) and renews its client certificate (Kubelet.RotateCertificates). Without Kubeconfig, BootstrapKubeconfig and
@@ -77,8 +77,8 @@ type Config struct {
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartSlots is how many pods may start at the same time. 0: the agent finds the number by measuring. Its smallest
-	// number is twice the number of CPUs plus two; its largest number is 64, or the smallest if that is more than 64.
+	// StartSlots is how many pods may start at the same time. 0: the agent measures and adjusts the number. Its minimum is then twice the
+	// value of Processors plus two; its maximum is 64, or the minimum if that is more than 64.
 	StartSlots int
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts,
 	// stops. The agent measures whether the machine can run more. 0: the number of CPUs.
@@ -110,8 +110,8 @@ type ServerLimits struct {
 	// StreamingByGet allows clients with the right to get nodes/proxy to run commands by GET (WebSocket), as upstream's kubelet
 	// does. Otherwise they also need the right to create nodes/proxy.
 	StreamingByGet bool
-	// ReviewQPS and ReviewBurst limit TokenReviews and SubjectAccessReviews. They have a client of their own, so requests of
-	// unknown clients never delay statuses and secrets. The defaults are 20 a second and 40.
+	// ReviewQPS and ReviewBurst limit TokenReviews and SubjectAccessReviews. The agent sends these reviews with a client of their own, so
+	// requests of unknown clients never delay statuses and secrets. The defaults are 20 a second and 40.
 	ReviewQPS   float32
 	ReviewBurst int
 	// WaitingReviews is how many requests may wait for a review at the same time. The default is 64.

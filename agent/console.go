@@ -76,13 +76,14 @@ func (a *Agent) Console() http.Handler {
 	})
 }
 
-// These limit how often the console computes the documents that need a measurement: "node" (nodeEvery) and "use" (useEvery, useSoon).
+// These limit how often the console measures the node for the parts of its page: nodeEvery is for the part "node", and useEvery and
+// useSoon are for the part "use" (CPU and memory).
 const (
 	nodeEvery = 5 * time.Second
 	useEvery  = 10 * time.Second
-	useSoon   = 3 * time.Second // while somebody looks at one pod
-	// againAfter is the age at which the answer about a pod is computed again although nothing has changed, if the pod is not well or
-	// somebody looks at it in detail. wellAfter is this age for all other pods.
+	useSoon   = 3 * time.Second // in place of useEvery while somebody looks at one pod
+	// The console explains each pod again at the latest after this time, even if nothing has changed: againAfter is for pods that are in
+	// trouble or that somebody looks at in detail, wellAfter is for all other pods.
 	againAfter = 5 * time.Second
 	wellAfter  = 30 * time.Second
 	// maxShownEvents is how many events the console shows at most.
@@ -100,7 +101,7 @@ type looker struct {
 	events         string // the version of the newest event that is shown
 }
 
-// shown has the values from which the row of a pod in the console was made. changed compares them with the present values.
+// shown has the values from which the console made its row about a pod. The method changed compares them with the present values.
 type shown struct {
 	recorded int
 	pod      *v1.Pod // the source's object
@@ -112,8 +113,8 @@ type shown struct {
 
 var _ console.Source = (*looker)(nil)
 
-// Look puts the documents that the console's page shows into b: "node", "work", "use", "events", "row/UID" for each pod, and
-// "detail/NAMESPACE/NAME/pod" for each pod in wanted, which somebody looks at in detail.
+// Look stores the parts of the console's page in b: "node", "work", "use", "events", "row/UID" for each pod, and
+// "detail/NAMESPACE/NAME/pod" for each pod in wanted, the pods that somebody looks at in detail.
 func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
 	now := time.Now()
 	l.lookPods(ctx, now, wanted, b)
@@ -212,7 +213,7 @@ func (l *looker) lookNode(ctx context.Context, b *console.Board) {
 	b.Put("node", n)
 }
 
-// lookWork puts the pods and jobs that wait for a slot of the gate or of the scheduler into b.
+// lookWork stores in b the pods that wait for a slot to start (the gate), and the jobs that wait for a slot of the agent's scheduler.
 func (l *looker) lookWork(b *console.Board) {
 	gate := l.a.loop.Gate()
 	load := l.a.work.Load()
@@ -240,10 +241,10 @@ func (l *looker) lookWork(b *console.Board) {
 	b.Put("work", w)
 }
 
-// lookEvents puts the node's newest events into b. If the node has an API server, its events are in the API, and lookEvents puts nil
-// into b: then the page says how to read the events there.
+// lookEvents stores the newest events that the node has kept in b. A node with an API server and without a console of its own keeps none:
+// then lookEvents stores nil, and the page says how to read the events from the API.
 func (l *looker) lookEvents(b *console.Board) {
-	local := l.a.events.local
+	local := l.a.events.shown
 	if local == nil {
 		if !b.Keep("events") {
 			b.Put("events", nil)

@@ -22,8 +22,8 @@ import (
 // pushes reports whether pods can be pushed to this agent.
 func (a *Agent) pushes() bool { return a.deps.Control != nil || a.cfg.PushAPI }
 
-// buildPush makes the source of pushed pods. The name of a pushed pod contains the node's name only if the pod has a mirror
-// in an API server.
+// buildPush makes the source of pushed pods. The node's name is appended to the name of a pushed pod only if there is an API server, in
+// which the pod has a mirror.
 func (a *Agent) buildPush() {
 	dir := ""
 	if a.cfg.RootDir != "" && a.deps.Machine.real {
@@ -60,8 +60,8 @@ func (a *Agent) finished(uid types.UID) bool {
 
 func (a *Agent) view() *podView { return &podView{set: a.pods, cache: a.pleg, report: a.report} }
 
-// buildControl wires the control socket. It serves the node's API to every client that can open it, and also the requests that an
-// API server would serve in a cluster.
+// buildControl wires the control socket, which every client that can open its file may use. The socket serves the node's HTTP API, and
+// also the requests that an API server would serve in a cluster.
 func (a *Agent) buildControl() error {
 	if a.deps.Control == nil {
 		return nil

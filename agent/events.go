@@ -13,12 +13,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// events records events on pods and on the node. Before open and after close it drops events; the timeline of the pod still
-// has them. Without an API server, the field local keeps the newest events.
+// events records events on pods and on the node. Before open is called, and after the function that open returns, it drops events; the
+// pod's timeline still has them. Without an API server, the field local keeps the newest events.
 type events struct {
 	nodeName string
 	recorder *event.Recorder
 	local    *event.Local // nil: events go to the API server
+	shown    *event.Local // the events that the console shows; nil: none, because the node has an API server and no console
 }
 
 // maxReason is the API server's limit for the length of an event's reason.
@@ -31,18 +32,23 @@ func (a *Agent) buildEvents() error {
 	a.eventRate = rate.NewLimiter(eventLimit(&a.cfg.Kubelet))
 	cfg := event.Config{Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Log: a.log}
 	if a.clients.beats == nil {
-		e.local = event.NewLocal()
+		e.local = event.NewLocal(event.Kept)
+		e.shown = e.local
 		cfg.API = func(string) event.API { return e.local }
 	} else {
 		cfg.API, cfg.Rate, cfg.Before = a.clients.events, a.eventRate, a.statusFirst
+		if a.cfg.Console {
+			e.shown = event.NewLocal(maxShownEvents)
+			cfg.Keep = e.shown
+		}
 	}
 	e.recorder = event.New(cfg)
 	return nil
 }
 
-// statusFirst delays a warning about a pod that cannot start until the pod's first status is written, so that users who see the
-// event find the conditions. Warnings about a missing name server or pull secret are not delayed, because the pod may start
-// without it.
+// statusFirst delays a warning about a pod that cannot start until the pod's first status is written, so that users who see the event
+// also find the pod's conditions. Warnings about a missing name server or pull secret are not delayed, because the pod may start in spite
+// of them.
 func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventType, reason string) {
 	switch reason {
 	case "MissingClusterDNS", "DNSConfigForming", "FailedToRetrieveImagePullSecret":
@@ -61,7 +67,8 @@ func eventLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	return rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst))
 }
 
-// open starts recording. After ctx has ended, close stops it and waits for the request in flight.
+// open starts the sending of events. The returned function stops it and waits for the request in flight; it is called after ctx has
+// ended.
 func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
@@ -81,7 +88,7 @@ func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) 
 	e.record(ref, eventType, reason, message)
 }
 
-// evicted records the event of an evicted pod. Tools read which container used too much from its annotations.
+// evicted records the event of an evicted pod. Its annotations say which container used too much; tools read them.
 func (e *events) evicted(p *v1.Pod, message string, annotations map[string]string) {
 	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	e.recorder.Annotated(ref, annotations, v1.EventTypeWarning, admit.ReasonEvicted, pod.Text(message))

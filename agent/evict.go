@@ -18,9 +18,9 @@ import (
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 )
 
-// memoryRate is how many bytes of memory the processes of a real machine may fill in one second. A few threads that write to huge
-// pages reach this rate. The evictor measures memory more often when less is left; because of memoryRate it measures every second
-// while 16 GiB are left.
+// memoryRate is how many bytes of memory the processes of a real machine may fill in one second. A few threads that write to huge pages
+// reach this rate. The less memory is left, the more often the evictor measures it; with this rate it measures every second as soon as 16
+// GiB or less are left.
 const memoryRate = int64(16) << 30
 
 // buildEvictor wires the evictor, which frees memory, disk space or process IDs when the node has too little.
@@ -45,7 +45,7 @@ func (a *Agent) evictionPolicy(k *kubelet.KubeletConfiguration, thresholds []pre
 	return p
 }
 
-// imagePolicy converts the configuration for the collection of images.
+// imagePolicy converts the configuration for the garbage collection of images.
 func imagePolicy(k *kubelet.KubeletConfiguration) evict.ImagePolicy {
 	return evict.ImagePolicy{
 		HighPercent: int(*k.ImageGCHighThresholdPercent), LowPercent: int(*k.ImageGCLowThresholdPercent),
@@ -53,7 +53,7 @@ func imagePolicy(k *kubelet.KubeletConfiguration) evict.ImagePolicy {
 	}
 }
 
-// collectable gives the collector of images access to the images of the runtime.
+// collectable gives the garbage collector of images access to the images of the runtime.
 type collectable struct{ a *Agent }
 
 // ListImages lists the images of the runtime.
@@ -66,7 +66,7 @@ func (c collectable) RemoveImage(ctx context.Context, img *runtimeapi.Image) (bo
 	return c.a.platform.images.Remove(ctx, img)
 }
 
-// buildCollector wires the collection of unused images.
+// buildCollector wires the garbage collection of unused images.
 func (a *Agent) buildCollector() error {
 	cfg := imagegc.Config{
 		Policy: imagePolicy(&a.cfg.Kubelet), Images: collectable{a}, Observed: a.pleg.List, Desired: a.pods.List, Disk: a.imageDisk,
@@ -84,7 +84,7 @@ func (a *Agent) buildCollector() error {
 	return nil
 }
 
-// imageDisk measures the file system of images.
+// imageDisk returns the size of the file system of images and its free space.
 func (a *Agent) imageDisk(ctx context.Context) (pressure.Observation, bool) {
 	o, ok := a.platform.signals(ctx)[pressure.ImagefsAvailable]
 	return o, ok

@@ -25,14 +25,14 @@ type explanation struct {
 	Name      string            `json:"name"`
 	UID       string            `json:"uid"`
 	Answer    why.Answer        `json:"answer"`
-	Dropped   int               `json:"dropped,omitempty"` // how many older records the timeline has dropped
+	Dropped   int               `json:"dropped,omitempty"` // how many older records the pod's timeline no longer has
 	Records   []timeline.Record `json:"records,omitempty"`
 	// UnderWay are the actions in flight, each with the time that it has taken so far.
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
 	// Inspection describes a problem with the inspections of the pod. While there is one, the node's view of the pod may be old.
 	Inspection string `json:"inspection,omitempty"`
-	// LastKnown is when the API server last answered, if the node has started without it: the pod is as the API server had it then.
-	// Expired are the credentials of the pod that have expired since.
+	// LastKnown is when the API server last answered. It is set if the node has started without the API server and knows the pod only
+	// from that time. Expired are the credentials of the pod that have expired since.
 	LastKnown *time.Time `json:"lastKnown,omitempty"`
 	Expired   []string   `json:"expired,omitempty"`
 }
@@ -147,7 +147,7 @@ func (a *Agent) answers(ctx context.Context, pods []*v1.Pod) []explanation {
 	return out
 }
 
-// turnOf copies the fields of a turn that an answer needs.
+// turnOf copies the fields of a worker's turn that an explanation needs.
 func turnOf(t *podworker.Turn) *why.Turn {
 	return &why.Turn{
 		Observed: t.Observed, Memory: t.Memory.Clone(), Node: t.Node, Phase: t.Plan.Phase, WakeAt: t.Plan.WakeAt,

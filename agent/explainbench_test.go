@@ -21,8 +21,8 @@ import (
 // explainedPods is how many pods the node of BenchmarkExplain has.
 const explainedPods = 500
 
-// BenchmarkExplain measures answers of a node with 500 pods, of which every tenth crashes again and again: for one pod that runs, for one pod
-// that crashes, and for all pods. Its results are in docs/explain.md.
+// BenchmarkExplain measures the explanations of a node with 500 pods, of which every tenth crashes again and again. It asks about one pod
+// that runs, about one pod that crashes, and about all pods. Its results are in docs/explain.md.
 func BenchmarkExplain(b *testing.B) {
 	get := startFullNode(b)
 	for _, c := range []struct{ name, path string }{
@@ -38,7 +38,8 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// startFullNode runs a simulated node with explainedPods pods until the benchmark ends. It returns a client of the control socket.
+// startFullNode runs a simulated node with explainedPods pods until the benchmark ends. The returned function sends a GET request over
+// the control socket.
 func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
 	b.Helper()
 	n := simulated.New(simulated.Config{})
@@ -86,7 +87,7 @@ func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
 			command = `, command: [sh, -c, "exit 3"]`
 		}
 		manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web-%03d}\nspec: {containers: [{name: main, image: registry.example/app:1%s}]}\n", i, command)
-		awaitCode(b, http.StatusOK, func() int { // the agent refuses pushed pods until it has read those of an earlier agent
+		awaitCode(b, http.StatusOK, func() int { // pushes are refused until the agent has read the pods that were pushed before its start
 			code, _ := ask(http.MethodPost, "/pods", manifest)
 			return code
 		})

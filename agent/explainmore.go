@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server/crilog"
 )
 
-// These limit the last output of a container that an answer contains: lines, bytes, and the time to read it.
+// These limit the last output of a container that is part of an explanation: its lines, its bytes, and the time to read it.
 const (
 	outputLines  = 3
 	outputBytes  = 2 << 10
 	outputWithin = time.Second
 )
 
-// mostNear is how many pods with similar names the text of notHere contains at most.
+// mostNear is the maximum number of pods with similar names that notHere lists.
 const mostNear = 3
 
 // lastOutput returns the last lines in the log of a container instance of a pod; none if the log cannot be read.

@@ -56,10 +56,10 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 	return s, nil
 }
 
-// declaredFeatures returns the features that the node declares in status.declaredFeatures: features that Kubernetes names
-// (package nodedeclaredfeatures of component-helpers) and that Wherry implements. kube-scheduler sends a pod that needs such
-// a feature only to a node that declares it. The API server passes WebSockets on unchanged to a node that declares the
-// feature for them.
+// declaredFeatures returns the features that the node declares in status.declaredFeatures: features that Kubernetes names (package
+// nodedeclaredfeatures of component-helpers) and that Wherry implements. kube-scheduler sends a pod that needs such a feature only to a
+// node that declares it. One of them concerns WebSockets: if a node declares it, the API server passes WebSocket connections on to the
+// node unchanged.
 func declaredFeatures(cfg *Config) (names []string) {
 	gates := gates(cfg)
 	if !gates.Enabled("NodeDeclaredFeatures") {
@@ -208,9 +208,9 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject returns the Node from the API. If the agent has not read that yet, it returns the Node from the record with which the node
-// started offline, or else the Node that the agent would register. If the agent knows none of the three yet (see refreshNode),
-// nodeObject returns an empty Node. It does no IO.
+// nodeObject returns the Node that the agent has read from the API. If there is none yet, it returns the Node that was recorded on disk
+// and with which the node started offline, or else the Node that the agent would register. If the agent has none of the three (see
+// refreshNode), nodeObject returns an empty Node. It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {
@@ -276,9 +276,9 @@ func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 // nodeKnownWithin is how long admission waits for the Node from the API.
 const nodeKnownWithin = 30 * time.Second
 
-// nodeKnown reports whether admission may decide. A new agent must not refuse a pod because of labels of the Node that it has not read
-// yet. If there is no Node in the API, admission uses the Node that would be registered. nodeKnown also waits until the manifests have
-// been read, so that no other pod gets the resources that a static pod needs.
+// nodeKnown reports whether admission may decide about pods now. A new agent must not refuse a pod because of labels of the Node that it
+// has not read yet. If there is still no Node after nodeKnownWithin, admission uses the Node that would be registered. nodeKnown is also
+// false until the manifests of static pods have been read, so that no other pod gets the resources that a static pod needs.
 func (a *Agent) nodeKnown() bool {
 	known := a.heartbeat == nil || a.heartbeat.Node() != nil || a.offline.node(nil) != nil
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin

@@ -13,9 +13,9 @@ import (
 // Feed follows objects of the API server for several agents of a process, so that each object is read once for all of them. It reads
 // as one user, so the API server does not check whether each node may read them.
 type Feed interface {
-	// Follow passes the objects that q selects to f until ctx ends or a method of f returns true: first the complete list
-	// (Replace), then each change (Apply). It returns at once. f gets one call at a time, maybe before Follow has returned. The caller
-	// calls join after ctx has ended; f gets no call after join has returned. Several goroutines may call Follow at once, also
+	// Follow passes the objects that q selects to f: first the complete list (Replace), then each change (Apply), until ctx ends or a
+	// method of f returns true. Follow returns at once. It makes one call of f at a time; the first may come before Follow has returned.
+	// The caller calls join after ctx has ended; f gets no call after join has returned. Several goroutines may call Follow at once, also
 	// for the same objects.
 	Follow(ctx context.Context, q Query, f Follower) (join func())
 }
@@ -34,7 +34,8 @@ type Query struct {
 // Follower gets the objects of a Feed. It does not change the objects, with one exception: it may set their ManagedFields to
 // nil if the Feed has not done so. Its methods return quickly.
 type Follower interface {
-	// Replace gets the complete list of objects, Apply one change. If a method returns true, f gets no further calls.
+	// Replace receives the complete list of objects, Apply receives one change. If a method returns true, the Follower gets no further
+	// calls.
 	Replace(objects []runtime.Object) (done bool)
 	Apply(event watch.EventType, object runtime.Object) (done bool)
 	// Failed is called when the objects cannot be followed at the moment. The objects that the Follower has may be out of
@@ -62,7 +63,7 @@ func (a *Agent) followObjects() func(ctx context.Context, resource, namespace, n
 	}
 }
 
-// followOwnNode returns a function that follows the node's own object over Deps.Feed; nil if there is no Feed.
+// followOwnNode returns a function that follows the node's own Node object through Deps.Feed; nil if there is no Feed.
 func (a *Agent) followOwnNode() func(context.Context, kubeclient.Followed) (join func()) {
 	return a.followBy(Query{Resource: "nodes", Namespace: metav1.NamespaceNone, Name: a.cfg.NodeName})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// flips has two configurations for each field that Wherry implements. The two differ only in this field. $DIR stands for a
-// directory with certificates.
+// flips maps each field of KubeletConfiguration that Wherry implements to two configurations that differ only in this field. $DIR stands
+// for a directory with certificates.
 var flips = map[string]struct{ from, to string }{
 	"staticPodPath":                              {"", "staticPodPath: /manifests"},
 	"fileCheckFrequency":                         {"staticPodPath: /manifests", "staticPodPath: /manifests\nfileCheckFrequency: 7s"},
@@ -130,7 +130,7 @@ func launched(t *testing.T, dir, body string) string {
 	return dumped(a)
 }
 
-// configured returns the configuration that an agent reads from a file with this body.
+// configured returns the configuration that an agent reads from a KubeletConfiguration file with this body.
 func configured(t *testing.T, dir, body string) agent.Config {
 	t.Helper()
 	file := filepath.Join(dir, "config.yaml")
@@ -165,7 +165,7 @@ func prepared(t *testing.T, c agent.Config, body string) (*agent.Agent, func()) 
 	return a, free
 }
 
-// dumped returns a dump of an agent.
+// dumped returns a text with the values of all fields of an agent, except of the types in skip.
 func dumped(a *agent.Agent) string {
 	d := &dumper{seen: map[uintptr]bool{}, skip: []string{"context", "google.golang.org/grpc/internal/grpcsync", "agent.Config", "v1beta1.KubeletConfiguration", "config.Config", "slog.Logger", "prometheus.Registry", "timestamppb.Timestamp", "x509.CertPool", "time.Time", "time.Location"}}
 	d.value("opened", reflect.ValueOf(a.Opened()))
@@ -176,13 +176,13 @@ func dumped(a *agent.Agent) string {
 // nowhere is a listener that no client can reach.
 type nowhere struct{ net.Listener }
 
-// The table of package config says which fields Wherry implements. The test changes each of these fields: the prepared agent
-// must differ, or the table must name the tests of the field's effect. So the test fails if nothing reads the field.
+// Each field of KubeletConfiguration that package config lists as implemented has an effect. The test changes each of these fields. Then
+// the prepared agent must differ, or the list must name the tests of the field's effect. So the test fails if nothing reads the field.
 func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	agent.WriteIdentity(t, dir)
-	unstable := map[string]bool{} // random numbers, times and counters
+	unstable := map[string]bool{} // lines of the dump that differ from run to run: random numbers, times and counters
 	usual := launched(t, dir, "")
 	for range 4 { // several runs, because a random byte is the same in two runs once in 256 times
 		maps.Copy(unstable, changes(usual, launched(t, dir, "")))

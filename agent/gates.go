@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// podGates are the feature gates for fields of a pod. drop removes the fields of the feature whose gate is off. This happens
-// before a pod reaches the set of desired pods, so no later code needs to check a gate.
+// podGates are the feature gates that guard fields of a pod. If a gate is off, drop removes the fields of its feature before a pod
+// reaches the set of desired pods. So no later code needs to check these gates.
 var podGates = []struct {
 	gate string
 	drop func(p *v1.Pod)
@@ -68,7 +68,7 @@ func omitted(cfg *Config) podstatus.Omit {
 	return podstatus.Omit{ReadyToStart: !g.Enabled("PodReadyToStartContainersCondition"), PodResources: !g.Enabled("InPlacePodLevelResourcesVerticalScaling")}
 }
 
-// resizeGates returns the gates that say which resources of a pod can be resized.
+// resizeGates returns the kinds of resizes that are forbidden because their feature gates are off.
 func resizeGates(cfg *Config) admit.ResizeGates {
 	g := gates(cfg)
 	return admit.ResizeGates{NoPodLevel: !g.Enabled("InPlacePodLevelResourcesVerticalScaling"), NoInitContainers: !g.Enabled("InPlacePodVerticalScalingInitContainers")}

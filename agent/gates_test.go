@@ -74,7 +74,7 @@ func TestGatesTakeFieldsOut(t *testing.T) {
 	}
 }
 
-// Each gate that is off removes its part of the statuses or forbids its resizes, and the node no longer declares the
+// A feature gate that is off removes its part of pod statuses, or forbids its kind of resize. The node then no longer declares the
 // feature.
 func TestGatesReachTheirParts(t *testing.T) {
 	t.Parallel()

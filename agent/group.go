@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// part is one of the components of the agent. It runs until its context ends. It has either run, which blocks, or begin, which
-// returns at once: a part that is at rest most of the time needs no goroutine for that. The agent calls join after the end of
-// the context.
+// part is one of the components of the agent. It runs until its context ends. A part has either run, which blocks, or begin, which
+// returns at once, for a part that needs no goroutine of its own while it has nothing to do. The agent calls join, the result of begin,
+// after the end of the context.
 type part struct {
 	name  string
 	run   func(context.Context) error

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// answering is what a server in a container does with a connection. conn is the server's end; the connection is in memory.
+// answering simulates a server in a container: the function handles each connection. conn is the server's end; the connection is in
+// memory.
 type answering func(conn net.Conn)
 
 func (f answering) DialContext(context.Context, string, string) (net.Conn, error) {
@@ -20,7 +21,8 @@ func (f answering) DialContext(context.Context, string, string) (net.Conn, error
 	return near, nil
 }
 
-// An httpGet hook may take the whole grace period: the client waits until the container answers or the grace period is over.
+// An httpGet hook may take as long as the grace period of its container: the client waits until the container answers or the grace period
+// is over.
 func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -60,7 +62,7 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	}
 }
 
-// An endless answer delays nothing, endless headers are an error, and a redirect counts as an answer.
+// The hook client does not wait for the end of an endless body, it fails on endless headers, and it takes a redirect as an answer.
 func TestHooksTakeAnyAnswer(t *testing.T) {
 	t.Parallel()
 	endless := func(start, again string) answering {

@@ -13,7 +13,8 @@ import (
 // EventInspectionHangs is the event on the node when the runtime does not answer for some pods.
 const EventInspectionHangs = "PodInspectionHangs"
 
-// hung records an event about the pods whose inspections hang. The node stays ready, because other pods can start and run.
+// hung records an event about the pods for which an inspection by the runtime hangs. The node stays ready, because other pods can start
+// and run. Without such pods it logs that the runtime answers for all pods again.
 func (a *Agent) hung(pods []pod.Ref) {
 	if len(pods) == 0 {
 		a.log.Info("the runtime answers for all pods again")

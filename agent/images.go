@@ -43,7 +43,7 @@ func pullLimit(k *kubelet.KubeletConfiguration) (rate.Limit, int) {
 	return rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst))
 }
 
-// buildPullRecords makes the records of pulls, if the machine keeps them.
+// buildPullRecords creates the store of pull records, which say with which credentials each image was pulled, if the machine keeps them.
 func (a *Agent) buildPullRecords() error {
 	if dir := a.pullRecordDir(); dir != "" {
 		a.pullRecords = pullrecord.New(dir, a.log)
@@ -78,7 +78,7 @@ func (a *Agent) buildPlugins() error {
 	return err
 }
 
-// images wires the pulls of images and the access to them.
+// images wires the image pulls, and the checks of which pod may use which image.
 func (a *Agent) images(g *platform) *image.Images {
 	a.pullRate = rate.NewLimiter(pullLimit(&a.cfg.Kubelet))
 	cfg := image.Config{
@@ -106,7 +106,7 @@ func (a *Agent) images(g *platform) *image.Images {
 	return image.New(cfg)
 }
 
-// pullRecordDir returns the directory of pull records; "": every pod may use every image.
+// pullRecordDir returns the directory of pull records; "": there are none, and every pod may use every image.
 func (a *Agent) pullRecordDir() string {
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
 	switch {

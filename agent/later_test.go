@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// The agent reads some fields each time that it needs them, not only when it is built. The test changes each such field and
-// looks at a value that depends on it.
+// The agent reads some configuration fields each time that it needs them, not only when it is built. The test changes each such field and
+// checks that a value that depends on the field changes.
 func TestFieldsThatAreReadLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 		"httpCheckFrequency":          {func(k *kubelet.KubeletConfiguration) { k.HTTPCheckFrequency.Duration *= 2 }, func(a *Agent) any { return a.manifestURL().Period }},
 		"staticPodURLHeader":          {func(k *kubelet.KubeletConfiguration) { k.StaticPodURLHeader = map[string][]string{"A": {"b"}} }, func(a *Agent) any { return a.manifestURL().Header }},
 	} {
-		// see returns the value that depends on the field, with the changed field. The agent starts with the change; if live
-		// is true, the agent gets the change after its start.
+		// see changes the field and returns the value that depends on it. If live is false, the agent starts with the changed field; if
+		// live is true, the field changes after the agent's start.
 		see := func(live bool, set func(k *kubelet.KubeletConfiguration)) any {
 			r := simcri.New(simcri.Config{})
 			defer r.Close()

@@ -14,21 +14,21 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// liveFlips replaces entries of flips: the change in flips is not possible while the agent runs.
+// liveFlips replaces entries of flips whose change is not possible while the agent runs by changes that are.
 var liveFlips = map[string]struct{ from, to string }{
 	"staticPodPath": {"staticPodPath: /before", "staticPodPath: /manifests"},
 }
 
-// seenElsewhere are fields that can change while the agent runs, but whose values no part of the agent stores, so that a dump does not
-// show them. TestFieldsThatAreReadLater tests the first five; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and
+// seenElsewhere are fields that can change while the agent runs, but whose values no part of the agent stores, so a dump of the agent
+// does not show a change. TestFieldsThatAreReadLater tests the first five; TestReconfigureStaticPodPath, TestDirGoesToAnotherLocation and
 // TestReconfigureVerbosity test the others.
 var seenElsewhere = []string{
 	"allowedUnsafeSysctls", "clusterDNS", "memorySwap.swapBehavior", "seccompDefault", "singleProcessOOMKill",
 	"staticPodPath", "fileCheckFrequency", "logging.verbosity",
 }
 
-// The table of package config says which fields can change while the agent runs. After Reconfigure with another value of
-// such a field, some part of the agent must differ from the same part without the change.
+// Each field that package config lists as changeable while the agent runs has an effect. After Reconfigure with another value of the
+// field, the dump of some part of the agent must differ from the dump without the change.
 func TestLiveFields(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,7 +66,8 @@ func TestLiveFields(t *testing.T) {
 	}
 }
 
-// If a field cannot change while the agent runs, Reconfigure names it and the field keeps its value.
+// If a changed field cannot take effect while the agent runs, the result of Reconfigure names the field, and the agent keeps the old
+// value.
 func TestFieldsThatWaitForARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -98,7 +99,7 @@ func TestFieldsThatWaitForARestart(t *testing.T) {
 	}
 }
 
-// The verbosity of the log follows logging.verbosity, if the log can be set.
+// After Reconfigure, the verbosity of the log is the new logging.verbosity, if the log's verbosity can be set.
 func TestReconfigureVerbosity(t *testing.T) {
 	t.Parallel()
 	r := simcri.New(simcri.Config{})

@@ -25,7 +25,8 @@ func (a *Agent) logRotation() logrotate.Config {
 	}
 }
 
-// runningLogs returns the running containers of the newest inspections, without a call to the runtime.
+// runningLogs returns the running containers, whose logs may have to be rotated. It takes them from the newest inspections, without a
+// call to the runtime.
 func (a *Agent) runningLogs() []logrotate.Container {
 	var out []logrotate.Container
 	for _, o := range a.pleg.List() {

@@ -27,7 +27,7 @@ type Machine struct {
 	// proc is the file system root below which /proc, /sys and /etc are read.
 	proc  hostfs.Machine
 	shape Shape
-	// kept is the part of a simulated machine's disk that outlives an agent; nil: the next agent finds no checkpoints.
+	// kept stores checkpoints on a simulated machine, for the next agent; nil: the next agent finds no checkpoints.
 	kept Disk
 }
 
@@ -115,7 +115,7 @@ func (m *Machine) Whole() Used {
 // watchesManifests reports whether the kernel notifies the agent of changes in staticPodPath.
 func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
-// fixed returns the facts of the simulated machine. On a real machine the agent measures these facts.
+// fixed returns the facts of the simulated machine, which the agent of a real machine would measure.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	f := &nodefacts.Fixed{
 		Machine: nodestatus.Machine{
@@ -150,8 +150,8 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 	return checkpoint.In{Files: m.kept}
 }
 
-// keptVolumes handles the checkpoint like a file in the pod's directory on a real disk: it removes both together, and the
-// next agent finds both or neither.
+// keptVolumes makes a simulated machine remove a pod's checkpoint together with the pod's volumes, as on a real disk, where the
+// checkpoint is a file in the pod's directory. So the next agent finds both or neither.
 type keptVolumes struct {
 	volumes
 	kept Disk

@@ -184,11 +184,10 @@ func persistentVolume(p *v1.Pod, u *volume.Usage) stats.Volume {
 	}
 }
 
-// scrapePatience is how long a scrape of the metrics waits for volumes that hang at their first measurement.
+// scrapePatience is how long a scrape of the metrics waits for volumes whose first measurement hangs.
 const scrapePatience = 2 * time.Second
 
-// persistentVolumes measures the persistent volumes of all pods, for the metrics. If several pods use a claim, the
-// result contains its volume once.
+// persistentVolumes measures the persistent volumes of all pods, for the metrics. A claim that several pods use is in the result once.
 func (a *Agent) persistentVolumes() []stats.Volume {
 	if !a.built.Load() {
 		return nil
@@ -209,7 +208,7 @@ func (a *Agent) persistentVolumes() []stats.Volume {
 	return all
 }
 
-// statsMachine returns a function with the facts of the machine.
+// statsMachine returns a function that returns the facts of the machine: CPUs, memory, boot time and others.
 func (a *Agent) statsMachine() func() stats.Machine {
 	if a.deps.Machine.real {
 		proc := a.deps.Machine.proc
@@ -274,7 +273,7 @@ func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	return a.platform.volumes.BoundFiles
 }
 
-// relisted counts a relist.
+// relisted counts a relist (a listing of all pods of the runtime) in the metrics.
 func (a *Agent) relisted(took time.Duration, err error) {
 	if err == nil {
 		a.metrics.Relisted(time.Now(), took, a.pleg.Interval())

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
-// If /proc cannot be read when the agent starts, the metrics get the machine's facts later.
+// If /proc cannot be read when the agent starts, the metrics read the machine's facts again later, until that succeeds.
 func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer

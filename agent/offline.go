@@ -56,11 +56,11 @@ func (o *OfflineStart) setDefaults(c *Config) {
 type offlineStart struct {
 	keeper  *offline.Keeper // nil: the node does not start without its API server
 	objects *objects.Objects
-	cidrs   chan []string // receives the pod CIDRs of the record when the node has started from it
+	cidrs   chan []string // receives the recorded pod CIDRs once the node has started from the record
 	merged  atomic.Pointer[mergedNode]
 }
 
-// mergedNode is the Node of the record with the addresses that the agent has measured.
+// mergedNode caches a result of the method node: the recorded Node, with the addresses of the measured Node.
 type mergedNode struct{ measured, node *v1.Node }
 
 // buildOffline makes the keeper of the record, if the configuration asks for it and there is an API server.
@@ -104,7 +104,7 @@ func clusterOf(c *rest.Config) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// apiNode returns the newest Node that the API server has sent; nil: none yet.
+// apiNode returns the newest Node that the API server has sent, or nil if there is none yet.
 func (a *Agent) apiNode() *v1.Node {
 	if n := a.own.Last(); n != nil { // the watch gets a change of the Node earlier than the heartbeat does
 		return n
@@ -112,15 +112,16 @@ func (a *Agent) apiNode() *v1.Node {
 	return a.heartbeat.Node()
 }
 
-// changed tells the keeper that the agent has received new data from the API server, so that the keeper updates the record.
+// changed tells the keeper of the record for offline starts that the agent has received new data from the API server, so that the keeper
+// updates the record.
 func (o *offlineStart) changed() {
 	if o.keeper != nil {
 		o.keeper.Changed()
 	}
 }
 
-// contact returns the function to call after each request for the node's pods: with nil if the API server answered, else with the error. It
-// returns nil if the node keeps no record.
+// contact returns the function that the agent calls after each request for the node's pods. Its argument is nil if the API server
+// answered, otherwise the error. contact returns nil if the node keeps no record.
 func (o *offlineStart) contact() func(error) {
 	if o.keeper == nil {
 		return nil
@@ -189,7 +190,7 @@ func (a *Agent) serveLastKnown(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, a.offline.status())
 }
 
-// outdated reports what of a pod may be old because the node started from the record: since is when the API server last answered, and
+// outdated says which data of a pod may be old because the node started from the record. since is when the API server last answered.
 // expired describes the pod's service account tokens that have expired. Both are nil if the node did not start from the record.
 func (o *offlineStart) outdated(uid types.UID) (since *time.Time, expired []string) {
 	if since = o.status().Since; since == nil {

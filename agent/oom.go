@@ -14,15 +14,15 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/oom"
 )
 
-// A report about a killed process waits until an inspection shows the process's container. nameWithin is how long a report
-// waits, and mostUnnamed is how many reports wait at the same time.
+// These limit how reports about killed processes wait until an inspection shows the container of the process: nameWithin is how long one
+// report waits, mostUnnamed is how many reports wait at the same time.
 const (
 	nameWithin  = 3 * time.Second
 	mostUnnamed = 16
 )
 
-// watchKills reads the kernel's log, and reports each process that the kernel killed. Only the agent of a real machine does that. If the
-// container of a process started so recently that no inspection has it, the report waits for the next inspection.
+// watchKills reads the kernel's log and reports each process that the kernel killed because memory ran out. Only the agent of a real
+// machine does that. If the container of the process is so new that no inspection contains it, the report waits for the next inspection.
 func (a *Agent) watchKills(ctx context.Context) error {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A report about a process that the kernel killed waits until an inspection shows its container, but not for ever.
+// A report about a process that the kernel killed waits until an inspection shows the process's container, at most for a limited time.
 func TestAKillWaitsForTheNameOfItsContainer(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ known, ends, want time.Duration }{

@@ -25,7 +25,7 @@ type opened struct {
 	client *identity.Client  // nil: Deps has a client, or there is no API server
 	server *identity.Serving // nil: the agent has no certificate for the HTTPS API
 	parts  []part
-	fails  []func() error // each function returns why a part fails and is tried again; nil: the part works
+	fails  []func() error // each function returns the error of a part that fails and is tried again, or nil if the part works
 	closes []func()
 	// downloads lists what the runtime downloads; nil: it cannot be asked.
 	downloads func(context.Context) ([]cri.Download, error)

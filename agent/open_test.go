@@ -55,8 +55,8 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 }
 
-// makeIPTablesUtilChains: true adds the iptables rules, and protectKernelDefaults: false sets the kernel, if
-// Config.ManageHost is set. An agent that shares its runtime with others leaves the kernel as it is.
+// With Config.ManageHost, makeIPTablesUtilChains: true adds the iptables rules, and protectKernelDefaults: false changes kernel settings.
+// An agent that shares its runtime with others does not change kernel settings.
 func TestMakeIPTablesUtilChains(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -85,7 +85,8 @@ func TestMakeIPTablesUtilChains(t *testing.T) {
 	}
 }
 
-// With ReloadKubeletServerCertificateFile and ReloadKubeletClientCAFile off, the node uses the files as they were at its start.
+// With the feature gates ReloadKubeletServerCertificateFile and ReloadKubeletClientCAFile off, changes of the files after the node's
+// start have no effect.
 func TestReloadGates(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {
@@ -140,8 +141,7 @@ func TestReloadGates(t *testing.T) {
 	}
 }
 
-// protectKernelDefaults: false changes only settings with another value. A setting that the kernel does not have causes a
-// warning.
+// protectKernelDefaults: false writes only the settings whose value is wrong. A setting that the kernel does not have causes a warning.
 func TestKernelSettings(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// ownNode watches the node's own object, so that a status does not need a GET every 10 s. The Node authorizer allows a node to
-// watch itself.
+// ownNode watches the node's own Node object, so that the agent does not need a GET every 10 s to report its status. The Node authorizer
+// allows a node to watch its own Node.
 type ownNode struct {
 	nodes *kubeclient.Resource[*v1.Node, *v1.NodeList]
 	only  string
@@ -48,13 +48,13 @@ func (o *ownNode) Begin(ctx context.Context) (join func()) {
 // (heartbeat.Heartbeat.NodeSince).
 func (o *ownNode) Last() *v1.Node { return o.last.Load() }
 
-// List lists the node.
+// List lists the node's own Node, as the only object.
 func (o *ownNode) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.FieldSelector = o.only
 	return o.nodes.List(ctx, opts)
 }
 
-// Watch watches the node.
+// Watch watches the node's own Node.
 func (o *ownNode) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.FieldSelector = o.only
 	return o.nodes.Watch(ctx, opts)

@@ -177,7 +177,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	return nil
 }
 
-// buildRealVolumes builds the volumes of a real machine, and with an API server the CSI drivers.
+// buildRealVolumes builds the handling of volumes on a real machine, and of CSI drivers if there is an API server.
 func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(types.UID)) {
 	cfg := volume.Config{
 		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
@@ -224,7 +224,7 @@ func (a *Agent) layerDir() string {
 	return a.stats.LayerDir()
 }
 
-// userIDs configures the user IDs of pods. On a simulated machine all possible IDs are available.
+// userIDs returns the configuration of the user IDs for pods with user namespaces. On a simulated machine all possible IDs are available.
 func (a *Agent) userIDs() userns.Config {
 	var cfg userns.Config
 	if u := a.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
@@ -238,15 +238,15 @@ func (a *Agent) userIDs() userns.Config {
 
 func (a *Agent) logDirs(links string) *perform.LogDirs {
 	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links, RemoveTree: func(dir string) error {
-		// The pod's directories may be large and take long to remove. The next attempt goes on where this one ended.
+		// The pod's directories may be large and take long to remove. If the time is not enough, the next attempt continues the removal.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return hostfs.Host{}.RemoveTree(ctx, dir)
 	}}
 }
 
-// prepareCgroups creates the cgroups above pods. If limits cannot be set, it records an event and continues. If cgroups cannot
-// be created, it fails.
+// prepareCgroups creates the cgroups above the cgroups of pods. If it cannot set limits, it records an event and continues. If it cannot
+// create cgroups, it returns an error.
 func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) error {
 	m, err := a.platform.machine.Facts()
 	if err != nil {
@@ -299,7 +299,7 @@ func (g *platform) failing() []string {
 	return nil
 }
 
-// leftovers returns the pods that are not known but have directories, cgroups or logs on the node.
+// leftovers returns the pods that have directories, cgroups or logs on the node, but for which known returns false.
 func (g *platform) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	dirs, err := g.volumes.Orphans(known)
 	groups, err2 := g.cgroups.PodCgroups()

@@ -49,12 +49,12 @@ type liveConfig struct {
 	// Before the first Reconfigure it is Agent.cfg.Kubelet.
 	inEffect atomic.Pointer[kubelet.KubeletConfiguration]
 
-	// New and Run change two settings in Agent.cfg: enableServer and cgroupDriver. serves and driver are the values that New
-	// got.
+	// serves and driver are the values of enableServer and cgroupDriver with which New was called. The agent needs them because New and
+	// Run change these two settings in Agent.cfg.
 	serves bool
 	driver string
 
-	mu         sync.Mutex // held by Reconfigure, so that changes come one after the other
+	mu         sync.Mutex // held by Reconfigure, so that concurrent calls run one after the other
 	running    bool
 	keepImages []string
 	waiting    string // the fields that were last reported as waiting
@@ -70,7 +70,7 @@ func (l *liveConfig) begin() {
 // kubelet returns the configuration in effect. Callers must not modify it, and must not keep it.
 func (a *Agent) kubelet() *kubelet.KubeletConfiguration { return a.live.inEffect.Load() }
 
-// startedWith returns the configuration that New got.
+// startedWith returns the configuration with which New was called.
 func (a *Agent) startedWith() *kubelet.KubeletConfiguration {
 	k := a.cfg.Kubelet.DeepCopy()
 	*k.EnableServer, k.CgroupDriver = a.live.serves, a.live.driver
@@ -190,7 +190,8 @@ func (a *Agent) followNode(k *kubelet.KubeletConfiguration, settings nodestatus.
 // setRate returns a function that sets the rate and the burst of a limiter. Requests that already wait are not affected.
 func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	return func(limit rate.Limit, burst int) {
-		// Without a limit (rate.Inf) the burst may be 0. It is not set then, because with the old rate it would make requests fail.
+		// Without a limit (rate.Inf) the burst may be 0. SetBurst is not called then, because burst 0 together with the old rate would
+		// make requests fail.
 		if limit != rate.Inf {
 			l.SetBurst(burst)
 		}
@@ -198,8 +199,8 @@ func setRate(l *rate.Limiter) func(limit rate.Limit, burst int) {
 	}
 }
 
-// sayReconfigured logs the fields that have changed and records an event. It does the same for the fields that wait for a
-// restart, if they are not the fields that it last named.
+// sayReconfigured logs the fields that have changed and records an event. It does the same for the fields that wait for a restart, unless
+// it has already reported the same fields.
 func (a *Agent) sayReconfigured(r *Reconfigured) {
 	if len(r.Changed) > 0 {
 		text := strings.Join(r.Changed, ", ")

@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/recorder"
 )
 
-// wentWrong makes the recorder of turns that went wrong, and returns the function that passes a turn to it. It returns nil if the
-// configuration asks for none, or the node has no directory of its own.
+// wentWrong makes the recorder, which stores turns that went wrong on disk, and returns the function that passes a turn to it. It returns
+// nil if nothing is to be recorded or the node has no root directory.
 func (a *Agent) wentWrong() func(*replay.Turn) {
 	if a.cfg.RecordBytes <= 0 || a.cfg.RootDir == "" {
 		return nil

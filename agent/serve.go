@@ -69,8 +69,8 @@ func (a *Agent) streams() server.Runtime {
 	return peoplesRuntime{server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}, a.work}
 }
 
-// access returns the authentication and authorization of the HTTPS API. A client has a certificate or a token. The API
-// server reviews tokens, and what a client may do.
+// access returns the authentication and authorization of the HTTPS API. A client authenticates with a certificate or a token. The API
+// server decides whether a token is valid, and whether a client may do what it requests.
 func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	k := &a.cfg.Kubelet
 	standalone := a.deps.Client == nil
@@ -85,7 +85,7 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		}
 		authn.ClientCAs = cas
 	}
-	var authz server.Authorizer = denyAll{} // stays if no API server can review requests
+	var authz server.Authorizer = denyAll{} // replaced below if the API server can review requests, or all are allowed
 	if k.Authorization.Mode == "AlwaysAllow" {
 		authz = server.AlwaysAllow{}
 	}
@@ -104,7 +104,7 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	return server.NewAuthenticator(authn), authz, nil
 }
 
-// counted counts the API server's reviews by the status of their answers.
+// counted sends reviews to the API server and counts them by the status code of the answer.
 type counted[T any] struct {
 	to interface {
 		Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error)
@@ -112,7 +112,7 @@ type counted[T any] struct {
 	count func(status int, took time.Duration)
 }
 
-// Create requests a review.
+// Create sends a review and counts it.
 func (c counted[T]) Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error) {
 	began := time.Now()
 	got, err := c.to.Create(ctx, review, opts)

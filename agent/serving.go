@@ -83,7 +83,7 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 	return cfg, nil
 }
 
-// addresses returns the addresses in the Node's status, or none while the agent has no Node.
+// addresses returns the addresses in the Node's status; none while the agent has not read its Node.
 func (a *Agent) addresses() []v1.NodeAddress {
 	if a.heartbeat == nil {
 		return nil
@@ -123,8 +123,8 @@ func serverTLS(cfg *Config, get func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	}
 	c := server.TLSConfig{MinVersion: version, CipherSuites: suites, Curves: curves, GetCertificate: get}
 	if f := k.Authentication.X509.ClientCAFile; f != "" {
-		// ClientCAs are the authorities that the server names in a TLS handshake. The gate says whether they change with the
-		// file. The authentication of clients (access) always uses the current file.
+		// ClientCAs are the authorities that the server names in a TLS handshake. They are read again when the file changes only if the
+		// feature gate is on. The authentication of clients (access) always uses the current file.
 		if gates(cfg).Enabled("ReloadKubeletClientCAFile") {
 			c.ClientCAs, err = server.LoadClientCAs(f, log)
 		} else {

@@ -34,7 +34,7 @@ func TestServingRequestWaitsForTheNode(t *testing.T) {
 	}
 }
 
-// Without an API server the HTTPS API serves clients with a certificate only, and only if the configuration allows that.
+// A standalone node serves the HTTPS API only if its configuration allows that, and only to clients with a certificate.
 func TestStandaloneServesNoRequestsByDefault(t *testing.T) {
 	t.Parallel()
 	ca := filepath.Join(t.TempDir(), "ca.crt")

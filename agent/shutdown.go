@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// buildShutdown wires the part that notices a shutdown of the machine and then ends the pods in order. Without a time for
-// this in the configuration, there is no such part.
+// buildShutdown wires the part that notices a shutdown of the machine and then ends the pods in order. If the configuration gives pods no
+// time to end (shutdownGracePeriod), there is no such part.
 func (a *Agent) buildShutdown() error {
 	policy := shutdownPolicy(&a.cfg)
 	if policy.Whole() == 0 || !a.deps.Machine.real {
@@ -79,8 +79,8 @@ func (e endingPods) Reported(uid types.UID) bool {
 	return p == nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// delays is the connection to logind. Its methods call those of logind.Bus with two constants: the directory of logind's configuration, and
-// the texts that logind shows for the delay.
+// delays is the connection to logind, by which the agent delays a shutdown. Its methods call logind.Bus with the directory of logind's
+// configuration, or with the texts that logind shows about the delay.
 type delays struct{ *logind.Bus }
 
 func (d delays) Delay(ctx context.Context, longest time.Duration) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// sources returns the configured sources of pods. Before all of them have answered, the node stops no pod for the reason
-// that no source has it.
+// sources returns the configured sources of pods. Until every source has delivered its pods once, the node does not stop a pod just
+// because no source has it.
 func (a *Agent) sources() []pod.Source {
 	var out []pod.Source
 	k := &a.cfg.Kubelet
@@ -79,7 +79,7 @@ func (a *Agent) manifests() source.Config {
 	return source.Config{NodeName: a.cfg.NodeName, Target: a.target(), Objects: a.platform.local, Wrong: a.wrongManifest, Missing: a.platform.missing, Doubt: a.pods.Doubt, Log: a.log}
 }
 
-// wrongManifest records an event on the node, because there is no pod to record it on.
+// wrongManifest records an event about an invalid manifest, on the node, because there is no pod to record it on.
 func (a *Agent) wrongManifest(err error) {
 	a.events.NodeEvent(v1.EventTypeWarning, "InvalidStaticPod", err.Error())
 }

@@ -66,8 +66,8 @@ func (a *Agent) tally() stats.Tally {
 	return t
 }
 
-// podStarted counts in the metrics how long a pod took to start. took is the time since the agent saw the pod. For pods from
-// the API, other metrics count the time since the creation of the pod.
+// podStarted adds the start of a pod to the metrics. took is the time since the agent first saw the pod. For pods from the API, other
+// metrics also count the time since the creation of the pod.
 func (a *Agent) podStarted(p *v1.Pod, status *v1.PodStatus, took time.Duration) {
 	a.metrics.PodStarted(took)
 	a.tracer.Load().Started(p.UID)
@@ -84,7 +84,7 @@ func (a *Agent) podStarted(p *v1.Pod, status *v1.PodStatus, took time.Duration) 
 	a.metrics.PodReady(time.Since(p.CreationTimestamp.Time), waits, stateful(p), !p.Spec.HostNetwork)
 }
 
-// pullTime returns how long at least one image of the pod was being pulled, so pulls at the same time count once.
+// pullTime returns for how long at least one image of the pod was being pulled. The time of pulls that overlap is counted once.
 func pullTime(records []timeline.Record) time.Duration {
 	type span struct{ from, to time.Time }
 	var pulls []span
@@ -95,7 +95,7 @@ func pullTime(records []timeline.Record) time.Duration {
 	}
 	slices.SortFunc(pulls, func(a, b span) int { return a.from.Compare(b.from) })
 	var sum time.Duration
-	var counted time.Time // sum contains all pulls until this time
+	var counted time.Time // sum contains the time of all pulls before this time
 	for _, p := range pulls {
 		if p.from.Before(counted) {
 			p.from = counted
@@ -108,8 +108,8 @@ func pullTime(records []timeline.Record) time.Duration {
 	return sum
 }
 
-// stateful reports whether a pod has a volume that outlives the pod. The goal of Kubernetes for how fast pods start does not
-// include such pods.
+// stateful reports whether a pod has a volume that outlives the pod. The goal of Kubernetes for the start time of pods (its SLO) excludes
+// such pods.
 func stateful(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/heartbeat"
 )
 
-// Pulls that overlap are counted once, and only pulls are counted.
+// pullTime counts the time of overlapping pulls once, and counts no other actions.
 func TestPullTime(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
@@ -52,7 +52,7 @@ func TestStateful(t *testing.T) {
 	}
 }
 
-// A stage that is reached again keeps its first time.
+// If the node reaches a stage of its start again, the first time stays.
 func TestStartupStages(t *testing.T) {
 	t.Parallel()
 	var s startup
@@ -73,7 +73,7 @@ type answer struct{ err error }
 
 func (a answer) Create(context.Context, int, metav1.CreateOptions) (int, error) { return 0, a.err }
 
-// A review is counted by the status of its answer.
+// Each TokenReview or SubjectAccessReview is counted by the status code of the API server's answer.
 func TestReviewsAreCounted(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[int]error{

@@ -53,7 +53,7 @@ func TestLogLinesAreBounded(t *testing.T) {
 // The length of an event is bounded.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
-	local := event.NewLocal()
+	local := event.NewLocal(event.Kept)
 	e := &events{nodeName: "n", recorder: event.New(event.Config{API: func(string) event.API { return local }})}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer e.open(ctx)()

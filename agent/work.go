@@ -23,8 +23,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// This file says to which class of package work each piece of the node's own work belongs. Each agent has one
-// work.Scheduler. Package probe calls the scheduler itself.
+// This file assigns each piece of the node's own work to a class of package work, which decides who runs first on a busy machine. Each
+// agent has one work.Scheduler. Package probe calls the scheduler itself.
 
 // buildWork makes the scheduler of package work and its metrics.
 func (a *Agent) buildWork() error {
@@ -52,10 +52,10 @@ func (a *Agent) processors() int {
 	case a.deps.Machine.real:
 		return runtime.NumCPU()
 	}
-	return a.deps.Machine.shape.CPUs // on every host, a simulated node has the number of CPUs of its shape
+	return a.deps.Machine.shape.CPUs // a simulated node has the CPUs of its Shape, whatever the host has
 }
 
-// mostStarts is how many pods may start at the same time at most, whatever the agent measures.
+// mostStarts is the maximum number of pods that start at the same time, even if the agent measures that more would help.
 const mostStarts = 64
 
 // startSlots returns the smallest and the largest number of pods that may start at the same time. If a start takes about a
@@ -69,7 +69,7 @@ func (a *Agent) startSlots() (least, most int) {
 	return least, max(least, mostStarts)
 }
 
-// workShares returns Config.WorkShares; nil if it is nil.
+// workShares converts Config.WorkShares; nil means the defaults.
 func workShares(cfg *Config) (*work.Shares, error) {
 	if cfg.WorkShares == nil {
 		return nil, nil
@@ -90,8 +90,8 @@ type scheduledPerformer struct {
 	sandboxes *work.Turns
 }
 
-// Do performs an action. Removals and stops of sandboxes wait until they may run. If the agent ends during this wait, the
-// outcome is an error.
+// Do performs an action. Removals, and stops of sandboxes, first wait until the scheduler or the limit allows them. If the agent ends
+// during this wait, the outcome is an error.
 func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	switch job.Action.Op {
 	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpResize, pod.OpPostStart, pod.OpPreStop, pod.OpSetUp:
@@ -138,7 +138,8 @@ func (p peoplesRuntime) ExecSync(ctx context.Context, containerID string, cmd []
 	return p.CRI.ExecSync(ctx, containerID, cmd)
 }
 
-// soon begins a job for a user's stream and ends the job after one second. Meanwhile other jobs leave room for the stream.
+// soon begins a job of the class People (jobs for which a user waits) for a stream, and ends it after one second. Meanwhile the scheduler
+// delays jobs of other classes in favour of the stream.
 func (p peoplesRuntime) soon() { time.AfterFunc(time.Second, p.work.Begin(work.People).Done) }
 
 // scheduledStats reads statistics from the runtime when the scheduler of package work allows it.

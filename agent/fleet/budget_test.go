@@ -18,12 +18,14 @@ import (
 // These limit the cost of one node of a fleet with ten idle pods: its agent, its runtime, and its part of the shared watches. The HTTPS API
 // and the real HTTP transport cost more, but a test in virtual time (synctest) has neither: see docs/fleet.md.
 const (
-	// goroutinesPerNode: the agent's Run, the pod cache, the sync loop, and the reader of the runtime's events.
+	// goroutinesPerNode counts one goroutine each for the agent's Run, the pod cache, the sync loop, and the reader of the runtime's
+	// events.
 	goroutinesPerNode = 4
 	bytesPerNode      = 320 << 10
 )
 
-// TestBudgetOfANode is not parallel, because it measures the process. With WHERRY_HEAP_PROFILE it writes a heap profile to that path.
+// TestBudgetOfANode measures goroutines and heap of an idle fleet and fails if one node costs more than its budget. It is not parallel,
+// because it measures the whole process. With WHERRY_HEAP_PROFILE it writes a heap profile to that path.
 func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the process
 	const nodes, pods = 20, 10
 	var goroutines int
@@ -57,7 +59,7 @@ func TestBudgetOfANode(t *testing.T) { //nolint:paralleltest // it measures the 
 		bytes = full - heap()
 	})
 	t.Logf("per node with %d pods: %.1f goroutines, %d KiB of heap", pods, float64(goroutines)/nodes, bytes/nodes>>10)
-	const shared = 10 // goroutines of the fleet and the API server in memory
+	const shared = 10 // goroutines that the fleet and the API server in memory use once, not for each node
 	if goroutines > nodes*goroutinesPerNode+shared {
 		t.Errorf("%d goroutines of %d idle nodes, the budget is %d for each and %d for all", goroutines, nodes, goroutinesPerNode, shared)
 	}

@@ -20,8 +20,9 @@ const deletions = 16
 // Removed has the numbers of Nodes and pods that Clean has removed.
 type Removed struct{ Nodes, Pods int }
 
-// Clean removes what a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet created. name is the
-// fleet's name; "": all fleets. The fleet must not run. After an error Clean continues; it returns all errors, joined.
+// Clean removes everything that a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet
+// created. name is the fleet's name; "": all fleets. The fleet must not run. After an error Clean continues with the next object; it
+// returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
 	if err != nil {
@@ -37,8 +38,8 @@ func selectorOf(name string) string {
 	return LabelFleet + "=" + name
 }
 
-// clean removes the Nodes that the label selector selects, their leases, the pods on them, and all other pods with these labels. If only is
-// not nil, clean removes just the Nodes with these names, with their leases and pods.
+// clean removes the Nodes that the label selector matches, their leases, the pods on them, and all other pods that the selector matches.
+// If only is not nil, clean removes just the Nodes with these names, with their leases and pods.
 func clean(ctx context.Context, api *kubeclient.Client, selector string, only map[string]bool) (Removed, error) {
 	var (
 		mu   sync.Mutex
@@ -90,11 +91,11 @@ func clean(ctx context.Context, api *kubeclient.Client, selector string, only ma
 	return done, errors.Join(errs...)
 }
 
-// podName names a pod.
+// podName identifies a pod.
 type podName struct{ namespace, name, uid string }
 
-// podsOf returns the pods on the nodes. If created is true, it also returns the other pods that the selector selects: the fleet created
-// them.
+// podsOf returns the pods that are bound to the nodes. If created is true, it also returns all other pods that the selector matches:
+// these are pods that the fleet created.
 func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes map[string]bool, created bool) (pods []podName, err error) {
 	take := func(which metav1.ListOptions, belongs func(*v1.Pod) bool) error {
 		return eachPage(func(opts metav1.ListOptions) (string, error) {
@@ -120,7 +121,7 @@ func podsOf(ctx context.Context, api *kubeclient.Client, selector string, nodes 
 	return pods, err
 }
 
-// maxPages bounds the pages of one list.
+// maxPages is the maximum number of pages that eachPage reads of one list.
 const maxPages = 2000
 
 // eachPage calls list once for each page of a list. list returns the continue token of the next page, or "" after the last.

@@ -42,7 +42,7 @@ type Config struct {
 	// Identity is Impersonate when empty.
 	Identity Identity
 	// OwnWatches makes each node open its own watches of its pods, its Node, and the objects that its pods refer to, as real nodes do.
-	// Otherwise the nodes share one watch of each, which the user of Client opens.
+	// Otherwise all nodes share watches that the user of Client opens: one of all pods, one of all Nodes, and one of each other object.
 	OwnWatches bool
 	// Taint gives all nodes the taint wherry.dev/simulated=true:NoSchedule, so that pods of a real cluster do not come to them.
 	Taint bool
@@ -117,7 +117,7 @@ func (c *Config) names() (map[string]bool, error) {
 	return names, nil
 }
 
-// newClient returns a client without a rate limit. wrap, if it is not nil, changes its configuration.
+// newClient returns a client without a rate limit. wrap, if it is not nil, may change the client's configuration first.
 func newClient(cfg *rest.Config, wrap func(*rest.Config)) (*kubeclient.Client, error) {
 	own := rest.CopyConfig(cfg)
 	own.QPS, own.Burst, own.RateLimiter, own.UserAgent = -1, -1, nil, userAgent

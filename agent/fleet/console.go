@@ -33,7 +33,7 @@ func (f *Fleet) Console() http.Handler {
 	return mux
 }
 
-// rooted returns a handler of requests below "/", which passes them to h as requests below console.Path.
+// rooted returns a handler that adds console.Path to the path of each request and passes it on to h.
 func rooted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := r.Clone(r.Context())
@@ -61,7 +61,7 @@ type looker struct{ f *Fleet }
 
 var _ console.Source = looker{}
 
-// Look puts the documents that the page shows into b: the fleet as "fleet", and each node as "cell/NODE".
+// Look stores the parts of the fleet's page in b: the fleet as "fleet", and each node as "cell/NODE".
 func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	f := l.f
 	s := f.Status()
@@ -90,10 +90,10 @@ func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	b.Put("fleet", out)
 }
 
-// mostFaults is how many of the present faults the console shows at most.
+// mostFaults is the maximum number of active faults that the console shows.
 const mostFaults = 50
 
-// underWay returns the newest mostFaults of the faults that nodes have now, the newest first. The caller holds the lock.
+// underWay returns the active faults of the nodes, newest first, at most mostFaults. The caller holds the lock.
 func (f *Fleet) underWay() []view.Fault {
 	byNumber := map[int]view.Fault{}
 	for _, n := range f.nodes {

@@ -54,7 +54,7 @@ func (e *Exit) matches(c *simulated.Container) bool {
 	return true
 }
 
-// exit ends those containers of the nodes that e selects, and returns their names. The caller holds the lock.
+// exit ends the containers of the given nodes that e matches, and returns their names. The caller holds the lock.
 func (f *Fleet) exit(nodes []*node, e Exit, seed uint64) []string {
 	type running struct {
 		node *node

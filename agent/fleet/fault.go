@@ -15,7 +15,7 @@ import (
 // FaultKind is a kind of fault of a node.
 type FaultKind string
 
-// The kinds of faults.
+// These are the kinds of faults that a fleet can inject.
 const (
 	// FaultCrash stops the machine: its agent and all its containers end at once. When the fault is healed, the machine boots and starts
 	// its pods again.
@@ -200,7 +200,7 @@ func (f *Fleet) Heal(s Selector) ([]string, error) {
 	return names, nil
 }
 
-// everyFault stands for all faults of a node, in place of the number of one fault. Inject numbers the faults from 1.
+// everyFault, in place of the number of one fault, means all faults of a node. Inject numbers the faults from 1.
 const everyFault = 0
 
 // healAll ends, on each of the nodes, the fault with this number; everyFault: all faults.
@@ -218,10 +218,10 @@ type activeFault struct {
 	text  string // for FaultRuntime, how the runtime misbehaves
 	since time.Time
 	until time.Time // zero: until Heal
-	end   func()    // ends the fault; nil: the method heal ends it
+	end   func()    // ends the fault; nil: heal ends a fault of this kind itself
 }
 
-// suffer begins a fault on the node. The caller holds the fleet's lock.
+// suffer makes a fault active on the node. number identifies the fault for heal. The caller holds the fleet's lock.
 func (n *node) suffer(fault Fault, number int) error {
 	active := activeFault{kind: fault.Kind, since: time.Now()}
 	if fault.For > 0 {

@@ -177,7 +177,7 @@ func (f *Fleet) preflight(ctx context.Context) error {
 	return nil
 }
 
-// fresh is the age at which a lease no longer shows that its node runs.
+// fresh is the maximum age of a lease renewal that shows that the node runs.
 const fresh = 15 * time.Second
 
 // notRunning returns an error if another process runs the fleet: if one of the first three of these nodes renewed its lease recently.
@@ -246,7 +246,7 @@ func (f *Fleet) step() (again bool) {
 			f.endJoin(n)
 		}
 	}
-	f.removeExtra() // first, because nodes that cannot join must not keep others from leaving
+	f.removeExtra() // first, because surplus nodes must be removed even if other nodes cannot join
 	for i := range f.cfg.Groups {
 		g := &f.cfg.Groups[i]
 		for index := 1; index <= f.want[i]; index++ {
@@ -347,7 +347,8 @@ func (f *Fleet) look() {
 	}
 }
 
-// readiness stores which Nodes are Ready in the API. If whole is true, ready has all Nodes, and a node that it lacks is not ready.
+// readiness stores which Nodes are Ready in the API. If whole is true, ready contains all Nodes, so a node that is missing in it is not
+// ready. Otherwise a node that is missing in it keeps its state.
 func (f *Fleet) readiness(ready map[string]bool, whole bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

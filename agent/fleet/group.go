@@ -29,7 +29,7 @@ const (
 // MaxNodes is the largest number of nodes of a fleet.
 const MaxNodes = 100_000
 
-// Group is a number of nodes of the same shape. The zero value is a group without nodes; only Count is required.
+// Group is a number of nodes of the same size and configuration. In the zero value only Count must be set.
 type Group struct {
 	// Name is the group's name; "node" when empty.
 	Name  string

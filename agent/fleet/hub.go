@@ -51,10 +51,10 @@ func newSource() source {
 type follower struct {
 	to    agent.Follower
 	link  *link
-	leave func() // ends the following; the caller does not hold the lock
+	leave func() // removes the follower from the hub; the caller must not hold the lock
 	done  bool   // the follower gets no more changes
 	left  bool   // leave was called
-	old   bool   // the follower missed changes during a partition
+	old   bool   // the follower missed changes during a partition, so its objects are out of date
 }
 
 func newHub(api *kubeclient.Client, mine *regexp.Regexp) *hub {
@@ -211,7 +211,7 @@ func (s *source) replace(part string, f *follower) {
 	f.ends(f.to.Replace(slices.Collect(maps.Values(s.parts[part]))))
 }
 
-// ends stops the following if done is true. done is the result of a method of agent.Follower: the follower needs no further changes.
+// ends ends the following if done is true, the result of a method of agent.Follower: the follower needs no further changes.
 func (f *follower) ends(done bool) {
 	if done && !f.done {
 		f.done = true
@@ -291,7 +291,8 @@ func (h *hub) podPart(obj runtime.Object) (node string, ok bool) {
 	return p.Spec.NodeName, true
 }
 
-// setPods stores the complete list of pods, and setNodes that of Nodes. applyPod and applyNode store one change. All pass the objects on.
+// setPods stores the complete list of pods, and setNodes that of Nodes. applyPod and applyNode store one change. All four pass the
+// objects on to the followers.
 func (h *hub) setPods(items []runtime.Object) {
 	parts := map[string]map[types.UID]runtime.Object{}
 	for _, item := range items {
@@ -352,7 +353,7 @@ func put(parts map[string]map[types.UID]runtime.Object, part string, obj runtime
 	parts[part][m.GetUID()] = obj
 }
 
-// sharedNeed is one ConfigMap or Secret, or all Services, that nodes follow.
+// sharedNeed is a set of objects that nodes of the fleet follow through one shared watch: one ConfigMap, one Secret, or all Services.
 type sharedNeed struct {
 	hub    *hub
 	query  agent.Query
@@ -370,7 +371,7 @@ func (n *sharedNeed) options(opts metav1.ListOptions) metav1.ListOptions {
 	return opts
 }
 
-// List reads the objects.
+// List lists the objects of the query in the API.
 func (n *sharedNeed) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	switch opts = n.options(opts); n.query.Resource {
 	case "configmaps":
@@ -382,7 +383,7 @@ func (n *sharedNeed) List(ctx context.Context, opts metav1.ListOptions) (runtime
 	return n.hub.api.Services(n.query.Namespace).List(ctx, opts)
 }
 
-// Watch watches the objects.
+// Watch watches the objects of the query in the API.
 func (n *sharedNeed) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	switch opts = n.options(opts); n.query.Resource {
 	case "configmaps":
@@ -393,7 +394,7 @@ func (n *sharedNeed) Watch(ctx context.Context, opts metav1.ListOptions) (watch.
 	return n.hub.api.Services(n.query.Namespace).Watch(ctx, opts)
 }
 
-// Replace stores the complete list of objects, and passes it on.
+// Replace stores the complete list of objects, and passes it on to the followers.
 func (n *sharedNeed) Replace(items []runtime.Object) bool {
 	parts := map[string]map[types.UID]runtime.Object{}
 	for _, item := range items {
@@ -405,7 +406,7 @@ func (n *sharedNeed) Replace(items []runtime.Object) bool {
 	return false
 }
 
-// Apply stores one change, and passes it on.
+// Apply stores one change, and passes it on to the followers.
 func (n *sharedNeed) Apply(event watch.EventType, obj runtime.Object) bool {
 	if m, ok := slim(obj); ok {
 		n.hub.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/agent/fleet"
 )
 
-// All nodes share one watch of each kind of object; with OwnWatches each node has its own. In both cases pods start and are deleted, and a
-// pod starts also after all watches have ended and begun again.
+// All nodes share one watch of each kind of object; with OwnWatches each node has its own. In both cases pods start and are deleted, and
+// a pod that is created after all watches have ended and begun again starts too.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{false, true} {

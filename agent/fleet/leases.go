@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// mostRenewals is how many renewals a wheel sends at the same time at most.
+	// mostRenewals is the maximum number of renewals in flight.
 	mostRenewals = 64
 	// lagWindow is the number of renewals, the newest ones, from which the lateness of leases is computed.
 	lagWindow = 512
 	// retryLease is the wait after a failed renewal.
 	retryLease = time.Second
-	// renewFraction is the interval of renewals as a part of the lease's duration, as in an agent that renews its own.
+	// renewFraction is the interval of renewals as a fraction of the lease's duration. An agent that renews its own lease uses the same
+	// fraction.
 	renewFraction = 0.25
 )
 
@@ -33,7 +34,7 @@ var errNoNode = errors.New("the Node does not exist yet")
 // wheel renews the leases of all nodes of a fleet. It has one timer for all leases, and one goroutine for each request in flight. Its
 // methods may be called concurrently.
 type wheel struct {
-	api heartbeat.LeaseAPI // a request goes through the link of the node in its context
+	api heartbeat.LeaseAPI // sends each request over the link (the transport) of the node that its context names
 	log *slog.Logger
 
 	mu     sync.Mutex
@@ -53,7 +54,7 @@ type kept struct {
 	lease heartbeat.Lease
 	link  *link
 	every time.Duration
-	// owed is when the renewal was due. If a renewal fails, owed stays, although the retry is due later.
+	// owed is when the renewal was due first. If a renewal fails, the retry is due later, but owed does not change.
 	owed time.Time
 	done bool
 }
@@ -82,7 +83,7 @@ type leasesOf struct {
 	duration time.Duration
 }
 
-// Keep renews the lease of a node from now on.
+// Keep starts to renew the lease of a node, until release is called.
 func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 	w := o.wheel
 	k := &kept{link: o.link, every: time.Duration(float64(o.duration) * renewFraction)}
@@ -177,11 +178,11 @@ func (w *wheel) note(lag time.Duration) {
 	w.next = (w.next + 1) % lagWindow
 }
 
-// Lateness is how late leases are renewed, from the moment when a renewal is due to the answer of the API server.
+// Lateness says how late the leases of a fleet are renewed: the time from when a renewal is due until the API server has answered.
 type Lateness struct {
 	P50 time.Duration `json:"p50"`
 	P99 time.Duration `json:"p99"`
-	// Overdue is how long ago the next renewal in the queue was due; 0: none is overdue.
+	// Overdue is for how long the next renewal in the queue has been due; 0: none is overdue.
 	Overdue time.Duration `json:"overdue"`
 	// Failed is how many renewals have failed since the start. Renewals that an injected fault prevented are not counted.
 	Failed int `json:"failed"`

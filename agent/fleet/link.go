@@ -20,7 +20,7 @@ const partitionTimeout = 15 * time.Second
 // of the kinds FaultPartition and FaultSlowAPI. It also stores whether FaultLease is active. Its methods may be called concurrently.
 type link struct {
 	next http.RoundTripper
-	// user is the name to impersonate; "": none.
+	// user is the user name that the requests impersonate; "": none.
 	user string
 
 	mu      sync.Mutex
@@ -112,7 +112,7 @@ func (l *link) partition(cut bool) {
 	}
 }
 
-// slow delays each request by d until end is called.
+// slow delays each request by d, in addition to other delays, until end is called.
 func (l *link) slow(d time.Duration) (end func()) {
 	own := &d
 	l.mu.Lock()
@@ -125,7 +125,7 @@ func (l *link) slow(d time.Duration) (end func()) {
 	}
 }
 
-// keepLease sets whether the lease of the node is renewed.
+// keepLease stores whether the lease of the node may be renewed; false: the node has the fault FaultLease.
 func (l *link) keepLease(keep bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ func (l *link) partitioned() bool {
 	return l.cut != nil
 }
 
-// cutBody is the body of a watch that a partition can end.
+// cutBody is the response body of a watch. A partition of the node closes it.
 type cutBody struct {
 	io.ReadCloser
 	link   *link

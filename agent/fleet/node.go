@@ -18,8 +18,8 @@ import (
 // restartWait is the wait before an agent that failed is started again.
 const restartWait = 5 * time.Second
 
-// node is one node of a fleet. The machine and its containers live as long as the node; its agent may end, and
-// another agent follows.
+// node is one node of a fleet. Its simulated machine and containers exist as long as the node does. Its agent may end, and then the node
+// starts a new agent.
 type node struct {
 	fleet *Fleet
 	group *Group
@@ -68,8 +68,8 @@ func (n *node) run(ctx context.Context) {
 	}
 }
 
-// starts returns the machine for the next agent, and stores stop, which ends that agent. After a crash of the machine it makes a new one
-// that has the old disk, as after a boot. It returns nil if the node is down.
+// starts returns the machine on which the next agent runs, or nil if a fault keeps the node down. It stores stop, which ends that agent.
+// After a crash it makes a new machine with the old disk, as after a reboot.
 func (n *node) starts(stop context.CancelFunc) *simulated.Node {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
@@ -176,7 +176,7 @@ func (n *node) machine() *simulated.Node {
 	})
 }
 
-// pause waits for d; false: ctx has ended.
+// pause waits for d. It returns false if ctx ended before.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

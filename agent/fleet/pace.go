@@ -6,20 +6,20 @@ const (
 	paceFirst = 8   // how many nodes may join at the same time at the beginning
 	paceLeast = 2   // how many nodes may join at the same time at least, however slow joins are
 	paceMost  = 256 // how many nodes may join at the same time at most, however fast joins are
-	// A join is slow if it takes longer than three times the fastest join plus paceSlack.
+	// paceSlack decides which joins are slow: those that take longer than three times the fastest join plus paceSlack.
 	paceSlack = 500 * time.Millisecond
-	// paceLate is how late leases may be renewed before fewer nodes may join: see allows.
+	// paceLate is how late the leases of the fleet may be renewed before allows lets fewer nodes join.
 	paceLate = 2 * time.Second
 )
 
-// pace decides how many nodes may join at the same time: window. It raises the number while joins are fast, and halves it when a join is
-// slow. After a halving, the joins that began before it do not count (rest), so that they halve the number only once. pace has no clock.
-// One goroutine at a time may use it.
+// pace decides how many nodes may join at the same time; the number is window. It raises the number while joins are fast, and halves it
+// when a join is slow. After a halving it ignores the next joins that end (rest is their number), because they began before the halving
+// and would halve the number again. pace has no clock. Only one goroutine at a time may use it.
 type pace struct {
 	window  float64
 	fastest time.Duration // 0: no node has joined yet
 	full    bool          // a join was slow, so the number of joins at once grows slowly from now on
-	rest    int           // how many joins that end from now on do not count, because they began before the number was halved
+	rest    int           // how many of the next joins that end are ignored, because they began before the number was halved
 }
 
 func newPace() *pace { return &pace{window: paceFirst} }
@@ -33,7 +33,7 @@ func (p *pace) allows(joining int, late time.Duration) bool {
 	return joining < int(p.window)
 }
 
-// ended adjusts the number after a join that took this long.
+// ended adjusts the number of nodes that may join at the same time, after a join that took the given time.
 func (p *pace) ended(took time.Duration) {
 	if p.fastest == 0 || took < p.fastest {
 		p.fastest = took

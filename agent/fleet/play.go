@@ -59,7 +59,7 @@ func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) e
 	return ctx.Err()
 }
 
-// playEvent waits for the condition of an event, and injects its fault as often as the event says.
+// playEvent waits until the condition of an event is true, and then injects the event's fault as often as the event says.
 func (f *Fleet) playEvent(ctx context.Context, e *Event, random *rand.Rand, say func(Happening)) {
 	for !f.holds(e.When) {
 		if !pause(ctx, conditionPace) {

@@ -131,7 +131,7 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// condition returns the status that the first node has for a condition.
+// condition returns the status of one condition of the first node.
 func (b *bench) condition(t *testing.T, kind v1.NodeConditionType) v1.ConditionStatus {
 	t.Helper()
 	for _, c := range b.nodes(t)[0].Status.Conditions {

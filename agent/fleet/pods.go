@@ -61,7 +61,7 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 	return errors.Join(errs...)
 }
 
-// awaitAccount waits until pods of the namespace can have a service account.
+// awaitAccount waits until the default service account of the namespace exists, which pods need.
 func (f *Fleet) awaitAccount(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, accountWait)
 	defer cancel()

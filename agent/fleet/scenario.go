@@ -20,7 +20,8 @@ const (
 	maxTimes  = 100_000
 )
 
-// Scenario is a plan of faults. If the same nodes and containers run, a scenario chooses the same nodes and containers in each run.
+// Scenario is a plan of faults. With the same nodes and containers, each run of a scenario chooses the same nodes and containers for its
+// faults.
 type Scenario struct {
 	// Seed is the seed of all random choices: the nodes, the containers, and the jitter.
 	Seed   uint64
@@ -41,7 +42,7 @@ type Event struct {
 	Fault Fault
 }
 
-// Condition is a state of the fleet. The zero value is always true.
+// Condition is a state of the fleet that an event waits for. The zero value is always true.
 type Condition struct {
 	NodesReady, PodsRunning int // the smallest numbers for which the condition is true
 }
@@ -68,7 +69,7 @@ type eventFile struct {
 	For    metav1.Duration `json:"for"`
 	Nodes  *nodesFile      `json:"nodes"`
 	Fault  FaultKind       `json:"fault"`
-	// Each field below is for one kind of fault.
+	// Only the field for the event's kind of fault may be set.
 	Runtime  *runtimeFile        `json:"runtime"`
 	Delay    *metav1.Duration    `json:"delay"`
 	Pressure *simulated.Pressure `json:"pressure"`
@@ -91,8 +92,8 @@ type runtimeFile struct {
 	Chance     float64         `json:"chance"`
 }
 
-// ParseScenario reads a scenario from a file in YAML or JSON. name is the file's name for errors. The error joins all problems, each
-// with file, line and field. It does not know the groups and nodes of the fleet: Play checks them.
+// ParseScenario reads a scenario from data in YAML or JSON. name is the file's name for error messages. The error joins all problems,
+// each with file, line and field. ParseScenario cannot check groups and nodes that the scenario names; Play does.
 func ParseScenario(name string, data []byte) (*Scenario, error) {
 	if len(data) > MaxTemplate {
 		return nil, fmt.Errorf("%s: the scenario has %d bytes, more than %d", name, len(data), MaxTemplate)
@@ -156,7 +157,7 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	return e
 }
 
-// check calls bad for each field that is not valid.
+// check calls bad for each field of the event that is not valid.
 func (f *eventFile) check(e *Event, bad func(field, text string)) {
 	for _, part := range []struct {
 		field string

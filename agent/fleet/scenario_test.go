@@ -47,7 +47,7 @@ func TestParseScenario(t *testing.T) {
 	}
 }
 
-// Each error names file, line and field.
+// The error for each invalid scenario names the file, the line and the field.
 func TestBadScenarios(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetScenario\nevents:\n"

@@ -122,8 +122,8 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// open opens a port for a node's HTTPS API, and registers the node's handler of streams. It adds the settings for them to k, cfg and deps.
-// The agent closes the port.
+// open opens a port for a node's HTTPS API, and registers the node's handler of streams (exec, attach, port-forward). It adds the
+// settings for both to k, cfg and deps. The agent closes the port.
 func (s *serving) open(node string, sim *simulated.Node, k *kubelet.KubeletConfiguration, cfg *agent.Config, deps *agent.Deps) error {
 	h, err := sim.StreamHandler("http://" + s.streams.Addr().String() + "/" + node + "/")
 	if err != nil {

@@ -81,7 +81,7 @@ func (f *Fleet) Status() Status {
 	return s
 }
 
-// countInto adds the node to the counters of its states. The caller holds the lock.
+// countInto adds the node to the counters of c that fit its state. The caller holds the lock.
 func (n *node) countInto(c *Nodes) {
 	c.Present++
 	if n.ready && !n.leaves {

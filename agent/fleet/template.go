@@ -85,10 +85,10 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	return groups, errors.Join(t.errs...)
 }
 
-// template is a template file while ParseTemplate reads it.
+// template is the state of ParseTemplate while it reads a template file.
 type template struct {
 	document
-	raw struct { // the same file again, with only the fields of KubeletConfiguration that it sets
+	raw struct { // the same file again, parsed to find which fields of KubeletConfiguration it sets
 		Groups []struct {
 			Kubelet map[string]any `json:"kubelet"`
 		} `json:"groups"`

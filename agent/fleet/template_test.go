@@ -48,7 +48,7 @@ func TestParseTemplate(t *testing.T) {
 	}
 }
 
-// Each error names file, line and field.
+// The error for each invalid template names the file, the line and the field.
 func TestBadTemplates(t *testing.T) {
 	t.Parallel()
 	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetTemplate\n"

@@ -20,13 +20,13 @@ type nodeWatch struct{ f *Fleet }
 
 var _ kubeclient.Followed = nodeWatch{}
 
-// List reads a page of the Nodes.
+// List reads one page of the fleet's Nodes from the API.
 func (w nodeWatch) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.LabelSelector, opts.Limit = w.f.selector(), kubeclient.PageSize
 	return w.f.api.Nodes().List(ctx, opts)
 }
 
-// Watch watches the Nodes.
+// Watch watches the fleet's Nodes in the API.
 func (w nodeWatch) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.LabelSelector = w.f.selector()
 	return w.f.api.Nodes().Watch(ctx, opts)
@@ -96,13 +96,13 @@ var _ kubeclient.Followed = (*podWatch)(nil)
 // bound is the field selector of pods that are bound to a node.
 const bound = "spec.nodeName!="
 
-// List reads a page of the pods.
+// List reads one page of all pods that are bound to a node.
 func (w *podWatch) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.FieldSelector, opts.Limit = bound, kubeclient.PageSize
 	return w.f.api.Pods(metav1.NamespaceAll).List(ctx, opts)
 }
 
-// Watch watches the pods.
+// Watch watches all pods that are bound to a node.
 func (w *podWatch) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.FieldSelector = bound
 	return w.f.api.Pods(metav1.NamespaceAll).Watch(ctx, opts)
@@ -158,7 +158,8 @@ func (w *podWatch) Failed(err error) {
 	}
 }
 
-// rateWindow is the time for which StartsPerSecond is computed. maxStarts is how many start times are kept at most: the newest.
+// rateWindow is the time over which StartsPerSecond is averaged. maxStarts is the maximum number of start times that are kept for it; the
+// oldest are dropped.
 const (
 	rateWindow = 10 * time.Second
 	maxStarts  = 20_000

@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// Pressure is a use of resources by processes outside the pods. Each field is the percentage of the machine's resource that is in use at
-// least; 0: no pressure on that resource.
+// Pressure makes processes outside the pods use resources. Each field is the minimum use of one resource, as a percentage of the
+// machine's size; 0: no pressure on that resource.
 type Pressure struct {
 	Memory    float64 `json:"memory"`
 	Disk      float64 `json:"disk"`
@@ -50,7 +50,8 @@ func (p *pressures) add(one Pressure) (remove func()) {
 	}
 }
 
-// on returns the use of resources under the pressures: for each resource the largest of used and the parts that the pressures set.
+// on returns how much of each resource is used under the active pressures: the larger of used and of the largest percentage that a
+// pressure demands.
 func (p *pressures) on(used agent.Used) agent.Used {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +89,7 @@ func (n *Node) Running() []Container {
 // ExitOOM ends the process of a running container as if the kernel had killed it for lack of memory: exit code 137, reason OOMKilled.
 func (n *Node) ExitOOM(id, message string) { n.runtime.Exit(id, 137, "OOMKilled", message) }
 
-// Exit ends the process of a running container with this exit code. If reason is "", it is Error or Completed.
+// Exit ends the process of a running container with this exit code. If reason is "", the reason is Error or Completed, by the code.
 func (n *Node) Exit(id string, code int32, reason, message string) {
 	n.runtime.Exit(id, code, reason, message)
 }

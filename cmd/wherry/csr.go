@@ -117,7 +117,7 @@ func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	return h, nil
 }
 
-// given reads the certificate request in the file of --from, and its key, into h.
+// given reads the certificate request from the file that --from names, and the request's private key, into h.
 func (f *csrFlags) given(h *identity.HandRequest) (err error) {
 	if h.From, err = os.ReadFile(f.from); err != nil {
 		return fmt.Errorf("--from: %w", err)

@@ -222,7 +222,7 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
-			if f.Fault.Kind == fleet.FaultSlowAPI { // the flag --delay is for two kinds
+			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay
 				f.Fault.Delay, f.Fault.Runtime.Delay = f.Fault.Runtime.Delay, 0
 			}
 			return f.Run(cmd.Context(), cmd.OutOrStdout())

@@ -52,8 +52,8 @@ func newKubelet() *cobra.Command {
 	}
 }
 
-// completeKubelet completes the arguments of `wherry kubelet`, whose flags cobra does not know: an argument that begins with "-" to a flag,
-// any other to a file name.
+// completeKubelet completes the arguments of `wherry kubelet`, whose flags cobra does not know. An argument that begins with "-" is
+// completed to a flag, and any other argument to a file name.
 func completeKubelet(_ *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(start, "-") {
 		return nil, cobra.ShellCompDirectiveDefault

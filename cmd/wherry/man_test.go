@@ -74,7 +74,7 @@ func TestManualPagesHaveEverything(t *testing.T) {
 	}
 }
 
-// In each shell, the completion script asks the program itself (`wherry __complete`), which knows each command and each flag.
+// In each shell, the completion script runs `wherry __complete`, which lists every command and every flag.
 func TestCompletionHasEverything(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {

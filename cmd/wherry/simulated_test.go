@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is the ID of a user who can write only where the test allows it.
+// nobody is the ID of a user who can write only to the directories that the test makes writable.
 const nobody = 65534
 
 // fakeNode is a process that runs a simulated node of a cluster. It can write only below the directory dir.

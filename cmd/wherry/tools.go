@@ -64,7 +64,7 @@ func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
 	return c, cfg, nil
 }
 
-// explained adds the API server's address and a remedy to the error of a request, if it is a known kind of error.
+// explained adds the API server's address and a remedy to the error of a request, if the error is of a kind that it knows.
 func explained(err error, cfg *rest.Config) error {
 	var p *identity.Problem
 	if problem := identity.Explain(err, cfg.Host, "the kubeconfig"); errors.As(problem, &p) && p.Kind != identity.ProblemOther && p.Kind != identity.ProblemForbidden {
@@ -124,7 +124,8 @@ func newTokenCreate() *cobra.Command {
 	return cmd
 }
 
-// writeBootstrap writes a bootstrap kubeconfig, with which a node can join: it has the address and the CA of the cluster, and the token.
+// writeBootstrap writes a bootstrap kubeconfig, with which a node can join. The file has the API server's address, the cluster's CA, and
+// the token.
 func writeBootstrap(file string, cfg *rest.Config, token string) error {
 	ca := cfg.CAData
 	if len(ca) == 0 && cfg.CAFile != "" {
@@ -217,7 +218,7 @@ func newLease() *cobra.Command {
 	return lease
 }
 
-// withTimeout returns a context that ends after d; if d is 0, only when ctx ends.
+// withTimeout returns a context that ends after the duration d. If d is 0, the context ends only when ctx ends.
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d <= 0 {
 		return context.WithCancel(ctx)

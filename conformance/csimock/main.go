@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run serves both sockets until the program gets a signal.
+// run serves the driver's socket and the registration socket until the program gets a signal.
 func run(name, socket, register string) error {
 	s := service.New(service.Config{DriverName: name, DisableAttach: true, NodeExpansionRequired: true})
 	d := driver.NewCSIDriver(&driver.CSIDriverServers{Controller: s, Identity: s, Node: s})
@@ -61,7 +61,7 @@ func run(name, socket, register string) error {
 	return nil
 }
 
-// printed prints a call and its error.
+// printed prints a call, its volume and its error.
 func printed(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	answer, err := handle(ctx, req)
 	volume := ""

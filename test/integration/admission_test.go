@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// If the node cannot run a pod that names it in spec.nodeName, the node refuses the pod with the same reason as upstream's kubelet. The pod
-// uses no resources.
+// If the node cannot run a pod that names it in spec.nodeName, the node refuses the pod with the same reason as upstream's kubelet. The
+// runtime gets no sandbox for such a pod.
 func TestRefusals(t *testing.T) {
 	s := newSpace(t)
 	here := func(p *v1.Pod) { p.Spec.NodeName = s.env.node.Name }

@@ -108,7 +108,7 @@ func (a *authority) issue(t *testing.T, user, group string, life time.Duration, 
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// caller is a client of the node's API with certain credentials. what describes the credentials.
+// caller is a client of the node's API with certain credentials, which the field what describes.
 type caller struct {
 	what  string
 	cert  *tls.Certificate

@@ -67,7 +67,7 @@ containers:
 		}
 		return nil
 	})
-	s.eventually("dead containers to be few", func() error { // at most four: first, beside, and the two newest instances of main
+	s.eventually("dead containers to be few", func() error { // at most four: the containers first and beside, and the two newest instances of the container main
 		if c, l := count(loops, "ps", "-a"), list(filepath.Join(logs(loops), "main")); c > 4 || len(l) > 2 {
 			return fmt.Errorf("%d containers, logs %v", c, l)
 		}

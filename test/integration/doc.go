@@ -3,8 +3,8 @@
 //
 // All tests of a run share one control plane, one runtime and one node. Each test has a namespace of its own, and the tests run in
 // parallel. A test that needs a special node starts one (see node). A run has one directory below /tmp, and its own ports, cgroups and pod
-// addresses. At its end, also after a failure, it ends all processes and removes everything except the logs. What a killed run has left,
-// the next run removes.
+// addresses. At its end, also after a failure, it ends all processes and removes everything except the logs. If a run is
+// killed, the next run removes what it has left.
 //
 // If all tests pass, the run finally checks the machine: nothing of the pods may be left on disk, in mounts, in cgroups or in the runtime.
 //

@@ -20,8 +20,8 @@ evictionHard: {nodefs.available: 40%, memory.available: 128Mi}
 evictionPressureTransitionPeriod: 15s
 `
 
-// A pod that fills the node's disk through an emptyDir is evicted, and no other pod is. A pod that uses up the memory of all pods is
-// evicted before the kernel kills a process. An evicted pod stays Failed even if the agent is killed.
+// A pod that fills the node's disk through an emptyDir is evicted, and no other pod is. A pod that uses up the memory that all pods
+// share is evicted before the kernel kills a process. An evicted pod stays Failed even if the agent is killed.
 func TestEviction(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-short")

@@ -270,7 +270,7 @@ func (h *hostile) systemLogIsAPipe() {
 	}
 }
 
-// loudHook runs a pod whose hook fails and writes 16 MiB. The event and the status contain at most 4 KiB of that.
+// loudHook runs a pod whose postStart hook writes 16 MB of output and fails. No event is longer than 4 KiB, and no status than 8 KiB.
 func (h *hostile) loudHook() {
 	h.pod("loud-hook", `
 restartPolicy: Never
@@ -283,7 +283,7 @@ containers:
 	h.remove("loud-hook")
 }
 
-// loudProbe runs a pod whose probe fails and writes 16 MiB. The event and the status contain at most 4 KiB of that.
+// loudProbe runs a pod whose readiness probe writes 16 MB of output and fails. No event is longer than 4 KiB, and no status than 8 KiB.
 func (h *hostile) loudProbe() {
 	h.pod("loud-probe", `
 containers:
@@ -295,8 +295,8 @@ containers:
 	h.remove("loud-probe")
 }
 
-// bounded waits for an event about a pod, and then checks that no event, container status or log line about the pod is too long: 4, 8 and
-// 16 KiB are the limits.
+// bounded waits for an event about a pod. Then it checks that no event about the pod is longer than 4 KiB, no container status than 8 KiB,
+// and no line of the agent's log than 16 KiB.
 func (h *hostile) bounded(name, reason string) {
 	h.Helper()
 	const most = 4 << 10
@@ -467,7 +467,7 @@ func (h *hostile) tokenFlood() {
 	h.remove("beside-flood")
 }
 
-// strangersClient returns an HTTP client that reuses its connection.
+// strangersClient returns an HTTP client for a client without valid credentials. Unlike the tests' usual client, it reuses its connection.
 func strangersClient() *http.Client {
 	transport := httpClient.Transport.(*http.Transport).Clone()
 	transport.DisableKeepAlives, transport.TLSClientConfig = false, &tls.Config{InsecureSkipVerify: true}

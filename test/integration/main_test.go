@@ -58,7 +58,8 @@ func (e *env) addRuntime(dir string) {
 	e.runtimeInstances = append(e.runtimeInstances, dir)
 }
 
-// the is the environment of this run. TestMain sets it before the tests. If it is nil, whyNot says why the tests cannot run.
+// The variable named "the" has the environment of this run. TestMain sets it before the tests. If it is nil, whyNot says why the tests
+// cannot run.
 var (
 	the    *env
 	whyNot string
@@ -75,6 +76,13 @@ func use(t *testing.T) *env {
 }
 
 func TestMain(m *testing.M) {
+	if config := os.Getenv(killDriverEnv); config != "" { // this process is the driver of TestVolumeKills
+		if err := serveKillDriver(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	if f := flag.Lookup("test.list"); f != nil && f.Value.String() != "" {
 		os.Exit(m.Run())
@@ -157,6 +165,9 @@ func getenv(name, otherwise string) string {
 	return otherwise
 }
 
+// mainSettings are the settings of the node that all tests share: it has a console, which computes nothing while no test looks at it.
+const mainSettings = "apiVersion: wherry.dev/v1alpha1\nkind: WherryConfiguration\nconsole: {enabled: true}\n"
+
 // begin starts the control plane and the runtime concurrently, and then the node.
 func (e *env) begin() error {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
@@ -170,7 +181,11 @@ func (e *env) begin() error {
 	if err = errors.Join(err, <-runtimeUp); err != nil {
 		return err
 	}
-	e.node, err = e.startNode(nodeConfig{Name: "main", Runtime: rt})
+	settings := filepath.Join(e.dir, "wherry.yaml")
+	if err := os.WriteFile(settings, []byte(mainSettings), 0o644); err != nil {
+		return err
+	}
+	e.node, err = e.startNode(nodeConfig{Name: "main", Runtime: rt, Flags: []string{"--wherry-config", settings}})
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,8 @@ func (s *space) witness(n *node) *witness {
 	return w
 }
 
-// nothing stops the witness, and fails the test if it has recorded anything. while says what the test did meanwhile, for the error message.
+// The method nothing ends the watches of w, and fails the test if w has recorded anything. The text while describes, for the error message,
+// what the test did meanwhile.
 func (w *witness) nothing(s *space, while string) {
 	s.Helper()
 	w.stop()
@@ -145,7 +146,7 @@ func (s *space) stayers(n *node) {
 	s.ready("stays-plain")
 }
 
-// proof starts a pod, waits until it is Ready, and deletes it. By then the agent has handled everything that happened before.
+// proof starts a pod, waits until it is Ready, and begins to delete it. By then the agent has handled everything that happened before.
 func (s *space) proof(n *node, name string) {
 	s.Helper()
 	s.pod(name, `containers: [{name: main, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 3, timeoutSeconds: 20}}]`, onNode(n))
@@ -273,7 +274,7 @@ func killedAnyTime(s *space, n *node) {
 	}
 }
 
-// twice returns an error, which ends the wait, if a container of a pod has two running instances.
+// twice returns an error if a container of a pod has two running instances. The error is fatal, so the functions that wait return at once.
 func (n *node) twice() error {
 	out, err := n.crictl("ps", "-o", "json")
 	if err != nil {
@@ -349,8 +350,8 @@ func (s *space) witnessNode(n *node) *witness {
 	return other.witness(n)
 }
 
-// outage makes the API server hang, and later refuse connections. Containers keep running. What happens during the outage is applied
-// afterwards.
+// outage makes the API server hang, and later refuse connections. Containers keep running. Afterwards the agent reports the containers that
+// ended and restarted during the outage, and ends the pod that was deleted during it.
 func outage(s *space, n *node, r *relay) {
 	for state, name := range map[relayState]string{hangs: "hangs", refuses: "refuses"} {
 		s.pod("ends-"+name, `
@@ -408,7 +409,8 @@ func kill(s *space, n *node, p *v1.Pod) {
 	}
 }
 
-// The API soon shows that a container has ended. The test prints how soon.
+// When the process of a container is killed, the pod's status in the API soon shows that the container has ended. The test prints after
+// which time.
 func TestDeathIsSeen(t *testing.T) {
 	s := newSpace(t)
 	var took []time.Duration

@@ -26,8 +26,8 @@ type offlineNode struct {
 	socket string
 }
 
-// TestOfflineStart loses power, and with it every container, while the API server cannot be reached. The pods run again with their
-// ConfigMaps, Secrets and tokens, before the API server answers. Then only the pod that was deleted meanwhile ends.
+// TestOfflineStart simulates a power cut, which removes every container, while the API server cannot be reached. The pods run again with
+// their ConfigMaps, Secrets and tokens before the API server answers. When it answers, only the pod that was deleted in between ends.
 func TestOfflineStart(t *testing.T) {
 	s := newSpace(t)
 	o := startOffline(s)
@@ -137,7 +137,7 @@ func (o *offlineNode) awaitRecord(since time.Time) {
 			return err
 		}
 		files := list(dir)
-		// the Node, services of two namespaces, three pods and their tokens, two ConfigMaps, a Secret
+		// Files: head.known, the Node, Services of two namespaces, three pods and the token of each, two ConfigMaps, a Secret.
 		if info.ModTime().Before(since) || len(files) < 1+1+2+3+3+2+1 {
 			return errorf("%d files of %s", len(files), info.ModTime().Format(time.TimeOnly))
 		}

@@ -45,7 +45,7 @@ func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
 	if err := e.planeUp(flags...); err != nil {
 		t.Fatal(err)
 	}
-	e.node = &node{process: e.plane} // eventually fails at once if the process of e.node ends, here that of the control plane
+	e.node = &node{process: e.plane} // the method eventually fails the test at once if the process of e.node has ended; here that is the control plane
 	return e
 }
 

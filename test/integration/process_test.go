@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// process is a child process of the test whose output goes into the file log.
+// process is a child process of the test. Its output goes into the file log.
 type process struct {
 	cmd   *exec.Cmd
 	log   string
@@ -86,7 +86,7 @@ func (p *process) end(t testing.TB) {
 // fatal is an error that ends a wait at once, because further waiting is useless.
 type fatal struct{ error }
 
-// wait calls ask until it returns nil, until its error is fatal, or until the time is over.
+// wait calls ask repeatedly. It returns nil when ask does, and the error of ask if the error is fatal or the time is over.
 func wait(timeout time.Duration, ask func() error) error {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -109,7 +109,7 @@ func wait(timeout time.Duration, ask func() error) error {
 // errorf calls fmt.Errorf. The functions that tests pass to wait return its errors while a condition is not true yet.
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// nothing returns an error if a command has failed or has printed anything.
+// The function nothing takes the results of a command, and returns an error if the command has failed or has printed anything.
 func nothing(out string, err error) error {
 	if err == nil && out != "" {
 		err = errorf("there is %q", out)

@@ -90,14 +90,15 @@ containers:
 	}
 }
 
-// followedLog is what a client that follows a log to its end has got: the number of lines before "bye", and the first wrong line; "": none.
+// followedLog is the result of reading a log that a client has followed to its end. lines is the number of correct lines before the line
+// "bye", and wrong describes the first wrong line; "": there is none.
 type followedLog struct {
 	lines int
 	wrong string
 }
 
-// compare checks each line of a log, whose right text is line(n). It reads to the end even after a wrong line, because otherwise the writer
-// would block.
+// compare checks that the lines of a log are line(0), line(1) and so on, and then "bye". It reads to the end even after a wrong line,
+// because otherwise the writer would block.
 func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	ended := false
 	for scan.Scan() {
@@ -120,8 +121,8 @@ func compare(scan *bufio.Scanner, line func(n int) string) (seen followedLog) {
 	return seen
 }
 
-// contents returns the lines of a container's log files, in the CRI format, compressed or not, without their prefixes. It joins the parts
-// of lines that the runtime has split, even if the parts are in two files.
+// contents reads a container's log files, which are in the CRI format and may be compressed. It returns the lines without the prefix of the
+// format (time, stream and tag). It joins the parts of lines that the runtime has split, even if the parts are in two files.
 func contents(dir string, files ...string) (lines []string, err error) {
 	cut := false
 	for _, file := range files {

@@ -113,8 +113,8 @@ func (s *space) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// notAsked is containerd's error if a container's shim did not answer within 2 s. In that case no command ran in the container, so it can
-// be repeated.
+// notAsked is containerd's error if a container's shim did not answer within 2 s. In that case no command ran in the container, so the
+// test can repeat kubectl.
 const notAsked = "failed to load task: context deadline exceeded"
 
 // try runs kubectl. It repeats the command after the error notAsked.
@@ -191,7 +191,8 @@ func (s *space) get(name string) *v1.Pod {
 	return p
 }
 
-// until waits until wanted returns true for the pod, and returns the pod. what describes the state in the error message.
+// The method until waits until wanted returns true for the pod, and returns the pod. The error message contains what, which describes the
+// wanted state.
 func (s *space) until(name, what string, wanted func(*v1.Pod) bool) (p *v1.Pod) {
 	s.Helper()
 	s.eventually("pod "+name+" to be "+what, func() (err error) {

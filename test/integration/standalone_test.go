@@ -157,8 +157,8 @@ func (a *alone) nothingLeft() {
 	}
 }
 
-// "Standalone: a pod with an init container, a sidecar, probes, a ConfigMap and a port runs from one command without a
-// control plane, survives the agent, and is removed without trace."
+// One command starts a pod with an init container, a sidecar, probes, a ConfigMap and a port on a node without a control plane. The pod
+// keeps running when the agent is killed and restarted, and leaves nothing behind when it is removed.
 func TestStandalone(t *testing.T) {
 	a := newAlone(t)
 	t.Run("survives", func(t *testing.T) { a.on(t).survives() })

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// transports are the protocols in which kubectl streams. A value says whether kubectl uses WebSockets (see over).
+// transports are the protocols in which kubectl streams. A value says whether kubectl uses WebSockets (see the method over).
 var transports = map[string]string{"WebSocket": "true", "SPDY": "false"}
 
 func (s *space) over(transport string, args ...string) *exec.Cmd {

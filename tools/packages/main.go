@@ -103,7 +103,7 @@ func agentFor(ctx context.Context, root, dir, arch string, progress io.Writer) (
 	return os.ReadFile(file)
 }
 
-// sameAgain makes the packages once more and returns an error if they differ, because then they depend on something else than the commit.
+// sameAgain makes the packages once more and returns an error if they differ, because then they depend on something other than the commit.
 func sameAgain(source *packages.Source, all map[string][]byte) error {
 	again, err := source.All()
 	if err != nil {

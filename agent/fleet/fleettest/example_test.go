@@ -26,7 +26,7 @@ func (e *example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format,
 
 // Example starts a cluster of a hundred nodes, and runs a pod on one of them that fails with exit code 3.
 func Example() {
-	t := &example{} // in a test: its *testing.T
+	t := &example{} // a real test uses its *testing.T here
 	c := fleettest.Start(t, 100)
 	client := kubernetes.NewForConfigOrDie(c.Client)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -52,7 +52,7 @@ func Example() {
 	// Output: fleet-node-42 says Failed 3
 }
 
-// Expect fails the test with what is the case instead.
+// Expect fails the test if an expectation does not hold in time, and the message contains the actual state.
 func TestExpectFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

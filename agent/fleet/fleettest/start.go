@@ -30,8 +30,8 @@ type Cluster struct {
 	t TB
 }
 
-// Expect fails the test unless all expectations of fleet.ParseExpectation, for example "pods=running", hold at the same time, at the latest after
-// the time within.
+// Expect fails the test unless, at some moment before the time within is over, all expectations hold at once. An expectation is a text
+// for fleet.ParseExpectation, for example "pods=running".
 func (c *Cluster) Expect(within time.Duration, expectations ...string) {
 	c.t.Helper()
 	all, err := fleet.ParseExpectations(expectations)
@@ -52,7 +52,7 @@ func Start(t TB, nodes int) *Cluster {
 	return StartConfig(t, fleet.Config{Groups: []fleet.Group{{Count: nodes}}})
 }
 
-// StartConfig runs a fleet. Without Config.Client its API server is one in memory.
+// StartConfig runs a fleet with the given configuration. Without Config.Client the nodes join an API server in memory.
 func StartConfig(t TB, cfg fleet.Config) *Cluster {
 	t.Helper()
 	if cfg.Client == nil {

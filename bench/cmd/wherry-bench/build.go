@@ -12,7 +12,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/work"
 )
 
-// findCheckout returns the root of the project's checkout: the working directory or the nearest directory above it that is such a root.
+// findCheckout returns the root of the project's checkout: the working directory, or the nearest parent directory that is the root of a
+// checkout.
 func findCheckout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

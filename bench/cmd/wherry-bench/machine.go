@@ -24,7 +24,7 @@ func describe(ctx context.Context, checkout string, programs map[string][]string
 		}
 		return "?"
 	}
-	// asked runs a program in dir and returns the first line of its output, or "?" if the program fails.
+	// asked runs a program in dir and returns the first line of its output, or "?" if the program fails or prints nothing.
 	asked := func(dir, program string, args ...string) string {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()

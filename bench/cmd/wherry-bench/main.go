@@ -151,7 +151,7 @@ type bench struct {
 	took     string // how long the run took; "": it is still running
 }
 
-// arm returns the map into which a round writes the samples of an arm.
+// arm returns the map into which a round writes the samples of an arm (one of the compared ways to run the pods).
 func (b *bench) arm(name string, round int) work.Samples {
 	for len(b.samples[name]) <= round {
 		b.samples[name] = append(b.samples[name], table.Samples{})
@@ -180,8 +180,8 @@ func (b *bench) wants(arm string) bool {
 	return len(s) == 0 || s[strings.Fields(arm)[0]]
 }
 
-// searched is the first part of a line in the description of the machine. The line tells how many workers the arms bare and limit use, and
-// how that number was found.
+// searched is the beginning of one line in the description of the machine. The line says how many workers start pods in the arms "bare
+// CRI" and "limit", and how that number was found.
 const searched = "bare and limit: "
 
 func (b *bench) rounds(ctx context.Context) error {
@@ -241,7 +241,7 @@ func order(round int) []string {
 	return arms
 }
 
-// turn runs one block of work of a round with one arm. agent is nil for the arms without an agent: bare and limit.
+// turn runs one block of work with one arm, in one round. agent is nil for the arms that run no agent: bare and limit.
 func (b *bench) turn(ctx context.Context, cri *work.CRI, agent *rig.Agent, name string, round int, block string) error {
 	switch name {
 	case bare:
@@ -329,7 +329,7 @@ func (b *bench) report() error {
 	return write(b.json, data)
 }
 
-// intoReadme writes the rows that are marked Short into the table of the README.
+// intoReadme writes the rows of the table that are marked Short into the README.
 func (b *bench) intoReadme(lines []table.Line) error {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median of all (least-greatest of a round); ratio: wherry to upstream.\n\n",
@@ -349,7 +349,7 @@ func (b *bench) intoReadme(lines []table.Line) error {
 	return write(b.readme, []byte(text))
 }
 
-// agree compares the tables of two runs, which are files of -json. It prints the cells whose spreads do not overlap and whose medians
+// agree compares the tables of two runs, from files that -json wrote. It prints each cell whose spreads do not overlap and whose medians
 // differ by more than table.Near, and returns an error if there are any.
 func agree(files []string) error {
 	if len(files) != 2 {

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/work"
 )
 
-// measured has the fields of a file of -json that merge needs.
+// measured has the fields that merge needs from a file that -json wrote.
 type measured struct {
 	Began   time.Time
 	Machine []string
@@ -56,7 +56,7 @@ func merge(o *options, files []string) error {
 	return b.report()
 }
 
-// same returns an error unless m was measured on the same machine and with the same plan as b.
+// same returns an error unless the results m come from the same machine and the same plan as those of b.
 func (b *bench) same(m *measured) error {
 	if one, other := withoutVarying(b.machine), withoutVarying(m.Machine); !slices.Equal(one, other) {
 		return fmt.Errorf("the machines are\n%s\n%s", strings.Join(one, "; "), strings.Join(other, "; "))
@@ -70,8 +70,8 @@ func (b *bench) same(m *measured) error {
 	return nil
 }
 
-// append appends the rounds of m to b. An interrupted run may lack rounds of some arms; it gets empty rounds in their place, so that the
-// index of a round is the same for all arms.
+// append adds the rounds of m to those of b. If a run was interrupted, some arms have fewer rounds than others. Empty rounds take their
+// place, so that a round has the same index in all arms.
 func (b *bench) append(m *measured) {
 	before := b.options.rounds
 	b.options.rounds += m.Rounds

@@ -70,7 +70,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// If a run was interrupted, the rounds of the next run still have the same index in each arm.
+// After an interrupted run, in which some arms lack rounds, -merge adds empty rounds, so that the next run's rounds have the same index
+// in all arms.
 func TestMergeInterrupted(t *testing.T) {
 	t.Parallel()
 	const name = "one pod, create to Ready"
@@ -149,7 +150,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// In the titles and sample names of the rows, the numbers of pods replace the words ALL, FIFTH and REST.
+// rows replaces the words ALL, FIFTH and REST in titles and sample names by numbers of pods.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	samples := map[string]bool{}

@@ -19,8 +19,8 @@ const (
 // arms are the arms in the order of the columns.
 var arms = []string{bare, limit, upstream, wherry}
 
-// rows returns the rows of the table, with the numbers of pods in place of the words ALL, FIFTH and REST. pods is the number of pods that
-// start at once.
+// rows returns the rows of the table, with numbers in place of the words ALL, FIFTH and REST (see allRows). pods is the number of pods
+// that start at once.
 func rows(pods int) []table.Row {
 	numbers := strings.NewReplacer("ALL", strconv.Itoa(pods), "FIFTH", strconv.Itoa(pods/5), "REST", strconv.Itoa(pods-pods/5))
 	out := make([]table.Row, len(allRows))
@@ -31,8 +31,9 @@ func rows(pods int) []table.Row {
 	return out
 }
 
-// allRows are the rows of the table, in this order. In titles and names of samples, ALL stands for the number of pods that start at once,
-// FIFTH for a fifth of it, and REST for the other pods. Samples without a row are only in the file of -json.
+// allRows are the rows of the table, in this order. In titles and sample names, the word ALL stands for the number of pods that start at
+// once, FIFTH for a fifth of that number, and REST for the other four fifths. Samples without a row appear only in the file that -json
+// writes.
 var allRows = []table.Row{
 	{Title: "RSS idle", Short: true, Sample: "RSS, idle", Unit: table.MiB, Target: 0.4},
 	{Title: "  of it anonymous", Sample: "RSS anonymous, idle", Unit: table.MiB},

@@ -1,5 +1,5 @@
-// Command wherry-configs compares the messages about pods that upstream's kubelet and Wherry send to a runtime: for each field of
-// a pod's spec alone, and for random pods.
+// Command wherry-configs compares the CRI requests that upstream's kubelet and Wherry send for the same pods: for pods that set a single
+// field of the spec, and for random pods.
 package main
 
 import (
@@ -64,7 +64,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// seen is a class of differences: how many pods show it, and the first of them.
+// seen counts the pods that show one class of differences, and has the first of these pods with its difference.
 type seen struct {
 	count int
 	first configs.Case
@@ -206,9 +206,9 @@ func (r *report) alone(ctx context.Context) error {
 	return nil
 }
 
-// A run compares nothing for pods with a volume that cannot be set up and for pods without a sandbox. Of 100 pods, at most mostWithout may
-// be of the first kind and mostNeither of the second; runs of fewer than someRun pods are not checked. (Of 100 random pods, about 20 are of
-// the first kind and 0.4 of the second.)
+// Some pods of a run cannot be compared: pods with a volume that cannot be set up, and pods without a sandbox. A run fails if, of 100
+// pods, more than mostWithout are of the first kind or more than mostNeither of the second. Runs of fewer than someRun pods are not
+// checked. (Of 100 random pods, about 20 are of the first kind and 0.4 of the second.)
 const (
 	someRun     = 500
 	mostWithout = 30
@@ -225,7 +225,8 @@ func (r *report) leftOut() error {
 		all, r.without, mostWithout, r.neither, mostNeither)
 }
 
-// wholeRun is the number of pods from which on a run is complete: then each class in differ.ConfigDecisions must occur, or the run fails.
+// wholeRun is the number of pods from which a run counts as complete. In a complete run each class in differ.ConfigDecisions must occur,
+// or the run fails.
 const wholeRun = 9000
 
 func (r *report) finish() error {

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// A run that compares too few of its pods fails, because it could not find differences of the other pods.
+// leftOut returns an error for a run that compared too few of its pods, because such a run could miss differences.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// keptBlocks returns the blocks of the case that the file name contains, or, if name is a directory, of all cases in its *.json files. Of
-// several files with the same case, only one runs. restarts has the blocks during which the agents restart.
+// keptBlocks returns the cases of the file name, or, if name is a directory, of all its *.json files, grouped into blocks that run one
+// after another. If several files contain the same case, it runs once. restarts has the blocks during which the agents restart.
 func keptBlocks(name string) (quiet, restarts []block, err error) {
 	files := []string{name}
 	if info, err := os.Stat(name); err != nil {
@@ -28,7 +28,7 @@ func keptBlocks(name string) (quiet, restarts []block, err error) {
 	}
 	seen := map[identity]bool{}
 	all := block{}
-	restarted := map[bool][]*differ.Case{} // cases with a restart of the agents; the key says whether the restart kills them
+	restarted := map[bool][]*differ.Case{} // cases in which the agents restart; the key says whether they are killed
 	for _, file := range files {
 		c, err := readCase(file)
 		if err != nil {

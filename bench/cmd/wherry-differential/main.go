@@ -116,7 +116,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	logf := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	if os.Getenv("GOGC") == "" {
-		// The programs inherit it. With less garbage collection, two cores bear more cases in a second.
+		// The agents inherit this setting. With less garbage collection, two cores can run more cases in a second.
 		if err := os.Setenv("GOGC", "400"); err != nil {
 			return err
 		}

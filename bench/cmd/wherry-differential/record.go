@@ -22,8 +22,7 @@ type record struct {
 	Upstream, Wherry *differ.Trace
 }
 
-// records writes records (package record type) as JSON, one after another, into a file that is compressed with gzip. Its methods may be
-// called concurrently.
+// records writes values of type record as JSON, one after another, into a gzip file. Its methods may be called concurrently.
 type records struct {
 	mu   sync.Mutex
 	file *os.File
@@ -52,8 +51,8 @@ func (r *records) add(c *differ.Case, p *differ.Pair) error {
 // Close writes the rest of the compressed data and closes the file.
 func (r *records) Close() error { return errors.Join(r.zip.Close(), r.file.Close()) }
 
-// replay compares the traces in a file of records. A case with a difference ran again and has several records; a difference is reported
-// only if all of them show it. With -again 0 each case has one record.
+// replay compares the traces in a file that -record wrote, without running pods. A case that showed a difference was run again and has
+// several records; a difference is reported only if all of them show it. With -again 0 each case has one record.
 func replay(o options) error {
 	f, err := os.Open(o.replay)
 	if err != nil {

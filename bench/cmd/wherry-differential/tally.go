@@ -17,11 +17,11 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// wholeRun is the number of cases from which on a run is complete: then each decided difference (differ.Decisions) must occur at least
-// once, or the run fails.
+// wholeRun is the number of cases from which a run counts as complete. In a complete run each decided difference (differ.Decisions, the
+// intended ones) must occur at least once, or the run fails.
 const wholeRun = 2500
 
-// mostSlow is the percentage of its cases that a run may leave out because the machine is too slow.
+// mostSlow is the maximum percentage of cases that a run may leave out because the machine is too slow.
 const mostSlow = 2
 
 // runner is the part of differ.Runner that a tally uses: Run runs a case on both agents, Restart restarts both agents.
@@ -34,12 +34,12 @@ type runner interface {
 type tally struct {
 	o        options
 	ran      int // cases of the run, including those that could not be compared
-	same     int // cases without an undecided difference
-	unsteady int // differences that a case showed once but not when it ran again
+	same     int // cases without an undecided (unintended) difference
+	unsteady int // differences that one run of a case showed and another run of the same case did not
 	hits     map[string]*hit
-	decided  map[string]int // number of cases that show a decided class of differences, by class
+	decided  map[string]int // number of cases that show a decided (intended) class of differences, by class
 	excused  map[string]excused
-	crossed  map[string]int // number of cases with a differ.Crossing, by the two events (Beats)
+	crossed  map[string]int // number of cases in which two events may swap their order, by the events (differ.Crossing)
 
 	records *records // file for the traces of all cases; nil: they are not recorded
 
@@ -53,10 +53,11 @@ func newTally(o options) *tally {
 	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, crossed: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 }
 
-// excused counts how often the comparison excused differences for one reason: in how many cases, and how many differences (lines).
+// excused says how often one excuse (differ.Excuse) was needed: in how many cases, and for how many differences (lines).
 type excused struct{ cases, lines int }
 
-// hit is a class of undecided differences with the cases that show it. first has the first difference of each of these cases.
+// hit is a class of undecided (unintended) differences, with the cases that show it. first has, for each of these cases, the first
+// difference of the class.
 type hit struct {
 	class string
 	block block
@@ -96,8 +97,8 @@ func (t *tally) runAll(ctx context.Context, runner runner, lots ...[]block) erro
 	return errors.Join(errs...)
 }
 
-// block runs the cases of a block, and runs those with undecided differences again, up to -again times. For each case it returns the
-// verdict, in which only the undecided differences of all its runs are left; nil: the case was not compared.
+// block runs the cases of a block. It runs cases with undecided (unintended) differences again, up to -again times, and drops differences
+// that a later run does not show. It returns the verdict of each case; nil: the case was not compared.
 func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
 	verdicts, err := t.compare(ctx, runner, b, t.tooSlow)
 	errs := []error{err}
@@ -125,11 +126,11 @@ func (t *tally) block(ctx context.Context, runner runner, b block) ([]*differ.Ve
 	return verdicts, errors.Join(errs...)
 }
 
-// mostTries is how often a case that runs again is tried while upstream's kubelet is too slow.
+// mostTries is the maximum number of times that again runs a case while upstream's kubelet is too slow.
 const mostTries = 3
 
-// again runs cases once more. It tries a case up to mostTries times if upstream's kubelet is too slow. If each try is too slow, the verdict
-// is nil, and the verdict of the first run stays.
+// again runs cases once more. If upstream's kubelet is too slow in a case, it repeats the case, up to mostTries times in all. If every
+// attempt is too slow, the verdict is nil, and the caller keeps the verdict of the first run.
 func (t *tally) again(ctx context.Context, runner runner, b block) ([]*differ.Verdict, error) {
 	verdicts := make([]*differ.Verdict, len(b.cases))
 	var errs []error
@@ -155,7 +156,8 @@ func (t *tally) again(ctx context.Context, runner runner, b block) ([]*differ.Ve
 	return verdicts, errors.Join(errs...)
 }
 
-// both removes from v the undecided differences that the verdict of another run of the same case lacks, and counts them as unsteady.
+// both compares two verdicts about the same case. It removes from v the undecided differences that again does not have, and counts them
+// as unsteady.
 func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,7 +174,7 @@ func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
 	t.note(b, c, differ.Shown(v.Found))
 }
 
-// count adds to the tally which decided classes a case shows and which of its differences were excused.
+// count adds the verdict of a case to the counters of decided classes and of excuses.
 func (t *tally) count(v differ.Verdict) {
 	for name, lines := range v.Excused {
 		e := t.excused[name]
@@ -189,7 +191,7 @@ func (t *tally) count(v differ.Verdict) {
 	}
 }
 
-// note adds the undecided differences of a case to the tally, by class.
+// note adds the undecided differences of a case (shown) to the tally, by class.
 func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 	if len(shown) == 0 {
 		t.same++
@@ -226,7 +228,7 @@ func (t *tally) compare(parent context.Context, runner runner, b block, slow fun
 	var restart error
 	if b.restarts {
 		wg.Go(func() {
-			// The agents restart when most pods have started and none is deleted yet.
+			// At this time most pods have started and none has been deleted yet.
 			if restart = pause(ctx, min(30*time.Second, time.Duration(float64(len(b.cases))/b.rate(t.o)*float64(time.Second))+8*time.Second)); restart == nil {
 				restart = runner.Restart(b.kill)
 			}
@@ -270,7 +272,7 @@ func (t *tally) compare(parent context.Context, runner runner, b block, slow fun
 	return found, errors.Join(append(errs, restart, parent.Err())...)
 }
 
-// tooSlow notes that the case was not compared. In the records, such a case has no traces.
+// tooSlow records that the case was not compared because upstream's kubelet was too slow.
 func (t *tally) tooSlow(c *differ.Case) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -307,7 +309,8 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // shrinkAll makes the first case of each class smaller for as long as the case still shows the difference (differ.Shrink).
 func (t *tally) shrinkAll(ctx context.Context, runner runner) {
-	// The smaller cases are no part of the run: they are not recorded, and those that the API server refuses are not counted.
+	// The smaller cases do not belong to the run. So they are not recorded, and the report does not count those that the API server
+	// refuses.
 	refused, records := t.refused, t.records
 	t.refused, t.records = nil, nil
 	defer func() { t.refused, t.records = refused, records }()
@@ -332,8 +335,8 @@ func (t *tally) shrinkAll(ctx context.Context, runner runner) {
 	wg.Wait()
 }
 
-// report prints the classes of differences, the most frequent first. It returns an error if a class is undecided, or if a whole run does
-// not show each decided class.
+// report prints how often each decided class occurred, and then the undecided classes, the most frequent first at each level. It returns
+// an error if there is an undecided class, or if a complete run (wholeRun) lacks a decided class.
 func (t *tally) report() error {
 	decided := 0
 	for _, d := range differ.Decisions {

@@ -19,8 +19,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/differ"
 )
 
-// script is a runner whose results are given: for each case, by its seed, one result for each run. The last result is also for all further
-// runs.
+// script is a runner with prepared results. It has, for each case, by its seed, one result for each run of the case. The last result is
+// also used for all further runs.
 type script struct {
 	mu      sync.Mutex
 	results map[uint64][]result
@@ -53,7 +53,7 @@ var (
 	errRefused = fmt.Errorf("%w: invalid", differ.ErrRefused)
 )
 
-// tallied runs one block. results has, for each case, the results of its runs; the seeds of the cases are 0, 1, 2 and so on.
+// tallied runs one block with prepared results: results[i] has the results of the runs of the case with seed i.
 func tallied(t *testing.T, results ...[]result) (tl *tally, s *script, err error) {
 	t.Helper()
 	s = &script{results: map[uint64][]result{}, runs: map[uint64]int{}}
@@ -67,8 +67,8 @@ func tallied(t *testing.T, results ...[]result) (tl *tally, s *script, err error
 	return tl, s, err
 }
 
-// If each further run of a case is too slow, the differences of its first run stay. Otherwise the first further run that is not too slow is
-// compared with it.
+// A case that shows a difference is run again. If all further runs are too slow, the difference stays. Otherwise only differences that
+// the first further run also shows stay.
 func TestSlowSecondRun(t *testing.T) {
 	t.Parallel()
 	slow, differs, same := result{err: errSlow}, result{class: "a"}, result{}
@@ -91,7 +91,7 @@ func TestSlowSecondRun(t *testing.T) {
 	}
 }
 
-// A case that fails makes an error; all other cases are still counted.
+// If one case fails, the run returns an error, and all other cases are still counted.
 func TestFailureKeepsOtherCases(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -104,7 +104,7 @@ func TestFailureKeepsOtherCases(t *testing.T) {
 	}
 }
 
-// After the watch of the API has ended, no further case runs.
+// After the watch of the API has ended, no further cases are run.
 func TestNoRunsWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	tl, s, err := tallied(t, []result{{}}, []result{{err: differ.ErrWatchEnded}}, []result{{}})

@@ -12,7 +12,7 @@ type Case struct {
 	// Name says what the case sets: the field and its value, or for a random pod the seed.
 	Name string
 	Pod  *v1.Pod
-	// Field is the path of the field that is set; "" in a random pod, which sets many.
+	// Field is the path of the field that the case sets; "" in a random pod, which sets many fields.
 	Field string
 }
 
@@ -50,7 +50,7 @@ func Fields() (all []Field) {
 	return all
 }
 
-// Random makes random pods, in which many fields are set. Random.Case makes one from a seed.
+// Random makes random pods, in which many fields are set. The method Case makes a pod from a seed.
 type Random struct{ leaves []leaf }
 
 // NewRandom returns a Random that sets each field that the comparison can use (see leftOut).

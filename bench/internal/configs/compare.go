@@ -19,7 +19,7 @@ import (
 type Difference struct {
 	// Class is the name of the difference. Package differ uses the same names, so that both share one table of decisions.
 	Class string
-	// Where is the name of the container and the field that differs; only the field if the sandboxes differ.
+	// Where is the name of the container and the differing field; for the sandbox it is only the field.
 	Where            string
 	Upstream, Wherry string
 }
@@ -35,7 +35,7 @@ var (
 	element      = regexp.MustCompile(`\[[^\]]*\]`)
 )
 
-// normal replaces the parts of a value that differ on every node: directories, UIDs, hashes and times.
+// normal replaces the parts of a value that differ between the agents or between runs: directories, UIDs, hashes and times.
 func normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
 	value = messageFile.ReplaceAllString(value, "${1}HASH")
@@ -47,8 +47,8 @@ func normal(value string) string {
 	return specHash.ReplaceAllString(value, "1-ID")
 }
 
-// optionalFile returns a part of the class's name, which says that the container has a variable from an optional file (fileKeyRef) that is
-// missing. It returns "" if the container has no such variable. No volume of the compared pods has such a file.
+// optionalFile returns an addition to the class of a difference if the container reads a variable from an optional file (fileKeyRef). The
+// file is always missing, because no volume of the compared pods has it. Without such a variable it returns "".
 func optionalFile(p *v1.Pod, name string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for _, e := range c.Env {
@@ -60,7 +60,7 @@ func optionalFile(p *v1.Pod, name string) string {
 	return ""
 }
 
-// Compare lists the differences between the two agents' requests for a pod, each class once.
+// Compare returns the differences between the two agents' requests for a pod, one for each class.
 func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 	add := func(kind, name, field, a, b string) {
 		class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(field, "[]"), a, b)
@@ -103,8 +103,8 @@ func Compare(p *v1.Pod, upstream, wherry *Requests) (found []Difference) {
 	return found
 }
 
-// targetAlone reports whether name is an ephemeral container that only one agent created because the other agent did not create its target.
-// The missing target is reported as a difference already, so the missing ephemeral container is not.
+// targetAlone reports whether name is an ephemeral container that only one agent created because only that agent created the container's
+// target. The missing target is reported as a difference already, so the missing ephemeral container is not.
 func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
 	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool {
 		same := func(r *Requests) bool {
@@ -114,7 +114,7 @@ func targetAlone(p *v1.Pod, name string, upstream, wherry *Requests) bool {
 	})
 }
 
-// general returns an error text in which constants replace quoted names, paths and IDs, so that the texts of different pods are equal.
+// general replaces quoted names, paths and IDs in an error text with constants, so that the texts of different pods are equal.
 func general(text string) string {
 	return quoted.ReplaceAllString(mountAt.ReplaceAllString(normal(text), "a mount:"), `"..."`)
 }
@@ -146,12 +146,13 @@ func (t *Requests) config(name string) differ.Config {
 	return differ.ConfigOf(c)
 }
 
-// alike deletes from u and w some differences whose class does not depend on the values, and returns the classes of these differences.
+// alike finds differences that have the same class whatever their values are. It deletes their fields from u and w, the configurations
+// that upstream's kubelet and Wherry sent, and returns their classes.
 func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	if name == "" {
 		return sidecarPorts(p, u, w)
 	}
-	for field := range u { // upstream sends imageSubPath also for a mount without an image
+	for field := range u { // upstream's kubelet sends imageSubPath also for mounts of other volumes
 		mount, ok := strings.CutSuffix(field, ".imageSubPath")
 		if ok && u[mount+".image.image"] == "" && w[field] == "" {
 			delete(u, field)
@@ -176,8 +177,9 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	return classes
 }
 
-// limitsOfInit deletes from u and w variables that refer to a limit which an init container does not have, and returns their class.
-// Upstream's kubelet gives them the value 0.
+// limitsOfInit handles variables whose value is a resource limit that an init container does not have: upstream's kubelet sends 0. It
+// deletes these variables from u and w (the configurations that upstream's kubelet and Wherry sent), and returns the class of the
+// difference.
 func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	isInit := func(name string) bool {
 		return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
@@ -196,8 +198,8 @@ func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string)
 	return classes
 }
 
-// sidecarPorts deletes from w the ports of sidecars if Wherry's list is these ports followed by upstream's list, and returns the class of
-// this difference. Ports that both lists have are still compared.
+// sidecarPorts handles ports of sidecars, which only Wherry sends. If Wherry's list is these ports followed by upstream's list, it
+// deletes them from w (Wherry's configuration) and returns the class of the difference. The other ports are still compared.
 func sidecarPorts(p *v1.Pod, u, w differ.Config) []string {
 	has := func(c v1.Container) bool {
 		return len(c.Ports) > 0 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

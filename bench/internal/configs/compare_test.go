@@ -20,7 +20,7 @@ func port(container, host int32) *runtimeapi.PortMapping {
 	return &runtimeapi.PortMapping{ContainerPort: container, HostPort: host}
 }
 
-// In a pod with a sidecar that has ports, the comparison leaves out only the ports of the sidecar.
+// If a pod has a sidecar with ports, the comparison ignores only these ports, not those of other containers.
 func TestPortsOfASidecar(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{
@@ -53,7 +53,7 @@ func TestPortsOfASidecar(t *testing.T) {
 	}
 }
 
-// The host IDs of a user namespace may differ, but both agents have to send one.
+// The host IDs of a user namespace may differ between the agents, but each agent has to send one.
 func TestHostIDs(t *testing.T) {
 	t.Parallel()
 	mapped := func(host uint32) *Requests {
@@ -74,13 +74,13 @@ func TestHostIDs(t *testing.T) {
 	}
 }
 
-// If only upstream created the target of a debug container, the missing debug container is not a second difference. Without a target, or if
-// both agents created the target, it is a difference.
+// If only upstream's kubelet created the target of a debug container, the missing debug container is not reported as a second difference.
+// It is reported if it has no target, or if both agents created the target.
 func TestDebugContainerWithoutItsTarget(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		target string
-		main   bool // Wherry makes the container main
+		main   bool // Wherry creates the container main, the target
 		want   int
 	}{{"main", false, 1}, {"", false, 2}, {"main", true, 1}} {
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}, EphemeralContainers: []v1.EphemeralContainer{{

@@ -5,10 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// complete adds to a spec what the API server requires for the fields that are set.
+// complete adds the fields to a spec that the API server requires because of other fields that are set.
 func complete(s *v1.PodSpec) {
 	p := &v1.Pod{Spec: *s}
-	for i := range s.InitContainers { // only sidecars may have such fields, so an init container that has one becomes a sidecar
+	for i := range s.InitContainers { // some fields are allowed only in sidecars, so an init container with such a field becomes a sidecar
 		c := &s.InitContainers[i]
 		if c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil {
 			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)

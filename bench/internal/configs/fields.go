@@ -68,7 +68,7 @@ func leaves() (all []leaf) {
 	return all
 }
 
-// ofKind returns the values to try for a field that is neither in tried nor in triedOfType.
+// ofKind returns the values to try for a field that has no entry in tried or triedOfType.
 func ofKind(t reflect.Type) []any {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -103,8 +103,8 @@ func (l *leaf) set(spec *v1.PodSpec, value reflect.Value, r *rand.Rand) {
 	at.Set(value.Convert(t))
 }
 
-// inside follows pointers and lists from v to a struct or a scalar, and creates what is missing. If r is nil, it takes the first element of
-// a list.
+// inside follows pointers and lists from v down to a struct or a scalar, and creates the values that are missing. r chooses the element
+// of a list; if r is nil, it is the first.
 func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	for {
 		switch v.Kind() {

@@ -40,7 +40,7 @@ type Result struct {
 
 // Run makes both agents create the sandbox and the containers of the case's pod, and compares their requests to the runtime.
 func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
-	seen := c.Pod.DeepCopy() // upstream's sources of pods set these two annotations
+	seen := c.Pod.DeepCopy() // the sources of pods of a real kubelet set these two annotations
 	seen.Annotations["kubernetes.io/config.source"] = "api"
 	seen.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
 	u, err := p.upstream.Requests(ctx, seen)
@@ -54,8 +54,8 @@ func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 	return Result{u, w, Compare(c.Pod, u, w)}, nil
 }
 
-// Shows reports whether two sets of upstream's requests differ, that is, whether the field in which the two pods differ reaches the
-// runtime.
+// Shows reports whether upstream's kubelet sends different requests for two pods. The pods differ in one field, so the result says
+// whether this field reaches the runtime.
 func Shows(a, b *Requests) bool {
 	return !reflect.DeepEqual(a.flat(), b.flat())
 }

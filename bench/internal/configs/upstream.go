@@ -46,7 +46,7 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// Upstream is upstream's kubelet, of which only the part that creates sandboxes and containers is used.
+// Upstream runs the part of upstream's kubelet that creates sandboxes and containers.
 type Upstream struct {
 	world   World
 	runtime *listener
@@ -54,10 +54,10 @@ type Upstream struct {
 	manager kubecontainer.Runtime
 	started results.Manager
 	mounter *mount.FakeMounter
-	sizes   state.State // upstream's state of allocated resources by pod; each change writes the whole state to disk
+	sizes   state.State // the kubelet's store of allocated resources by pod; it writes all pods to disk at each change
 }
 
-// measured replaces cAdvisor. It reports the memory and swap of World.
+// measured replaces cAdvisor. It reports the memory and swap of the World, the simulated machine.
 type measured struct {
 	cadvisortest.Fake
 	world World
@@ -112,7 +112,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 		return nil, fmt.Errorf("container manager: %w", err)
 	}
 	classes := unexported[cm.QOSContainerManager](real, "qosContainerManager")
-	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // a kubelet that runs sets this when it starts
+	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // a real kubelet sets this when it starts
 		Guaranteed: cm.CgroupName{"kubepods"}, Burstable: cm.CgroupName{"kubepods", "burstable"}, BestEffort: cm.CgroupName{"kubepods", "besteffort"}}
 	deps := &kubelet.Dependencies{
 		KubeClient: client, HeartbeatClient: client, ProbeManager: probetest.FakeManager{},
@@ -151,8 +151,8 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	return u, u.settle(ctx, k)
 }
 
-// noHooks replaces the runner of hooks, because no container runs. A hook that sleeps or gets no answer would delay the run by its whole
-// grace period.
+// noHooks replaces the runner of lifecycle hooks, because no container really runs. A hook that sleeps or gets no answer would delay the
+// comparison by its whole grace period.
 type noHooks struct{}
 
 // Run does nothing.
@@ -160,13 +160,13 @@ func (noHooks) Run(context.Context, kubecontainer.ContainerID, *v1.Pod, *v1.Cont
 	return "", nil
 }
 
-// unexported returns a pointer to an unexported field of one of the kubelet's structs. A kubelet that runs would set the field itself.
+// unexported returns a pointer to an unexported field of one of the kubelet's structs. In a real kubelet, its start would set the field.
 func unexported[T any](k any, name string) *T {
 	f := reflect.ValueOf(k).Elem().FieldByName(name)
 	return (*T)(unsafe.Pointer(f.UnsafeAddr()))
 }
 
-// know sets the kubelet's runtime handlers, which it would read from the runtime's status.
+// know sets the runtime handlers that the kubelet knows. A real kubelet reads them from the runtime's status.
 func (u *Upstream) know(k *kubelet.Kubelet) {
 	state := reflect.ValueOf(k).Elem().FieldByName("runtimeState").Elem()
 	known := (*[]kubecontainer.RuntimeHandler)(unsafe.Pointer(state.FieldByName("rtHandlers").UnsafeAddr()))
@@ -176,7 +176,7 @@ func (u *Upstream) know(k *kubelet.Kubelet) {
 	}
 }
 
-// settle waits until the informers of the kubelet have the objects of the API server.
+// settle waits until the kubelet's informers have the objects of the API server: until a container gets variables of many Services.
 func (u *Upstream) settle(ctx context.Context, k *kubelet.Kubelet) error {
 	last, n := errors.New("no error"), 0
 	for range 100 {

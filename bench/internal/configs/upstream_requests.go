@@ -34,10 +34,11 @@ func newRequests() *Requests {
 	return &Requests{Containers: map[string]*runtimeapi.ContainerConfig{}, Failed: map[string]string{}}
 }
 
-// errKept is the result of every StartContainer: no container really runs. goOn sets the states of the containers instead.
+// errKept is the error of every StartContainer call, because no container really runs. The method goOn sets the states of the containers
+// instead.
 var errKept = errors.New("kept, not started")
 
-// listener is the runtime of upstream's kubelet. It records the requests.
+// listener is the fake runtime to which upstream's kubelet sends its requests. It records them.
 type listener struct {
 	*critest.FakeRuntimeService
 	requests *Requests
@@ -72,10 +73,10 @@ func (l *listener) CreateContainer(ctx context.Context, sandbox string, config *
 	return l.FakeRuntimeService.CreateContainer(ctx, sandbox, config, sandboxConfig)
 }
 
-// StartContainer starts nothing.
+// StartContainer starts nothing and returns errKept.
 func (l *listener) StartContainer(context.Context, string) error { return errKept }
 
-// pictures is the image service of upstream's kubelet. It has every image.
+// pictures is the fake image service of upstream's kubelet. Every image is present in it.
 type pictures struct{ *critest.FakeImageService }
 
 func (pictures) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
@@ -86,8 +87,8 @@ func (pictures) PullImage(_ context.Context, s *runtimeapi.ImageSpec, _ *runtime
 	return imageOf(s.Image).Id, nil
 }
 
-// volumes replaces the kubelet's volume manager. It uses the mounters of upstream's volume plugins, and makes empty directories for the
-// volumes.
+// volumes replaces the kubelet's volume manager. It uses upstream's volume plugins to find the path of each volume, and creates empty
+// directories there instead of mounts.
 type volumes struct {
 	volumemanager.VolumeManager
 	plugins *volume.VolumePluginMgr
@@ -141,7 +142,7 @@ func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 		return nil, err
 	}
 	backOff := flowcontrol.NewBackOff(time.Nanosecond, time.Nanosecond)
-	for made := -1; made < u.made(); { // SyncPod is called again while it creates more containers, because some wait for others
+	for made := -1; made < u.made(); { // SyncPod is called until it creates no more containers, because some containers wait for others
 		made = u.made()
 		known, err := u.known(ctx, p)
 		if err != nil {
@@ -178,8 +179,7 @@ func (u *Upstream) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 
 func (u *Upstream) made() int { return len(u.runtime.FakeRuntimeService.Containers) }
 
-// known returns the pod as the runtime has it; without containers if the runtime does not have it. A kubelet would take it from its pod
-// cache.
+// known returns the pod as the fake runtime has it, without containers if it has none. A real kubelet would take it from its pod cache.
 func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, error) {
 	pods, err := u.manager.GetPods(ctx, true)
 	if err != nil {
@@ -191,8 +191,8 @@ func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, er
 	return &kubecontainer.Pod{ID: p.UID, Name: p.Name, Namespace: p.Namespace}, nil
 }
 
-// goOn changes the states of the fake containers: init containers have exited, also those that could not be created, and all other
-// containers run.
+// goOn sets the states of the fake containers, so that the next SyncPod continues: init containers have exited, even if they could not be
+// created, and all other containers run.
 func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
 	for i := range p.Spec.InitContainers {
 		name := p.Spec.InitContainers[i].Name

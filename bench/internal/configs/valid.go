@@ -40,7 +40,7 @@ func valid(p *v1.Pod) (*v1.Pod, error) {
 	return &out, nil
 }
 
-// taken returns the pod as the API server's internal type; an error if the API server would refuse the pod.
+// taken converts the pod to the API server's internal type. It returns an error if the API server would refuse the pod.
 func taken(p *v1.Pod) (*core.Pod, error) {
 	p = p.DeepCopy()
 	legacyscheme.Scheme.Default(p)

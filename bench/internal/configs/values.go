@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// some returns its arguments as a list of type any.
+// some returns its arguments as a []any.
 func some[T any](values ...T) (all []any) {
 	for _, v := range values {
 		all = append(all, v)
@@ -19,7 +19,7 @@ func some[T any](values ...T) (all []any) {
 	return all
 }
 
-// triedOfType has the values to try for each field of a type.
+// triedOfType has the values that cases try for fields of a type.
 var triedOfType = map[reflect.Type][]any{
 	reflect.TypeFor[v1.RestartPolicy]():                           some(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever),
 	reflect.TypeFor[v1.DNSPolicy]():                               some(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone),
@@ -61,7 +61,7 @@ var triedOfType = map[reflect.Type][]any{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}),
 }
 
-// mixed contains texts for commands, arguments and variables. Some refer to a variable, as $(NAME).
+// mixed contains values for commands, arguments and environment variables. Some contain references to a variable, such as $(NAME).
 var mixed = []string{"plain", "$(KUBERNETES_SERVICE_HOST)", "$$(KUBERNETES_SERVICE_HOST)", "$(NOT_THERE) $(VARIABLE_0)", "$", "$(", "a$$b$(VARIABLE_1)c"}
 
 // tried has the values to try for single fields. A key is the name of the Go type and of the field.
@@ -153,8 +153,8 @@ var left = []struct{ prefix, why string }{
 
 const noClaims = "needs a claim or a CSI driver, which the comparison does not have"
 
-// made lists the fields of a volume that cases may set. They are the kinds of volumes that Wherry supports and that need no
-// PersistentVolume or CSI driver. Wherry refuses pods with other kinds.
+// made lists the fields of a volume that cases may set: its name, and the kinds of volumes that Wherry supports and that need no
+// PersistentVolume or CSI driver.
 var made = []string{"name", "emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected", "image"}
 
 // leftOut returns the reason why no case sets the field of this path; "" if cases set it.

@@ -67,7 +67,7 @@ func NewWherry(w World) (*Wherry, error) {
 	return x, nil
 }
 
-// facts returns what a running agent would know about the node. root is its root directory.
+// facts returns the facts about the node that a running agent would pass to perform. root is the agent's root directory.
 func (w World) facts(root string) (perform.Facts, error) {
 	text, err := os.ReadFile(filepath.Join(w.Dir, "resolv.conf"))
 	if err != nil {
@@ -176,7 +176,7 @@ func (x *Wherry) Requests(ctx context.Context, p *v1.Pod) (*Requests, error) {
 	return requests, nil
 }
 
-// recorder is the runtime of Wherry. It records the requests.
+// recorder is the fake runtime to which Wherry sends its requests. It records them.
 type recorder struct {
 	runtimeapi.RuntimeServiceClient // nil: the performer calls only the methods of recorder
 	requests                        *Requests
@@ -196,15 +196,15 @@ func (e *recorder) StartContainer(context.Context, *runtimeapi.StartContainerReq
 	return nil, errKept
 }
 
-// album is the image service of Wherry. It has every image.
+// album is the fake image service of Wherry. Every image is present in it.
 type album struct{ runtimeapi.ImageServiceClient }
 
 func (album) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
 	return &runtimeapi.ImageStatusResponse{Image: imageOf(r.Image.Image)}, nil
 }
 
-// paper is the host for package volume. It creates files and directories on this machine but mounts nothing; mounted has the mounts that it
-// pretends to have.
+// paper replaces the host for package volume. It creates real files and directories, but no mounts; mounted contains the mount points
+// that it claims to have.
 type paper struct {
 	hostfs.Host
 	mu      sync.Mutex
@@ -246,7 +246,7 @@ func (n names) EnsurePod(_ context.Context, p *v1.Pod, _ pod.Size) (string, erro
 
 func (names) RemovePod(context.Context, types.UID) error { return nil }
 
-// things has the ConfigMaps and other API objects that the pods refer to.
+// things returns the ConfigMaps and other API objects to which the pods refer.
 type things struct{}
 
 func (things) ConfigMap(_ context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The functions in this file excuse differences in the API that come from two events at about the same time, because the two agents may see
-// such events in a different order.
+// The functions in this file excuse differences that come from two events at about the same time. The two agents may see such events in a
+// different order, and then report different statuses.
 
 // ofAMoment returns the name of the excuse for a difference in one field of the last status, if the value of the field depends on the
 // timing; otherwise "". name is the container; "" is for the status of the pod. u and w are the values of upstream and Wherry.
@@ -37,7 +37,7 @@ func (d *differ) ofAMoment(name, field, u, w string) string {
 // anyEndsItself reports whether, in any container, the newest instance exited by itself at about the time when the agent asked it to end.
 func (d *differ) anyEndsItself() bool { return slices.ContainsFunc(d.c.containers(), d.lastEndsItself) }
 
-// deletedBesideItsEnd reports whether exactly one agent had reported the pod as Succeeded or Failed when the pod was deleted.
+// deletedBesideItsEnd reports whether the pod was deleted when exactly one agent had already reported it as Succeeded or Failed.
 func (d *differ) deletedBesideItsEnd() bool {
 	before := func(t *Trace) bool {
 		for _, s := range t.phases() {
@@ -50,9 +50,10 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra removes from spans the values that began after an instance that only one of the two agents created, or up to a second before
-// it. name is a container or, for values of the pod, anything else. Values of the pod that began after its deletion stay, except those of
-// the condition Initialized if the instance is of an init container.
+// withoutExtra removes from spans (the values of one aspect over time) the values that an extra instance may have caused: an instance
+// that only one of the two agents created. These are the values that began after the creation of the instance, or up to a second before.
+// name is a container or, for values of the pod, anything else. Values of the pod that began after its deletion stay, except those of the
+// condition Initialized if the instance is of an init container.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -67,8 +68,8 @@ func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	})
 }
 
-// withoutOwnEnds removes from u and w the values that show how a container ended, and the phases and conditions that follow, if the
-// container exited by itself at about the time when the agent asked it to end.
+// withoutOwnEnds removes values from u and w that depend on the timing because a container exited by itself at about the time when the
+// agent asked it to end: the terminated state of the container, and the phases and conditions that follow from it.
 func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []string) {
 	ends := func(v string) bool { return strings.HasPrefix(v, "terminated ") }
 	switch {
@@ -89,8 +90,8 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 	return slices.DeleteFunc(u, ends), slices.DeleteFunc(w, ends)
 }
 
-// In these classes of differences one agent reports something later than the other agent, or never. The last words of a
-// class say which agent shows the value.
+// These are classes of differences in which one agent reports something later than the other agent, or never. The last words of a class
+// say which agent reports it.
 const (
 	classReportedAfterHook = "the API hears of a container when the postStart hook of another one has ended: only upstream"
 	classReportedAfterStop = "the API hears of a container when another one that is stopped has ended: only upstream"
@@ -103,8 +104,8 @@ const (
 	classHookFailsAgain    = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
-// reportedLater returns the class for values that only one agent reported, if the traces prove that the other agent reports them later by
-// design; otherwise "". u and w are the values that only upstream and only Wherry reported.
+// reportedLater returns the class of a difference if the traces prove that one agent, by design, reports something later than the other;
+// otherwise "". u and w are the values that only upstream's kubelet and only Wherry reported.
 func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
 	betweenLives := func(s span) bool {
 		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
@@ -137,8 +138,8 @@ func (d *differ) reportedLater(aspect, about, name string, upstream, wherry []sp
 	return ""
 }
 
-// endsBetweenLives reports whether all values of w are about ends of containers, and Wherry reported each of them between two lives of a
-// static pod (the function between).
+// endsBetweenLives reports whether all values of w are about ends of containers that Wherry reported between two lives of a static pod.
+// between reports whether a span of time is between two lives.
 func endsBetweenLives(aspect string, w []string, wherry []span, between func(span) bool) bool {
 	return len(w) > 0 && tellsOfEnds(aspect, w) && stood(wherry, w, between)
 }
@@ -148,7 +149,7 @@ func notIn(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
 }
 
-// stood reports whether the API had each of these values for more than two seconds in a span for which the function such returns true.
+// stood reports whether each of the values was in the API for more than two seconds, in at least one span for which such returns true.
 func stood(spans []span, values []string, such func(span) bool) bool {
 	return all(values, func(v string) bool {
 		return slices.ContainsFunc(spans, func(s span) bool { return s.value == v && s.lasts >= settled+sends && such(s) })
@@ -159,8 +160,9 @@ func all(values []string, is func(string) bool) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
 }
 
-// reportedAfter reports whether the values differ only because a routine of upstream's kubelet was blocked: each value of u lasted until
-// the routine continued, and each value of w began while the routine was blocked. holds returns the times during which it was blocked.
+// reportedAfter reports whether the values differ only because upstream's kubelet was blocked, in a hook or a stop: each value of u
+// lasted until the kubelet continued, and each value of w began while the kubelet was blocked. holds returns the times during which it
+// was blocked.
 func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, upstream, wherry []span, u, w []string) bool {
 	during := func(t *Trace, is func(from, to time.Time) bool) bool {
 		return slices.ContainsFunc(holds(t, name), func(h held) bool { return is(h.from.Add(-time.Second), h.to.Add(time.Second)) })
@@ -175,7 +177,8 @@ func (d *differ) reportedAfter(holds func(*Trace, string) []held, name string, u
 	})
 }
 
-// beginsAgain reports whether, within a second of at, the postStart hook of a restarted container began.
+// beginsAgain reports whether a postStart hook of the container began within a second of at, in an instance that is not the container's
+// first.
 func (t *Trace) beginsAgain(at time.Time, name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		return c.Container == name && c.Command == "postStart" && c.Attempt%lifeAttempts > 0 && at.Sub(c.At).Abs() < time.Second
@@ -208,8 +211,8 @@ func (t *Trace) lastUnknown() bool {
 	})
 }
 
-// betweenLives reports whether at is between two lives of a static pod whose manifest was rewritten at the time written: after the first
-// request to stop the old containers and at most 5 s (late) after the next sandbox began.
+// betweenLives reports whether the time at is between two lives of a static pod whose manifest was rewritten at the time written: after
+// the first request to stop the old containers, and before the next sandbox or at most 5 s (late) after its start.
 func (t *Trace) betweenLives(at, written time.Time) bool {
 	var ends, next time.Time
 	for _, c := range t.Calls {
@@ -224,7 +227,7 @@ func (t *Trace) betweenLives(at, written time.Time) bool {
 	return !ends.IsZero() && !next.IsZero() && at.After(ends) && at.Before(next.Add(late))
 }
 
-// comesBack reports whether the case is a static pod whose manifest is removed and written again.
+// comesBack reports whether the pod of the case is a static pod whose manifest is removed and later written again.
 func (d *differ) comesBack() bool {
 	removed := false
 	for _, a := range d.c.Acts {
@@ -236,7 +239,7 @@ func (d *differ) comesBack() bool {
 	return false
 }
 
-// written returns when the manifest of a static pod is last written, counted from the pod's first sandbox; 0: never after the start.
+// written returns when the manifest of a static pod is last rewritten, counted from the pod's first sandbox; 0: it is never rewritten.
 func (d *differ) written() (at time.Duration) {
 	for _, a := range d.c.Acts {
 		if a.Do == WriteFile {
@@ -261,8 +264,8 @@ func (t *Trace) hurries(name string) bool {
 	return false
 }
 
-// hookEndsWith reports whether a preStop hook of a container ended within a second of the end of its grace period, when the runtime kills
-// the container.
+// hookEndsWith reports whether a preStop hook of a container ended within a second of the end of the container's grace period. At that
+// time the runtime kills the container, so the hook may succeed or fail.
 func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	for _, hook := range t.Calls {
 		if hook.Container != name || hook.Command != "preStop" {
@@ -279,8 +282,8 @@ func (d *differ) hookEndsWith(t *Trace, name string) bool {
 	return false
 }
 
-// endsLast reports whether a container exited, or was asked to end, in the five seconds before the pod's deletion. Whether the status then
-// shows a back-off depends on the timing.
+// endsLast reports whether the container's newest instance exited, or was asked to end, in the five seconds before the pod's deletion.
+// The timing then decides whether the pod's status shows a back-off.
 func (d *differ) endsLast(t *Trace, name string) bool {
 	all := t.instances(name)
 	for attempt, in := range all {
@@ -298,7 +301,8 @@ func (d *differ) endsLast(t *Trace, name string) bool {
 	return false
 }
 
-// deadlineBeside reports whether a container was asked to end within two seconds of the pod's activeDeadlineSeconds.
+// deadlineBeside reports whether a container was asked to end within two seconds of the time at which the pod's activeDeadlineSeconds
+// passed.
 func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	at := d.deadlineOf(t)
 	for _, in := range t.instances(name) {
@@ -309,9 +313,9 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// hearsNobody reports whether a difference comes only from network readiness probes of containers that have ended, when nobody listens on
-// the port any more. u and w are the values that only upstream and only Wherry reported while the pod ended. Then u says only that a
-// container is not ready, and w says nothing, or only that the containers have ended.
+// hearsNobody reports whether a difference comes only from network readiness probes of containers that have ended, so that nobody listens
+// on the port any more. u and w are the values that only upstream's kubelet and only Wherry reported while the pod ended. In this case u
+// says only that a container is not ready, and w is empty or says only that the containers have ended.
 func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 	probed := func(name string) bool {
 		p := d.c.probe(name, "readiness")
@@ -325,8 +329,8 @@ func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
 		all(w, func(v string) bool { return v == "False PodCompleted" || v == "False PodFailed" })
 }
 
-// unheard reports whether a network probe failed because the container had exited: nobody listened on the port, although the play never
-// closes the port of a running container. message is the text of the event.
+// unheard reports whether a network probe failed because the container had exited, so that nobody listened on the port. A probe whose
+// port the container's Play closes while the container runs is not such a case. message is the text of the event.
 func (d *differ) unheard(name, message string) bool {
 	kind, text, failed := strings.Cut(message, " probe failed: ")
 	if !failed || !slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF", "failed to connect service"}, func(s string) bool { return strings.Contains(text, s) }) {

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status adds a version of the pod to the trace, at a time in seconds. It has a phase, a reason and, unless state is zero, a state of the
-// container main-0.
+// status adds to the trace a version of the pod that the API had at the given second: with a phase, a reason and, unless state is zero, a
+// state of the container main-0.
 func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.ContainerState) {
 	start := metav1.NewTime(l.start)
 	p := &v1.Pod{Status: v1.PodStatus{Phase: phase, Reason: reason, StartTime: &start}}
@@ -19,8 +19,9 @@ func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// activeDeadlineSeconds passes while the pod is already ending, and only upstream's kubelet reports the reason DeadlineExceeded: a decided
-// difference. If the deadline passes before the end begins, the comparison reports the differences themselves.
+// activeDeadlineSeconds passes while the pod is already ending, and only upstream's kubelet reports the reason DeadlineExceeded: a
+// decided (intended) difference with a class of its own. If the deadline passes before the pod's end begins, the comparison reports the
+// single differences of the status.
 func TestADeadlineInTheEnd(t *testing.T) {
 	c := oneContainer()
 	c.Spec.ActiveDeadlineSeconds = new(int64(45))
@@ -39,8 +40,8 @@ func TestADeadlineInTheEnd(t *testing.T) {
 	}
 }
 
-// A status that upstream's kubelet sends only after the postStart hook of another container gets the class of this delay. Without a hook it
-// gets the class of an undecided difference.
+// Upstream's kubelet reports the status of a container only after the postStart hook of another container. The difference gets the class
+// for this delay. Without a hook it gets the class of an undecided (unintended) difference.
 func TestWhatIsReportedAfterAHook(t *testing.T) {
 	for hook, class := range map[bool]string{true: classReportedAfterHook, false: `states of main: only upstream has ["waiting ContainerCreating"]`} {
 		c := twoContainers()
@@ -60,7 +61,7 @@ func TestWhatIsReportedAfterAHook(t *testing.T) {
 	}
 }
 
-// without returns a list with the class; nil if the class is the decided one, because the report does not show decided classes.
+// without returns a list with the class, or nil if the class is decided, the class of an intended difference.
 func without(class, decided string) []string {
 	if class == decided {
 		return nil
@@ -68,8 +69,8 @@ func without(class, decided string) []string {
 	return []string{class}
 }
 
-// A network probe may run once more after its container has exited, and then gets no answer. But if the play closes the port, the probe has
-// failed.
+// A network probe may run once more after its container has exited, and gets no answer: unheard returns true. If the script of the
+// container closes the port, the probe has really failed, and unheard returns false.
 func TestAProbeThatFindsNobody(t *testing.T) {
 	const refused = "Liveness probe failed: dial tcp 127.60.0.1:8101: connect: connection refused"
 	for _, try := range []struct {
@@ -94,7 +95,7 @@ func TestAProbeThatFindsNobody(t *testing.T) {
 	}
 }
 
-// The phases of a static pod are compared until its manifest is removed, including a phase that begins at that moment.
+// The phases of a static pod are compared until its manifest is removed, including the phase that the pod gets when it ends.
 func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	c := oneContainer()
 	c.Kind = Static
@@ -111,8 +112,7 @@ func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
 	}
 }
 
-// If only one agent starts an instance, changes of the pod's conditions after that start are excused, and so are changes up to a second
-// before it.
+// If only one agent starts an instance of a container, changes of the pod's conditions are excused, from a second before that start on.
 func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	u, w := newLife(), newLife()
 	w.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
@@ -126,8 +126,8 @@ func TestTheStatusOfAnExtraInstance(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace))
 }
 
-// When a static pod comes back, upstream's kubelet takes a container that it has not created yet for one that has run, and reports the
-// phase Running. This difference has a class of its own.
+// When the manifest of a static pod comes back, upstream's kubelet reports a container that it has not created yet as ended for an
+// unknown reason, and the pod as Running. This difference has a class of its own. With another reason it is undecided.
 func TestAPodThatRunsForAnUnknownEnd(t *testing.T) {
 	for reason, class := range map[string]string{unknownEnd: classRunsByUnknown, "Error": `phases: only upstream has ["Running"]`} {
 		c := oneContainer()
@@ -146,7 +146,8 @@ func TestAPodThatRunsForAnUnknownEnd(t *testing.T) {
 	}
 }
 
-// If a container exits shortly before the deletion of its pod, the timing decides whether a back-off begins. Such a difference is excused.
+// If a container exits shortly before the deletion of its pod, the timing decides whether a back-off begins, so an event BackOff of one
+// agent is excused. If the container exits earlier, it is a difference.
 func TestABackOffThatBeginsInTheEnd(t *testing.T) {
 	for runs, excused := range map[time.Duration]bool{36 * time.Second: true, 20 * time.Second: false} {
 		c := oneContainer()
@@ -159,8 +160,8 @@ func TestABackOffThatBeginsInTheEnd(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet may remove the mirror of a removed static pod while the mirror still shows a container as running that the kubelet has
-// asked to end. If nobody asked the container to end, that is a difference.
+// The mirror of a removed static pod still shows a container as running when upstream's kubelet removes the mirror. If the kubelet had
+// asked the container to end, this is a decided (intended) difference; otherwise it is undecided.
 func TestAMirrorThatShowsNoEnd(t *testing.T) {
 	for attempt, decided := range map[uint32]bool{0: true, 1: false} {
 		c := oneContainer()

@@ -18,14 +18,14 @@ type Case struct {
 	Name        string
 	Annotations map[string]string `json:",omitempty"`
 	Spec        v1.PodSpec
-	// Plays says, by the name of the container, what its instances do. The first Play is for the first instance, the second for the second,
-	// and the last for all further ones.
+	// Plays says what the instances of each container do; the key is the name of the container. The first Play is for the first instance,
+	// the second for the second, and the last for all further instances.
 	Plays map[string][]Play
-	// Acts are in the order of their times (At), which count from the pod's first sandbox.
+	// Acts are what users and the machine do to the pod, ordered by time.
 	Acts []Act
 	// For is the time from the pod's first sandbox until the pod is deleted.
 	For time.Duration
-	// Kill is true if the restart of a case of kind Restart kills both agents instead of asking them to end.
+	// Kill is for cases of kind Restart: both agents are killed, instead of asked to end, before they start again.
 	Kill bool `json:",omitempty"`
 }
 
@@ -34,7 +34,7 @@ type Kind string
 
 // These are the kinds of cases.
 const (
-	Life    Kind = ""        // a pod with acts and plays
+	Life    Kind = ""        // a pod with a script: what its containers, users and the machine do
 	Spec    Kind = "spec"    // only the configurations that the runtime receives are compared
 	Restart Kind = "restart" // both agents are restarted while the pod lives
 	Static  Kind = "static"  // the pod comes from a manifest on its node
@@ -51,10 +51,10 @@ type Play struct {
 	Term Term
 	// StartError is the error with which the runtime refuses to start the container; "": it starts.
 	StartError string
-	// Fails says when a command of the container fails, counted from the start of the instance. The keys are liveness, readiness, startup,
-	// postStart and preStop.
+	// Fails says during which time a command of the container fails, counted from the start of the instance. The keys are liveness,
+	// readiness, startup, postStart and preStop.
 	Fails map[string]Window
-	// Slow says how long a command takes, with the keys of Fails. A command without an entry takes no time.
+	// Slow says how long each command takes; the keys are those of Fails. A command without an entry takes no time.
 	Slow map[string]time.Duration
 }
 
@@ -69,7 +69,7 @@ const (
 	TermIgnored             // runs until SIGKILL
 )
 
-// Window is a time span since the start of a container instance. It has no end if To is zero.
+// Window is a span of time, counted from the start of a container instance. If To is zero, it has no end.
 type Window struct{ From, To time.Duration }
 
 func (w Window) has(d time.Duration) bool { return d >= w.From && (w.To == 0 || d < w.To) }
@@ -95,12 +95,12 @@ const (
 	LoseSandbox Deed = "lose-sandbox" // the sandbox ends although no agent stopped it
 
 	// The other acts are only for static pods.
-	WriteFile    Deed = "write-file"    // writes the pod's manifest; if Container is set, with Value as its image
+	WriteFile    Deed = "write-file"    // writes the pod's manifest; Value, if Container is set, is its new image
 	RemoveFile   Deed = "remove-file"   // removes the pod's manifest
 	DeleteMirror Deed = "delete-mirror" // deletes the mirror pod in the API
 )
 
-// play returns the Play of a container instance, by its attempt.
+// play returns what the instance of the container with this attempt does.
 func (c *Case) play(container string, attempt uint32) Play {
 	plays := c.Plays[container]
 	if len(plays) == 0 {
@@ -109,7 +109,7 @@ func (c *Case) play(container string, attempt uint32) Play {
 	return plays[min(int(attempt), len(plays)-1)]
 }
 
-// String describes the case: how its spec differs from the simplest pod, then the plays and acts.
+// String describes the case: how its spec differs from the simplest pod, then what its containers, users and the machine do.
 func (c *Case) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, watched for %s: restartPolicy %s, grace %d", c.Seed, c.For, c.Spec.RestartPolicy, *c.Spec.TerminationGracePeriodSeconds)

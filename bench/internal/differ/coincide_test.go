@@ -8,8 +8,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A container ignores SIGTERM and exits by itself at about the end of its grace period. A difference in its exit code then depends on the
-// timing. It is a difference of the agents only if both report the same code or the exit comes well after the kill.
+// A container ignores SIGTERM and exits by itself at about the end of its grace period, when it is killed. A difference in its exit code
+// then depends on the timing, so the case has a Crossing. It has none if both agents report the same code, or if the exit would come well
+// after the kill.
 func TestAnExitBesideTheEndOfAGracePeriod(t *testing.T) {
 	for _, try := range []struct {
 		what    string
@@ -34,8 +35,8 @@ func TestAnExitBesideTheEndOfAGracePeriod(t *testing.T) {
 	}
 }
 
-// Shortly before the pod's end only one agent starts a main container again. That container delays the stop of the sidecar, so the time and
-// the timeout of that stop are not compared. If both agents run the container, they are.
+// Shortly before the pod's end only one agent restarts the main container. The sidecar then has to wait for that instance, so the time
+// and the timeout of the sidecar's stop are not compared. They are compared if both agents restart the main container.
 func TestASidecarThatOutlivesAnExtraInstance(t *testing.T) {
 	for both, classes := range map[bool][]string{false: nil, true: {"calls of sidecar: only upstream has [\"stop(8)\"], only Wherry has [\"stop(2)\"]"}} {
 		c := oneContainer()
@@ -57,8 +58,8 @@ func TestASidecarThatOutlivesAnExtraInstance(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet does not delay the restart of a container after a stop; Wherry does. The class of this difference is the same whether
-// or not the container was resized before the stop.
+// Wherry delays the restart of a container after a stop; upstream's kubelet does not. This difference has the same class whether or not
+// the container was resized before the stop.
 func TestAResizeBeforeAStopIsNoOtherDifference(t *testing.T) {
 	c := oneContainer()
 	c.Acts = []Act{{At: 8 * time.Second, Do: Resize, Container: "main-0"}}

@@ -12,7 +12,7 @@ import (
 // Pair contains the traces of a case on both agents.
 type Pair struct{ Upstream, Wherry *Trace }
 
-// line is one line of the output: a request of an agent, or a change that the API saw.
+// line is one line of the printed traces: a request of an agent to the runtime, or a change that the API server saw.
 type line struct {
 	at     time.Duration
 	wherry bool
@@ -22,8 +22,8 @@ type line struct {
 // column is the width of the column of one agent, in characters.
 const column = 62
 
-// Columns prints the two traces side by side, ordered by time: the requests to the runtime and what the API saw. It leaves out
-// commands in containers, except hooks.
+// Columns prints the traces of both agents side by side, ordered by time: the requests to the runtime, and the changes that the API
+// server saw. Of the commands in containers it prints only hooks.
 func (p *Pair) Columns(c *Case) string {
 	all := append(p.Upstream.lines(c, false), p.Wherry.lines(c, true)...)
 	slices.SortStableFunc(all, func(a, b line) int { return int(a.at - b.at) })

@@ -13,21 +13,21 @@ import (
 
 // Difference is one thing that the two agents did differently with one pod.
 type Difference struct {
-	// Class is the kind of difference: what differs, the kind of container, and the two values, without names and numbers that vary from pod
-	// to pod. A Decision is about one class.
+	// Class is the kind of difference: what differs, the kind of container, and the values of both agents, without names and numbers that
+	// vary from pod to pod. A Decision (an intended difference) is about one class.
 	Class string
-	// Level is where the difference was found; differences at a lower level are causes of those at a higher level.
+	// Level is where the difference was found. Differences at a lower level are often the cause of differences at a higher level.
 	Level Level
 	// About is the part of the pod that differs. Upstream and Wherry are the values of the two agents.
 	About, Upstream, Wherry string
 }
 
 // Level is where a difference was found. Differences at a low level cause others at higher levels: an agent that starts a container once
-// more also reports other things about it. Of a case with undecided differences, only those of the lowest level and those of level InConfig
-// are shown.
+// more also reports other statuses and events. If a case has undecided (unintended) differences, only those of level InConfig and those
+// of the lowest other level are shown.
 type Level int
 
-// These are the levels.
+// These are the levels of differences, the lowest first.
 const (
 	InConfig   Level = iota // the configuration of a sandbox or container, which has no consequences in a simulated runtime
 	InCalls                 // the requests to the runtime
@@ -38,11 +38,11 @@ const (
 )
 
 const (
-	// settled is how long the API must have a value for it to be compared. Only one agent may see a shorter value, because upstream's
-	// kubelet lists its containers once a second, and its status manager merges statuses that wait to be sent.
+	// settled is the minimum time that a value must be in the API to be compared. A shorter value may be seen with one agent only,
+	// because upstream's kubelet lists its containers once a second, and its status manager merges statuses that wait to be sent.
 	settled = 2 * time.Second
-	// late is the largest allowed difference between the times at which the two agents do the same thing. Upstream's kubelet adds a jitter
-	// of up to some seconds.
+	// late is the largest difference that is allowed between the times at which the two agents do the same thing. Upstream's kubelet adds
+	// a jitter of up to some seconds to some waits.
 	late = 5 * time.Second
 )
 
@@ -51,8 +51,8 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	return CompareAll(c, upstream, wherry).Found
 }
 
-// CompareAll compares what upstream's kubelet and Wherry did with a case. The Verdict also tells which differences it excused, and from
-// which moment on the traces may differ because of the timing (Crossing).
+// CompareAll compares what upstream's kubelet and Wherry did with the pod of a case. The Verdict also has the number of excused
+// differences, and the moment from which the timing may make the traces differ (Crossing).
 func CompareAll(c *Case, upstream, wherry *Trace) Verdict {
 	whole := newDiffer(c, upstream, wherry, never)
 	v := Verdict{Found: whole.judge(), Excused: whole.excused, Crossing: whole.crossing()}
@@ -67,7 +67,8 @@ func newDiffer(c *Case, upstream, wherry *Trace, before time.Duration) *differ {
 	return &differ{c: c, upstream: upstream, wherry: wherry, before: before, waited: never, excused: map[string]int{}, extras: map[extra]time.Time{}}
 }
 
-// judge runs all comparisons and returns the differences. If a decided difference explains all others, it returns only that one.
+// judge runs all comparisons and returns the differences. If one decided (intended) difference explains all undecided ones, it returns
+// only that one, and the differences of the configurations.
 func (d *differ) judge() []Difference {
 	d.configs()
 	inConfig := len(d.found)
@@ -103,7 +104,7 @@ func (d *differ) calls() {
 		d.list("sandboxes", "how many sandboxes were made", []string{fmt.Sprint(u)}, []string{fmt.Sprint(w)})
 	}
 	u, w := d.soFar(upstream, upstream.starts()), d.soFar(wherry, wherry.starts())
-	// Only containers that both agents started are compared here; callsOf reports the others.
+	// This compares only containers that both agents started; callsOf reports the others.
 	d.list("order of first starts", "the order of first starts", d.order(common(u, w)), d.order(common(w, u)))
 	for _, name := range d.c.containers() {
 		d.callsOf(name)
@@ -123,8 +124,8 @@ func (d *differ) calls() {
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
 }
 
-// later compares what the API saw: statuses and events. If one agent does something late because of a decided difference, everything after
-// that is late too and is excused.
+// later compares what the API server saw: statuses and events. If one agent does something late because of a decided (intended)
+// difference, everything after that is late too and is excused.
 func (d *differ) later() {
 	calls := len(d.found)
 	d.statuses()
@@ -177,14 +178,14 @@ type differ struct {
 	upstream, wherry *Trace
 	level            Level
 	late             *delay        // the first start or stop that one agent made late; nil: none
-	waited           time.Duration // start of one agent's wait, a decided difference, that lasted until the pod ended; never: none
-	before           time.Duration // time of the Crossing, from which on nothing is compared; never: everything is compared
+	waited           time.Duration // when a decided wait of one agent began that lasted until the pod ended; never: none
+	before           time.Duration // time of the Crossing; what comes after it is not compared; never: everything is compared
 	found            []Difference
 	excused          map[string]int
 	extras           map[extra]time.Time // instances that only one agent started, with the time of their creation
 }
 
-// extra is a container of which the agent with the trace t started one instance more than the other agent.
+// extra identifies a container of which one agent, the agent of the trace t, created an instance that the other agent did not create.
 type extra struct {
 	t    *Trace
 	name string
@@ -194,7 +195,7 @@ func (d *differ) add(class, about, upstream, wherry string) {
 	d.found = append(d.found, Difference{Class: class, Level: d.level, About: about, Upstream: upstream, Wherry: wherry})
 }
 
-// list records a difference between two sequences of values, if they are not equal. The class contains the elements that only one agent
+// list adds a difference if two sequences of values are not equal. The class of the difference contains the elements that only one agent
 // has, with the kinds of containers in place of their names.
 func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	if slices.Equal(upstream, wherry) {
@@ -204,7 +205,7 @@ func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	d.add(aspect+": "+only(u, w), about, strings.Join(upstream, ", "), strings.Join(wherry, ", "))
 }
 
-// fields compares the last statuses, field by field. name is the container; "" is for the status of the pod.
+// fields compares the last status of a container, or of the pod if name is "", field by field.
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string, name string) {
 	if upstream == nil || wherry == nil || d.before != never {
 		return
@@ -263,7 +264,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
-// noLastStatus returns the name of the Excuse that forbids to compare the last status of a container, or of the pod if name is "". It
+// noLastStatus returns the name of the Excuse for which the last status of a container, or of the pod if name is "", is not compared. It
 // returns "" if the status is compared.
 func (d *differ) noLastStatus(name string) string {
 	switch {
@@ -290,7 +291,8 @@ func both[K comparable, V any](a, b map[K]V) map[K]bool {
 	return all
 }
 
-// only describes the elements that only upstream and only Wherry has; if there are none, the order differs.
+// only returns a text with the elements that only upstream's kubelet has (u) and that only Wherry has (w). If there are none, the text
+// says that the order differs.
 func only(u, w []string) string {
 	var parts []string
 	if len(u) > 0 {
@@ -305,7 +307,7 @@ func only(u, w []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// callsOf compares the requests for each instance of a container, in the order of the attempts.
+// callsOf compares the requests to the runtime about one container, for each of its instances.
 func (d *differ) callsOf(name string) {
 	upstream, wherry := d.upstream.instances(name), d.wherry.instances(name)
 	for _, attempt := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
@@ -315,8 +317,8 @@ func (d *differ) callsOf(name string) {
 	}
 }
 
-// instance compares the requests for one instance of a container; u or w is nil if that agent did not create the instance. It returns false
-// if later instances cannot be compared.
+// instance compares the requests to the runtime about one instance of a container; u or w is nil if that agent did not create the
+// instance. It returns false if later instances of the container cannot be compared.
 func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 	about := fmt.Sprintf("calls for %s#%d", name, attempt)
 	switch {
@@ -354,7 +356,7 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 	return true
 }
 
-// sameInstance compares the requests for an instance that both agents created, except those that depend on the timing.
+// sameInstance compares the requests to the runtime about an instance that both agents created, except those that depend on the timing.
 func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about string) {
 	u, w = d.sameCallsSoFar(u, w)
 	without := func(when bool, excuse string, part func(*instance) *instance) {
@@ -379,8 +381,8 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	}
 }
 
-// resizedMeanwhile returns a part of the class's name if the container was resized before this instance started: at any time before the
-// first instance, or after the agent had stopped the previous instance. Otherwise it returns "".
+// resizedMeanwhile returns an addition to the class of a difference if the container was resized before this instance started: before the
+// first instance, or between the stop of the previous instance and this start. Otherwise it returns "".
 func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) string {
 	from, text := d.upstream.Created, ", resized before its first start"
 	if before := d.upstream.instances(name)[attempt-1]; attempt%lifeAttempts > 0 {
@@ -397,8 +399,8 @@ func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) stri
 	return ""
 }
 
-// ownGrace returns a part of the class's name if upstream's kubelet stopped a container with the grace period of its pod, and Wherry
-// with the terminationGracePeriodSeconds of its probe; otherwise "".
+// ownGrace returns an addition to the class of a difference if upstream's kubelet stopped a container with the grace period of the pod,
+// and Wherry with the terminationGracePeriodSeconds of a probe of the container; otherwise "".
 func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
 		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
@@ -412,8 +414,9 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	return ""
 }
 
-// restOfOwnGrace is like ownGrace, for a container whose preStop hook used a part of the grace period: upstream's kubelet stopped the
-// container with the rest of the pod's grace period, and Wherry with the rest of the probe's. Nothing else may differ.
+// restOfOwnGrace is like ownGrace, for a container whose preStop hook used a part of the grace period. It reports whether upstream's
+// kubelet stopped the container with the rest of the pod's grace period, and Wherry with the rest of the probe's, and nothing else
+// differs.
 func (d *differ) restOfOwnGrace(name string, attempt uint32, upstream, wherry []string) bool {
 	i := slices.Index(upstream, "preStop")
 	if pod := d.c.Spec.TerminationGracePeriodSeconds; i < 0 || pod == nil || len(upstream) != len(wherry) || i+1 >= len(upstream) || sameCalls(upstream, wherry) {
@@ -450,8 +453,8 @@ func further(attempt uint32) string {
 
 var stopCall = regexp.MustCompile(`^stop\((\d+)\)$`)
 
-// sameCalls reports whether two lists of requests are equal. Stops with timeouts of at least 2 s that differ by 1 s count as equal, because
-// after a preStop hook the rest of the grace period is rounded.
+// sameCalls reports whether two lists of requests are equal. Two stops with timeouts of at least 2 s are equal even if the timeouts
+// differ by 1 s, because the rest of a grace period after a preStop hook is rounded.
 func sameCalls(u, w []string) bool {
 	return slices.EqualFunc(u, w, func(a, b string) bool {
 		if a == b {
@@ -468,8 +471,7 @@ func sameCalls(u, w []string) bool {
 	})
 }
 
-// apart returns the elements of a and b that are not in their longest common subsequence. Of several such sequences it takes the one with
-// the earliest elements of a.
+// apart returns the elements of a and b that are not in a longest common subsequence of both.
 func apart(a, b []string) (onlyA, onlyB []string) {
 	most := make([][]int, len(a)+1)
 	for i := range most {
@@ -505,8 +507,8 @@ func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return !slices.Contains(b, e) })
 }
 
-// order sorts the names of main and ephemeral containers that follow each other in a list of first starts, because these containers have no
-// fixed order.
+// order sorts each run of adjacent main and ephemeral containers in a list of first starts, because the order of their starts has no
+// meaning.
 func (d *differ) order(starts []string) []string {
 	free := func(s string) bool { k := d.c.kind(s); return k == "main" || k == "ephemeral" }
 	out := slices.Clone(starts)

@@ -38,7 +38,7 @@ func (l life) at(second float64) time.Time {
 	return l.start.Add(time.Duration(second * float64(time.Second)))
 }
 
-// ready adds a version of the pod whose Ready condition has this status and reason, at a time in seconds.
+// ready adds to the trace a version of the pod, at the given second, whose Ready condition has this status and reason.
 func (l life) ready(second float64, status v1.ConditionStatus, reason string) {
 	p := &v1.Pod{Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: status, Reason: reason}}}}
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
@@ -87,8 +87,8 @@ func TestTimeoutsWithinASecondAreEqual(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet may run the preStop hook of a container, and stop it, before it notices that the container has exited. These requests
-// (Late) are not compared.
+// Upstream's kubelet may run the preStop hook of a container that has exited, and stop the container, before it notices the exit. Such
+// requests (Late) are not compared.
 func TestAStopOfWhatHasEndedIsNotCompared(t *testing.T) {
 	upstream, wherry := newLife(), newLife()
 	upstream.call(20, Call{Verb: "ExecSync", Command: "preStop", Container: "main-0", Late: true})
@@ -190,8 +190,8 @@ func TestATransientBetweenEqualValuesHasACause(t *testing.T) {
 	}
 }
 
-// A short value that both agents report, and that the deletion of the pod ends, is no flap. A short value that only Wherry reports is a
-// flap.
+// If both agents report a value for a short time, until the deletion of the pod ends it, this is no difference. If only Wherry reports
+// it, it is.
 func TestAValueThatTheDeletionEndsIsNoTransient(t *testing.T) {
 	u, w := newLife(), newLife()
 	for _, l := range []life{u, w} {
@@ -232,7 +232,7 @@ func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 		`config of a container: mounts[].readonly: upstream "true", Wherry ""`)
 }
 
-// The UID of a static pod differs on each node and is part of paths. Such paths are not a difference.
+// The UID of a static pod, which differs on each node, is part of some paths. A path that differs only in the UID is not a difference.
 func TestTheUIDOfAStaticPodIsNoDifference(t *testing.T) {
 	u, w := newLife(), newLife()
 	for l, uid := range map[*life]string{&u: "e479371b840aa0da45732e05792930aa", &w: "931dfd652105e4fb3f02fc3b1de74164"} {
@@ -292,8 +292,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// If Wherry starts a container late because of a decided difference, everything that differs after that is excused. A difference before
-// that time is still found, and so is a wrong timeout.
+// If Wherry starts a container late because of a decided (intended) difference, later differences are excused. A difference before that
+// time is still found, and so is a wrong timeout of a stop.
 func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	lives := func(second float64) life {
 		l := newLife()
@@ -320,7 +320,8 @@ func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
 }
 
-// A stop with the grace period of the probe has a class of its own. A stop with any other wrong grace period does not get this class.
+// If Wherry stops a container with the grace period of its failed probe, the difference has a class of its own. A stop with any other
+// wrong grace period does not get this class.
 func TestTheGracePeriodOfAProbeHasItsClass(t *testing.T) {
 	c := oneContainer()
 	c.Spec.TerminationGracePeriodSeconds = new(int64(8))
@@ -332,7 +333,8 @@ func TestTheGracePeriodOfAProbeHasItsClass(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`)
 }
 
-// A stop with the rest of the probe's grace period, after a preStop hook, has a class of its own.
+// If Wherry, after a preStop hook, stops a container with the rest of the grace period of its failed probe, the difference has a class of
+// its own.
 func TestTheRestOfAProbesGracePeriodHasItsClass(t *testing.T) {
 	compare := func(upstream, wherry int64) []Difference {
 		c := oneContainer()
@@ -361,7 +363,8 @@ func TestALateStopBesideAPostStartHookIsReported(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`)
 }
 
-// If a container starts shortly before a restart of the agents, its late report does not mean that the machine is too slow.
+// If the agents restart soon after a container has started, a late report of the start does not mean that the machine is too slow for the
+// comparison.
 func TestSlowBesideARestart(t *testing.T) {
 	for _, c := range []struct {
 		down Down
@@ -379,7 +382,8 @@ func TestSlowBesideARestart(t *testing.T) {
 	}
 }
 
-// A different phase in the mirror of a removed static pod has a class of its own; other fields of the status have their usual classes.
+// If the mirror of a removed static pod has another phase with Wherry than with upstream's kubelet, the difference has a class of its
+// own. Other fields of the status have their usual classes.
 func TestFieldsOfARemovedMirror(t *testing.T) {
 	c := oneContainer()
 	c.Kind = Static
@@ -398,7 +402,8 @@ func TestFieldsOfARemovedMirror(t *testing.T) {
 	}
 }
 
-// In a message, Linux chooses the port of the client, so it differs in every run: the comparison replaces ports of that range.
+// The error message of a failed connection contains the client's port, which Linux chooses anew each time. The comparison replaces ports
+// of that range with a constant.
 func TestMessageWithoutPorts(t *testing.T) {
 	d := &differ{c: oneContainer()}
 	for port, replaced := range map[string]bool{"8100": false, "31999": false, "32699": false, "32768": true, "32999": true, "33000": true, "60999": true, "9": false} {
@@ -408,7 +413,7 @@ func TestMessageWithoutPorts(t *testing.T) {
 	}
 }
 
-// After the watch of the API has ended by itself, Run fails with ErrWatchEnded, because the runner sees no changes any more.
+// After the watch of the API has ended, Run fails with ErrWatchEnded, because the runner cannot see changes of pods any more.
 func TestNoRunAfterTheWatch(t *testing.T) {
 	changes := make(chan watch.Event)
 	close(changes)

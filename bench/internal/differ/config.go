@@ -13,11 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Config is the configuration of a sandbox or a container that the runtime received, as text by field: "linux.resources.cpuShares" has the
-// value "2". In lists with a key (see keys), the key names the element, and the order of the list is a field of its own.
+// Config is the configuration of a sandbox or a container that the runtime received, flattened to text: the field
+// "linux.resources.cpuShares" has the value "2", for example. In lists whose elements have a key (see keys), the key replaces the index,
+// and the order of the list is a field of its own.
 type Config map[string]string
 
-// keys has, for each list whose elements have a unique key, the field that is the key.
+// keys maps the name of each list whose elements have a unique key to the field that is the key.
 var keys = map[string]string{"mounts": "containerPath", "envs": "key", "devices": "containerPath", "portMappings": "containerPort"}
 
 // OfHostID reports whether a field is a host ID of a user namespace. Each agent chooses a free range of IDs, so the values differ.
@@ -95,7 +96,7 @@ var (
 	hostID       = regexp.MustCompile(`([uU]id|[gG]id)(s|Mappings)\[[^\]]*\]\.hostId$`)
 )
 
-// normal replaces the parts of a value that differ on every node: directories, names, addresses and UIDs.
+// normal replaces the parts of a value that differ between the agents' nodes: directories, names, addresses and UIDs.
 func (d *differ) normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$3")
 	value = ownNode.ReplaceAllString(value, "NODE")
@@ -107,14 +108,14 @@ func (d *differ) normal(value string) string {
 	return d.message(value)
 }
 
-// madeTogether reports whether both agents created the first instance of a container within 5 s (late) of each other. Otherwise an act may
-// have changed the image between the two.
+// madeTogether reports whether both agents created the first instance of a container within 5 s (late) of each other, or one of them
+// created none. Otherwise the case may have changed the image between the two creations.
 func (d *differ) madeTogether(name string) bool {
 	u, w := d.upstream.instances(name)[0], d.wherry.instances(name)[0]
 	return u == nil || w == nil || (u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created)).Abs() < late
 }
 
-// element matches an index or key of a list element in a field's name. A class does not contain it.
+// element matches the index or key of a list element in the name of a field. Classes of differences leave it out.
 var element = regexp.MustCompile(`\[[^\]]*\]`)
 
 // configs compares the configurations of the first sandbox and of the first instance of each container.
@@ -161,8 +162,8 @@ func ofImage(field string) bool {
 	return strings.HasPrefix(field, "image.") || field == "annotations.io.kubernetes.container.hash" || field == "annotations.wherry.dev/spec-hash"
 }
 
-// changedBefore reports whether an act changed the image of a container before both agents had created its first instance. Upstream's
-// kubelet uses the spec that it had when it began to start the containers of the pod.
+// changedBefore reports whether the case changed the image of a container before at least one agent created the container's first
+// instance. Upstream's kubelet then uses the spec that it had when it began to start the containers of the pod.
 func (d *differ) changedBefore(name string) bool {
 	return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
 		made := func(t *Trace) bool {

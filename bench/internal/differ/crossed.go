@@ -11,10 +11,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// beat is an event in the life of a pod: an act, the pod's deadline, an exit, a probe that reaches its failure threshold, a start, a
-// restart of the agent. The agent sees the event between lo and hi, which count from the pod's first sandbox.
+// beat is an event in the life of a pod to which an agent may react: an act of a user or the machine, the pod's deadline, an exit, a
+// probe that reaches its failure threshold, a start, a restart of the agent. The agent sees it between lo and hi, counted from the pod's
+// first sandbox.
 type beat struct {
-	name      string // name of the event, equal for both agents
+	name      string // name of the event; the same event has the same name on both agents
 	container string // "": the event concerns the whole pod
 	attempt   uint32
 	act       Act // the act, if the event is an act
@@ -29,7 +30,7 @@ type beat struct {
 // happening is the kind of a beat, that is, of an event in the life of a pod.
 type happening int
 
-// These are the kinds of beats.
+// These are the kinds of events in the life of a pod.
 const (
 	isAct happening = iota
 	isDeadline
@@ -54,12 +55,13 @@ const (
 
 // Crossing is the moment in the life of a pod from which on the two agents may see events in a different order.
 type Crossing struct {
-	At    time.Duration // time since the pod's first sandbox
+	At    time.Duration // when the order may first differ, counted from the pod's first sandbox
 	Beats string        // the two events whose order may differ, or the one event that may not happen, without names of containers
 }
 
-// crossing returns the first moment at which two events came in a different order on the two agents, or so close together that either may
-// be seen first, or at which an event may have happened on one agent only; nil: there is none.
+// crossing returns the first moment from which the timing may make the agents act differently: two events came in a different order on
+// the two agents, or so close together that either may be seen first, or an event may have happened on one agent only. nil: there is no
+// such moment.
 func (d *differ) crossing() (first *Crossing) {
 	upstream, wherry := d.beats(d.upstream), d.beats(d.wherry)
 	cross := func(at time.Duration, beats ...string) {
@@ -111,7 +113,7 @@ func order(t *Trace, a, b beat) int {
 	return 0
 }
 
-// follows reports whether the act caused the start: between them the agent stopped the container or made a new sandbox.
+// follows reports whether the act caused the start of a container: between the two the agent stopped the container or made a new sandbox.
 func (t *Trace) follows(act, start beat) bool {
 	if act.act.Do == "" || start.is != isStart {
 		return false
@@ -155,7 +157,7 @@ func (d *differ) meets(a, b beat) bool {
 	return d.final(a) || d.final(b)
 }
 
-// final reports whether the pod may end when this instance of an init or main container ends.
+// final reports whether the pod may end when this instance ends. b is an event of an instance of an init or main container.
 func (d *differ) final(b beat) bool {
 	switch d.c.kind(b.container) {
 	case "main":
@@ -174,7 +176,7 @@ func (d *differ) gates(name string) bool {
 	return d.c.kind(name) == "sidecar" && d.c.probe(name, "startup") != nil
 }
 
-// touches reports whether the effect of an act depends on whether it comes before or after the event b of a container.
+// touches reports whether the effect of the act a depends on whether it comes before or after the event b of a container.
 func (d *differ) touches(a Act, b beat) bool {
 	switch a.Do {
 	case SetImage, Resize:
@@ -210,7 +212,7 @@ func find(all []beat, name string) *beat {
 	return nil
 }
 
-// beats returns the events in the pod's life on the agent of the trace, ordered by time.
+// beats returns the events in the pod's life as the agent of the trace may see them, ordered by time.
 func (d *differ) beats(t *Trace) (all []beat) {
 	for i, a := range d.c.Acts {
 		seen := atOnce
@@ -250,7 +252,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	return all
 }
 
-// beatsOf returns the events in the life of one container instance.
+// beatsOf returns the events in the life of one container instance, as the agent of the trace may see them.
 func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (all []beat) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	began, stopped, last := in.began.Sub(t.Created), in.stopped.Sub(t.Created), t.instances(name)[attempt+1] == nil
@@ -295,8 +297,8 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	return all
 }
 
-// killed returns when the grace period of an instance that ignores SIGTERM ends, and whether the runtime then killed the instance. If the
-// instance does not exit by itself within a second and a half of that time, it returns 0.
+// killed returns when the grace period of an instance that ignores SIGTERM ends, and whether the runtime killed the instance at that
+// time. It returns 0 unless the instance would exit by itself within a second and a half of that time.
 func (d *differ) killed(t *Trace, name string, attempt uint32, in *instance) (time.Duration, bool) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() || p.Term != TermIgnored {
@@ -328,9 +330,9 @@ func (t *Trace) endsWith(name string, attempt uint32, code int32) bool {
 	})
 }
 
-// sawEnd returns when the agent of the trace had certainly seen the end of an instance, which came at the time ended: when it started the
-// next instance or, after an init container, a later container, or when it reported the end to the API. Times count from the pod's first
-// sandbox. For a pod that may end by itself, reports are ignored.
+// sawEnd returns a time at which the agent of the trace had certainly seen the end of an instance: when it started the next instance or,
+// after an init container, a later container, or when it reported the end to the API. ended is when the end came; all times count from
+// the pod's first sandbox. Reports are ignored if the pod may end by itself.
 func (d *differ) sawEnd(t *Trace, name string, attempt uint32, ended time.Duration) time.Duration {
 	seen := time.Duration(never)
 	if next := t.instances(name)[attempt+1]; next != nil {
@@ -348,7 +350,8 @@ func (d *differ) sawEnd(t *Trace, name string, attempt uint32, ended time.Durati
 	return max(ended, seen-1)
 }
 
-// wentOn returns when the agent first started, after the time after, a container that comes later in the spec than the init container name.
+// wentOn returns when the agent first started, not before the given time, a container that comes after the init container name in the
+// spec.
 func (d *differ) wentOn(t *Trace, name string, after time.Duration) time.Duration {
 	all := d.c.containers()
 	all = all[slices.Index(all, name)+1 : len(all)-1] // without the ephemeral container, which is the last

@@ -14,7 +14,7 @@ type Decision struct {
 	Where string
 }
 
-// where returns the decision's machines in parentheses, as they follow its class in a table.
+// where returns the machines on which the difference appears, in parentheses, as a table shows them after the class.
 func (d Decision) where() string {
 	if d.Where == "" {
 		return ""
@@ -28,8 +28,8 @@ func Decided(class string) bool {
 	return slices.ContainsFunc(Decisions, has) || slices.ContainsFunc(ConfigDecisions, has)
 }
 
-// Shown returns the undecided differences that are not consequences of others: all of level InConfig and, of the other levels, those of the
-// lowest level at which there are any.
+// Shown returns the undecided (unintended) differences that a report shows, without consequences of others: all of level InConfig, and
+// those of the lowest other level that has any.
 func Shown(found []Difference) (shown []Difference) {
 	lowest := InMessages
 	for _, d := range found {

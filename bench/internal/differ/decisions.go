@@ -1,7 +1,7 @@
 package differ
 
-// Decisions are the classes of intended differences, with the exact text of each class. Only the classes in roots.go also hide other
-// differences of their case.
+// Decisions are the classes of intended differences, each with the exact text of the class. If a case shows a class of roots.go, its
+// other differences are hidden.
 var Decisions = []Decision{
 	{
 		Class:  `config of a container: annotations.wherry.dev/spec-hash: upstream "", Wherry "1-ID"`,

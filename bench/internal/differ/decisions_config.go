@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ConfigDecisions are the intended differences that only `make differential-config` finds. The pods of the other comparison, of whole lives
-// of pods, do not set the fields concerned.
+// ConfigDecisions are the intended differences that only `make differential-config` finds, because only its pods set the fields
+// concerned. The pods that this package runs do not set them.
 var ConfigDecisions = []Decision{
 	{
 		Class:  `config of a container: image.runtimeHandler: upstream "", Wherry "HANDLER"`,
@@ -74,7 +74,7 @@ func rows(all []Decision) string {
 	return b.String()
 }
 
-// aboutConfigs is the document's text before the table of ConfigDecisions.
+// aboutConfigs is the text in docs/differences.md before the table of ConfigDecisions.
 const aboutConfigs = `
 ## What the runtime receives, field by field
 

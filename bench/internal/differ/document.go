@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Document returns the text of docs/differences.md, with the tables of decisions and excuses, and how often the runs of counts showed them.
+// Document returns the text of docs/differences.md: tables of the intended differences and of the excuses, each with how often the runs
+// in counts showed it.
 func Document(counts Counts) string {
 	var b strings.Builder
 	b.WriteString(`# What Wherry does differently from upstream's kubelet
@@ -33,7 +34,7 @@ although both agents behave alike. These rules excuse such lines. A run prints h
 more than the rule's bound, because a comparison that excuses too much could not fail.
 
 `)
-	// Without a counted run, the columns with counts would only have zeros.
+	// Without the counts of a run, the columns with counts would contain only zeros, so they are left out.
 	column := func(text string) string {
 		if len(counts.Runs) == 0 {
 			return ""
@@ -63,7 +64,7 @@ more than the rule's bound, because a comparison that excuses too much could not
 
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
 
-// aboutSuite is the document's section about differences that appear only in upstream's own node tests.
+// aboutSuite is the section of docs/differences.md about differences that appear only in upstream's own node tests.
 const aboutSuite = `
 ## What upstream's own node suite shows
 
@@ -72,7 +73,7 @@ const aboutSuite = `
 | a pod that the node preempts, evicts or ends for its shutdown, and whose containers then exit with 0: upstream Succeeded without a reason, Wherry Failed with the reason | "PodFailed means that all containers in the pod have terminated, and at least one container has terminated in a failure (exited with a non-zero exit code or was stopped by the system)." Upstream's kubelet says Failed too while it ends the pod, and derives the phase from the exit codes alone when the containers have ended; its maintainers kept that (kubernetes#118310), and an open issue asks how to tell such a pod from one that is done (kubernetes#141483). The test "should add DisruptionTarget condition to the preempted pod" of the suite wants Succeeded. | A Job does not count work as done that the node broke off, and the status says for what. |
 `
 
-// seen returns the share of cases that needed the excuse, or the number of excused lines per 100 cases, as text.
+// seen returns how often runs needed the excuse, as text: the share of cases, or the number of excused differences (lines) per 100 cases.
 func (e Excuse) seen(counts Counts) string {
 	cases, lines := counts.Excused(e.Name)
 	per := func(n int) float64 { return 100 * float64(n) / float64(max(1, counts.Cases())) }
@@ -82,7 +83,7 @@ func (e Excuse) seen(counts Counts) string {
 	return fmt.Sprintf("%.1f cases", per(cases))
 }
 
-// runs returns the document's section about the runs from which its counts come.
+// runs returns the section of docs/differences.md about the runs from which its counts come.
 func (c Counts) runs() string {
 	if len(c.Runs) == 0 {
 		return uncounted
@@ -104,7 +105,7 @@ func grouped(n int) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// uncounted is the document's section about the runs as long as no whole run is counted.
+// uncounted is the section of docs/differences.md about the runs while there are no counts of a complete run.
 const uncounted = `
 ## Not decided yet
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// counted is the file with the counts of the whole runs.
+// counted is the file with the counts of all complete runs.
 const counted = "../../results/differential.json"
 
 var update = flag.Bool("update", false, "write docs/differences.md")
@@ -47,8 +47,8 @@ func TestDecisionsAreComplete(t *testing.T) {
 	}
 }
 
-// The whole runs showed each decided difference and used each excuse, so that no entry of the two tables is out of date. They left out few
-// cases.
+// The complete runs together showed each intended difference and used each excuse, so no entry of the two tables is out of date. The runs
+// left out few cases.
 func TestEachDecisionWasSeen(t *testing.T) {
 	counts, err := ReadCounts(counted)
 	if err != nil {
@@ -76,7 +76,8 @@ func TestEachDecisionWasSeen(t *testing.T) {
 	}
 }
 
-// A run replaces an earlier one with the same seed. The sums are of all runs, without the cases that were not compared.
+// The counts of a run replace those of an earlier run with the same seed. The sums cover all runs, without the cases that were not
+// compared.
 func TestCountsOfRuns(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "counts.json")

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The functions in this file find when the end of a pod begins, and compare what happens after that moment.
+// The functions in this file find the moment at which the end of a pod begins, and compare what the agents report after it.
 
-// part splits spans into those that began before the agent began to end the pod, and the others.
+// part splits spans (values over time) into those that began before the agent began to end the pod, and the later ones.
 func (d *differ) part(t *Trace, spans []span) (before, after []span) {
 	ends := d.ends(t)
 	for _, s := range spans {
@@ -24,7 +24,7 @@ func (d *differ) part(t *Trace, spans []span) (before, after []span) {
 	return before, after
 }
 
-// beforeRemoval returns the spans that began before the pod's manifest was removed.
+// beforeRemoval returns the spans (values over time) that began before the pod's manifest was removed.
 func (t *Trace) beforeRemoval(spans []span) (out []span) {
 	for _, s := range spans {
 		if s.since.Before(t.Deleted) {
@@ -34,8 +34,8 @@ func (t *Trace) beforeRemoval(spans []span) (out []span) {
 	return out
 }
 
-// inTheEnd compares two series of values, which may differ once the pod's end has begun. u and w are the values after that moment that only
-// one agent has. only is true if there is no difference before that moment.
+// inTheEnd compares two series of values over time that may differ after the pod's end has begun. u and w are the values that only
+// upstream's kubelet and only Wherry reported after that moment. only is true if the series do not differ before that moment.
 func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	uBefore, uAfter := d.part(d.upstream, upstream)
 	wBefore, wAfter := d.part(d.wherry, wherry)
@@ -43,14 +43,14 @@ func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	wMore, _ := apart(d.lasting(d.wherry, wBefore), values(upstream))
 	uMore = d.withoutWaits(uMore, values(wherry))
 	u, w = d.lasting(d.upstream, uAfter), d.lasting(d.wherry, wAfter)
-	if d.before != never { // the other agent may show the same value only after the Crossing, so all its values count
+	if d.before != never { // the other agent may have reported the same value after the Crossing, so compare with all its values
 		return notIn(u, values(wherry)), notIn(w, values(upstream)), len(uMore)+len(wMore) == 0
 	}
 	return notIn(u, w), notIn(w, u), len(uMore)+len(wMore) == 0
 }
 
-// ends returns when the pod's end began on the agent of the trace: at its deletion, or at the first stop after which the agent started
-// nothing and no main container kept running.
+// ends returns when the agent of the trace began to end the pod: at the pod's deletion, or at the first stop after which the agent
+// started no container and no main container continued to run.
 func (d *differ) ends(t *Trace) time.Time {
 	last := t.Created
 	for _, c := range t.Calls {
@@ -67,8 +67,8 @@ func (d *differ) ends(t *Trace) time.Time {
 	return t.Deleted
 }
 
-// lifeEnds returns the end of that life of the pod to which the time at belongs. A static pod begins another life after each change or
-// removal of its manifest; any other pod has one life.
+// lifeEnds returns when the life of the pod that contains the time at ended. A static pod begins a new life at each change or removal of
+// its manifest; any other pod has only one life.
 func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
 	for _, a := range d.c.Acts {
 		if changed := t.Created.Add(a.At); (a.Do == WriteFile || a.Do == RemoveFile) && changed.After(at) && changed.Before(d.ends(t)) {
@@ -78,7 +78,7 @@ func (d *differ) lifeEnds(t *Trace, at time.Time) time.Time {
 	return d.ends(t)
 }
 
-// runsOn reports whether a main container runs at the time at, and neither exits nor is stopped soon after.
+// runsOn reports whether a main container runs at the time at and continues to run for some time.
 func (d *differ) runsOn(t *Trace, at time.Time) bool {
 	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
 		all := t.instances(x.Name)
@@ -93,8 +93,8 @@ func (d *differ) runsOn(t *Trace, at time.Time) bool {
 	})
 }
 
-// mirrorWithoutEnd reports whether upstream's kubelet removed the mirror of a removed static pod from the API before it reported
-// the pod's end.
+// mirrorWithoutEnd reports whether upstream's kubelet removed the mirror of a removed static pod from the API without having reported in
+// it how the pod ended.
 func (d *differ) mirrorWithoutEnd() bool {
 	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
 		return false
@@ -108,8 +108,8 @@ func (d *differ) mirrorWithoutEnd() bool {
 	})
 }
 
-// running reports whether p, a version of the pod, shows a container as running that the agent stopped: the same instance, or any instance
-// if the stop came after the pod's deletion.
+// running reports whether p, a version of the pod in the API, shows a container as running although the agent had stopped it: the same
+// instance or, if the stop came after the pod's deletion, any instance.
 func (t *Trace) running(p *v1.Pod) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		s := statusOf(p, c.Container)
@@ -117,13 +117,15 @@ func (t *Trace) running(p *v1.Pod) bool {
 	})
 }
 
-// changedAfterItsEnd reports whether the pod was changed after its end, and only Wherry's last status has the new generation.
+// changedAfterItsEnd reports whether the pod was changed after it had ended, and only Wherry's last status has the new
+// observedGeneration.
 func (d *differ) changedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
 }
 
-// deletedAfterItsEnd reports whether the pod was deleted after its end, and only upstream's last status has the generation of the deletion.
+// deletedAfterItsEnd reports whether the pod was deleted after it had ended, and only upstream's last status has the observedGeneration
+// of the deletion.
 func (d *differ) deletedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Status.ObservedGeneration == u.Generation && u.DeletionTimestamp != nil && w.Status.ObservedGeneration == u.Generation-1 &&
@@ -138,8 +140,8 @@ func (d *differ) resizedInItsEnd() bool {
 	})
 }
 
-// resizedAtItsEnd reports whether the pod was resized, and before each resize both agents had already asked the container concerned to end,
-// and did not start it again.
+// resizedAtItsEnd reports whether the case resizes containers, and both agents had asked the newest instance of the container to end
+// before each resize.
 func (d *differ) resizedAtItsEnd() bool {
 	ending := func(t *Trace, a Act) bool {
 		var newest *instance
@@ -165,8 +167,8 @@ func (d *differ) resizedAtItsEnd() bool {
 // removedStatic reports whether the case is a static pod whose manifest was removed.
 func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 
-// after reports whether an act for which such returns true came after upstream's kubelet had reported the phase Succeeded or Failed, or at
-// most two seconds before.
+// after reports whether an act that such selects came after upstream's kubelet had reported the phase Succeeded or Failed, or at most two
+// seconds before the report.
 func (d *differ) after(such func(Act) bool) bool {
 	for _, s := range d.upstream.Statuses {
 		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
@@ -176,8 +178,9 @@ func (d *differ) after(such func(Act) bool) bool {
 	return false
 }
 
-// repeatsItsEnd reports whether upstream's last status shows the same end of the container name as state and as lastState, while Wherry's
-// shows in lastState an earlier end that upstream's kubelet had reported too. u and w are the states, lastU and lastW the last states.
+// repeatsItsEnd reports whether upstream's last status shows the same end of a container in state and in lastState, while Wherry's
+// lastState shows an earlier end, which upstream's kubelet had also reported. u and w are the values of state, lastU and lastW those of
+// lastState.
 func (d *differ) repeatsItsEnd(name, lastU, lastW, u, w string) bool {
 	return u == w && lastU == u && strings.HasPrefix(u, "terminated ") && lastW != lastU && d.reportedBefore(name, lastW)
 }
@@ -192,15 +195,15 @@ func (d *differ) reportedBefore(name, state string) bool {
 			return false
 		}
 		reported := s.State.Terminated
-		if reported == nil { // the container waits for its next start, so its end is the last state
+		if reported == nil { // the container waits for its next start, so its end is in lastState
 			reported = s.LastTerminationState.Terminated
 		}
 		return reported != nil && reported.Reason == fields[1] && fmt.Sprint(reported.ExitCode) == fields[2]
 	})
 }
 
-// endIsTaken reports whether the values differ only by an end of a container that upstream's kubelet had reported and then replaced by
-// ContainerStatusUnknown. The comparison of the last status reports this difference.
+// endIsTaken reports whether the values differ only because upstream's kubelet replaced an end of a container that it had reported by
+// ContainerStatusUnknown. The comparison of the last status reports this difference already.
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
 	unknown := func(v string) bool {
@@ -209,8 +212,8 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.reportedBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
 
-// withoutWaits removes from u, the values of upstream, the failed start or the end of each attempt that Wherry shows as waiting for its
-// back-off.
+// withoutWaits removes from u (values that only upstream's kubelet reported) each failed start or end of a container that Wherry reports
+// in another form: it shows the same attempt as waiting for its back-off.
 func (d *differ) withoutWaits(u, wherry []string) []string {
 	return slices.DeleteFunc(u, func(v string) bool {
 		fields := strings.Fields(v)
@@ -226,8 +229,8 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 // unknownEnd is the reason with which the kubelet reports an end that it did not see.
 const unknownEnd = "ContainerStatusUnknown"
 
-// withoutUnknown removes an end of a container from u and w if upstream's kubelet had reported this end and then lost it. The comparison of
-// the last status reports this difference.
+// withoutUnknown removes an end of a container from u and w if upstream's kubelet replaced it by ContainerStatusUnknown after it had
+// reported it. The comparison of the last status reports this difference already.
 func (d *differ) withoutUnknown(name string, u, w []string) ([]string, []string) {
 	reported := func(v string) bool {
 		fields := strings.Fields(v)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// repeated lists the reasons of events whose number depends on how often an agent looks at the pod, or on whether the deletion comes
-// between two tries.
+// repeated lists the reasons of events whose exact number is not compared: it depends on how often an agent looks at the pod, or on
+// whether the deletion comes between two attempts.
 var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
 
-// events compares which events exist, whether each came once or more often, and their messages.
+// events compares the events of both agents: which exist, whether each came once or several times, and their messages.
 func (d *differ) events() {
 	upstream, wherry := d.upstream.Events, d.wherry.Events
 	often := func(k string, n int) string {
@@ -63,10 +63,10 @@ func (d *differ) events() {
 	}
 }
 
-// classOldSize is the class of an event whose message gives the old size of a resized container.
+// classOldSize is the class for an event of upstream's kubelet that shows the size of a container from before the resize.
 const classOldSize = "message of event Normal ResizeCompleted: upstream gives the size from before the resize"
 
-// beforeResizes replaces in a message the new sizes of containers by their sizes before the resize.
+// beforeResizes replaces the new CPU sizes of resized containers in a message with the old ones.
 func (d *differ) beforeResizes(message string) string {
 	for _, a := range d.c.Acts {
 		x := d.c.container(a.Container)
@@ -78,7 +78,7 @@ func (d *differ) beforeResizes(message string) string {
 	return message
 }
 
-// noEvent returns the name of the Excuse that forbids to compare the events of the key k. It returns "" if they are compared.
+// noEvent returns the name of the Excuse for which the events with the key k are not compared; "" if they are compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
@@ -89,8 +89,8 @@ func (d *differ) noEvent(k string, u, w Event) string {
 	return d.hangsOnAMoment(k, u, w)
 }
 
-// ofWhat returns a part of the class's name for the events of the key k. It distinguishes some events from others with the same reason; it
-// is "" for most events.
+// ofWhat returns an addition to the class of a difference in the events with the key k. It separates special situations, such as a resize
+// of a pod that ends, from others with the same reason; "" for most events.
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
@@ -123,7 +123,8 @@ func (d *differ) sharesMissing() bool {
 // five minutes and drops the others, so it is random which events are lost.
 const burst = 25
 
-// talks reports whether the client dropped some events because there were too many of the type of this key.
+// talks reports whether the client dropped some events because there were too many of their type. k is the key of an event, which begins
+// with the type.
 func (t *Trace) talks(k string) bool {
 	kind, all := strings.Fields(k)[0], 0
 	for other, e := range t.Events {
@@ -131,5 +132,5 @@ func (t *Trace) talks(k string) bool {
 			all += e.Count
 		}
 	}
-	return all >= burst-2 // two less than the burst, because the events that are lost cannot be counted
+	return all >= burst-2 // burst-2, because the dropped events are not in the trace and cannot be counted
 }

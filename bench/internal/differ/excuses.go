@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// Excuse is a rule that takes a difference out of the comparison. The uses of each rule are counted and bounded, because a comparison that
-// excuses too much cannot fail.
+// Excuse is a rule that removes a difference from the comparison, because it says nothing about the agents. The uses of each rule are
+// counted and limited, because a comparison that excuses too much could never fail.
 type Excuse struct {
 	Name string
 	Why  string
-	// Most is the percentage of cases that may need the excuse. If more cases need it, the run fails. If Most is 0, Lines is the bound.
+	// Most is the limit on the percentage of cases that need the excuse. If more cases need it, the run fails. If Most is 0, Lines is the
+	// limit.
 	Most float64
-	// Lines is how many excused differences there may be per 100 cases. It is the bound of an excuse that nearly every case needs.
+	// Lines is the limit on the number of excused differences per 100 cases. It is for an excuse that nearly every case needs.
 	Lines float64
 }
 
-// Bound returns the excuse's bound as text.
+// Bound returns the limit of the excuse as text.
 func (e Excuse) Bound() string {
 	if e.Lines > 0 {
 		return fmt.Sprintf("%g lines", e.Lines)
@@ -24,8 +25,8 @@ func (e Excuse) Bound() string {
 	return fmt.Sprintf("%g cases", e.Most)
 }
 
-// Exceeded reports whether a run exceeds the excuse's bound. cases and lines are the numbers of excused cases and differences per 100
-// cases.
+// Exceeded reports whether a run needed the excuse too often. cases and lines are the numbers of excused cases and of excused
+// differences, per 100 cases.
 func (e Excuse) Exceeded(cases, lines float64) bool {
 	if e.Lines > 0 {
 		return lines > e.Lines
@@ -55,7 +56,7 @@ const (
 	excuseBurst      = "more events than a client writes at once"
 )
 
-// Excuses lists all rules that take a difference out of the comparison, and the bound of each.
+// Excuses lists all rules that remove a difference from the comparison, each with its limit.
 var Excuses = []Excuse{
 	{Name: excuseParted, Why: "After one of these differences, which are in the table of decided differences, everything that follows differs too.", Most: 20},
 	{Name: excuseLate, Why: "Everything after it is late too.", Most: 10},
@@ -77,7 +78,7 @@ var Excuses = []Excuse{
 	{Name: excuseBurst, Why: "A client writes 25 events of a type at once, and then one in five minutes.", Most: 12},
 }
 
-// MostCrossed is the percentage of cases that may have a Crossing.
+// MostCrossed is the maximum percentage of cases in which the timing may change the order of events (Crossing).
 const MostCrossed = 20.0
 
 // Verdict is the result of comparing the two traces of a case.
@@ -87,11 +88,12 @@ type Verdict struct {
 	Sure []Difference
 	// Excused is how many differences each excuse took out of the comparison, by the name of the excuse.
 	Excused map[string]int
-	// Crossing is the moment from which on the timing may change the order of events; nil if a run of the case had none.
+	// Crossing is the moment from which the timing may change the order of events. After a second run it is nil if one of the runs had
+	// none.
 	Crossing *Crossing
 }
 
-// Undecided returns the undecided differences of a case, each class once, including those that a Crossing excuses.
+// Undecided returns the undecided (unintended) differences of a case, one for each class, including those after the Crossing.
 func (v *Verdict) Undecided() (all []Difference) {
 	for _, f := range slices.Concat(v.Found, v.Sure) {
 		if !Decided(f.Class) && !hasClass(all, f.Class) {
@@ -101,8 +103,9 @@ func (v *Verdict) Undecided() (all []Difference) {
 	return all
 }
 
-// Again combines v with the verdict w of another run of the case: of the undecided differences it keeps those that both runs show, and
-// marks as Sure those that began before the Crossing in either run. unsteady is how many differences of v the run w does not show.
+// Again combines v with w, the verdict of another run of the same case. Of the undecided differences, v keeps those that both runs show;
+// those that began before the Crossing in at least one run are Sure. unsteady is the number of undecided differences of v that w does not
+// have.
 func (v *Verdict) Again(w Verdict) (unsteady int) {
 	first, second := v.Undecided(), w.Undecided()
 	both := slices.DeleteFunc(slices.Clone(first), func(f Difference) bool { return !hasClass(second, f.Class) })
@@ -115,7 +118,8 @@ func (v *Verdict) Again(w Verdict) (unsteady int) {
 	return len(first) - len(both)
 }
 
-// Settle excuses the undecided differences that come after the Crossing in every run of the case.
+// Settle makes the verdict final. Of the undecided differences it keeps those that began before the Crossing in at least one run of the
+// case. It removes the others and counts them as excused, because from the Crossing on the timing may change the order of events.
 func (v *Verdict) Settle() {
 	all := len(v.Undecided())
 	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return !Decided(f.Class) })
@@ -137,7 +141,7 @@ func (d *differ) excuse(name string, lines int) {
 	}
 }
 
-// undecidedOf counts the differences whose class is not decided.
+// undecidedOf returns how many of the differences are undecided (not intended).
 func undecidedOf(found []Difference) (n int) {
 	for _, f := range found {
 		if !Decided(f.Class) {

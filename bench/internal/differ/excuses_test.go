@@ -22,7 +22,8 @@ func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 	}
 }
 
-// Whether the order of two events matters depends on the containers and on what may end the pod.
+// Two events at about the same time cause a Crossing only if their order matters. That depends on the kinds of the containers, and on
+// what may end the pod.
 func TestWhatMayCross(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	c := &Case{Spec: v1.PodSpec{
@@ -93,8 +94,9 @@ func TestWhatMayCross(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet starts a container again after its exit, so it has seen the exit by then. If the loss of the sandbox comes later, the
-// order of the two events is certain, and the case has no Crossing.
+// A container exits, and the sandbox is lost soon after. If upstream's kubelet has restarted the container before the loss, it has seen
+// the exit before the loss, and the case has no Crossing. If it restarts the container later, the order is uncertain, and the case has
+// one.
 func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 	for again, crossed := range map[float64]bool{4.7: false, 5.2: true} {
 		c := oneContainer()
@@ -109,8 +111,8 @@ func TestAnAgentThatHasSeenAnExit(t *testing.T) {
 	}
 }
 
-// An act and the start of a container that it causes have a fixed order, so the case has no Crossing, however soon the start comes. The act
-// causes the start if a StopContainer or a RunPodSandbox comes between them.
+// A container starts soon after an act on it. If the act caused the start (a StopContainer or a RunPodSandbox came between them), their
+// order is fixed, and the case has no Crossing. Otherwise it has one.
 func TestAStartThatFollowsFromAnAct(t *testing.T) {
 	for cause, crossed := range map[string]bool{"StopContainer": false, "RunPodSandbox": false, "RemoveContainer": true} {
 		c := oneContainer()
@@ -179,7 +181,7 @@ func TestACrossingExcusesWhatComesAfterIt(t *testing.T) {
 	}
 }
 
-// A difference counts if both runs of a case show it, and in one of them it comes before the Crossing.
+// After two runs of a case, a difference counts if both runs show it and it came before the Crossing in at least one of them.
 func TestTwoRunsOfACase(t *testing.T) {
 	crossed := func(sure string, after ...string) Verdict {
 		v := Verdict{Excused: map[string]int{}, Crossing: &Crossing{}, Found: []Difference{{Class: sure}}, Sure: []Difference{{Class: sure}}}
@@ -217,7 +219,7 @@ func TestTwoRunsOfACase(t *testing.T) {
 	}
 }
 
-// Each excuse counts the differences that it takes out. For equal traces no excuse counts anything.
+// A case whose only difference needs an excuse has no difference, and the excuse is counted. For equal traces no excuse is counted.
 func TestExcusesAreCounted(t *testing.T) {
 	if v := CompareAll(oneContainer(), newLife().Trace, newLife().Trace); len(v.Excused) > 0 {
 		t.Errorf("equal lives need excuses: %v", v.Excused)
@@ -277,8 +279,9 @@ func TestAHookThatIsCutShort(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet does not start a container before the pod ends. If it still waited because of a decided difference, only that class is
-// reported. Otherwise the missing start is an undecided difference.
+// In this case Wherry restarts a container once more, and upstream's kubelet does not get to that restart before the pod ends. If a decided
+// (intended) difference makes upstream restart containers later, Compare reports only that difference. Otherwise it reports the missing
+// restart as an undecided difference.
 func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	for changed, class := range map[bool]string{
 		true:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
@@ -299,7 +302,7 @@ func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	}
 }
 
-// A stop after which the container starts again is not part of the pod's end, even if the stop comes after the deletion.
+// If a container starts again after a stop, the pod's end has not begun with that stop, even if the stop comes after the deletion.
 func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	u := newLife()
 	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A value that the API has for less than two seconds is no difference (excusePassing). But an agent that changes a value and changes it
-// back without a cause flaps: that is a difference, however short the value lasts.
+// A value that is in the API for less than two seconds is excused (excusePassing). But if an agent changes a value and changes it back
+// without a cause, it flaps. That is a difference, however short the value lasts.
 
 const (
 	// causedWithin is the longest time from a cause (an exit, a start, a stop or an act) to the change of a value.
@@ -16,8 +16,9 @@ const (
 	failsWithin = 5 * time.Second
 )
 
-// flaps returns the values that Wherry reported for less than two seconds between two equal values, without a cause, and that upstream's
-// series does not have in the same place. A value that the deletion of the pod ends does not count if upstream reported it too.
+// flaps returns the values that Wherry reported for less than two seconds between two equal values, without a cause. A value does not
+// count if upstream's series contains the same change and return, or if the pod's deletion ended the value and upstream's kubelet
+// reported it too.
 func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	for i := 1; i+1 < len(wherry); i++ {
 		s := wherry[i]
@@ -25,7 +26,7 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}
-		// ended: the deletion ended the value, and upstream reported this value too.
+		// ended is true if the pod's deletion ended the value, and upstream's kubelet reported the value too.
 		ended := !s.since.Add(s.lasts).Before(d.wherry.Deleted) && slices.Contains(values(upstream), s.value)
 		if !ended && !passesBack(upstream, wherry[i-1].value, s.value) {
 			out = append(out, s.value)
@@ -44,7 +45,7 @@ func passesBack(spans []span, around, value string) bool {
 	return false
 }
 
-// caused reports whether something happened to the pod shortly before the time at.
+// caused reports whether something happened to the pod shortly before the time at, for example an act, an exit or a start.
 func (d *differ) caused(t *Trace, at time.Time) bool {
 	since := at.Sub(t.Created)
 	for _, c := range t.Calls {

@@ -7,7 +7,7 @@ import (
 
 var numbers = regexp.MustCompile(`#\d+|(running|terminated|waiting) \d+|^\d+ ready`)
 
-// generals replaces, in each element, the names of containers by their kinds and removes numbers that vary from pod to pod.
+// generals replaces the names of containers in each element with their kinds, and removes numbers that vary from pod to pod.
 func (d *differ) generals(elements []string) (out []string) {
 	for _, e := range elements {
 		e = numbers.ReplaceAllStringFunc(d.general(e), func(m string) string { return strings.TrimRight(strings.TrimLeft(m, "0123456789 "), "#0123456789 ") })

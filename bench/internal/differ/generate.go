@@ -18,8 +18,8 @@ const (
 // watchFor is how long a case runs before its pod is deleted.
 const watchFor = 40 * time.Second
 
-// generator makes a case from a random source. All times are whole seconds, and most of them differ by several seconds, so that few events
-// come at about the same time. A case with such events has a Crossing: from then on the agents may see events in a different order.
+// generator makes a random case, the script of a pod. All times are whole seconds, and most of them differ by several seconds, so that
+// few events come at about the same time. The two agents may see such events in a different order (see Crossing).
 type generator struct{ *rand.Rand }
 
 // Generate makes the case of a seed. The same seed always gives the same case.
@@ -148,7 +148,7 @@ func (g generator) main(c *Case, name string) v1.Container {
 	return x
 }
 
-// runs returns a Play of a container that starts: it keeps running, or exits by itself.
+// runs returns a Play for a container instance that starts without an error: it keeps running, or exits by itself.
 func (g generator) runs() Play {
 	p := Play{Term: pick(g, TermEnds, TermZero, TermSlow, TermIgnored)}
 	if g.chance(45) {

@@ -74,8 +74,8 @@ func TestSmallerCasesLackSomethingAndLeaveTheCaseAlone(t *testing.T) {
 	}
 }
 
-// TestShrinkFindsTheSmallestCase shrinks a case with a comparison that shows a difference if main-0 has lifecycle hooks and somebody
-// deletes the pod.
+// TestShrinkFindsTheSmallestCase shrinks large cases with a comparison that shows a difference if the first main container has lifecycle
+// hooks and an act deletes the pod. The result must have only one container, without probes, and only one act, the deletion.
 func TestShrinkFindsTheSmallestCase(t *testing.T) {
 	shows := func(c *Case) bool {
 		return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete }) && c.Spec.Containers[0].Lifecycle != nil

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// living is one run of a case on one agent.
+// living is the run of a case on one agent: the pod, and what happens to it.
 type living struct {
 	run  *Runner
 	side *side
@@ -32,7 +32,7 @@ type living struct {
 
 func (l *living) pods() typed.PodInterface { return l.run.rig.Client.CoreV1().Pods(rig.Namespace) }
 
-// live creates the pod, carries out the acts of the case at their times, and deletes the pod.
+// live creates the pod, does to it what the case says at the times that the case says, and deletes it.
 func (l *living) live(ctx context.Context) error {
 	first, last := Act{Do: "create"}, Act{At: l.c.For, Do: Delete, Grace: -1}
 	if l.c.Kind == Static {
@@ -45,7 +45,7 @@ func (l *living) live(ctx context.Context) error {
 		return err
 	}
 	exists := true
-	for _, a := range slices.Concat(l.c.Acts, []Act{last}) { // a new slice, because the runs on both agents use the case at the same time
+	for _, a := range slices.Concat(l.c.Acts, []Act{last}) { // Concat makes a new slice, because both agents' runs use the case at the same time
 		if !exists && a.At == l.c.For {
 			continue
 		}
@@ -65,8 +65,8 @@ func (l *living) live(ctx context.Context) error {
 	return l.ends(ctx)
 }
 
-// begins waits until the agent creates the pod's sandbox, from which the times of all acts count. So an agent that is busy and begins later
-// still gets each act at the same point of the pod's life. It waits at most 20 s, because a pod may get no sandbox.
+// begins waits until the agent creates the pod's sandbox, at most 20 s, because a pod may get no sandbox. The times of all acts count
+// from then on. So an agent that is busy and begins later still gets each act at the same point of the pod's life.
 func (l *living) begins(ctx context.Context) error {
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		if calls := l.side.runtime.Calls(l.name); len(calls) > 0 {
@@ -83,8 +83,8 @@ func (l *living) begins(ctx context.Context) error {
 	}
 }
 
-// ends waits until the pod has left the API and the runtime, and until the last events have come. It ignores sandboxes of upstream's
-// kubelet, which removes the last sandboxes of its pods only once a minute.
+// ends waits until the pod has left the API and the runtime, and until the last events have come. It does not wait for the last sandboxes
+// of upstream's kubelet, because the kubelet removes them only once a minute.
 func (l *living) ends(ctx context.Context) error {
 	for deadline := time.Now().Add(goneWithin); ; {
 		l.run.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Upstream's kubelet resizes a container right after its first start if the resize came while the kubelet waited for something else. A
-// resize long after the start is another difference.
+// Only upstream's kubelet resizes a container right after its first start. If the resize was requested before that start, the difference
+// has a class of its own. A resize long after the start has the usual class.
 func TestAResizeBeforeTheFirstStart(t *testing.T) {
 	for at, class := range map[time.Duration]string{
 		500 * time.Millisecond: `calls of main, resized before its first start: only upstream has ["resize"]`,
@@ -64,8 +64,8 @@ func TestAPodThatIsPendingAgain(t *testing.T) {
 	}
 }
 
-// The image of a container is changed while the container's postStart hook runs. Wherry stops the container at once, and upstream's kubelet
-// after the hook: a decided difference. If the image is changed after the hook, it is not this difference.
+// The image of a container is changed while the container's own postStart hook runs. Wherry stops the container at once, upstream's
+// kubelet only after the hook: a decided (intended) difference. If the image is changed after the hook, root finds no decided difference.
 func TestAnImageChangedDuringAHook(t *testing.T) {
 	for at, root := range map[time.Duration]string{8 * time.Second: classChangedInHook, 20 * time.Second: ""} {
 		c := oneContainer()
@@ -121,8 +121,8 @@ func TestAProbeThatFailsWhileASidecarIgnoresTERM(t *testing.T) {
 	}
 }
 
-// If a container ends with its lost sandbox before its probe would have failed, an agent need not have seen the failure. If the sandbox is
-// lost later, it must have seen it.
+// A probe is about to fail when the sandbox, and with it the container, is lost. If the loss comes before the probe fails, the agent need
+// not have seen a failure. If it comes later, the agent must have seen one.
 func TestAProbeOfALostContainer(t *testing.T) {
 	for lost, must := range map[time.Duration]bool{4 * time.Second: false, 20 * time.Second: true} {
 		c := oneContainer()
@@ -136,7 +136,8 @@ func TestAProbeOfALostContainer(t *testing.T) {
 	}
 }
 
-// Only Wherry starts a container again shortly before the deletion. Neither that instance nor its status is a difference.
+// Only Wherry restarts a container shortly before the pod's deletion. The extra instance is excused, and so are the statuses that show
+// how it ended.
 func TestTheEndOfAnExtraInstance(t *testing.T) {
 	c := oneContainer()
 	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 30 * time.Second}}}

@@ -8,11 +8,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The functions in this file find values that depend on the timing. They are not compared, because an agent that looks a second later sees
-// another state.
+// The functions in this file find values that depend on the timing. The comparison excuses them, because an agent that looks at the pod a
+// second later reports another state.
 
-// endsItself reports whether an instance was asked to end at about the time when its Play makes it exit. The timing decides whether
-// an agent still asks it to end.
+// endsItself reports whether an instance was asked to end at about the time when its Play (its script) makes it exit. The timing decides
+// which comes first.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() {
@@ -48,9 +48,9 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment returns the name of the Excuse for an event that depends on the timing; "" for other events. Such an event is about a
-// container that exited by itself when it was asked to end, about a container that had just started when the pod ended, or about a command
-// that was interrupted because its container ended.
+// hangsOnAMoment returns the name of the Excuse if the timing decides whether the event with the key k occurs, or what its message is;
+// otherwise "". Such an event is, for example, about a container that exited by itself when it was asked to end, about a container that
+// had just started when the pod ended, or about a command that was interrupted because its container ended.
 func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
 		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")
@@ -76,7 +76,7 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 		return excuseCrossed
 	case (cut(u) || cut(w)) && (reason == "Unhealthy" || u.Count != w.Count):
 		return excuseCut
-	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the difference in the requests already says that one agent may lack this event
+	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the missing instance is reported already
 		return excuseExtra
 	case d.startsLast(containerOf(k)):
 		return excuseLast
@@ -148,21 +148,21 @@ func (in *instance) unstopped() *instance {
 	return in.only(func(i int) bool { return in.calls[i] != "preStop" && !stopCall.MatchString(in.calls[i]) })
 }
 
-// ownOrder returns the containers of the list whose time of stopping does not depend on the timing of another container.
+// ownOrder returns the list of stopped containers without those whose stop depends on the exit of another container.
 func (d *differ) ownOrder(stops []string) []string {
 	return slices.DeleteFunc(slices.Clone(stops), d.anotherEndsItself)
 }
 
-// anotherEndsItself reports whether the time at which a sidecar is stopped depends on the timing: it ends after other containers, and one
-// of these exited by itself when it was asked to end.
+// anotherEndsItself reports whether the timing decides when a sidecar is stopped: a sidecar is stopped after the other containers, and
+// one of these exited by itself at about the time when it was asked to end.
 func (d *differ) anotherEndsItself(name string) bool {
 	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.containers(), func(other string) bool {
 		return other != name && d.everEndsItself(other)
 	})
 }
 
-// outlivesAnExtra reports whether a container is a sidecar that stops after an instance of another container that only one agent started.
-// The time of the sidecar's stop, and what is left of its grace period, then depend on the timing.
+// outlivesAnExtra reports whether a container is a sidecar that is stopped after an extra instance: an instance of another container that
+// only one agent started. The time of the sidecar's stop, and the rest of its grace period, then depend on the timing.
 func (d *differ) outlivesAnExtra(name string) bool {
 	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.containers(), func(other string) bool {
 		if d.c.kind(other) == "sidecar" || d.sameNumber(other) {

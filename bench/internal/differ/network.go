@@ -18,8 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The pods have loopback addresses such as 127.60.0.5, so network probes reach the simulated containers without a network interface. The
-// runtime listens there for as long as the container runs, and answers as the container's play says.
+// Simulated pods have loopback addresses such as 127.60.0.5, so network probes reach them without a network interface. While a container
+// runs, the simulated runtime listens on its ports, and answers probes as the container's Play (its script) says.
 
 // portOf returns the port on which a container answers a probe.
 func portOf(container, probe string) int32 {
@@ -35,7 +35,7 @@ func portOf(container, probe string) int32 {
 // probeNames lists the probes that a container may have.
 var probeNames = []string{"startup", "liveness", "readiness"}
 
-// asking returns the handler of a network probe of a container, which uses the protocol how: http, tcp or grpc.
+// asking returns the handler of a network probe of a container. how is the protocol: http, tcp or grpc.
 func asking(how, container, probe string) v1.ProbeHandler {
 	port := portOf(container, probe)
 	switch how {
@@ -58,7 +58,8 @@ func (a *answers) fails(probe string) bool {
 	return has && w.has(time.Since(a.started))
 }
 
-// listen starts to answer the probes of a container that has just been started, until the container ends.
+// listen opens the ports on which a container that has just been started answers its network probes. They are closed when the container
+// ends.
 func (r *Runtime) listen(ctx context.Context, id string) error {
 	r.mu.Lock()
 	o := r.containers[id]
@@ -97,7 +98,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 			defer s.end()
 			for r.runs(id) {
 				time.Sleep(answersEvery)
-				_ = s.turn() // turn tries again to open a port that could not be opened
+				_ = s.turn() // after an error, the next call of turn tries again to open the port
 			}
 		})
 	}
@@ -118,7 +119,7 @@ func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
 	return out
 }
 
-// runs reports whether the container runs and the runtime has not ended.
+// runs reports whether the container with this ID runs. It returns false if the runtime has ended.
 func (r *Runtime) runs(id string) bool {
 	select {
 	case <-r.ended:
@@ -141,8 +142,8 @@ type service struct {
 	ended bool
 }
 
-// turn opens or closes the port as the Play says. While a TCP probe is to fail, the port is closed; for HTTP and gRPC the port stays open
-// and the answer is a failure.
+// turn opens or closes the port, as the container's Play (its script) says for this moment. A TCP probe fails because the port is closed;
+// for HTTP and gRPC the port stays open, and the answer is a failure.
 func (s *service) turn() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,7 @@ func (s *service) turn() error {
 	return nil
 }
 
-// end closes the port; it is never opened again.
+// end closes the port for good.
 func (s *service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +179,7 @@ func (s *service) close() {
 	}
 }
 
-// serve starts to answer on l, until s.stop is called. The caller holds s.mu.
+// serve answers probes on l until s.stop is called. It returns at once. The caller holds s.mu.
 func (s *service) serve(l net.Listener) {
 	switch {
 	case s.how.HTTPGet != nil:

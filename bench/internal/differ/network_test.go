@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Network probes get the answers of the container's Play while the container runs.
+// While a container runs, its network probes get the answers that the script of the case (Play) says.
 func TestNetworkProbesAreAnswered(t *testing.T) {
 	r, err := Serve(filepath.Join(t.TempDir(), "cri.sock"), "127.99.0.0/16")
 	if err != nil {
@@ -95,7 +95,7 @@ func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, i
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent sends the node's pod CIDR, but the pods keep their loopback addresses.
+	// A real agent sends the node's pod CIDR to the runtime. The pods must keep their loopback addresses.
 	if _, err := client.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.244.3.0/24"}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -7,16 +7,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Plants contains faults that an agent might have, by name. Each function changes Wherry's trace of a case as that fault would change it,
-// and returns false if the case does not allow the fault. Plants measure how many faults the comparison finds in recorded runs.
+// Plants contains faults that an agent might have, by name. Each function changes a trace of Wherry as if Wherry had the fault, and
+// returns false if the trace gives no occasion for the fault. Plants measure how many faults the comparison finds in recorded runs.
 var Plants = map[string]func(*Case, *Trace) bool{
 	"grace":   plantGrace,
 	"restart": plantRestart,
 	"reason":  plantReason,
 }
 
-// PlantedBefore plants a fault in the part of the trace that ends 5 s (late) before the time before, so that a Crossing at that time does
-// not excuse the fault. It returns false if the case does not allow the fault.
+// PlantedBefore reports whether plant can plant its fault early enough in the trace: at least 5 s (late) before the time before, so that
+// a Crossing at that time does not excuse the fault. It does not change the trace.
 func PlantedBefore(plant func(*Case, *Trace) bool, c *Case, t *Trace, before time.Duration) bool {
 	early := *t
 	end := t.Created.Add(before - late)
@@ -41,7 +41,7 @@ func plantGrace(_ *Case, t *Trace) (planted bool) {
 	return planted
 }
 
-// plantRestart deletes from the trace all main containers with attempt 2 or more, as if the agent had stopped restarting them.
+// plantRestart removes all instances of main containers with attempt 2 or more from the trace, as if the agent had given up restarting.
 func plantRestart(c *Case, t *Trace) bool {
 	before := len(t.Calls)
 	t.Calls = slices.DeleteFunc(t.Calls, func(call Call) bool { return c.kind(call.Container) == "main" && call.Attempt%lifeAttempts > 1 })

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The comparison finds each planted fault. A plant does not change a trace that does not allow the fault.
+// The comparison finds each planted fault. In a trace that gives no occasion for a fault, its function changes nothing and returns false.
 func TestPlantsAreFound(t *testing.T) {
 	lived := func() life {
 		l := newLife()

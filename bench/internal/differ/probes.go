@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The functions in this file calculate when the probes of a container instance succeed and fail. That follows from the spec and the Play,
-// except for the exact moments at which an agent probes.
+// The functions in this file calculate when the probes of a container instance succeed and fail, from the spec and the container's Play
+// (its script). The results are intervals, because the exact moments at which an agent probes are not known.
 
 // container returns the init or main container with this name, or nil.
 func (c *Case) container(name string) *v1.Container {
@@ -33,7 +33,7 @@ func (c *Case) probe(name, probe string) *v1.Probe {
 	return map[string]*v1.Probe{"startup": x.StartupProbe, "liveness": x.LivenessProbe, "readiness": x.ReadinessProbe}[probe]
 }
 
-// never is a time after the end of every case.
+// never is later than any time of a case. It stands for an event that does not happen.
 const never = 1 << 60
 
 // interval is a range of times, counted from the start of a container instance.
@@ -51,7 +51,7 @@ func (c *Case) asked(name, probe string, p Play) interval {
 	if began.first == never {
 		return interval{never, never}
 	}
-	// Wherry counts a failure only from one period after the success of the startup probe.
+	// Wherry may count the first failure only one period after the success of the startup probe.
 	return interval{max(first.first, began.first), max(first.last, began.last+probed)}
 }
 
@@ -75,7 +75,7 @@ func (c *Case) threshold(p *v1.Probe) time.Duration {
 	return time.Duration(max(p.FailureThreshold, 1)-1) * time.Second
 }
 
-// fails returns the interval in which a probe fails first, and the time until which it fails.
+// fails returns when a probe fails first (an interval), and until when it continues to fail.
 func (c *Case) fails(name, probe string, p Play) (first interval, until time.Duration) {
 	w, fails := p.Fails[probe]
 	if c.probe(name, probe) == nil || !fails {
@@ -90,7 +90,7 @@ func (c *Case) fails(name, probe string, p Play) (first interval, until time.Dur
 }
 
 // kills returns when a liveness or startup probe reaches its failureThreshold, so that the agent has to stop the container. maybe is true
-// if the timing decides whether that happens.
+// if the timing decides whether it reaches the threshold before it succeeds again or the container exits.
 func (c *Case) kills(name, probe string, p Play) (at interval, maybe bool) {
 	first, until := c.fails(name, probe, p)
 	if first.first == never {
@@ -148,8 +148,8 @@ func (t *Trace) killedBy(name, probe string) bool {
 	return false
 }
 
-// unreported reports whether only one agent reports failures of a probe because of the timing: this agent may have seen a failure, and the
-// other one may have seen none.
+// unreported reports whether the timing explains that only one agent reports failures of a probe: that agent may have seen a failure, and
+// the other agent need not have seen one.
 func (d *differ) unreported(name, probe string, u, w Event) bool {
 	if (u.Count > 0) == (w.Count > 0) {
 		return false
@@ -175,8 +175,8 @@ func (t *Trace) ended(c *Case, name string) bool {
 	return false
 }
 
-// askedInTheEnd reports whether only upstream reports a failed liveness or startup probe of a sidecar, and the probe failed only after the
-// pod's end had begun.
+// askedInTheEnd reports whether only upstream's kubelet reports that a liveness or startup probe of a sidecar failed, and the failure
+// came after the pod's end had begun.
 func (d *differ) askedInTheEnd(name, probe string, u, w Event) bool {
 	if u.Count == 0 || w.Count > 0 || probe == "readiness" || d.c.kind(name) != "sidecar" {
 		return false
@@ -185,7 +185,7 @@ func (d *differ) askedInTheEnd(name, probe string, u, w Event) bool {
 	return !may && d.failsAfter(d.upstream, name, probe)
 }
 
-// failsAfter reports whether the newest instance of a container ran when the pod's end began, and its probe failed after that.
+// failsAfter reports whether an instance of a container still ran when the pod's end began, and its probe failed after that.
 func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 	for attempt, in := range t.instances(name) {
 		p := d.c.play(name, attempt%lifeAttempts)
@@ -205,7 +205,7 @@ func (d *differ) failsAfter(t *Trace, name, probe string) bool {
 	return false
 }
 
-// probeOf returns the probe (Liveness, Readiness or Startup, in lower case) in the key of an event with the reason Unhealthy; "" for other
+// probeOf returns the probe in the key of an event with the reason Unhealthy: liveness, readiness or startup. It returns "" for other
 // events.
 func probeOf(key string) string {
 	fields := strings.Fields(key)

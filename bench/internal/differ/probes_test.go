@@ -18,8 +18,8 @@ func probedContainer(fails map[string]Window) *Case {
 	return c
 }
 
-// The time at which a probe reaches its failureThreshold depends on its initialDelaySeconds, its failureThreshold, the startup probe and
-// the Play.
+// The test checks when a probe reaches its failureThreshold. That depends on its initialDelaySeconds, its failureThreshold, the startup
+// probe, and the script of the case (Play).
 func TestWhenAProbeHasFailedForGood(t *testing.T) {
 	const second = time.Second
 	for name, test := range map[string]struct {
@@ -44,8 +44,8 @@ func TestWhenAProbeHasFailedForGood(t *testing.T) {
 	}
 }
 
-// If only one agent reports a failed probe, that is excused if the other agent may not have probed in that time. It is a difference if the
-// other agent must have probed, or if the probe never fails.
+// If only one agent reports that a probe failed, this is excused if the other agent need not have probed in that time. It is a difference
+// if the other agent must have seen a failure, or if the probe never fails.
 func TestWhoReportsAFailedProbe(t *testing.T) {
 	for name, test := range map[string]struct {
 		window Window
@@ -74,8 +74,8 @@ func TestWhoReportsAFailedProbe(t *testing.T) {
 	}
 }
 
-// If only upstream reports that a sidecar's liveness probe failed, this is a decided difference if the probe failed after the pod's end had
-// begun. If it failed before, the difference is undecided.
+// Only upstream's kubelet reports that a sidecar's liveness probe failed. If it failed after the pod's end had begun, this is a decided
+// (intended) difference. If it failed before, the difference is undecided.
 func TestASidecarsProbeInTheEnd(t *testing.T) {
 	for from, class := range map[time.Duration]string{
 		41 * time.Second: classAskedInTheEnd,

@@ -10,11 +10,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// After some decided differences everything else that happens to the pod differs too. The functions in this file look for the evidence of
-// such a difference in the calls of both agents. If a case has undecided differences and such evidence, the comparison reports that class
-// in their place, and beside it only differences of the configurations.
+// After some decided (intended) differences everything else that happens to the pod differs too. The functions in this file look for
+// evidence of such a difference in the requests of both agents. If a case has undecided differences and such evidence, the comparison
+// reports the decided class in their place. Differences of configurations are reported in any case.
 
-// These are the classes of the decided differences after which everything else differs.
+// These are the classes of decided (intended) differences that explain all other differences of their case.
 const (
 	classWhileHook      = "Wherry acts on another container while upstream's kubelet waits for a postStart hook"
 	classWhileStop      = "Wherry acts on another container while upstream's kubelet waits for one to end that it restarts"
@@ -33,13 +33,13 @@ const (
 	classOldImageFirst  = "a container whose image is changed while another one's postStart hook runs is started with its old image first: only upstream"
 	classDeletedInStop  = "the grace period of a deletion begins when a container that is restarted has ended: only upstream"
 
-	// These classes change only what the API sees, not the requests to the runtime.
+	// These classes affect only what the agents report to the API, not their requests to the runtime.
 	classNeverAgain       = "a pod that never restarts and loses its sandbox before its main containers have run is Failed: only Wherry"
 	classPendingAgain     = "a pod that has lost its sandbox is Pending while a main container waits for its back-off: only upstream"
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )
 
-// root returns the class that explains all undecided differences of the case; "" if there is none.
+// root returns the decided class that explains all undecided differences of the case; "" if there is none.
 func (d *differ) root() string {
 	switch {
 	case d.actsMeanwhile(d.hookWaits()):
@@ -91,7 +91,8 @@ func (d *differ) resizedInHook() bool {
 	})
 }
 
-// changedInHook reports whether only Wherry stopped a container whose image an act changed while the postStart hook of that container ran.
+// changedInHook reports whether an act changed a container's image while the container's postStart hook ran, and only Wherry stopped the
+// container during the hook.
 func (d *differ) changedInHook() bool {
 	return slices.ContainsFunc(d.hookWaits(), func(w wait) bool {
 		stopped := func(t *Trace) bool {
@@ -145,8 +146,8 @@ func (d *differ) deletedInStop() bool {
 	})
 }
 
-// pendingAgain reports whether only upstream's kubelet showed the pod as Running, then, after the loss of its sandbox, as Pending, and then as
-// Running again. upstream and wherry are the phases over time.
+// pendingAgain reports whether only upstream's kubelet showed the pod as Pending after the loss of its sandbox. upstream and wherry are
+// the phases over time.
 func (d *differ) pendingAgain(upstream, wherry []span) bool {
 	again := func(t *Trace, spans []span) bool {
 		return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
@@ -192,8 +193,8 @@ func (d *differ) runsAgain() bool {
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 
-// ownPolicy reports whether only Wherry replaced a lost sandbox of a pod with restartPolicy Never in which one container has another
-// restartPolicy of its own.
+// ownPolicy reports whether the pod has restartPolicy Never, one of its containers has another restartPolicy of its own, and only Wherry
+// replaced the lost sandbox.
 func (d *differ) ownPolicy() bool {
 	own := func(x v1.Container) bool {
 		return x.RestartPolicy != nil && *x.RestartPolicy != v1.ContainerRestartPolicyNever
@@ -203,8 +204,8 @@ func (d *differ) ownPolicy() bool {
 		d.wherry.sandboxes() > d.upstream.sandboxes()
 }
 
-// cutsShort reports whether a deletion with a shorter grace period came while the pod was ending, and only Wherry then stopped a container
-// again with less time.
+// cutsShort reports whether an act deleted the pod with a shorter grace period while the pod was already ending, and only Wherry then
+// stopped a container a second time, with less time.
 func (d *differ) cutsShort() bool {
 	for _, a := range d.c.Acts {
 		if a.Do != Delete || a.Grace < 0 {
@@ -220,8 +221,8 @@ func (d *differ) cutsShort() bool {
 	return false
 }
 
-// stopsAgain returns the container instances that the agent was already stopping and, within two seconds after the act a, stopped again
-// with a shorter timeout. A key is the name with the attempt.
+// stopsAgain returns the container instances that the agent stopped a second time, with a shorter timeout, within two seconds after the
+// act a. A key is the name of the container with the attempt.
 func stopsAgain(t *Trace, a Act) map[string]bool {
 	again := map[string]bool{}
 	at := t.Created.Add(a.At)
@@ -277,7 +278,7 @@ func newest(all map[uint32]*instance) *instance {
 	return last
 }
 
-// least returns the shortest timeout, in seconds, with which the instance was stopped; math.MaxInt64: it was not stopped.
+// least returns the shortest timeout of the StopContainer calls for the instance, in seconds; math.MaxInt64: there was no such call.
 func (in *instance) least() int64 {
 	least := int64(math.MaxInt64)
 	for _, c := range in.calls {
@@ -300,8 +301,8 @@ func (d *differ) startsInTheEnd() bool {
 	return false
 }
 
-// debugsInTheEnd reports whether only Wherry started the ephemeral container after a main container was stopped, in a pod that nobody had
-// deleted yet.
+// debugsInTheEnd reports whether only Wherry started the ephemeral container after a main container had been stopped, in a pod that was
+// not yet deleted.
 func (d *differ) debugsInTheEnd() bool {
 	debug := d.wherry.instances("debug")[0]
 	if debug == nil || len(d.upstream.instances("debug")) > 0 || !debug.began.Before(d.wherry.Deleted) {
@@ -327,7 +328,7 @@ func (d *differ) deadlineInTheEnd() bool {
 	return ending(d.upstream) && ending(d.wherry)
 }
 
-// deadlineOf returns when the activeDeadlineSeconds of the pod pass; zero: never.
+// deadlineOf returns when the pod's activeDeadlineSeconds passed, by the start time in the trace; zero: never.
 func (d *differ) deadlineOf(t *Trace) time.Time {
 	s := t.last()
 	if s == nil || s.Status.StartTime == nil || d.c.Spec.ActiveDeadlineSeconds == nil {
@@ -352,8 +353,8 @@ func (d *differ) hookForgotten() bool {
 	})
 }
 
-// deadProbed reports whether only upstream's kubelet stopped a container that had just exited by itself, and then started it again: its
-// liveness probe uses the network and failed because nothing listened any more.
+// deadProbed reports whether only upstream's kubelet stopped a container that had just exited by itself, and then started it again. The
+// cause is a liveness probe over the network, which failed because nothing listened any more.
 func (d *differ) deadProbed() bool {
 	for _, c := range d.upstream.Calls {
 		p := d.c.probe(c.Container, "liveness")
@@ -384,8 +385,8 @@ func twice(t *Trace) bool {
 	return false
 }
 
-// deadlineAnew reports whether only upstream's kubelet stopped a container of a static pod with activeDeadlineSeconds within a second of
-// its start in the pod's next life.
+// deadlineAnew reports whether, in a later life of a static pod with activeDeadlineSeconds (after a change of its manifest), only
+// upstream's kubelet stopped a container within a second of its start.
 func (d *differ) deadlineAnew() bool {
 	if d.c.Kind != Static || d.c.Spec.ActiveDeadlineSeconds == nil {
 		return false

@@ -12,8 +12,8 @@ func twoContainers() *Case {
 		Plays: map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": 12 * time.Second}}}}}
 }
 
-// If Wherry restarts a container while upstream's kubelet waits for the postStart hook of another container, the case counts only for the
-// class of that difference.
+// If Wherry restarts a container while upstream's kubelet waits for the postStart hook of another container, only the class of this
+// decided (intended) difference is reported.
 func TestWhatWherryDoesDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	want(t, Compare(twoContainers(), u.hooked(), w.hooked(5)), classWhileHook)
@@ -27,8 +27,8 @@ func TestWhatWherryDoesBesideNoHook(t *testing.T) {
 	want(t, Compare(c, u.hooked(), w.hooked(5)), "calls of main: only Wherry has a further instance")
 }
 
-// If both agents restart a container during the postStart hook of another one, this is no difference, and another difference is still
-// found.
+// If both agents restart a container during the postStart hook of another container, that is no decided difference, so it does not hide a
+// stop that only Wherry makes.
 func TestWhatBothDoDuringAHook(t *testing.T) {
 	u, w := newLife(), newLife()
 	a, b := u.hooked(5), w.hooked(5)
@@ -49,8 +49,8 @@ func TestARestartInTheEnd(t *testing.T) {
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), classStartsInTheEnd)
 }
 
-// A pod with restartPolicy Never loses its sandbox. If one container has another restartPolicy, only Wherry makes a new sandbox: a decided
-// difference.
+// A pod with restartPolicy Never loses its sandbox. If one container has another restartPolicy of its own, only Wherry makes a new
+// sandbox: a decided (intended) difference. If none has, a new sandbox is an undecided difference.
 func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		c := oneContainer()
@@ -91,8 +91,8 @@ func TestADeletionThatCutsShort(t *testing.T) {
 	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only Wherry has ["stop(2)"]`)
 }
 
-// Only Wherry resizes a container while the container's postStart hook runs: a decided difference. A resize after the hook that only Wherry
-// makes is undecided.
+// Only Wherry resizes a container while the container's postStart hook runs: a decided (intended) difference. A resize by Wherry alone
+// after the hook is an undecided difference.
 func TestAResizeDuringTheHook(t *testing.T) {
 	for at, class := range map[float64]string{5: classResizedInHook, 15: `calls of main: only Wherry has ["resize"]`} {
 		u, w := newLife(), newLife()
@@ -162,8 +162,8 @@ func TestALostSandboxOfAPodThatNeverRestarts(t *testing.T) {
 	}
 }
 
-// After a change of its manifest, a static pod with activeDeadlineSeconds begins its next life, and upstream's kubelet stops the container
-// at once. This is the decided difference only if Wherry does not do so too.
+// A changed manifest begins the next life of a static pod with activeDeadlineSeconds, and the container is stopped at once. If only
+// upstream's kubelet stops it, this is the decided (intended) difference; if both agents do, it is not.
 func TestADeadlineOfTheNextLife(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		c := oneContainer()

@@ -32,8 +32,8 @@ const (
 	lastEvents = 10 * time.Second
 )
 
-// unlimited is a part of the kubelet configuration. It removes rate limits, because many pods at once would reach them and only delay the
-// cases.
+// unlimited is a part of the kubelets' configuration. It raises rate limits, which many pods at once would reach: that would only make
+// the cases slower.
 const unlimited = `kubeAPIQPS: 2000
 kubeAPIBurst: 4000
 eventRecordQPS: 2000
@@ -62,7 +62,7 @@ type side struct {
 type Runner struct {
 	rig   *rig.Rig
 	pairs []*[2]*side // each pair has upstream's kubelet first
-	// restarted is the number of pairs for the cases with restarts: the last ones of pairs. Other cases do not run on them.
+	// restarted is how many of pairs, at the end of the list, are only for cases in which the agents restart.
 	restarted int
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
@@ -74,7 +74,8 @@ type Runner struct {
 	lags   map[string]time.Duration // how late the newest event came, by node: upstream's kubelet sends events one by one
 }
 
-// Start starts pairs of agents on one control plane, and restarted more pairs for the cases with restarts.
+// Start starts agents on one control plane: pairs of upstream's kubelet and Wherry for most cases, and restarted more pairs for cases in
+// which the agents restart.
 func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wherry rig.Program) (_ *Runner, err error) {
 	run := &Runner{rig: r, restarted: restarted, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
 	defer func() {
@@ -111,11 +112,11 @@ func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wher
 	return run, errors.Join(err1, err2)
 }
 
-// firstSubnet is the second byte of the pod IP addresses of the first agent (127.60.0.0/16).
+// firstSubnet is the second byte of the pod addresses of the first agent (127.60.0.0/16). Each further agent has the next number.
 const firstSubnet = 60
 
-// startSide starts an agent with a runtime of its own. If it fails, the returned side may be non-nil; the caller then has to close its
-// runtime.
+// startSide starts an agent with a runtime of its own. After an error it may return a side whose runtime runs; the caller then has to
+// close the runtime.
 func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *side, err error) {
 	s = &side{name: p.Name, upstream: upstream, manifests: filepath.Join(run.rig.Dir, p.Name+"-static")}
 	if err := os.MkdirAll(s.manifests, 0o755); err != nil {
@@ -192,7 +193,7 @@ func (run *Runner) Restart(kill bool) error {
 	return errors.Join(errs...)
 }
 
-// during returns those of downs, the times when the agent did not run, that overlap with the life of the trace's pod.
+// during returns those of the times without an agent (downs) that overlap with the time of the trace.
 func (t *Trace) during(downs []Down) (out []Down) {
 	for _, d := range downs {
 		if d.To.After(t.Created) && d.From.Before(t.Ended) {
@@ -202,7 +203,7 @@ func (t *Trace) during(downs []Down) (out []Down) {
 	return out
 }
 
-// follow opens a watch with open, which starts at the present state, and calls see for each change.
+// follow opens a watch at the present resource version, and calls see for each change from then on.
 func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), see func(watch.Event)) error {
 	list, err := run.rig.Client.CoreV1().Pods(rig.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -295,7 +296,7 @@ func (t *Trace) countEvents() {
 	}
 }
 
-// Run runs a case on both agents, compares the traces, and returns both results. It may be called concurrently.
+// Run runs a case on both agents. It returns the result of the comparison and the traces. It may be called concurrently.
 func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	if err := run.lostWatch(); err != nil {
 		return Verdict{}, nil, err

@@ -32,8 +32,8 @@ type Call struct {
 	Late      bool // the container of a StopContainer or preStop hook had already ended, so the call has no effect
 }
 
-// Runtime is the simulated runtime of one agent. Its containers act as the Play of their case says. It records the calls for the pods of
-// cases.
+// Runtime is the simulated container runtime of one agent. Its containers act as the script of their case (Play) says, and it records the
+// requests for the pods of cases.
 type Runtime struct {
 	*simcri.Runtime
 	Socket string
@@ -58,7 +58,8 @@ type owner struct {
 }
 
 // lifeAttempts is the number of attempts that are reserved for each UID of a pod. When the manifest of a static pod changes, the pod gets
-// another UID under the same name, and its containers begin with attempt 0 again; Call.Attempt stays unique.
+// another UID but keeps its name, and its containers begin with attempt 0 again. Call.Attempt adds lifeAttempts for each earlier UID, so
+// it stays unique.
 const lifeAttempts = 1000
 
 // life returns the first attempt number for a UID of the pod: lifeAttempts times the position of uid among the UIDs that the pod has had.
@@ -167,8 +168,8 @@ func (r *Runtime) playOf(info simcri.ContainerInfo) (Play, bool) {
 	return c.play(info.Name, info.Attempt), true
 }
 
-// slowEnd is how long a container with TermSlow runs after SIGTERM. It is not a whole number of seconds, so that no timeout ends at the
-// same time.
+// slowEnd is how long a container with TermSlow continues to run after SIGTERM. It is not a whole number of seconds, so that it never
+// coincides with the end of a timeout.
 const slowEnd = 1500 * time.Millisecond
 
 func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
@@ -201,7 +202,7 @@ func (r *Runtime) exec(info simcri.ContainerInfo, cmd []string) (stdout, stderr 
 	return nil, nil, 0, true
 }
 
-// record is the interceptor of all calls: it records a call, and then performs it.
+// record intercepts all calls of the agent: it records a call, and then performs it.
 func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, ok := req.(*runtimeapi.UpdateRuntimeConfigRequest); ok {
 		return &runtimeapi.UpdateRuntimeConfigResponse{}, nil // pods keep their loopback addresses, whatever the pod CIDR of the node is
@@ -255,7 +256,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, nil
 }
 
-// late reports whether the request stops a container, or runs its preStop hook, after the container has exited.
+// late reports whether the request, a stop or a preStop hook, is for a container that has already exited.
 func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	id := ""
 	switch req := req.(type) {

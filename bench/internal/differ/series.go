@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// series compares the values that the API showed over time. It records a difference if one agent reported a value for more than two
-// seconds, and the other agent never reported it or in another order. It also records a difference if a value from Wherry changes and
-// changes back without a cause (flaps).
+// series compares the values that the API showed over time, for one aspect of the pod such as its phase. It adds a difference if one
+// agent reported a value for more than two seconds, and the other agent never reported it or reported it in another order. It also adds
+// one if Wherry changed a value and changed it back without a cause (flaps).
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
 	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
@@ -62,8 +62,8 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
 
-// withoutBackOffs removes from w, the values of Wherry alone, the waits for a back-off if such waits are a decided difference, and records
-// that difference. Other values stay, because they have another cause.
+// withoutBackOffs removes waits for a back-off from w (values that only Wherry reported) if such waits are a decided (intended)
+// difference, and adds that difference. Other values stay in w, because they have another cause.
 func (d *differ) withoutBackOffs(aspect, about string, upstream, wherry []span, w []string) []string {
 	waits := slices.DeleteFunc(slices.Clone(w), func(v string) bool { return !strings.HasSuffix(v, "BackOff") })
 	class := aspect + ": " + only(nil, d.generals(waits))
@@ -74,17 +74,18 @@ func (d *differ) withoutBackOffs(aspect, about string, upstream, wherry []span, 
 	return notIn(w, waits)
 }
 
-// tellsOfEnds reports whether all values of w are about containers that end, or that become unready while their pod ends.
+// tellsOfEnds reports whether each value in w says that a container ended, or that it became unready while its pod ended. The values in
+// w are those that only Wherry reported.
 func tellsOfEnds(aspect string, w []string) bool {
-	switch { // readiness probes continue while the pod ends, so every value counts
+	switch { // readiness probes continue while the pod ends, so all values of readiness count
 	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "readiness"):
 		return true
 	}
 	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") })
 }
 
-// passing counts as excused the values that only one agent reported and that are not compared, because they lasted less than two seconds or
-// began shortly before the deletion. counted is the number of values of one agent alone that are compared.
+// passing counts as excused the values that only one agent reported and that are not compared, because they lasted less than two seconds
+// or began shortly before the deletion. counted is how many values of only one agent are compared.
 func (d *differ) passing(upstream, wherry []span, counted int) {
 	long := func(spans []span) (out []string) {
 		for _, s := range spans {
@@ -115,8 +116,8 @@ func values(spans []span) (out []string) {
 // it for at least settled plus sends.
 const sends = 300 * time.Millisecond
 
-// lasting returns the values that are compared: those that the API had for more than two seconds. It leaves out values that began shortly
-// before the deletion, because the slower agent may not reach them. The last values are compared by fields.
+// lasting returns the values that are compared: those that were in the API for more than two seconds. It leaves out values that began
+// shortly before the deletion, because the slower agent may not report them. The last values are compared elsewhere (fields).
 func (d *differ) lasting(t *Trace, spans []span) (out []string) {
 	for _, s := range spans {
 		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Smaller returns cases that each lack one thing of c: a container, a probe, a hook, an act or a play. Shrink calls it repeatedly to find
-// the smallest case that still shows a difference.
+// Smaller returns variants of c, in each of which one thing is removed: a container, a probe, a hook, an act or a play. Shrink calls it
+// repeatedly to find the smallest case that still shows a difference.
 func Smaller(c *Case) (all []*Case) {
 	try := func(change func(*Case)) {
 		n := c.clone()

@@ -9,15 +9,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrSlow says that upstream's kubelet reported a running container to the API so late that the case shows the speed of the
-// machine and not the behaviour of the agents. Such a case is not compared.
+// ErrSlow says that upstream's kubelet reported a running container to the API very late. The case would then show the speed of the
+// machine and not the behaviour of the agents, so it is not compared.
 var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 
 // tellsWithin is the longest time that an agent on a fast enough machine needs to report the start of a container to the API.
 const tellsWithin = 6 * time.Second
 
-// slow returns the name of a container that ran long enough and that upstream's kubelet reported to the API too late or never; "": there is
-// none. postStart hooks may delay the report by the time that they take.
+// slow describes a container that ran long enough and that the agent nevertheless reported to the API too late, or never; "": there is
+// none. The agent may take longer by the time that postStart hooks take.
 func (t *Trace) slow(c *Case) string {
 	within := tellsWithin + c.slowestHook()
 	for _, a := range c.Acts {
@@ -45,7 +45,7 @@ func (t *Trace) slow(c *Case) string {
 	return ""
 }
 
-// down reports whether the agent was down, for a restart, at any moment between from and to. Then it sent no statuses.
+// down reports whether a restart stopped the agent at any moment between from and to, so that it sent no statuses then.
 func (t *Trace) down(from, to time.Time) bool {
 	return slices.ContainsFunc(t.Downs, func(d Down) bool { return d.From.Before(to) && d.To.After(from) })
 }

@@ -6,23 +6,25 @@ import (
 	"time"
 )
 
-// From a Crossing on, the two agents may see events in a different order. So a case with a Crossing is compared a second time, only up to
-// the Crossing. The first comparison, of the complete traces, says which differences are excused and decided. In the second one, a
-// difference counts only if it began at least 5 s (late) before the Crossing, because one agent may be later than the other by that time.
+// From a Crossing on, the two agents may see events in a different order. So a case with a Crossing is compared twice: first its complete
+// traces, then only the time before the Crossing. The first comparison says which differences are excused and decided. In the second one,
+// a difference counts only if it began at least 5 s (late) before the Crossing, because one agent may do the same thing that much later
+// than the other.
 
-// early reports whether the comparison uses what the agent of the trace did at the time at: at least 5 s (late) before the Crossing, if
-// any.
+// early reports whether the comparison uses what the agent of the trace did at the time at. If only the time before a Crossing is
+// compared, that is the time up to 5 s (late) before the Crossing; otherwise any time.
 func (d *differ) early(t *Trace, at time.Time) bool {
 	return d.before == never || at.Sub(t.Created) < d.before-late
 }
 
-// told reports whether the comparison uses the events that e stands for: the first of them came early enough before the Crossing.
+// told reports whether the comparison uses the events in e: in a comparison up to a Crossing, the first of them must have come early
+// enough.
 func (d *differ) told(t *Trace, e Event) bool {
 	return d.before == never || e.Count > 0 && !e.First.IsZero() && d.early(t, e.First)
 }
 
-// counts reports whether the instance in, which only the agent of the trace created, is a difference. It is none if the other agent might
-// have created the instance only after the Crossing; upstream's kubelet adds a random time to a back-off.
+// counts reports whether the instance in, which only the agent of the trace created, is a difference. It is not one if the other agent
+// might have created the same instance only after the Crossing: upstream's kubelet adds a random time to each back-off.
 func (d *differ) counts(t *Trace, in *instance, name string, attempt uint32) bool {
 	return in == nil || d.early(t, in.began.Add(d.patience(t, name, attempt)-late))
 }
@@ -41,7 +43,8 @@ func (d *differ) soFar(t *Trace, names []string) []string {
 	})
 }
 
-// stopsSoFar returns the containers that the agent stopped because of the pod's deletion, before the Crossing, in their order.
+// stopsSoFar returns the containers that the agent stopped because of the pod's deletion, in order. In a comparison up to a Crossing, it
+// leaves out those that the agent stopped too late.
 func (d *differ) stopsSoFar(t *Trace) []string {
 	return slices.DeleteFunc(t.stops(), func(name string) bool {
 		in := newest(t.instances(name))
@@ -49,8 +52,9 @@ func (d *differ) stopsSoFar(t *Trace) []string {
 	})
 }
 
-// sameCallsSoFar reduces the calls for an instance to those before the Crossing. Of each kind of call it keeps the same number
-// for both agents: the larger of the numbers that the agents made before the Crossing. So an agent that is only later shows no difference.
+// sameCallsSoFar reduces the calls for an instance to those that count before the Crossing. Of each kind of call it keeps the same number
+// for both agents: the larger of the numbers of calls that the two agents made before the Crossing. So if one agent makes the same call
+// only after the Crossing, this is no difference.
 func (d *differ) sameCallsSoFar(u, w *instance) (*instance, *instance) {
 	if d.before == never {
 		return u, w

@@ -63,8 +63,8 @@ func TestAFaultBeforeTheCrossingIsFound(t *testing.T) {
 	}
 }
 
-// One agent makes a call before the Crossing, and the other agent makes it only after the Crossing. Then no call is missing. The delay of
-// the second call is a difference only if the first call came more than 5 s before the Crossing.
+// If one agent makes a call before the Crossing, and the other agent makes the same call after the Crossing, no call is missing. The
+// delay is a difference only if the first call came more than 5 s before the Crossing.
 func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 	u, w := crossedLife(), crossedLife()
 	for l, second := range map[*life]float64{&u: 24, &w: 32} {
@@ -84,7 +84,7 @@ func TestWhatTheOtherSideDoesAfterTheCrossing(t *testing.T) {
 	want(t, v.Found)
 }
 
-// Not even a Crossing excuses a sandbox that is left in the runtime, or a pod that stays in the API.
+// A sandbox that is left in the runtime, or a pod that stays in the API, is a difference even if the case has a Crossing.
 func TestACrossingExcusesNothingThatIsLeft(t *testing.T) {
 	u, w := crossedLife(), crossedLife()
 	w.Left, w.Gone = []string{"sandbox 0"}, false

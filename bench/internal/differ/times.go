@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// delay is a start or a stop that one agent made later than the other.
+// delay is a start or a stop of a container instance that one agent made later than the other.
 type delay struct {
 	d                *differ
 	what             string // the call and the instance, such as "StartContainer of main-0#2"
@@ -51,8 +51,8 @@ func (l *delay) class() string {
 	return "time of " + what + ": " + who
 }
 
-// from returns when the wait for the late start began: when the previous instance ended, on the agent on which it ended first. For a stop
-// and for a first start, it returns the time of the agent that was earlier.
+// from returns when the wait before a late restart began: when the previous instance ended on either agent. For a stop, and for a first
+// start, it returns the time at which the faster agent made the call.
 func (l *delay) from() time.Duration {
 	from := min(l.upstream, l.wherry)
 	if !l.start || l.attempt%lifeAttempts == 0 {
@@ -90,7 +90,7 @@ func (l *delay) definitionChanged() bool {
 	})
 }
 
-// firstStart returns when the agent of the trace first started the container; never: it did not.
+// firstStart returns when the agent of the trace first started the container; never (the constant) if it did not.
 func (t *Trace) firstStart(name string) time.Duration {
 	for _, c := range t.Calls {
 		if c.Verb == "StartContainer" && c.Container == name {
@@ -100,7 +100,7 @@ func (t *Trace) firstStart(name string) time.Duration {
 	return never
 }
 
-// byDecision reports whether an instance comes after a start that is late because of a decided difference.
+// byDecision reports whether an instance is the late start, or comes after it, and the delay is a decided (intended) difference.
 func (d *differ) byDecision(name string, attempt uint32) bool {
 	if d.late != nil && d.late.start && d.late.attempt >= lifeAttempts && attempt >= lifeAttempts && Decided(d.late.class()) {
 		return true // the next life of the static pod is late as a whole
@@ -108,8 +108,8 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// never returns a delay for a container instance that one agent did not start: Wherry if wherry is true, otherwise upstream. The delay has
-// a start of that agent 1 ns after the start by the other agent, so that its class names the agent that did not start as the later one.
+// never returns a delay for a container instance that one agent did not start: Wherry if wherry is true, otherwise upstream's kubelet. It
+// pretends that this agent started the instance 1 ns after the other agent, so that the class of the delay says that this agent is later.
 func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 	if wherry {
@@ -122,8 +122,8 @@ func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	return l
 }
 
-// waitsByDecision reports whether one agent (Wherry if wherry is true, otherwise upstream) did not start the instance because the pod ended
-// while the agent waited, and the wait is a decided difference.
+// waitsByDecision reports whether one agent (Wherry if wherry is true, otherwise upstream's kubelet) did not start the instance because
+// the pod ended during a wait that is a decided (intended) difference.
 func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
 	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false
@@ -147,7 +147,7 @@ func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool 
 // backOff is the wait before the second restart of a container. It doubles with each further restart.
 const backOff = 10 * time.Second
 
-// times returns the first start or stop that one agent made too late; nil: there is none. Everything after it is late too.
+// times returns the first start or stop that one agent made too late, which makes everything after it late too; nil: there is none.
 func (d *differ) times() *delay {
 	upstream, wherry := d.timesSoFar(d.upstream), d.timesSoFar(d.wherry)
 	var first *delay
@@ -184,8 +184,8 @@ func (d *differ) times() *delay {
 	return first
 }
 
-// allowance returns how much later than Wherry upstream's kubelet may start or stop an instance. Upstream's kubelet lengthens each back-off
-// by up to a half, and the delays of all restarts add up.
+// allowance returns how much later than Wherry upstream's kubelet may make a start or a stop. The kubelet lengthens each back-off by a
+// random time of up to a half, and the delays of all restarts add up.
 func (d *differ) allowance(l *delay) time.Duration {
 	all := time.Duration(0)
 	last := l.attempt
@@ -217,8 +217,8 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
-// atTheEnd reports whether an agent started an instance shortly before the end of the pod's life. The other agent may be slower (see
-// patience), and then the pod's life may end before the other agent starts this instance.
+// atTheEnd reports whether an agent started an instance so shortly before the end of the pod's life that the other agent, which may be
+// slower (see patience), may not have had the time to start it.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
 	return in.began.After(d.lifeEnds(t, in.began).Add(-d.patience(t, name, attempt)))
 }

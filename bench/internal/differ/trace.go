@@ -50,7 +50,7 @@ func (t *Trace) last() *v1.Pod {
 	return t.Statuses[len(t.Statuses)-1].Pod
 }
 
-// starts returns the names of the containers, in the order of their first starts.
+// starts returns the names of the containers, ordered by their first starts.
 func (t *Trace) starts() (out []string) {
 	for _, c := range t.Calls {
 		if c.Verb == "StartContainer" && !slices.Contains(out, c.Container) {
@@ -70,8 +70,8 @@ func (t *Trace) sandboxes() (n int) {
 	return n
 }
 
-// instance has the calls for one instance of a container, without repetitions: create, start, postStart, preStop, resize, and stops with
-// their timeouts.
+// instance has the requests for one instance of a container: create, start, postStart, preStop, resize, and stop with its timeout.
+// Repeated equal requests appear once.
 type instance struct {
 	calls   []string
 	at      []time.Time // when each of calls was made first
@@ -79,7 +79,7 @@ type instance struct {
 	stopped time.Time   // when the preStop hook or StopContainer was called first; zero: never
 }
 
-// instances returns the instances of a container by attempt. Late calls are left out.
+// instances returns the instances of a container by attempt, without requests that came after the container had ended (Late).
 func (t *Trace) instances(container string) map[uint32]*instance {
 	all := map[uint32]*instance{}
 	for _, c := range t.Calls {
@@ -125,8 +125,9 @@ func (in *instance) stop(at time.Time) {
 	}
 }
 
-// stops returns the containers in the order in which the agent first stopped them after the pod's deletion. If stops follow each other
-// within half a second, their names give the order. A stop after which the container starts again is no part of the pod's end.
+// stops returns the containers in the order in which the agent first stopped them after the pod's deletion. Containers that were stopped
+// within half a second of each other are ordered by name. It leaves out stops after which the container started again, because these do
+// not belong to the pod's end.
 func (t *Trace) stops() []string {
 	type first struct {
 		at   time.Time
@@ -154,21 +155,21 @@ func (t *Trace) stops() []string {
 	return out
 }
 
-// span is a value that something in the API had from the time since for the duration lasts.
+// span says that one aspect of the pod in the API, such as its phase, had a value from the time since, for the duration lasts.
 type span struct {
 	value string
 	since time.Time
 	lasts time.Duration
 }
 
-// phases returns the series of phases that the API showed, each with its reason.
+// phases returns the phases of the pod in the API over time, each with its reason.
 func (t *Trace) phases() []span {
 	return t.spans(func(p *v1.Pod) string {
 		return strings.TrimSpace(string(p.Status.Phase) + " " + p.Status.Reason)
 	})
 }
 
-// condition returns the series of values of a pod condition that the API showed.
+// condition returns the values of one pod condition in the API over time.
 func (t *Trace) condition(kind v1.PodConditionType) []span {
 	return t.spans(func(p *v1.Pod) string {
 		for _, c := range p.Status.Conditions {
@@ -180,10 +181,11 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 	})
 }
 
-// over is the value of a pod that no longer exists. It ends the value before; spans then removes it from the series.
+// over is a value that spans uses for a pod that no longer exists. It ends the previous value, and is not part of the result.
 const over = "over"
 
-// spans returns the series of values that the function of returns for the versions of the pod. Versions with the value "" are skipped.
+// spans returns the values that the function of returns for the versions of the pod, each with its time. Versions for which it returns ""
+// are skipped.
 func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	for _, s := range t.Statuses {
 		now := of(s.Pod)
@@ -202,7 +204,7 @@ func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	return slices.DeleteFunc(out, func(s span) bool { return s.value == over })
 }
 
-// states returns the series of states of a container in the API: waiting, running, terminated.
+// states returns the states of a container in the API over time: waiting, running, terminated.
 func (t *Trace) states(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
@@ -220,7 +222,7 @@ func (t *Trace) states(container string) []span {
 	})
 }
 
-// readiness returns the series of the fields ready and started of a container, while it runs.
+// readiness returns the fields ready and started of a container over time, while it runs.
 func (t *Trace) readiness(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)

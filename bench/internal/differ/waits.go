@@ -7,10 +7,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Upstream's kubelet handles a pod in one routine, syncPod, and writes the pod's status when the routine begins again. While the routine
-// waits for a postStart hook, or for the end of a container, the kubelet does nothing else for the pod and writes no status.
+// Upstream's kubelet handles each pod in one function, syncPod, and writes the pod's status when syncPod begins. While syncPod waits for
+// a postStart hook or for the end of a container, the kubelet does nothing else for the pod and writes no status. The code below finds
+// these waits.
 
-// wait is a time during which the routine of upstream's kubelet waits for the hook or the end of a container.
+// wait is a time during which upstream's kubelet waits for the postStart hook or the end of a container, and does nothing else for the
+// pod.
 type wait struct {
 	from, to  time.Duration // since the pod's first sandbox
 	container string
@@ -40,8 +42,8 @@ func (d *differ) stopWaits() (out []wait) {
 	return out
 }
 
-// waitFrom returns the wait that begins with the i-th call of upstream's kubelet. It lasts until the next call for the pod, and at most for
-// the time most.
+// waitFrom returns the wait that begins with the i-th request of upstream's kubelet. It ends with the next request for the pod that is
+// not a probe, or after the time most.
 func (d *differ) waitFrom(i int, most time.Duration) wait {
 	c := d.upstream.Calls[i]
 	to := c.At.Add(most)
@@ -58,8 +60,8 @@ func (d *differ) waitFrom(i int, most time.Duration) wait {
 }
 
 // actsMeanwhile reports whether Wherry started, stopped or changed another container during one of the waits, and upstream's kubelet made
-// the same call only after the wait, or never. Upstream's kubelet looks once a second, so its wait may begin up to a second after the
-// cause.
+// the same request only after the wait, or never. A wait counts from a second before its beginning, because upstream's kubelet may see
+// the cause up to a second later than Wherry.
 func (d *differ) actsMeanwhile(waits []wait) bool {
 	for _, w := range waits {
 		if w.to-w.from < settled {
@@ -92,32 +94,33 @@ func acts(c Call) bool {
 	return false
 }
 
-// goesOn reports whether the pod continues after the call stop: the container starts again, or the pod's end begins only later.
+// goesOn reports whether the pod continues after a stop of a container: the container starts again, or the pod's end begins later than
+// the stop.
 func (d *differ) goesOn(t *Trace, stop Call) bool {
 	return t.instances(stop.Container)[stop.Attempt+1] != nil || stop.At.Before(d.ends(t))
 }
 
-// held is a time during which the postStart hook or the stop of a container blocks the routine syncPod of upstream's kubelet. hook is true
-// if this time begins with a postStart hook.
+// held is a time during which the postStart hook or the stop of a container blocks upstream's kubelet, which then does nothing else for
+// the pod. hook is true if the time begins with a postStart hook.
 type held struct {
 	from, to time.Time
 	hook     bool
 }
 
-// hookHolds returns the times during which the postStart hook of a container other than name blocks upstream's routine, including the stop
-// after a failed hook. For a trace of Wherry these are the times during which the hook would block the routine of upstream's kubelet.
+// hookHolds returns the times during which the postStart hook of a container other than name blocks upstream's kubelet, including the
+// stop after a failed hook. For a trace of Wherry these are the times during which the same hook would block upstream's kubelet.
 func (d *differ) hookHolds(t *Trace, name string) []held {
 	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return !h.hook })
 }
 
-// stopHolds returns the times during which the stop of a container other than name blocks upstream's routine in a pod that continues. For a
-// trace of Wherry these are the times during which the stop would block the routine of upstream's kubelet.
+// stopHolds returns the times during which the stop of a container other than name blocks upstream's kubelet, in a pod that continues.
+// For a trace of Wherry these are the times during which the same stop would block upstream's kubelet.
 func (d *differ) stopHolds(t *Trace, name string) []held {
 	return slices.DeleteFunc(d.holds(t, name), func(h held) bool { return h.hook })
 }
 
-// holds returns the times of at least two seconds during which hooks and stops of containers other than name block upstream's routine. A
-// hook and the stop right after it count as one time.
+// holds returns the times of at least two seconds during which a hook or a stop of a container other than name blocks upstream's kubelet.
+// A hook and the stop right after it count as one time.
 func (d *differ) holds(t *Trace, name string) (out []held) {
 	for _, c := range t.Calls {
 		p, takes := d.c.play(c.Container, c.Attempt%lifeAttempts), time.Duration(0)

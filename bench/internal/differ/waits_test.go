@@ -9,7 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// states adds a version of the pod to the trace. A container runs if running has its name with true; otherwise it waits.
+// states adds to the trace a version of the pod that the API had at the given second. A container runs if running[its name] is true;
+// otherwise it waits.
 func (l life) states(second float64, running map[string]bool) {
 	p := &v1.Pod{}
 	for _, name := range []string{"main-0", "main-1"} {
@@ -24,8 +25,8 @@ func (l life) states(second float64, running map[string]bool) {
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// reportedLate returns a pod with two main containers and its lives on upstream's kubelet and on Wherry. Upstream's kubelet reports that
-// main-0 runs 5.4 s later than Wherry does. If stopped is set, both agents ask main-1 to end within these 5.4 s.
+// reportedLate returns a case of a pod with two main containers, and its traces from upstream's kubelet (u) and Wherry (w). Upstream's
+// kubelet reports 5.4 s later than Wherry that main-0 runs. If stopped is true, both agents stop main-1 at the beginning of this time.
 func reportedLate(stopped bool) (c *Case, u, w life) {
 	c = &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
 		Plays: map[string][]Play{"main-1": {{Term: TermIgnored}}}}
@@ -43,8 +44,8 @@ func reportedLate(stopped bool) (c *Case, u, w life) {
 	return c, u, w
 }
 
-// Upstream's kubelet reports a container only after the end of another container, whose postStart hook failed. Without that stop the delay
-// is an undecided difference.
+// Upstream's kubelet reports that a container runs only after the stop of another container. This difference has a class of its own.
+// Without that stop the delay is an undecided (unintended) difference.
 func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 	for stopped, class := range map[bool]string{
 		true:  classReportedAfterStop,
@@ -55,8 +56,9 @@ func TestAContainerIsReportedAfterTheStopOfAnother(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet stops a container that has already exited, because its network liveness probe got no answer. After that everything
-// differs, so the comparison reports only the class of this decided difference. With a command as the probe it reports another class.
+// Upstream's kubelet stops a container that has already exited, because its network liveness probe got no answer. Everything after that
+// differs, so the comparison reports only the class of this decided (intended) difference. If the probe is a command, it reports another
+// class.
 func TestADeadContainerThatIsProbed(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		c := oneContainer()
@@ -94,7 +96,8 @@ func TestThePodsEndBeginsWhenNoMainContainerRunsOn(t *testing.T) {
 	}
 }
 
-// ended adds a version of the pod whose container shows two exit codes: code in its state, and before in its last state.
+// ended adds to the trace a version of the pod at the given second. Its container shows the exit code code in state, and before in
+// lastState.
 func (l life) ended(second float64, code, before int32) {
 	end := func(code int32) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Error", ExitCode: code}}
@@ -103,8 +106,8 @@ func (l life) ended(second float64, code, before int32) {
 	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 }
 
-// Upstream's last status shows the same end twice. That is a decided difference if Wherry shows an earlier end that upstream had reported
-// too; otherwise it is undecided.
+// Upstream's last status shows the same end of a container in state and in lastState. That is a decided (intended) difference if Wherry's
+// lastState shows an earlier end that upstream's kubelet had reported too; otherwise it is undecided.
 func TestAnEndThatIsShownTwice(t *testing.T) {
 	for reported, class := range map[int32]string{
 		3: "last status of main, lastState: upstream repeats the end that is its state, Wherry has the one before",
@@ -119,8 +122,8 @@ func TestAnEndThatIsShownTwice(t *testing.T) {
 	}
 }
 
-// Upstream's kubelet replaces an end that it had reported by ContainerStatusUnknown, and shows the reported end as the last state: a
-// decided difference. If the last state shows another end, the difference is undecided.
+// Upstream's kubelet replaces an end of a container that it had reported by ContainerStatusUnknown in state, and shows the reported end
+// in lastState: a decided (intended) difference. If lastState shows another end, the difference is undecided.
 func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
 	const class = "last status of main, lastState: upstream has the end there whose place ContainerStatusUnknown took"
 	for reported, found := range map[int32]string{137: class, 3: `last status of main, lastState: upstream "terminated Error 3", Wherry "none"`} {
@@ -139,8 +142,8 @@ func TestAnEndThatGivesWayToAnUnknownOne(t *testing.T) {
 	}
 }
 
-// Three things are not compared: the host IDs that an agent chooses, the name of the token volume, and the order of DNS options. A missing
-// host ID or another option is a difference.
+// Three things in a configuration differ on every node and are not compared: host IDs of user namespaces, the name of the token volume,
+// and the order of DNS options. A missing host ID or another option is a difference.
 func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
 	const gids = "linux.securityContext.namespaceOptions.usernsOptions.gids[0].hostId"
 	for name, try := range map[string]struct {
@@ -166,7 +169,7 @@ func TestWhatDiffersByNatureInAConfiguration(t *testing.T) {
 	}
 }
 
-// A failed postStart hook and the slow stop after it count as one time during which upstream's routine is blocked.
+// A failed postStart hook and the slow stop after it count as one time during which upstream's kubelet is blocked.
 func TestAHookAndItsStopAreOneHold(t *testing.T) {
 	c := twoContainers()
 	c.Plays["main-0"][0].Term, c.Plays["main-0"][0].Fails = TermSlow, map[string]Window{"postStart": {}}
@@ -201,8 +204,9 @@ func TestAFailedHookIsForgotten(t *testing.T) {
 	}
 }
 
-// A case has two decided differences: a back-off that only Wherry shows, and a container that upstream reports only after the stop of
-// another one. If there is no such stop, the late report is an undecided difference, although the back-off is still decided.
+// Only Wherry shows a back-off, which is a decided (intended) difference. Upstream's kubelet also reports another container only after a
+// stop. With that stop, the late report is decided too; without it, the late report is an undecided difference, although the back-off is
+// still decided.
 func TestABackOffBesideAnotherDifference(t *testing.T) {
 	for stopped, shown := range map[bool][]string{true: nil, false: {`states of main: only upstream has ["waiting ContainerCreating"], only Wherry has ["running"]`}} {
 		c, u, w := reportedLate(stopped)
@@ -213,7 +217,8 @@ func TestABackOffBesideAnotherDifference(t *testing.T) {
 	}
 }
 
-// Upstream's event of a resize may give the size from before the resize. Any other wrong size is an undecided difference.
+// The event of upstream's kubelet about a resize may give the size from before the resize: a decided (intended) difference. Any other
+// wrong size is an undecided difference.
 func TestTheSizeInTheEventOfAResize(t *testing.T) {
 	for size, decided := range map[string]bool{"1m": true, "3m": false} {
 		c := oneContainer()

@@ -82,7 +82,7 @@ func (a *Agent) path(elem ...string) string {
 
 func (a *Agent) cgroup() string { return Cgroup(a.prog.Name) }
 
-// Start writes the agent's configuration and starts the agent with this runtime socket.
+// Start writes the agent's configuration and starts the agent. The agent connects to the container runtime at socket.
 func (a *Agent) Start(socket string) error {
 	var b bytes.Buffer
 	if err := agentConfig.Execute(&b, map[string]any{
@@ -178,8 +178,8 @@ func (a *Agent) Alive() error {
 	}
 }
 
-// AwaitReady waits until the API shows a Ready condition that this process of the agent has sent, and returns how long after Began that
-// was.
+// AwaitReady waits until the API shows a Ready condition that the current process of the agent has sent. It returns the time from Began
+// until then.
 func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error) {
 	for {
 		at, ok, err := w.NodeReady(a.Node, a.Began)
@@ -210,8 +210,8 @@ func Address() string {
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// LeastShares gives a cgroup the smallest CPU weight, as pods without a CPU request have it, so that the processes in it yield to all
-// others.
+// LeastShares gives a cgroup the smallest CPU weight, which pods without a CPU request also get. The processes in the cgroup then yield to
+// all others.
 func LeastShares(path string) error {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return os.WriteFile("/sys/fs/cgroup"+path+"/cpu.weight", []byte("1"), 0o644)

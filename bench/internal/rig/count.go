@@ -153,7 +153,8 @@ func (c *Counter) relay(to io.Writer, from *bufio.Reader) error {
 	}
 }
 
-// Requests returns how many requests a node sent to the API server, by verb and resource. It reads the audit log from this offset on.
+// Requests returns how many requests a node sent to the API server, by verb and resource. It reads the audit log from offset (in bytes) to
+// its end.
 func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 	f, err := os.Open(r.AuditLog())
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// CPU is the processor time, user and system, that the parts of a node have used. Other load on the machine hardly changes it, unlike
-// elapsed time.
+// CPU is the processor time, user and system, that each part of a node has used. Unlike elapsed time, it hardly depends on other load on
+// the machine.
 type CPU struct {
 	Containerd time.Duration // containerd itself
 	Programs   time.Duration // programs that containerd runs: network plugins, and starters of shims
@@ -35,8 +35,8 @@ func (c CPU) Sub(b CPU) CPU {
 		c.API - b.API, c.Etcd - b.Etcd, c.Plane - b.Plane, c.Agent - b.Agent, c.Bench - b.Bench}
 }
 
-// runtimeCgroup is the cgroup of containerd and of all processes that it starts. /proc cannot replace it: shims outlive their parents, and
-// /proc has no times of ended processes.
+// runtimeCgroup is the cgroup of containerd and of all processes that it starts. Their processor time cannot be read from /proc instead:
+// shims outlive their parents, and /proc has no times of ended processes.
 func runtimeCgroup() string { return Cgroup("runtime") }
 
 // cpuController returns the directory of the hierarchy that counts processor time.
@@ -68,8 +68,8 @@ func (r *Rig) meter() error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(f[0]), 0o644)
 }
 
-// CPU returns the processor time that the parts of the node have used until now. agent is the process ID of the measured agent; 0: there is
-// none.
+// CPU returns the processor time that the parts of the node have used until now. agent is the process ID of the measured agent, or 0 if
+// there is none.
 func (r *Rig) CPU(agent int) (CPU, error) {
 	all, err := cgroupCPU(cpuController() + runtimeCgroup())
 	if err != nil {

@@ -107,8 +107,8 @@ type chunk struct {
 	due  time.Time
 }
 
-// later copies data until an error or EOF. It writes each byte the time by after it has read that byte. It keeps reading meanwhile, so that
-// the delay does not reduce the throughput.
+// later copies data until an error or EOF. It writes each byte when the duration by has passed since it read that byte. Meanwhile it
+// continues to read, so that the delay does not reduce the throughput.
 func later(to io.Writer, from io.Reader, by time.Duration) error {
 	// At most 4096 chunks of up to 32 KiB wait to be written. If more data than that arrives within the delay, reading pauses.
 	chunks, failed := make(chan chunk, 4096), make(chan struct{})
@@ -149,7 +149,8 @@ func later(to io.Writer, from io.Reader, by time.Duration) error {
 	return errors.Join(read, written)
 }
 
-// Redirect makes the agent use another address of the API server from its next start on; "" is the real address. The agent must be stopped.
+// Redirect makes the agent use another address of the API server from its next start on. An empty server restores the real address. The
+// agent must be stopped.
 func (a *Agent) Redirect(server string) error {
 	if server == "" {
 		server = a.rig.admin.Host
@@ -166,7 +167,8 @@ func (a *Agent) Redirect(server string) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// redirected replaces the server in a kubeconfig. It returns an error unless the kubeconfig has exactly one.
+// redirected returns a kubeconfig in which server replaces the server's address. It returns an error unless the kubeconfig has exactly one
+// server.
 func redirected(kubeconfig []byte, server string) ([]byte, error) {
 	var out []byte
 	found := 0

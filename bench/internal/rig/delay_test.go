@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The function named "later" delays each byte by the right time, and loses and changes none. The delays of several chunks do not add up.
+// The function later delivers every byte unchanged and exactly 200 ms after it was sent. The delays of several chunks do not add up.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// The function named "later" returns when the client disconnects, even while the server sends nothing.
+// The function later returns an error when the client disconnects while the server keeps its connection open and sends no more data.
 func TestLaterEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PretendNode creates a Node that is Ready, and renews its lease so that it stays Ready. leave stops the renewal and deletes the Node.
+// PretendNode creates a Node object without an agent. It sets the Node to Ready, and renews its lease so that it stays Ready. leave stops
+// the renewal and deletes the Node.
 func (r *Rig) PretendNode(ctx context.Context, name string) (leave func(), err error) {
 	now := metav1.Now()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{

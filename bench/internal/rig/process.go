@@ -72,8 +72,8 @@ func (a *Agent) Metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("%s has no metric %s", a.Node, name)
 }
 
-// Profile fetches a pprof profile of the agent through the API server, and writes it into a file. what is the path below debug/pprof, such
-// as "heap" or "profile?seconds=10".
+// Profile fetches a pprof profile of the agent through the API server, and writes it into a file. The parameter what is the URL path below
+// debug/pprof, such as "heap" or "profile?seconds=10".
 func (a *Agent) Profile(ctx context.Context, what, file string) error {
 	name, query, _ := strings.Cut(what, "?")
 	req := a.rig.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(a.Node).SubResource("proxy").Suffix("debug/pprof/" + name)

@@ -37,9 +37,9 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// Registry serves large images over HTTP on a loopback address, where container runtimes do not require TLS. Each image can be run. No two
-// images share a layer, so that a pull always fetches all layers. The registry of tools/internal/conformance serves archives of many
-// images; this module cannot import it.
+// Registry serves large images over HTTP on a loopback address, where container runtimes do not require TLS. Each image contains a program,
+// so that a container of it can run. No two images share a layer, so that a pull always fetches all layers. There is another registry in
+// tools/internal/conformance, which serves archives of many images, but this module cannot import it.
 type Registry struct {
 	host   string
 	layers []*layer
@@ -84,8 +84,8 @@ func (r *Rig) Registry(ctx context.Context) (*Registry, error) {
 	return g, nil
 }
 
-// newRegistry writes the common beginnings of layers into dir, one with the program and layers of the given size in bytes, and serves
-// images that consist of them.
+// newRegistry starts a registry whose images have one layer with the program, and several layers of size bytes each. It writes the part of
+// each layer that all images share (see layer) into a file in dir.
 func newRegistry(ctx context.Context, dir, program string, layers int, size int64) (g *Registry, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -200,15 +200,16 @@ func (p part) descriptor() descriptor {
 	return descriptor{p.mediaType, "sha256:" + hex.EncodeToString(sum[:]), int64(len(p.data))}
 }
 
-// layer is the beginning of a layer that is the same in all images. Its file is a complete gzip stream with a part of a tar archive. In
-// each image a second gzip stream follows, with a file that contains the image's name and with the end of the archive.
+// layer is the first part of an image layer, which is the same in all images. Its file is a complete gzip stream with the beginning of a
+// tar archive. In each image a second gzip stream follows, with a file that contains the image's name and with the end of the archive.
 type layer struct {
 	file          *os.File
 	size          int64
-	packed, plain hash.Cloner // digests of the file and of the uncompressed archive, up to the end of the file
+	packed, plain hash.Cloner // digests of the file and of the uncompressed archive so far; finish continues clones of them
 }
 
-// makeLayer writes the common beginning of a layer into a file. fill writes the files of the layer.
+// makeLayer writes the first part of a layer, which all images share, into a file at path. The function fill adds the files to the tar
+// archive.
 func makeLayer(path string, fill func(*tar.Writer) error) (*layer, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -249,8 +250,8 @@ func writeLayer(f *os.File, fill func(*tar.Writer) error) (*layer, error) {
 	return l, nil
 }
 
-// finish returns the second gzip stream of a layer of one image, and two digests of the whole layer: diff of the archive, and sum of the
-// compressed data. The stream adds one file to the archive.
+// finish returns the second gzip stream of a layer of one image, which adds one file to the archive. It also returns two digests of the
+// whole layer: diff of the uncompressed archive, and sum of the compressed data.
 func (l *layer) finish(file, content string) (tail []byte, diff, sum string, err error) {
 	packed, err1 := l.packed.Clone()
 	plain, err2 := l.plain.Clone()
@@ -339,7 +340,7 @@ func (g *Registry) handler() http.Handler {
 	return mux
 }
 
-// find returns the requested part of an image, and records which layers' contents were requested.
+// find returns the requested part of an image. If the request is for a layer's content, find records that the layer was requested.
 func (g *Registry) find(req *http.Request) (p part, sum string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

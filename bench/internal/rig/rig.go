@@ -138,8 +138,8 @@ func (r *Rig) startPlane(ctx context.Context) error {
 	return r.awaitPlane(ctx, ready)
 }
 
-// awaitPlane waits until the file ready exists, which the control plane writes when it is ready. It returns an error at once if the control
-// plane ends, and after two minutes.
+// awaitPlane waits until the control plane writes the file ready, which it does when it is ready. It returns an error after two minutes, or
+// at once if the control plane ends.
 func (r *Rig) awaitPlane(ctx context.Context, ready string) error {
 	deadline := time.After(2 * time.Minute)
 	for {
@@ -252,7 +252,7 @@ func (r *Rig) restoreSysctls() {
 	}
 }
 
-// escaped replaces the octal escapes in the paths of /proc/self/mountinfo.
+// escaped replaces the octal escapes in the paths of /proc/self/mountinfo with the characters that they represent.
 var escaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // unmountBelow unmounts what a killed agent left mounted below dir, so that removing dir deletes no files of the machine.

@@ -64,7 +64,7 @@ func TestRealDir(t *testing.T) {
 	}
 }
 
-// A connection that is accepted just before Close neither survives Close nor blocks it.
+// A connection that is accepted just before Close is closed too, and does not make Close wait forever.
 func TestCounterClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,14 +79,14 @@ func TestCounterClosed(t *testing.T) {
 	}
 	c.Close()
 	from, client := net.Pipe()
-	c.wg.Go(func() { c.serve(from) }) // as the goroutine that accepts connections does
+	c.wg.Go(func() { c.serve(from) }) // the goroutine that accepts connections makes the same call
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("read from a closed proxy: %v", err)
 	}
 	c.wg.Wait()
 }
 
-// If the audit log became shorter, Requests returns an error, because requests are missing.
+// If the audit log is shorter than the offset, Requests returns an error, because requests are missing.
 func TestRequestsOfShorterLog(t *testing.T) {
 	t.Parallel()
 	r := &Rig{Dir: t.TempDir()}
@@ -102,7 +102,7 @@ func TestRequestsOfShorterLog(t *testing.T) {
 	}
 }
 
-// If the watch ends by itself, everything that waits for a change fails. Changes that were seen before still count.
+// If the watch ends by itself, every call that waits for a change returns errEnded. A watch that Close ended has no error.
 func TestWatchThatEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

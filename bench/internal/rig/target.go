@@ -12,7 +12,7 @@ import (
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Target answers HTTP and gRPC probes on all addresses of the machine, and counts them.
+// Target is a server that answers HTTP and gRPC probes on all addresses of the machine, and counts them.
 type Target struct {
 	HTTP, GRPC int // ports
 

@@ -15,7 +15,7 @@ import (
 	tools "k8s.io/client-go/tools/watch"
 )
 
-// Watch watches the API and records when it saw each change. All arms are measured with it.
+// Watch watches the API and records when it saw each change. All arms of the benchmark (see Rig) are measured with a Watch.
 type Watch struct {
 	mu     sync.Mutex
 	pods   map[string]*podSeen
@@ -88,7 +88,8 @@ func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
 // which the watch would continue.
 var errEnded = errors.New("the watch ended")
 
-// follow records changes until the watch is closed. If the watch ends for another reason, everything that waits for a change fails.
+// follow records changes until the watch is closed. If the watch ends for another reason, every call that waits for a change returns an
+// error.
 func (w *Watch) follow(ctx context.Context, changes <-chan watch.Event) {
 	for e := range changes {
 		w.take(e, time.Now())
@@ -251,9 +252,9 @@ func (w *Watch) PodEvents() int {
 	return w.events
 }
 
-// NodeReady returns when the watch first saw a Ready condition that the node sent after the time since; ok is false if it has not yet. A
-// status has whole seconds, so an agent must not start in the same second in which the previous agent may have sent a status. An error says
-// that the watch has ended.
+// NodeReady returns when the watch first saw a Ready condition that the node sent after the time since. ok is false if the watch has seen
+// none. An error means that the watch has ended. The timestamps in a status are whole seconds, so an agent must not start in the same
+// second in which the previous agent may have sent a status.
 func (w *Watch) NodeReady(node string, since time.Time) (at time.Time, ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

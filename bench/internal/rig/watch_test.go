@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Each goroutine that waits sees its condition at once, although other goroutines wait for other conditions.
+// Many goroutines wait for different conditions of the same watch. Each one sees its own condition at once.
 func TestManyMayAwait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// Near is the largest difference between the medians of two runs that counts as agreement, as a share of the greater median. The spreads
-// alone cannot decide: of two runs of two rounds each, one cell in three has spreads that do not overlap by chance.
+// Near is the largest difference between the medians of two runs that counts as agreement, as a share of the greater median. Comparing only
+// the spreads is not enough: between two runs of two rounds each, the spreads of one cell in three do not overlap by chance.
 const Near = 0.1
 
 // Apart is a cell in which two runs disagree: their spreads, as printed, do not overlap, and their medians differ by more than Near.
 type Apart struct{ Work, Column, One, Other string }
 
-// Compare compares all cells that two tables have in common, including ratios. cells is the number of these cells.
+// Compare compares all cells that two tables have in common, including ratios. It returns the number of these cells, and those in which the
+// tables disagree.
 func Compare(one, other []Line) (cells int, apart []Apart) {
 	others, keys := map[string]*Line{}, keysOf(one)
 	for i, k := range keysOf(other) {
@@ -61,7 +62,7 @@ func keysOf(lines []Line) []string {
 	return keys
 }
 
-// meet reports whether two spreads overlap, with the precision that is printed, or the medians differ by at most Near.
+// meet reports whether two spreads overlap with the precision in which they are printed, or the medians differ by at most Near.
 func meet(x, y *Stat, format func(float64) string) bool {
 	return x.Min <= y.Max && y.Min <= x.Max || format(x.Min) == format(y.Max) || format(y.Min) == format(x.Max) ||
 		math.Abs(x.Value-y.Value) <= Near*max(x.Value, y.Value)

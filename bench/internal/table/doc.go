@@ -1,2 +1,3 @@
-// Package table turns samples into the benchmark's table: medians with their spread, and ratios between two arms.
+// Package table turns samples into the benchmark's table. It computes medians with their spread, and ratios between two arms (two of the
+// agents and baselines that the benchmark compares).
 package table

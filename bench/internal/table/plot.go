@@ -22,8 +22,8 @@ const (
 	plotInnerWidth, innerHeight = plotWidth - plotLeft - plotRight, plotHeight - plotTop - plotBottom
 )
 
-// Plot draws an SVG that shows, for each series, which share of its events had occurred at which time. The SVG has a white background and
-// no script, so that it can be shown anywhere.
+// Plot draws an SVG that shows, for each series, the share of its events that had occurred by each point in time. The SVG has a white
+// background and no script, so that any viewer can show it.
 func Plot(title, axis string, series []Series) string {
 	most := 0.0
 	for _, s := range series {

@@ -74,8 +74,8 @@ func (u Unit) format(v float64) string {
 	return digits(v)
 }
 
-// digits formats v with two significant digits, or with all digits before the decimal point if there are more. Further digits would differ
-// from run to run. There are at most three decimal places.
+// digits formats v with two significant digits, because further digits would differ from run to run. It keeps all digits before the decimal
+// point, and prints at most three decimal places.
 func digits(v float64) string {
 	places := 0
 	for at := 10.0; places < 3 && math.Abs(v) < at && v != 0; at /= 10 {
@@ -90,9 +90,9 @@ type Row struct {
 	Sample   string
 	Unit     Unit
 	Quantile float64 // 0: the median
-	// Target is the largest ratio to upstream's value that is good enough; 0: none.
+	// Target is the largest acceptable ratio of Wherry's value to upstream's; 0: none.
 	Target float64
-	// Limit is the largest value of Wherry that is good enough, whatever upstream's is; 0: none.
+	// Limit is the largest acceptable value of Wherry, independent of upstream's value; 0: none.
 	Limit float64
 	// Short marks the rows that the README's table also has.
 	Short bool
@@ -103,7 +103,7 @@ type Line struct {
 	Work   string          `json:"work"`
 	Unit   Unit            `json:"unit"`
 	Arms   map[string]Stat `json:"arms"`
-	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents, with the spread over single rounds; nil: one of them has no samples
+	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents, with its spread over the rounds; nil if an agent has no samples
 	Target float64         `json:"target,omitempty"`
 	Limit  float64         `json:"limit,omitempty"`
 	Short  bool            `json:"-"`
@@ -235,7 +235,7 @@ func (s *Stat) print(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s-%s)", value, low, high)
 }
 
-// target returns the text in the column "target": the largest ratio or the largest value; "" if there is none.
+// target returns the text in the column "target": the largest acceptable value or ratio; "" if the row has neither.
 func (l *Line) target() string {
 	if l.Limit > 0 {
 		return "at most " + l.Unit.format(l.Limit) + " " + string(l.Unit)

@@ -103,7 +103,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// A value lies within its own spread, even if it lies outside the values of single rounds.
+// The Value of a Stat lies between its Min and Max, even if the quantile of each single round lies on one side of it.
 func TestValueIsInItsSpread(t *testing.T) {
 	t.Parallel()
 	theirs := []Samples{{"x": {2, 2, 2}}, {"x": {20}}}
@@ -117,7 +117,7 @@ func TestValueIsInItsSpread(t *testing.T) {
 	}
 }
 
-// Rows with the same title are compared below the same heading, even if one of the two runs lacks a row.
+// Compare compares rows of the same title only if the last heading above both rows is the same, even if one of the two runs lacks a row.
 func TestCompareBelowHeadings(t *testing.T) {
 	t.Parallel()
 	line := func(work string, v float64) Line {

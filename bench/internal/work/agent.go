@@ -26,7 +26,7 @@ type Plan struct {
 	Volumes  int           // number of pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probes that run in all pods each second: exec, http, grpc
 	Dense    int           // number of pods on a node with many pods, started in two halves; 0: skip this work
-	Brief    bool          // only the first rounds run the steps that take long or hardly vary (step.brief)
+	Brief    bool          // if set, only the first rounds run the steps that take long or hardly vary (step.brief)
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work; "": no profiles. Profiling slows the agents down.
 	Profiles string
@@ -39,7 +39,7 @@ func (s Samples) add(name string, v float64) { s[name] = append(s[name], v) }
 
 func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 
-// Session runs one block of a round with one agent, or with a Limit in place of an agent.
+// Session runs one block of a round with one agent, or without an agent in the arms that measure a Limit.
 type Session struct {
 	Rig     *rig.Rig
 	Agent   *rig.Agent // nil in the arm "limit", which uses the field limit instead
@@ -64,7 +64,7 @@ type block struct {
 	steps []step
 }
 
-// step is one kind of work. If a step fails, its rows are missing, and those of the steps that need it.
+// step is one kind of work. If a step fails, the table has no rows for that step and for the steps that depend on it.
 type step struct {
 	name  string
 	needs string // name of the step whose pods this step uses; "": none
@@ -99,7 +99,7 @@ var blocks = []block{
 	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
-// Blocks returns the names of the blocks that a round runs. agent tells whether for an arm with an agent or for the arms without one.
+// Blocks returns the names of the blocks that a round runs, in an arm with an agent if agent is true, otherwise in the arms without one.
 func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	for _, b := range blocks {
 		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent && !s.alone || !agent && (s.limit || s.alone)) }) {
@@ -117,7 +117,8 @@ func BlockNames() (names []string) {
 	return names
 }
 
-// Check returns an error if the plan names a step or a kind of probe that does not exist, or a step without the step that it needs.
+// Check returns an error if the plan names a step or a kind of probe that does not exist, or if it has a step but not the step whose pods
+// that step needs.
 func (p *Plan) Check() error {
 	known := map[string]string{} // name of the step that each step needs
 	for _, b := range blocks {
@@ -154,7 +155,8 @@ func steps(name string) []step {
 	return nil
 }
 
-// wants reports whether a round runs the step. If the plan has the step "many", it also has "delete", which deletes the pods.
+// wants reports whether a round runs the step s. A plan with the step "many" always runs "delete" too, because "delete" removes the pods of
+// "many".
 func (p *Plan) wants(s step, round int) bool {
 	if p.Brief && s.brief > 0 && round >= s.brief || s.name == "dense" && p.Dense == 0 {
 		return false
@@ -162,8 +164,8 @@ func (p *Plan) wants(s step, round int) bool {
 	return len(p.Work) == 0 || p.Work[s.name] || s.name == "delete" && p.Work["many"]
 }
 
-// Run runs a block with an agent, and removes all pods afterwards. After a failed step it continues with the next step that does not need
-// it, and returns all errors.
+// Run runs a block with an agent, and removes all pods afterwards. If a step fails, Run skips the steps that need it, continues with the
+// others, and returns all errors.
 func (s *Session) Run(ctx context.Context, round int, block string) (err error) {
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
@@ -216,7 +218,7 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 	return errors.Join(errs...)
 }
 
-// RunLimit is like Run, with a Limit in place of an agent. It runs only the steps that a Limit can do.
+// RunLimit runs a block like Run, but with a Limit in place of an agent. It runs only the steps that a Limit can do.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
 	if len(todo) == 0 {
@@ -272,7 +274,7 @@ func (s *Session) endCount() {
 	}
 }
 
-// anew removes all pods and restarts the agent, after a failed step or after work that leaves pods behind.
+// anew removes all pods and restarts the agent. It is called after a failed step, or after a step that leaves pods behind.
 func (s *Session) anew(ctx context.Context) error {
 	if err := s.stop(ctx); err != nil {
 		return err
@@ -334,8 +336,8 @@ func (s *Session) clear(ctx context.Context) error {
 	return err
 }
 
-// profile starts to fetch a profile of the agent if the plan has a directory for profiles; the function wait waits until it is written.
-// Errors are only logged.
+// profile starts to fetch a profile of the agent if the plan has a directory for profiles. The returned function waits until the profile is
+// written. Errors are only logged.
 func (s *Session) profile(ctx context.Context, step, what string) (wait func()) {
 	if s.Plan.Profiles == "" || s.Agent == nil {
 		return func() {}

@@ -20,8 +20,8 @@ func readySoon(p *v1.Pod) {
 	c.Command = []string{"sh", "-c", "echo first line; exec sleep 1000000"}
 }
 
-// busy starts many pods with readiness probes at once, and then measures other work beside them: first beside all of them, then beside a
-// fifth of them.
+// busy starts many pods with readiness probes at once. While they run, it measures other work: first while all of them run, then while a
+// fifth of them run.
 func (s *Session) busy(ctx context.Context) error {
 	names := s.named("busy", s.Plan.Pods)
 	if err := s.atOnce(ctx, names, "probed pods at once, create to Ready", readySoon); err != nil {
@@ -54,7 +54,7 @@ func (s *Session) busy(ctx context.Context) error {
 	return s.anew(ctx) // an agent may keep sandboxes for a minute
 }
 
-// more starts as many pods without probes as there are pods with probes, and then deletes them by force.
+// more starts as many pods without probes as there are pods with probes, and then deletes them with grace period 0.
 func (s *Session) more(ctx context.Context) error {
 	names := s.named("busymore", s.Plan.Pods)
 	if err := s.atOnce(ctx, names, "pods at once beside as many probed pods, create to Ready", nil); err != nil {
@@ -66,8 +66,8 @@ func (s *Session) more(ctx context.Context) error {
 	return s.settle(ctx, s.Plan.Pods)
 }
 
-// settle waits until deleted pods no longer disturb the next measurement: until at most this many sandboxes are ready, and then 3 s in
-// which the agent may remove the rest.
+// settle waits until deleted pods no longer disturb the next measurement. It waits until the runtime has at most this many ready sandboxes,
+// and then for 3 s in which the agent may remove the rest of the deleted pods.
 func (s *Session) settle(ctx context.Context, pods int) error {
 	if _, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.CRI.Settled(ctx, pods)

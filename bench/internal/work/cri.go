@@ -174,8 +174,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// leastGrace is the shortest time between SIGTERM and SIGKILL, in seconds. Both agents use it for pods with a grace period of one second,
-// too.
+// leastGrace is the shortest time between SIGTERM and SIGKILL, in seconds. Both agents wait this long even for a pod with a grace period of
+// one second.
 const leastGrace = 2
 
 // container creates and starts one attempt of the container of a pod. dir has the files that are mounted. created is called after the
@@ -305,7 +305,7 @@ func (c *CRI) startAll(ctx context.Context, names []string, workers int, s Sampl
 	})
 }
 
-// remove removes the sandboxes of pods. A pod whose sandbox was not created has none.
+// remove removes the sandboxes of pods. It skips a pod whose sandbox could not be created.
 func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 	_, err := each(slices.Collect(maps.Keys(made)), func(name string) error {
 		if made[name].sandbox == "" {
@@ -320,8 +320,8 @@ func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
 	return nil
 }
 
-// Fastest starts pods with each of the numbers of workers. best is the number with which all pods were started soonest; times tells how
-// long it took with each number.
+// Fastest starts all pods once for each number of workers. best is the number of workers that took the least time. times is a text with the
+// time for each number.
 func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, times string, err error) {
 	least := 0.0
 	var said []string
@@ -348,8 +348,8 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// atOnce calls f for all names with a number of concurrent workers, and measures each call from the common start. A failed call adds no
-// sample, and then the total adds none either.
+// atOnce calls f for all names with a number of concurrent workers. It adds a sample for each successful call: the time from the start of
+// atOnce to the end of the call. It adds a sample for the total only if no call failed.
 func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex, f func(string) error) error {
 	todo := make(chan string, len(names))
 	for _, n := range names {

@@ -20,8 +20,8 @@ const (
 	execsAtOnce = 8
 )
 
-// execCost measures what a command in a container, such as a probe, costs: through the CRI runtime, through runc alone, and as the least
-// that any runtime has to do, which is to join the container's namespaces and run the command.
+// execCost measures what it costs to run a command in a container, as a probe does, in three ways: with ExecSync of the CRI runtime, with
+// runc alone, and with nsenter. nsenter only joins the container's namespaces and runs the command, which every runtime has to do.
 func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, made map[string]bare) error {
 	name := fmt.Sprintf("bare-exec-%d", round)
 	b, err := c.start(ctx, name)
@@ -33,7 +33,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // the work that follows a start is done by then
+	if err := sleep(ctx, time.Second); err != nil { // by then the work that follows the start of a container is done
 		return err
 	}
 	execSync := func(ctx context.Context) error {

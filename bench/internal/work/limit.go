@@ -221,7 +221,7 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 	defer close(state.up)
 	state.status = waiting(metav1.Now())
 	creating := state.status
-	first := make(chan error, 1) // sent while the pod is being started
+	first := make(chan error, 1) // result of the patch, which is sent while the pod is being started
 	go func() { first <- l.patch(ctx, p, &creating) }()
 
 	err = l.up(ctx, state)

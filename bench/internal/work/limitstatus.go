@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// conditions returns the conditions of a pod. sandbox is the status of the conditions that the sandbox decides, ready that of the
-// conditions that the containers decide.
+// conditions returns the conditions of a pod. sandbox is the status of PodReadyToStartContainers. ready is the status of Ready and
+// ContainersReady. The other conditions are true.
 func conditions(sandbox, ready v1.ConditionStatus, now metav1.Time) []v1.PodCondition {
 	var out []v1.PodCondition
 	for _, c := range []struct {

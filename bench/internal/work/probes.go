@@ -14,11 +14,11 @@ import (
 // probedFor is how long the agent is measured while its probes run.
 const probedFor = 20 * time.Second
 
-// probeKinds are the kinds of probe that probes knows.
+// probeKinds are the kinds of probe that the step "probes" can run.
 var probeKinds = []string{"exec", "grpc", "http"}
 
 // probes runs pods with a probe every second, for one kind of probe after another. The pods use the host's network, so that a server of the
-// benchmark (rig.Target) answers their HTTP and gRPC probes and counts them. The pods are then deleted by force.
+// benchmark (rig.Target) answers their HTTP and gRPC probes and counts them. Afterwards it deletes the pods with grace period 0.
 func (s *Session) probes(ctx context.Context) error {
 	for _, kind := range s.Plan.Probes {
 		target, err := rig.NewTarget()
@@ -70,8 +70,8 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	return s.anew(ctx) // an agent may keep sandboxes for a minute
 }
 
-// force deletes pods with grace period 0 and waits until the runtime runs no container; the API shows nothing, because the pods leave it at
-// once. The time becomes a sample with the name what; "": no sample.
+// force deletes pods with grace period 0 and waits until the runtime runs no container. It asks the runtime, because such pods leave the
+// API before their containers have ended. It stores the time that this took as the sample named what; "": no sample.
 func (s *Session) force(ctx context.Context, names []string, what string) error {
 	start := time.Now()
 	if _, err := each(names, func(n string) error { return s.deleteNow(ctx, n) }); err != nil {

@@ -175,7 +175,7 @@ func (s *Session) many(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // events and statuses that come after the start belong to it
+	if err := sleep(ctx, time.Second); err != nil { // the agent may still send events and statuses that belong to the pod starts
 		return err
 	}
 	if err := used(s.Samples, "CPU per pod start", s.Plan.Pods); err != nil || s.Agent == nil {
@@ -250,8 +250,8 @@ func (s *Session) spread(name string, start time.Time, began, ended map[string]t
 	s.Samples.took(name+", total", last.Sub(start))
 }
 
-// deaths kills processes of containers behind the agent's back. Before each kill it waits until the container that it killed last runs
-// again, and then at least half a second.
+// deaths kills containers' processes with SIGKILL, without the agent's knowledge. Before each kill it waits until the previously killed
+// container runs again, and then for at least half a second.
 func (s *Session) deaths(ctx context.Context) error {
 	for i := range min(s.Plan.Deaths, s.Plan.Pods) {
 		name := s.names()[i]
@@ -371,7 +371,7 @@ func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	return nil
 }
 
-// Lines formats counts as text, the largest first.
+// Lines formats counts as text, one line per name. The largest count is first.
 func Lines(m map[string]float64) []string {
 	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) })
 	for i, k := range keys {

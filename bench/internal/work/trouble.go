@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
-// The functions in this file measure how long users wait in trouble: while a large image is pulled, while everything that the API server
-// sends is late, and on a node with many pods.
+// The functions in this file measure how long users wait under difficult conditions: while a large image is pulled, while all data from the
+// API server is delayed, and on a node with many pods.
 
 // pull starts and deletes pods while large images are pulled and unpacked.
 func (s *Session) pull(ctx context.Context) error {
@@ -23,7 +23,7 @@ func (s *Session) pull(ctx context.Context) error {
 	pulls, end := context.WithCancel(ctx)
 	defer end()
 	begun, ended := make(chan struct{}), make(chan error, 1)
-	// Only the goroutine below uses took and last until it has sent to ended.
+	// Only the goroutine below uses took and last, until it has sent a value to the channel ended.
 	var took []time.Duration
 	var last string
 	go func() {
@@ -123,8 +123,8 @@ func (s *Session) slow(ctx context.Context) (err error) {
 	return s.atOnce(ctx, s.named("slowmany", s.Plan.Pods/2), "pods at once "+what+", create to Ready", nil)
 }
 
-// crowd starts many pods in two halves. After each half it measures the agent at rest, and after a restart. The difference shows how the
-// cost grows with the number of pods.
+// crowd starts many pods in two halves. After each half it measures the idle agent and how long a restart takes. The difference between the
+// halves shows how the cost grows with the number of pods.
 func (s *Session) crowd(ctx context.Context) error {
 	names := s.named("crowd", s.Plan.Dense)
 	half := len(names) / 2
@@ -142,7 +142,8 @@ func (s *Session) crowd(ctx context.Context) error {
 	return s.allGone(ctx, names, "crowded, delete to gone")
 }
 
-// measureAtRest measures an agent whose pods run while nothing happens, and how soon its node is Ready after a restart of the agent.
+// measureAtRest measures an agent while its pods run and nothing else happens. Then it restarts the agent and measures the time until the
+// node is Ready.
 func (s *Session) measureAtRest(ctx context.Context, what string) error {
 	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err

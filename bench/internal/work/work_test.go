@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// In the first round of a plan with all work, every block runs either with an agent or without one.
+// If the plan leaves out no work, at least one arm runs each block in the first round: an arm with an agent, an arm without one, or both.
+// The block exec runs only without an agent.
 func TestEveryBlockRuns(t *testing.T) {
 	t.Parallel()
 	p := &Plan{Dense: 10}
@@ -46,7 +47,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A failed call adds no sample.
+// The functions atOnce and execAgain add no sample for a call that fails.
 func TestFailuresAddNoTime(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")

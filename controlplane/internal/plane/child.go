@@ -57,8 +57,9 @@ type child struct {
 
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the process has ended and will not be started again
-	failed chan<- error  // gets the error of the first unexpected end for which fragile returns true
-	// fragile reports whether an unexpected end of the process is fatal: the control plane is not ready yet.
+	failed chan<- error  // gets the error if the process ends unexpectedly while fragile returns true
+	// fragile reports whether an unexpected end of the process makes the start of the control plane fail. It is true until the control plane
+	// is ready.
 	fragile func() bool
 }
 

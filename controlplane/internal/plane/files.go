@@ -98,7 +98,7 @@ func (c *Config) recall() error {
 	path := c.path("plane.json")
 	var last remembered
 	if data, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(data, &last) // after a half-written file the values are chosen anew
+		_ = json.Unmarshal(data, &last) // if the file is incomplete, new values are chosen
 	}
 	var err error
 	if c.BootstrapToken == "" {
@@ -127,8 +127,8 @@ func (c *Config) recall() error {
 	return pki.WriteFile(path, data, 0o600)
 }
 
-// choosePort returns a port that is free now. If want is not 0, only this port will do. Otherwise it prefers last, the port of the last
-// run, and may choose another one. Ports in taken are not free.
+// choosePort returns a port that is free now. If want is not 0, it returns want, or an error if that port is not free. Otherwise it prefers
+// last, the port of the last run, to another port. Ports in taken do not count as free.
 func choosePort(want, last int, taken map[int]bool) (int, error) {
 	if want != 0 {
 		return want, probePort(want)
@@ -141,7 +141,7 @@ func choosePort(want, last int, taken map[int]bool) (int, error) {
 		if _, err := rand.Read(b[:]); err != nil {
 			return 0, err
 		}
-		// The range of ports is below that of node ports and below that from which the kernel chooses client ports.
+		// The range 20000 to 29899 is below the node ports of Services, and below the ports that the kernel chooses for clients.
 		port := 20000 + (int(b[0])<<8|int(b[1]))%9900
 		if !taken[port] && probePort(port) == nil {
 			return port, nil

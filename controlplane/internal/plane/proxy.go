@@ -57,7 +57,7 @@ func (c *Config) writeProxyConfig(cr *credentials) error {
 func (c *Config) recordTables() error {
 	path := c.path("netfilter.before")
 	if _, err := os.Stat(path); err == nil {
-		return nil // a run that was killed wrote the file before kube-proxy's tables existed
+		return nil // an earlier run, which was killed, wrote the file before kube-proxy created its tables
 	}
 	tables, err := netfilterTables(context.Background())
 	if err != nil {

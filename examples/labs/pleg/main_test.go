@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// After a request the sandbox is stopped, and the lab prints ContainerDied.
+// An HTTP request to the lab stops the pod's sandbox. The PLEG finds this, and the lab prints ContainerDied.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

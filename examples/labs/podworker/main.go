@@ -1,5 +1,5 @@
 // Command podworker runs one pod worker for one pod, with a pod cache that an HTTP request sets. The worker starts nothing until the pod
-// cache says what the runtime has of the pod.
+// cache has an entry for the pod, which says which sandboxes and containers of the pod the runtime has.
 //
 //	go run ./examples/labs/podworker &
 //	curl 'localhost:8080/setcache?id=59367ef6-1bb2-4057-ba10-e71328a2c94e'
@@ -48,15 +48,15 @@ type cache struct {
 	stamps map[types.UID]time.Time
 }
 
-// Get returns an inspection that found no sandboxes and no containers, and its stamp: the time when a request set the entry; zero: no
-// request has.
+// Get returns an inspection that found no sandboxes and no containers, and the time when a request set the entry. The time is zero if no
+// request has set it.
 func (c *cache) Get(uid types.UID) (*pod.Observed, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &pod.Observed{Ref: pod.Ref{UID: uid}}, c.stamps[uid]
 }
 
-// Inspect inspects nothing, because only requests set this cache.
+// Inspect inspects nothing, because only requests set entries of this cache.
 func (c *cache) Inspect(types.UID) time.Time { return time.Now() }
 
 func (c *cache) set(uid types.UID) {
@@ -78,7 +78,8 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 // LastGrace returns nil, because the lab deletes no pod.
 func (wanted) LastGrace(types.UID) *int64 { return nil }
 
-// node is the rest of what a worker needs from its node. It carries out nothing, and prints when a start begins.
+// node implements the other interfaces that a worker needs from its node. It performs no action; it only prints a message when the start of
+// a pod begins.
 type node struct{ out io.Writer }
 
 func (node) Node(pod.Ref) decide.Node           { return decide.Node{NetworkReady: true, SourcesReady: true} }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// tee passes each write on to w and remembers in any that there was one.
+// tee is a writer that passes all data to w. any is true after the first write.
 type tee struct {
 	w   io.Writer
 	any atomic.Bool

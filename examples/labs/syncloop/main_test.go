@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Each kind of cause makes the node decide about the pod. The first one is the source.
+// The node decides about the pod because of a source, an outcome, the runtime and a probe. The first cause that the lab prints is the
+// source.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

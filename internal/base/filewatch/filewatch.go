@@ -9,8 +9,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher gets the kernel's events (inotify) about paths that may come and go. One goroutine uses it. It has to call Close in the
-// end.
+// Watcher gets the kernel's events (inotify) about paths that may be created and removed at any time. Only one goroutine may use it. The
+// user must call Close at the end.
 type Watcher struct {
 	paths []string
 	w     *fsnotify.Watcher
@@ -27,7 +27,7 @@ func New(paths ...string) (*Watcher, error) {
 	return n, nil
 }
 
-// SetPaths replaces the paths. Call Follow after it.
+// SetPaths replaces the paths. It takes effect with the next call of Follow.
 func (w *Watcher) SetPaths(paths ...string) {
 	if w == nil {
 		return
@@ -38,7 +38,7 @@ func (w *Watcher) SetPaths(paths ...string) {
 	}
 }
 
-// Close ends the events.
+// Close stops the watch. No events come afterwards.
 func (w *Watcher) Close() {
 	if w != nil {
 		_ = w.w.Close()
@@ -72,8 +72,8 @@ func concerns(path, name string) bool {
 		filepath.Dir(name) == filepath.Dir(path) && strings.HasPrefix(filepath.Base(name), "..")
 }
 
-// looks is how many times one call of Follow looks for directories at most, because somebody may create and remove directories all
-// the time.
+// looks is how often one call of Follow searches for directories. The limit is needed because somebody may create and remove directories
+// all the time.
 const looks = 100
 
 // Follow watches the paths and the nearest existing directory above each, because a path may be created, or replaced by another file of

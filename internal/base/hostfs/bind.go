@@ -15,8 +15,8 @@ import (
 // directory, the error is unix.ENOTDIR.
 func (Host) OpenDir(path string) (*os.File, error) { return openRoot(path) }
 
-// Mounted reports whether something is mounted on dir, a bind mount included. It reads the mount table and asks no file system,
-// so it does not hang if the one on dir does.
+// Mounted reports whether something is mounted on dir. Bind mounts count, too. It only reads the mount table, so it does not hang when the
+// mounted file system hangs.
 func (Host) Mounted(dir string) (bool, error) {
 	real, err := filepath.EvalSymlinks(filepath.Dir(dir)) // the mount table has resolved paths
 	if errors.Is(err, os.ErrNotExist) {
@@ -47,9 +47,9 @@ var flagOptions = map[string]struct{ set, clear uintptr }{
 	"bind":        {}, "rbind": {}, "defaults": {},
 }
 
-// SetMountOptions applies options of mount(8) to the mount on target, in their order; they do not change other mounts of the same
-// file system. Flags that no option names stay as they are. It returns the options that concern a whole file system: a bind mount
-// cannot change them, so they have no effect.
+// SetMountOptions applies options of mount(8), in their order, to the mount on target. Other mounts of the same file system do not change.
+// Flags that no option names stay as they are. It returns the options that concern a whole file system. They have no effect, because a bind
+// mount cannot change them.
 func (Host) SetMountOptions(target string, options []string) (without []string, err error) {
 	var st unix.Statfs_t
 	if err := statfs(target, &st); err != nil {

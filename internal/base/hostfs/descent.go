@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"strconv"
 	"strings"
@@ -34,20 +35,24 @@ var (
 // no link. It keeps at most openLevels+1 directories open, and a few words of memory for each other level.
 //
 // It goes down by name from an open directory. It goes up by ".." if the directory above is no longer open; it then checks that
-// device and inode are the same as on the way down. If a directory has been moved in the meantime, going up fails with ErrMoved,
-// so the descent never gets to another tree.
+// device, inode and file handle are the same as on the way down. If a directory has been moved in the meantime, going up fails with
+// ErrMoved, so the descent never gets to another tree.
 type descent struct {
 	host   Host
-	mount  int // the mount of the top, for kernels without openat2
+	seed   maphash.Seed
+	mount  int // ID of the mount of the top directory; set only if Host.noOpenat2 is set
 	levels []level
 	spare  []*dirReader // closed readers, whose buffers are used again
 }
 
-// level is one of the directories from the top to the position.
+// level is one of the directories from the top directory down to the current one.
 type level struct {
 	dev, ino uint64
-	reader   *dirReader // reader of the directory; nil while the directory is closed, to save descriptors
-	at       int64      // position in the directory from which reading continues; valid while the reader is closed
+	// handle is the hash of the directory's file handle; valid while the reader is closed; 0 if the file system has no handles. A file
+	// system may give the inode number of a removed directory to a new one; the handle tells these two apart.
+	handle uint64
+	reader *dirReader // reader of the directory; nil while the directory is closed, to save descriptors
+	at     int64      // position in the directory from which reading continues; valid while the reader is closed
 	// These two fields are for removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool
 	tries  uint8
@@ -64,15 +69,15 @@ type dirReader struct {
 	at, lastAt int64
 }
 
-// dirEntry is one entry. name is valid until the next call of the descent.
+// dirEntry is one entry of a directory. name is valid until the next call of a method of descent.
 type dirEntry struct {
 	name []byte
 	kind uint8 // a value DT_*; only a hint
 }
 
-// begin starts a descent at an open directory, and closes the directory at the end.
+// begin starts a descent at an open directory. The descent owns fd: close closes it, and begin closes it if it fails.
 func (h Host) begin(fd int) (*descent, error) {
-	d := &descent{host: h}
+	d := &descent{host: h, seed: maphash.MakeSeed()}
 	if h.noOpenat2 {
 		var err error
 		if d.mount, err = mountID(fd); err != nil {
@@ -105,6 +110,9 @@ func (d *descent) push(fd int) error {
 	}
 	d.levels = append(d.levels, level{dev: st.Dev, ino: st.Ino, reader: d.newReader(fd)})
 	if i := len(d.levels) - 1 - openLevels; i > 0 { // the top stays open, so it does not count
+		if l := &d.levels[i]; l.reader != nil {
+			l.handle = d.handleOf(l.reader.fd)
+		}
 		d.closeLevel(i)
 	}
 	return nil
@@ -164,7 +172,7 @@ func (d *descent) leave() error {
 		if err != nil {
 			return err
 		}
-		if err := sameDir(fd, up); err != nil {
+		if err := d.sameDir(fd, up); err != nil {
 			unix.Close(fd)
 			return err
 		}
@@ -181,15 +189,26 @@ func (d *descent) leave() error {
 	return nil
 }
 
-func sameDir(fd int, l *level) error {
+// sameDir returns ErrMoved if the open directory is not the one that the level describes.
+func (d *descent) sameDir(fd int, l *level) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if st.Dev != l.dev || st.Ino != l.ino {
+	if st.Dev != l.dev || st.Ino != l.ino || d.handleOf(fd) != l.handle {
 		return ErrMoved
 	}
 	return nil
+}
+
+// handleOf returns a hash of the file handle of an open directory; 0 if the file system has no file handles. A handle contains the
+// generation of the inode, which differs between two directories that had the same number one after the other.
+func (d *descent) handleOf(fd int) uint64 {
+	handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil {
+		return 0
+	}
+	return maphash.Bytes(d.seed, handle.Bytes())
 }
 
 // restart goes back to the top and reads it from its beginning.
@@ -201,7 +220,7 @@ func (d *descent) restart() error {
 	return d.rewind()
 }
 
-// rewind reads the directory of the position from its beginning.
+// rewind makes next read the current directory from its beginning again.
 func (d *descent) rewind() error {
 	r := d.here().reader
 	*r = dirReader{fd: r.fd, buf: r.buf}
@@ -209,7 +228,7 @@ func (d *descent) rewind() error {
 	return err
 }
 
-// next returns the next entry of the directory; false at the end.
+// next returns the next entry of the current directory, without "." and "..". It returns false after the last entry.
 func (d *descent) next() (dirEntry, bool, error) {
 	r := d.here().reader
 	for {
@@ -273,9 +292,9 @@ func (d *descent) position(top string) string {
 	return path
 }
 
-// openDirOn opens a directory for reading and follows no link. It returns EXDEV if the directory is on another mount than the
-// directory at. Bind mounts of the same file system count as other mounts. The kernel checks that in the same step as the
-// opening. Without openat2, openDirOn compares the mount with the given one.
+// openDirOn opens the directory name below the open directory at, and follows no link. It returns EXDEV if the two are on different mounts.
+// Bind mounts of the same file system count as different mounts. The kernel checks this when it opens the directory. Without openat2,
+// openDirOn compares the ID of the opened directory's mount with mount, the ID of the mount of at.
 func (h Host) openDirOn(at int, name string, mount int) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if !h.noOpenat2 {

@@ -33,12 +33,12 @@ func statfs(path string, st *unix.Statfs_t) error {
 	}
 }
 
-// DiskUsage adds up the disk usage of dir and all below it, as du does: it counts blocks, not lengths, leaves out other mounts
-// and follows no link. A file with several names counts in equal parts under each name, so that DiskUsage need not remember which
-// files it has seen. It stops when ctx ends. It uses few descriptors and little memory, however deep or wide the tree is.
+// DiskUsage adds up the disk usage of dir and everything below it, as du does: it counts blocks, not lengths, leaves out other mounts and
+// follows no link. A file with n names counts as 1/n under each name, so that DiskUsage need not remember which files it has seen. It stops
+// when ctx ends. It uses few descriptors and little memory, however deep or wide the tree is.
 //
-// Anything that cannot be measured is an error. With the error, DiskUsage returns what it has counted: the real usage
-// is at least that.
+// If something cannot be measured, DiskUsage returns an error, together with what it has counted until then. The real usage is at least
+// that large.
 func (h Host) DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	for try := 0; ; try++ {
 		bytes, inodes, err = h.diskUsage(ctx, dir)
@@ -68,7 +68,7 @@ func (h Host) diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, 
 	return uint64(math.Round(u.bytes)), uint64(math.Round(u.inodes)), err
 }
 
-// usage counts a file with n names in n parts, because it finds the file n times.
+// usage adds up the disk usage of a tree. It adds 1/n of the size of a file with n names each time that it finds one of the names.
 type usage struct {
 	*descent
 	bytes, inodes float64
@@ -97,7 +97,8 @@ func (u *usage) walk(ctx context.Context) error {
 	}
 }
 
-// entry adds an entry, and goes into it if it is a directory. An entry that disappears before it is measured does not count.
+// entry adds the usage of an entry, and goes into the entry if it is a directory. An entry that disappears before it is measured does not
+// count.
 func (u *usage) entry(name string, isDir bool) error {
 	if isDir {
 		err := u.enter(name)
@@ -126,7 +127,7 @@ func (u *usage) entry(name string, isDir bool) error {
 	return u.entry(name, true) // the file system does not say which entries are directories, so try to enter it
 }
 
-// addOpen adds the directory at which the walk is.
+// addOpen adds the usage of the current directory itself, without its entries.
 func (u *usage) addOpen() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(u.fd(), &st); err != nil {

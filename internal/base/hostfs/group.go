@@ -14,8 +14,8 @@ const (
 	groupDirBits  = 0o660 | 0o110 | unix.S_ISGID
 )
 
-// HasGroup reports whether the directory dir belongs to the group and gives it the rights that SetGroup gives. It does not look
-// below dir: SetGroup changes dir last, so dir is right only if an earlier SetGroup got to its end.
+// HasGroup reports whether the directory dir belongs to the group and has the mode bits that SetGroup sets. It does not check the content
+// of dir: SetGroup changes dir last, so dir has the group and the bits only after a complete SetGroup.
 func (Host) HasGroup(dir string, gid int) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -24,9 +24,9 @@ func (Host) HasGroup(dir string, gid int) (bool, error) {
 	return int(st.Gid) == gid && st.Mode&groupDirBits == groupDirBits && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
 
-// SetGroup gives dir and all below it to a group: the group may read and write files, and new files in a directory get the group
-// too. It follows no link and enters no mount, and changes the modes of no symbolic links. Entries that disappear meanwhile do not
-// count. It stops between two entries when ctx ends, and can be repeated. It uses few descriptors and little memory.
+// SetGroup gives dir and everything below it to a group: the group may read and write files, and new files in a directory get the group
+// too. It follows no link and enters no mount, and changes the modes of no symbolic links. It ignores entries that disappear meanwhile. It
+// stops between two entries when ctx ends, and can be repeated. It uses few descriptors and little memory.
 func (h Host) SetGroup(ctx context.Context, dir string, gid int) error {
 	for try := 0; ; try++ {
 		err := h.setGroup(ctx, dir, gid)
@@ -58,7 +58,7 @@ type grouping struct {
 	gid int
 }
 
-// walk changes each directory after all below it.
+// walk changes the group and the mode of every entry. It changes a directory after everything in the directory.
 func (g *grouping) walk(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -83,13 +83,13 @@ func (g *grouping) walk(ctx context.Context) error {
 	}
 }
 
-// entry goes into a directory, and changes any other entry.
+// entry enters an entry that is a directory, and changes the group and the mode of any other entry.
 func (g *grouping) entry(name string, kind uint8) error {
 	if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
 		err := g.enter(name)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.EXDEV):
-			return nil // the directory is done, is gone, or is on another mount and so not part of the volume
+			return nil // walk now reads this directory; or the entry is gone, or is on another mount and so not part of the volume
 		case !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return err
 		}
@@ -115,7 +115,8 @@ func (g *grouping) entry(name string, kind uint8) error {
 	return g.change(fd)
 }
 
-// change changes the file of a descriptor, not of a name, so that nobody can exchange it meanwhile.
+// change sets the group and the mode of the file behind an open descriptor. It does not use the file's name, because a container could put
+// another file there meanwhile.
 func (g *grouping) change(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -137,5 +138,5 @@ func (g *grouping) change(fd int) error {
 	if int(st.Gid) == g.gid && mode&bits == bits {
 		return nil
 	}
-	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode|bits) // a change of the group clears bits, so set them again
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode|bits) // a change of the group can clear mode bits, so set them again
 }

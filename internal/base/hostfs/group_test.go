@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A group may read and write the whole volume. Files outside that a link points to, and mounts inside the volume, stay as they
-// are.
+// After SetGroup the group may read and write the whole volume. Files outside of the volume to which a link in it points, and mounts inside
+// the volume, stay as they are.
 func TestSetGroup(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

@@ -63,7 +63,7 @@ func attachFree(control, f *os.File, flags uint32) error {
 	return unix.IoctlLoopConfigure(int(loop.Fd()), &cfg)
 }
 
-// openDevice opens a path that belongs to the agent. It does not wait for a device.
+// openDevice opens a path that only the agent controls. It uses O_NONBLOCK, so that the open does not wait for a device.
 func openDevice(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// A loop device is attached once, also through a link, and detached by the path. Other loop devices stay.
+// A second AttachLoop for the same file, by a path with a symbolic link, attaches no second loop device. DetachLoop detaches only the
+// devices of its own path.
 func TestLoopDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -73,7 +73,7 @@ func (m Machine) first(paths ...string) string {
 	return ""
 }
 
-// CPUs counts the CPUs that are online. An affinity mask or cgroup of this process does not matter.
+// CPUs returns the number of CPUs that are online. It ignores the CPU affinity and the cgroup of this process.
 func (m Machine) CPUs() (int, error) {
 	if n, err := parseCPUList(m.first("sys/devices/system/cpu/online")); err == nil {
 		return n, nil

@@ -53,8 +53,8 @@ func (Host) IsMountPoint(dir string) (bool, error) {
 	return here.Dev != up.Dev, nil
 }
 
-// Mount mounts a file system of its own (tmpfs, hugetlbfs) on target, with options as mount(8) takes them after -o. It
-// does not add nosuid and nodev.
+// Mount mounts a new file system (tmpfs, hugetlbfs) on target. It takes options as mount(8) takes them after -o, and does not add nosuid
+// and nodev.
 func (Host) Mount(source, target, fstype, options string) error {
 	if err := unix.Mount(source, target, fstype, 0, options); err != nil {
 		return fmt.Errorf("mount %s on %s (options %q): %w", fstype, target, options, err)
@@ -93,8 +93,8 @@ func mountWithoutSwap(options string, mount func(options string) error, swaps fu
 	return swaps(), nil
 }
 
-// swaps reports whether this machine has swap space, or may have: /proc/swaps has a heading, and a line for each swap
-// space.
+// swaps reports whether this machine has swap space. /proc/swaps has a heading, and a line for each swap space. If the file exists but
+// cannot be read, swaps returns true.
 func swaps() bool {
 	table, err := os.ReadFile("/proc/swaps")
 	return err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Count(table, []byte("\n")) > 1

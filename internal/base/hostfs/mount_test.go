@@ -46,8 +46,9 @@ func TestMountTmpfsTakesFlags(t *testing.T) {
 	}
 }
 
-// A mount without noswap is made only if the kernel does not know that option; maySwap is then true if the machine has swap
-// space. Any other error is returned, because a full machine must not turn the protection off.
+// If the kernel does not know the option noswap (EINVAL), the tmpfs is mounted without it, and maySwap is true if the machine has swap
+// space. After any other error, such as ENOMEM, there is no attempt without noswap, so that a lack of memory does not turn off the
+// protection.
 func TestTmpfsFallsBackToSwapOnlyOnOldKernels(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 // ErrEscapes is the cause if a path below a root leads out of it, by ".." or by a symbolic link.
 var ErrEscapes = errors.New("path leads outside of its root")
 
-// maxLinks is how many symbolic links one path may take (the kernel's own limit).
+// maxLinks is how many symbolic links may be followed to resolve one path (the kernel's own limit).
 const maxLinks = 40
 
 // OpenBeneath opens path below root and never leaves root, whatever symbolic links or renames a container makes at the same time.

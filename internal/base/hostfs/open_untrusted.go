@@ -56,8 +56,8 @@ func OpenPinned(pinned *os.File) (*os.File, error) {
 	return reopen(pinned, unix.O_RDONLY)
 }
 
-// ReadUntrusted reads a whole file like OpenUntrusted. If it has more than limit bytes, the error is ErrTooLarge;
-// ReadUntrusted reads at most limit+1 bytes.
+// ReadUntrusted opens a file as OpenUntrusted does, and reads the whole file. If the file has more than limit bytes, the error is
+// ErrTooLarge; ReadUntrusted reads at most limit+1 bytes.
 func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
 	f, err := OpenUntrusted(path, depth)
 	if err != nil {
@@ -67,7 +67,7 @@ func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
 	return ReadBounded(f, limit)
 }
 
-// ReadPinned reads the file of an O_PATH descriptor as ReadUntrusted reads a path.
+// ReadPinned is like ReadUntrusted, but reads the file of an O_PATH descriptor.
 func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
 	f, err := OpenPinned(pinned)
 	if err != nil {
@@ -77,7 +77,7 @@ func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
 	return ReadBounded(f, limit)
 }
 
-// ReadUntrustedEnd reads at most the last limit bytes of a file, like OpenUntrusted.
+// ReadUntrustedEnd opens a file as OpenUntrusted does, and reads its last limit bytes, or all of it if it is shorter.
 func ReadUntrustedEnd(path string, depth int, limit int64) ([]byte, error) {
 	f, err := OpenUntrusted(path, depth)
 	if err != nil {
@@ -230,9 +230,9 @@ func typeName(t fs.FileMode) string {
 	return "special file"
 }
 
-// reopen opens the file of an O_PATH descriptor. It uses O_NONBLOCK: a container that owns the file can hold a lease on
-// it, and a blocking open would wait for that (45 s by default). With it, the open fails with EAGAIN, and the kernel
-// ends the lease.
+// reopen opens the file of an O_PATH descriptor. It uses O_NONBLOCK because a container that owns the file can hold a lease on it, and a
+// blocking open would wait until the lease ends (45 s by default). With O_NONBLOCK, the open fails at once with EAGAIN, and the kernel
+// begins to end the lease.
 func reopen(pinned *os.File, flags int) (*os.File, error) {
 	fd, err := openat(unix.AT_FDCWD, procFD(pinned), flags|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {

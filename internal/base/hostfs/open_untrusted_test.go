@@ -22,7 +22,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// Every function that opens a file refuses anything but a regular file, at once, and its error names what it found.
+// Every function that opens a file refuses, without waiting, everything that is not a regular file. Its error names the kind of file that
+// it found.
 func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(path string) error{
@@ -109,7 +110,8 @@ func TestOpenUntrusted(t *testing.T) {
 	}
 }
 
-// The test is not parallel, because it measures what the process allocates.
+// ReadUntrusted refuses a sparse file of 4 TiB, ReadUntrustedEnd reads the end of it, and OverwriteUntrusted replaces its content. Together
+// they allocate less than 1 MiB. The test is not parallel, because it measures what the process allocates.
 func TestASparseFileIsNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	plant.Sparse(t, path)
@@ -183,7 +185,7 @@ func TestOverwriteReplacesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A container that owns a file can hold a lease on it, which makes ordinary opens wait.
+// A container that owns a file can hold a lease on it, which makes a blocking open wait. OverwriteUntrusted returns EAGAIN at once instead.
 func TestALeaseDelaysNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "hosts")

@@ -25,7 +25,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// ways runs f with both ways to open a path: the kernel's, and our own for old kernels.
+// ways runs f twice: with a Host that opens paths with openat2, and with one that resolves paths itself, as on old kernels.
 func ways(t *testing.T, f func(t *testing.T, h Host)) {
 	t.Helper()
 	for name, h := range map[string]Host{"openat2": {}, "walk": {noOpenat2: true}} {

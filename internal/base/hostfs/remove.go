@@ -19,9 +19,9 @@ const maxPasses = 100
 // errRefilled is the cause if a directory does not become empty.
 var errRefilled = errors.New("somebody puts new entries there while it is removed")
 
-// RemoveTree deletes dir and all below it. It follows no symbolic link and enters no mount: it leaves a mount and its content
-// alone, reports the mount as ErrMounted, and deletes the rest. A missing dir is no error. It stops between two entries when ctx
-// ends. It uses few descriptors and little memory, however deep the tree is.
+// RemoveTree deletes dir and everything below it. It follows no symbolic link and enters no mount: it leaves a mount and its content alone,
+// reports the mount as ErrMounted, and deletes the rest. A missing dir is no error. It stops between two entries when ctx ends. It uses few
+// descriptors and little memory, however deep the tree is.
 func (h Host) RemoveTree(ctx context.Context, dir string) error {
 	parent, err := openRoot(filepath.Dir(dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -50,7 +50,7 @@ func (h Host) RemoveTree(ctx context.Context, dir string) error {
 	return fmt.Errorf("remove %s: %w", dir, errRefilled)
 }
 
-// removeEntry deletes one entry; full says that it is a directory that is not empty.
+// removeEntry deletes one entry. full is true if the entry is a directory that is not empty, which therefore stays.
 func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 	if kind != unix.DT_DIR {
 		err = unix.Unlinkat(at, name, 0)
@@ -76,7 +76,7 @@ func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 	return false, err
 }
 
-// empty deletes all below dir, which is an entry of the open directory at.
+// empty deletes everything below dir, which is an entry of the open directory at.
 func (h Host) empty(ctx context.Context, at int, dir string) error {
 	var mount int
 	var err error
@@ -110,7 +110,7 @@ type removal struct {
 	ctx    context.Context
 	top    string
 	first  error // the first error
-	skip   bool  // the next entry is the directory that was just left and could not be emptied
+	skip   bool  // skip the next entry: it is the directory that was just left and could not be emptied
 	lifted bool  // something was moved to the top since the last reading of the top began
 	moved  int   // how often going up failed with ErrMoved
 }
@@ -153,7 +153,8 @@ func (r *removal) end() (done bool, err error) {
 	return true, nil
 }
 
-// one deletes an entry, or goes into it if it is a directory. When the directory is empty, one is called for it again and deletes it.
+// one deletes an entry, or enters it if it is a directory that is not empty. After that directory has been emptied, one is called for it
+// again and deletes it.
 func (r *removal) one(name string, kind uint8) {
 	full, err := removeEntry(r.fd(), name, kind)
 	if err != nil {

@@ -68,7 +68,7 @@ func sharedInPrivateNamespace(t *testing.T, dir string) {
 	if infos, err := h.MountPoints(alone); err != nil || len(infos) != 1 {
 		t.Errorf("a mount point is mounted again: %q, %v", infos, err)
 	}
-	// A directory that is mounted on itself becomes an ordinary one again; another mount stays.
+	// TakeBackShared unmounts a directory that MakeShared has mounted on itself. It leaves other mounts.
 	own := filepath.Join(dir, "own")
 	must(t, os.Mkdir(own, 0o755))
 	must(t, os.WriteFile(filepath.Join(own, "file"), nil, 0o644))

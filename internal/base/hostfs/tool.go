@@ -26,8 +26,8 @@ type Ran struct {
 	Output string
 	// Code is the exit code, or -1 if a signal ended the program or it still runs.
 	Code int
-	// Ended is closed when a program ends that still runs although it was killed, because it waits in the kernel, for example for a server
-	// that does not answer. It is nil if the program has ended.
+	// Ended is nil if the program has ended. Otherwise the program still runs although RunTool killed it, because it waits in the kernel, for
+	// example for a server that does not answer. Ended is closed when the program ends.
 	Ended <-chan struct{}
 }
 
@@ -77,7 +77,7 @@ type boundedOutput struct {
 	buf bytes.Buffer
 }
 
-// Write keeps what there is room for.
+// Write stores p until there are maxToolOutput bytes, and drops the rest.
 func (b *boundedOutput) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,7 @@ func (b *boundedOutput) ran(code int, ended <-chan struct{}) Ran {
 	return Ran{Output: b.text(), Code: code, Ended: ended}
 }
 
-// explain adds what the program printed to its error, in one line.
+// explain adds what the program printed to the error err, in one line.
 func (b *boundedOutput) explain(program string, err error) error {
 	if err == nil {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -230,8 +231,8 @@ func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	must(t, h.RemoveTree(t.Context(), dir))
 }
 
-// One mount in a wide and deep tree stays with the directories above it, and nothing else stays. DiskUsage does not measure the
-// mount.
+// RemoveTree keeps the one mount in a wide and deep tree, and the directories above it, and removes everything else. DiskUsage does not
+// measure the mount.
 func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -265,30 +266,57 @@ func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	})
 }
 
+// chainTo opens the directory below tree in which lies the level-th directory of a chain of directories "d". It follows no link, as the
+// process of a container whose root is the tree could not follow one to the host. makes says whether it makes missing directories.
+func chainTo(tree string, level int, makes bool) (int, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Open(tree, flags, 0)
+	if errors.Is(err, unix.ENOENT) && makes {
+		if err = os.Mkdir(tree, 0o755); err == nil {
+			fd, err = unix.Open(tree, flags, 0)
+		}
+	}
+	for i := 1; i < level && err == nil; i++ {
+		if makes {
+			_ = unix.Mkdirat(fd, "d", 0o755)
+		}
+		var next int
+		next, err = unix.Openat(fd, "d", flags, 0)
+		unix.Close(fd)
+		fd = next
+	}
+	return fd, err
+}
+
 // attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts new ones in
-// their place, until stop is called. precious is outside of the tree, and RemoveTree must not touch it.
+// their place, until stop is called. precious is outside of the tree, and RemoveTree must not touch it. Nor does the attack itself: it
+// works with descriptors, because a path through one of its own links would lead it into precious.
 func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	moves = new(atomic.Int64)
+	out, err := unix.Open(aside, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
 	go func() {
 		defer close(ended)
+		defer unix.Close(out)
 		for i := 0; ctx.Err() == nil; i++ {
-			deep := tree + strings.Repeat("/d", 1+i%30)
-			out := filepath.Join(aside, "out")
-			if os.Rename(deep, out) == nil {
-				moves.Add(1)
+			if at, err := chainTo(tree, 1+i%30, false); err == nil {
+				if unix.Renameat(at, "d", out, "out") == nil {
+					moves.Add(1)
+				}
+				if i%3 == 0 {
+					_ = unix.Symlinkat(precious, at, "d")
+				}
+				_ = unix.Renameat2(out, "out", at, "d", unix.RENAME_EXCHANGE)
+				_ = unix.Renameat(out, "out", at, "d")
+				unix.Close(at)
 			}
-			if i%3 == 0 {
-				_ = os.Symlink(precious, deep)
+			_ = os.RemoveAll(filepath.Join(aside, "out"))
+			if at, err := chainTo(tree, 31, true); err == nil {
+				unix.Close(at)
 			}
-			_ = unix.Renameat2(unix.AT_FDCWD, out, unix.AT_FDCWD, deep, unix.RENAME_EXCHANGE)
-			if os.Rename(out, deep) != nil {
-				_ = os.Remove(out)
-				_ = os.RemoveAll(out)
-			}
-			_ = os.MkdirAll(tree+strings.Repeat("/d", 30), 0o755)
 		}
 	}()
 	return moves, func() { cancel(); <-ended }
@@ -360,6 +388,50 @@ func TestTheWayUpIsChecked(t *testing.T) {
 		must(t, d.restart())
 		if d.depth() != 1 {
 			t.Errorf("after a restart at depth %d", d.depth())
+		}
+	})
+}
+
+// A directory is removed while a walk is below it, and a directory elsewhere gets its inode number. The walk does not take that one
+// for the directory from which it came.
+func TestAnotherDirectoryWithTheSameInode(t *testing.T) {
+	t.Parallel()
+	ways(t, func(t *testing.T, h Host) {
+		base := t.TempDir()
+		tree, outside := filepath.Join(base, "tree"), filepath.Join(base, "outside")
+		must(t, os.MkdirAll(tree+strings.Repeat("/d", 20), 0o755), os.Mkdir(outside, 0o755))
+		fd, err := unix.Open(tree, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		d, err := h.begin(fd)
+		must(t, err)
+		defer d.close()
+		for range 20 {
+			must(t, d.enter("d"))
+		}
+		left := tree + strings.Repeat("/d", 10)
+		var old unix.Stat_t
+		must(t, unix.Stat(left, &old))
+		must(t, os.Rename(left+"/d", filepath.Join(base, "below")), os.Remove(left))
+		twin := ""
+		for i := 0; twin == "" && i < 1000; i++ {
+			var st unix.Stat_t
+			dir := filepath.Join(outside, strconv.Itoa(i))
+			must(t, os.Mkdir(dir, 0o755), unix.Stat(dir, &st))
+			if st.Ino == old.Ino {
+				twin = dir
+			}
+		}
+		if twin == "" {
+			t.Skip("this file system does not use the number of a removed directory again")
+		}
+		must(t, os.Rename(filepath.Join(base, "below"), filepath.Join(twin, "d")))
+		for range 30 {
+			if err = d.leave(); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, ErrMoved) || d.depth() != 12 {
+			t.Errorf("at depth %d: %v; want ErrMoved at 12", d.depth(), err)
 		}
 	})
 }

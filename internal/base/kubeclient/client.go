@@ -32,7 +32,7 @@ type Client struct {
 // content type, the client sends protobuf and accepts JSON, too.
 func New(cfg *rest.Config) (*Client, error) { return NewMetered(cfg, nil) }
 
-// NewMetered returns a client as New does, whose requests meter counts; nil: nothing counts them.
+// NewMetered returns a client as New does. If meter is not nil, it counts the client's requests.
 func NewMetered(cfg *rest.Config, meter Meter) (*Client, error) {
 	own := rest.CopyConfig(cfg)
 	if own.UserAgent == "" {
@@ -177,17 +177,17 @@ func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *sto
 	return resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.storage, "volumeattachments", "")
 }
 
-// TokenReviews asks which user a bearer token belongs to.
+// TokenReviews returns the resource that answers which user a bearer token belongs to.
 func (c *Client) TokenReviews() *Question[*authenticationv1.TokenReview] {
 	return question[authenticationv1.TokenReview](c.authentication, "tokenreviews")
 }
 
-// SelfSubjectReviews asks which user this client is.
+// SelfSubjectReviews returns the resource that answers which user this client is.
 func (c *Client) SelfSubjectReviews() *Question[*authenticationv1.SelfSubjectReview] {
 	return question[authenticationv1.SelfSubjectReview](c.authentication, "selfsubjectreviews")
 }
 
-// SubjectAccessReviews asks what a user may do.
+// SubjectAccessReviews returns the resource that answers what a user may do.
 func (c *Client) SubjectAccessReviews() *Question[*authorizationv1.SubjectAccessReview] {
 	return question[authorizationv1.SubjectAccessReview](c.authorization, "subjectaccessreviews")
 }
@@ -197,7 +197,7 @@ func (c *Client) ServiceAccounts(namespace string) *ServiceAccounts {
 	return &ServiceAccounts{c.core, namespace}
 }
 
-// ServiceAccounts requests tokens of the service accounts of a namespace.
+// ServiceAccounts reads the service accounts of a namespace, and requests tokens for them.
 type ServiceAccounts struct {
 	client    rest.Interface
 	namespace string

@@ -30,7 +30,7 @@ const (
 	// The first wait between tries is short, because a node may read an object only after the API server's authorizer has seen
 	// the pod, which is often a few milliseconds after the node has seen it.
 	retryMin = 10 * time.Millisecond
-	// If a watch ends sooner than this, the next watch is delayed.
+	// If a watch lasts less than watchMin, the next watch is delayed.
 	watchMin = time.Second
 	// The server ends a watch after this time, or up to twice of it. The next watch continues without a list.
 	watchTimeout = 5 * time.Minute

@@ -18,8 +18,8 @@ type Meter interface {
 	Answered(method, host string, status int)
 	// Repeated is called for each answer after which client-go sends the request again later.
 	Repeated(method, host string, status int)
-	// Read is called when the client closes the answer, with the time since the request was sent and the lengths of both bodies in bytes.
-	// sent is -1 if the length of the request was not known. Read is not called for watches.
+	// Read is called when the client closes the answer. took is the time since the request was sent. sent and received are the lengths in
+	// bytes of the request's body and of the answer's body; sent is -1 if it is not known. Read is not called for watches.
 	Read(method, host string, took time.Duration, sent, received int64)
 	// Limited is called with the time that a request waited for the client's rate limiter.
 	Limited(method, host string, waited time.Duration)

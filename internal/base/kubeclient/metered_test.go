@@ -54,8 +54,8 @@ func (n *noted) take(host string) string {
 	return out
 }
 
-// Every request is counted once by its answer, and a repeated request by each of its answers. A watch is not counted as an answer
-// that was read.
+// Each answer to a request is counted once. If client-go repeats a request, each of the answers is counted. For a watch, Read is not
+// called.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	tries := 0

@@ -18,15 +18,15 @@ func New(name string) Pulse { return Pulse{name: name, asked: make(chan chan<- s
 // Asked delivers a value for each waiting call of Turns. The loop calls Beat with that value.
 func (p Pulse) Asked() <-chan chan<- struct{} { return p.asked }
 
-// Beat answers a call of Turns. It takes the loop's lock first, because a loop whose lock is never released counts as stuck.
+// Beat answers a call of Turns. It first locks mu, the loop's lock, because a loop whose lock is never released counts as stuck.
 func Beat(answer chan<- struct{}, mu *sync.Mutex) {
 	mu.Lock()
 	close(answer)
 	mu.Unlock()
 }
 
-// Turns returns nil when the loop's goroutine has received the request and got the loop's lock. It waits for that until ctx ends,
-// and then returns an error.
+// Turns returns nil if the loop still works: its goroutine receives the request and gets the loop's lock. If that has not happened when ctx
+// ends, Turns returns an error.
 func (p Pulse) Turns(ctx context.Context) error {
 	answer := make(chan struct{})
 	select {

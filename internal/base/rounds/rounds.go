@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Never is the wait of a function that is called again only after Wake.
+// Never is the value that the function of a Rounds returns if it need not be called again before the next Wake.
 const Never time.Duration = -1
 
-// Rounds calls a function when it is woken, and after the wait that the function returned last. Methods may be called concurrently.
+// Rounds calls a function again when Wake is called, or when the time that the function returned last has passed. Methods may be called
+// concurrently.
 type Rounds struct {
 	round func(context.Context) time.Duration
 
@@ -21,7 +22,8 @@ type Rounds struct {
 	group sync.WaitGroup
 }
 
-// New returns Rounds that call round, which returns how long to wait until the next call (Never: until Wake). It starts nothing.
+// New returns Rounds that call the function round. The result of round is how long to wait until the next call; Never means until Wake. New
+// starts nothing.
 func New(round func(context.Context) time.Duration) *Rounds { return &Rounds{round: round} }
 
 // Begin calls the function now, and again and again until ctx ends. It returns at once. The caller calls join after ctx has ended; when join
@@ -41,8 +43,8 @@ func (r *Rounds) Begin(ctx context.Context) (join func()) {
 	}
 }
 
-// Wake makes a call begin: at once, or after the call that runs. It does not block. Before Begin it does nothing, because Begin makes a
-// call.
+// Wake makes one more call of the function begin: at once, or after the call that is running now. Wake does not block. Before Begin it does
+// nothing, because Begin makes a call.
 func (r *Rounds) Wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +76,7 @@ func (r *Rounds) run() {
 	}
 }
 
-// takes reports whether a call is to be made now. If not, the goroutine ends.
+// takes reports whether the function must be called now. If it returns false, the goroutine of run ends.
 func (r *Rounds) takes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +88,7 @@ func (r *Rounds) takes() bool {
 	return true
 }
 
-// Until runs something that begin begins, until ctx ends.
+// Until calls begin (for example Rounds.Begin), waits until ctx ends, and then calls the function join that begin returned.
 func Until(ctx context.Context, begin func(context.Context) (join func())) error {
 	join := begin(ctx)
 	<-ctx.Done()

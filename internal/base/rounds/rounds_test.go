@@ -24,7 +24,7 @@ func TestRounds(t *testing.T) {
 			}
 			return 10 * time.Second
 		})
-		r.Wake() // before Begin: nothing
+		r.Wake() // Wake has no effect before Begin
 		ctx, cancel := context.WithCancel(t.Context())
 		join := r.Begin(ctx)
 		time.Sleep(13 * time.Second)

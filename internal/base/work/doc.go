@@ -1,12 +1,13 @@
-// Package work schedules the agent's own work. Starts, stops, commands of users, probes, removals, statistics and log rotation
-// compete for one machine and one runtime, so each caller asks a Scheduler first.
+// Package work schedules the agent's own work. Starts, stops, commands of users, probes, removals, statistics and log rotation compete for
+// one machine and one runtime, so each caller asks a Scheduler first.
 //
-// Contract: Enter queues a job that can wait and calls back when the job may begin. Begin records a job that begins at once. Done ends
-// a job. All three are cheap and never block. Each agent has one Scheduler.
+// Contract: Enter queues a job that can wait and calls back when the job may begin. Begin records a job that begins at once. Done ends a
+// job. All three are cheap and never block. Each agent has one Scheduler.
 //
 // Invariants:
 //
-//   - While fewer jobs than the limit are in flight and nobody waits for any of them, no job waits, so an idle machine delays nothing.
+//   - While fewer jobs than the limit are in flight, and none of them is a start, a stop or a command of a user, no job waits. So an
+//     idle machine delays nothing.
 //   - Under load the waiting classes share the machine by their Shares, measured in the time that their jobs take; within a class
 //     the pods take turns. Each class with a share above 0 makes progress.
 //   - Starts, stops and commands of users never wait here. While one of them is in flight, a quarter of the limit is left for the

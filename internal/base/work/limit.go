@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// The limit depends on how the duration of a command changes with the number of jobs in flight. If the machine has room, the
-// duration does not change: the slope between the logarithms of both is 0. If jobs only take time from each other, the duration
-// grows in proportion: the slope is 1. This needs no measurement from an idle machine, which a busy node never provides.
+// The limit depends on how the duration of a command changes with the number of jobs in flight. The slope compares the changes of their
+// logarithms. If the machine has room, the duration does not change, and the slope is 0. If jobs only take time from each other, the
+// duration grows in proportion, and the slope is 1. This needs no measurement from an idle machine, which a busy node never provides. A
+// slope below useful means that more jobs at once are useful, and a slope above useless that they are not.
 const (
 	useful   = 0.4
 	useless  = 0.6
 	memory   = 0.99 // weight that earlier observations keep at each new command
 	enough   = 0.5  // minimum sum of squares (xx) to trust the slope
-	farthest = 2.0  // bound of the weight of one command, because a user chooses how long a command takes
+	farthest = 2.0  // bound of the change that one command can contribute, because a user chooses how long a command takes
 )
 
 // limit is how many jobs may be in flight before others wait. After each round of commands it grows if more jobs are useful, and
@@ -21,7 +22,7 @@ const (
 type limit struct {
 	least, most float64
 	now         float64
-	xx, xy      float64 // sums of x*x and x*y over the commands: x and y are the changes of the two logarithms since the last run of the same command
+	xx, xy      float64 // sums of x*x, x*y over the commands; x, y: changes of log(jobs in flight), log(duration) since the command ran last
 	round       float64 // number of commands until the next step
 	steps       int     // number of steps so far
 }
@@ -43,11 +44,11 @@ func (l *limit) current() int {
 	return int(l.now)
 }
 
-// slope returns the slope between the logarithms of the jobs in flight and of the duration of a command.
+// slope returns by how much the logarithm of a command's duration grows when the logarithm of the number of jobs in flight grows by 1.
 func (l *limit) slope() float64 { return l.xy / max(l.xx, 1e-9) }
 
-// ended updates the measurements after a command. took is how long the command took, and among is how many jobs were in flight at
-// the same time. full says that other jobs waited for the limit.
+// ended updates the measurements after a command. took is how long the command took, and among is how many jobs were in flight at the same
+// time. full says whether other jobs wait because the limit is reached.
 func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	if took <= 0 || among <= 0 {
 		return

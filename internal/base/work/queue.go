@@ -11,7 +11,7 @@ import (
 type queue struct {
 	shares  Shares
 	classes [Classes]line
-	virtual float64 // the highest account of a class that was served; a class that had no jobs continues from this value
+	virtual float64 // largest account of any class when one of its jobs was chosen; a class that had no jobs continues from this value
 	length  int
 }
 
@@ -21,7 +21,7 @@ type line struct {
 	of      map[types.UID]*turn
 	account float64       // the time in seconds that the class has used, divided by its share
 	usual   time.Duration // average duration of the jobs of the class
-	active  int           // number of jobs of the class that count as load
+	active  int           // number of running jobs of the class, without those that have run so long that they no longer count as load
 }
 
 // turn has the waiting jobs of one pod in one class, oldest first.
@@ -52,7 +52,7 @@ func (q *queue) push(j *Job) {
 	q.length++
 }
 
-// pop removes and returns the next job, or returns nil. A class whose next job may not begin is left out.
+// pop removes and returns the next job, or returns nil if there is none. It skips a class if may returns false for the class's next job.
 func (q *queue) pop(may func(*Job) bool) *Job {
 	next := Classes
 	for c := range Classes {
@@ -79,8 +79,8 @@ func (q *queue) pop(may func(*Job) bool) *Job {
 	return j
 }
 
-// before reports whether class a goes before class b. A class with a share comes first; of two such classes, the one that has
-// used less of its share.
+// before reports whether the next job of class a begins before that of class b. A class with a share comes before one without. Of two
+// classes with a share, the one that has used less time in relation to its share comes first.
 func (q *queue) before(a, b Class) bool {
 	if (q.shares[a] > 0) != (q.shares[b] > 0) {
 		return q.shares[a] > 0

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long a job counts as load. If the jobs of a class usually take long, the time is longer: four times their usual
-// duration, but at most the constant longest.
+// hold is how long a job counts as load at least, and longest is how long at most. Between these bounds, the time is four times the usual
+// duration of the jobs of its class.
 const (
 	hold    = 2 * time.Second
 	longest = 6 * time.Second
 )
 
-// yieldFor is how long a removal leaves the machine to work that somebody waits for.
+// yieldFor is how long a removal waits while a pod starts or stops, or a user runs a command.
 const yieldFor = 10 * time.Second
 
 // Config configures a Scheduler; its zero value is usable.
@@ -34,9 +34,9 @@ type Scheduler struct {
 	mu     sync.Mutex
 	limit  limit
 	queue  queue
-	few    int    // how many removals may run while somebody waits for other work
+	few    int    // how many removals may run at once while a pod starts or stops, or a user runs a command
 	flying []*Job // the jobs that count as load, oldest first
-	queued int    // how many of the jobs in flying are of a class that can wait
+	queued int    // number of jobs in flying whose class can wait
 	timer  *time.Timer
 }
 
@@ -93,9 +93,9 @@ func (s *Scheduler) Begin(c Class) *Job {
 	return j
 }
 
-// Enter asks for a turn for a job of a pod. now says that the job may begin at once. Otherwise the Scheduler calls granted, in a
-// goroutine of its own, when the job may begin, unless Withdraw comes first. pace may be nil; it holds how long the job took
-// before, and the Scheduler reads and writes it under its lock.
+// Enter asks the Scheduler to let a job of a pod begin. If now is true, the job may begin at once. Otherwise the Scheduler calls granted,
+// in a goroutine of its own, when the job may begin, unless Withdraw is called before. pace may be nil. It holds how long the job took
+// before; the Scheduler reads and writes it under its lock.
 func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j *Job, now bool) {
 	j = &Job{s: s, class: c, uid: uid, pace: pace, granted: granted, waits: true}
 	at := time.Now()
@@ -130,7 +130,7 @@ func (s *Scheduler) Wait(ctx context.Context, c Class, uid types.UID) (*Job, err
 	}
 }
 
-// Withdraw gives up the wait for a turn. It returns false, and does nothing, if the turn was already granted.
+// Withdraw removes a waiting job from the queue. It returns false, and does nothing, if the job was already allowed to begin.
 func (j *Job) Withdraw() bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
@@ -171,8 +171,8 @@ func (j *Job) end(cut bool) {
 	s.dispatch(now)
 }
 
-// room reports whether one more job that can wait may begin. While somebody waits for other work, such jobs have a quarter of the
-// limit: with more such jobs, a start would get only a small part of the machine. Otherwise they may use the whole limit.
+// room reports whether one more job that can wait may begin. While a pod starts or stops, or a user runs a command, such jobs have a
+// quarter of the limit: with more such jobs, a start would get only a small part of the machine. Otherwise they may use the whole limit.
 func (s *Scheduler) room() bool {
 	slots := s.limit.current()
 	if s.awaited() {
@@ -181,13 +181,14 @@ func (s *Scheduler) room() bool {
 	return len(s.flying) < slots
 }
 
-// awaited reports whether somebody waits for a job in flight: a pod that starts or stops, or a command of a user.
+// awaited reports whether a job in flight is one that somebody waits for: a start or stop of a pod, or a command of a user.
 func (s *Scheduler) awaited() bool {
 	return s.queue.classes[Start].active+s.queue.classes[People].active > 0
 }
 
-// may reports whether a job of this class that has waited since asked may begin now. Nobody waits for a removal. So while a pod
-// starts or stops, or a user runs a command, removals wait for yieldFor, and then as many run at once as there are processors.
+// may reports whether a job of this class that has waited since asked may begin now. Only removals are delayed, because nobody waits for
+// them. While a pod starts or stops, or a user runs a command, removals wait for yieldFor, and then as many run at once as there are
+// processors.
 func (s *Scheduler) may(c Class, asked, now time.Time) bool {
 	return c != Removal || !s.awaited() || now.Sub(asked) >= yieldFor && s.queue.classes[c].active < s.few
 }

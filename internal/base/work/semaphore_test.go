@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// wantLoad waits until nothing moves any more and compares the load.
+// wantLoad waits until all goroutines of the synctest bubble are blocked, and compares the load of the semaphore.
 func wantLoad(t *testing.T, s *Semaphore, taken, waiting int) {
 	t.Helper()
 	synctest.Wait()

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Slots is the number of jobs of one kind that may run at once. It is for jobs that the Scheduler does not queue: starts of pods and
-// stops of sandboxes. Like the Scheduler's limit, it adapts to how long the jobs take. The jobs of one kind are much alike, so Slots
-// compares rounds of jobs. A round has as many slots as the round before, or twice as many (half as many if twice exceeds the maximum).
-// If jobs take no longer with twice as many slots, the additional slots are useful and stay. If jobs take twice as long, they only take
-// time from each other.
+// Slots is the number of jobs of one kind that may run at once. It is for jobs that the Scheduler does not queue: starts of pods and stops
+// of sandboxes. Like the Scheduler's limit, it adapts to how long the jobs take. The jobs of one kind are much alike, so Slots compares
+// rounds of jobs. Some rounds have the current number of slots. Other rounds try twice as many (half as many if twice exceeds the maximum).
+// If jobs take no longer with twice as many slots, the additional slots are useful, and the number stays at twice. If jobs take twice as
+// long, they only take time from each other.
 //
-// It is not safe for concurrent use. The zero value has no slots.
+// Slots is not safe for concurrent use. The zero value has no slots.
 type Slots struct {
 	least, most, now int
-	trying           bool // the round has another number of slots than now, to measure the effect
+	trying           bool // this round has a number of slots that differs from now, to measure the effect
 	round            int  // counts rounds, modulo rest
 
 	began       time.Time // when the round began
@@ -24,18 +24,18 @@ type Slots struct {
 		took, among float64
 		known       bool
 	}
-	xx, xy float64 // sums of x*x and x*y over the rounds: x and y are the changes of the averages of the two logarithms since the last round
+	xx, xy float64 // sums of x*x, x*y over the rounds; x, y: changes of average log(jobs in flight), log(duration) since the last round
 }
 
-// When a larger number of slots has not helped, Slots tries another number again only after these numbers of rounds.
+// Slots tries another number of slots less often after a larger number has not helped: in one of this many rounds.
 const (
-	rest  = 8 // rounds, if the number of slots is the minimum
-	doubt = 2 // rounds, if the number of slots is larger
+	rest  = 8 // if the number of slots is the minimum
+	doubt = 2 // if the number of slots is larger than the minimum
 )
 
 const (
 	roundMemory = 0.7 // weight that earlier rounds keep
-	roundEnough = 0.3 // minimum sum of squares to trust the slope: twice as many slots add 0.48
+	roundEnough = 0.3 // minimum sum of squares (xx) to trust the slope; one round with twice as many slots adds 0.48
 )
 
 // NewSlots returns Slots that begin with least and never exceed most.
@@ -55,8 +55,8 @@ func (p *Slots) Now() int {
 	return max(p.least, p.now/2)
 }
 
-// Ended updates the measurements when a job has ended. among is the number of jobs that were in flight with it. full says that other jobs
-// wait for slots. If none wait, the number of slots has no effect, and the measurements of the round are dropped.
+// Ended updates the measurements when a job has ended. among is the number of jobs that were in flight with it. full says whether other
+// jobs wait for slots. If none wait, the number of slots has no effect, and the measurements of the round are dropped.
 func (p *Slots) Ended(began, now time.Time, among float64, full bool) {
 	if p.least == p.most {
 		return

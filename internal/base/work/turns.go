@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Turns is a Semaphore whose number of slots is between two bounds and adapts to the load of the machine (see Slots). A job that has a slot
-// has its turn. All methods may be called concurrently.
+// Turns is a Semaphore whose number of slots is between two bounds and adapts to the load of the machine (see Slots). A job has its turn
+// while it has a slot. All methods may be called concurrently.
 type Turns struct {
 	semaphore Semaphore
 

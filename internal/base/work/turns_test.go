@@ -65,7 +65,8 @@ func TestTurnsGrowForJobsThatWait(t *testing.T) {
 	})
 }
 
-// A stop takes as long as the grace period of its pod, so all jobs may lose their turns before they end.
+// Each job takes 30 s, which is longer than a job keeps its turn, as a stop with the usual grace period does. The number of slots still
+// grows to the maximum.
 func TestTurnsGrowForJobsThatWaitLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns(6, 64)

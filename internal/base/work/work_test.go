@@ -61,7 +61,7 @@ func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
 	return out
 }
 
-// While there is room, nothing waits, whatever its class.
+// While fewer jobs than the limit are in flight, no job waits, whatever its class.
 func TestAnIdleMachineDelaysNothing(t *testing.T) {
 	bubble(t, Config{Processors: 4}, func(t *testing.T, s *Scheduler) {
 		for c := range Classes {
@@ -170,7 +170,8 @@ func TestOneStartGetsMostOfTheMachine(t *testing.T) {
 	})
 }
 
-// After the deletion of many pods, hundreds of removals wait. They leave the machine to a pod that starts, but do not stand still.
+// After the deletion of many pods, hundreds of removals wait. While pods start, no removal begins for ten seconds. After that, as many
+// removals run at once as there are processors (two).
 func TestRemovalsYieldToStarts(t *testing.T) {
 	bubble(t, Config{Processors: 2, Most: 32}, func(t *testing.T, s *Scheduler) {
 		s.limit.now = 32
@@ -225,7 +226,7 @@ func TestAJobThatHangsStopsCountingAsLoad(t *testing.T) {
 	})
 }
 
-// After a job was withdrawn, the Scheduler does not call it, but the next one.
+// Withdraw removes a waiting job: the Scheduler does not call its granted function, and starts the next job instead.
 func TestWithdraw(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 1}, func(t *testing.T, s *Scheduler) {
 		first, _ := s.Enter(Periodic, "a", nil, nil)

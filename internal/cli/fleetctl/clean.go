@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/agent/fleet"
 )
 
-// Clean is wherry fleet clean.
+// Clean is the command `wherry fleet clean`.
 type Clean struct {
 	Name                string
 	Kubeconfig, Context string

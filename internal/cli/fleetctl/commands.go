@@ -16,10 +16,10 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/plain"
 )
 
-// Get is wherry fleet get.
+// Get is the command `wherry fleet get`.
 type Get struct {
 	Client
-	Nodes  bool   // each node
+	Nodes  bool   // print each node too
 	Output string // "": a table; json
 }
 
@@ -87,7 +87,7 @@ func writeState(out io.Writer, s *State) {
 	_ = t.Flush() // an error means that the reader is gone
 }
 
-// others lists the numbers of nodes in each state other than Ready.
+// others returns a text with the number of nodes in each state except Ready.
 func others(n *fleet.Nodes) string {
 	var out []string
 	for _, o := range []struct {
@@ -112,11 +112,11 @@ func short(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// Top is wherry fleet top.
+// Top is the command `wherry fleet top`.
 type Top struct {
 	Client
 	Every time.Duration
-	Count int // how many times the state is printed; 0: until the user or the fleet ends it
+	Count int // how many times the state is printed; 0: no limit, until the user ends the command or the fleet ends
 }
 
 // clearScreen moves the cursor to the top and clears the terminal.
@@ -179,7 +179,7 @@ func bar(name string, part, whole int) string {
 	return fmt.Sprintf("%-6s[%s%s] %d/%d\n", name, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), part, whole)
 }
 
-// Scale is wherry fleet scale.
+// Scale is the command `wherry fleet scale`.
 type Scale struct {
 	Client
 	Group string
@@ -212,7 +212,7 @@ func (c *Scale) Run(ctx context.Context, out io.Writer, count string) error {
 	return nil
 }
 
-// Stop is wherry fleet stop.
+// Stop is the command `wherry fleet stop`.
 type Stop struct{ Client }
 
 // Run ends a fleet, and waits until it has removed what it created.
@@ -229,7 +229,7 @@ func (c *Stop) Run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// Fault is wherry fleet fault.
+// Fault is the command `wherry fleet fault`.
 type Fault struct {
 	Client
 	Nodes fleet.Selector

@@ -82,7 +82,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// The texts of a fleet are printed without control characters.
+// writeState prints the texts of a fleet, for example the server's address, without control characters.
 func TestStateIsPlain(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -124,7 +124,8 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// A scenario plays from the start, and another one in the running fleet. A wrong one is refused before anything starts.
+// A fleet plays the scenario with which it was started, and another one that Apply sends while the fleet runs. A scenario with an error is
+// refused before any of its events happens, and before any node joins.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	kube, kubeconfig := cluster(t)

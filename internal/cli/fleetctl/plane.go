@@ -73,14 +73,14 @@ func startPlane(ctx context.Context, program, dir string, maxNodes int) (_ *plan
 	}
 	p.kubeconfig = filepath.Join(p.dir, "admin.kubeconfig")
 	ready := filepath.Join(p.dir, "ready")
-	_ = os.Remove(ready) // left by a killed one
+	_ = os.Remove(ready) // a control plane that was killed may have left the file
 	if p.log, err = os.Create(filepath.Join(p.dir, "controlplane.log")); err != nil {
 		return nil, fmt.Errorf("make the log of the control plane: %w", err)
 	}
 	p.cmd = exec.Command(program, planeArgs(p.dir, ready, maxNodes)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	// It has its own process group: an interrupt from the terminal ends the nodes first, and this process ends the plane after them. If this process is
-	// killed, the kernel ends the plane.
+	// The control plane has its own process group, so that an interrupt from the terminal reaches only this process, which ends first the
+	// nodes and then the control plane. If this process is killed, the kernel ends the control plane.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := p.cmd.Start(); err != nil {
 		_ = p.log.Close()

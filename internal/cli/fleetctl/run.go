@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
-// Run is wherry fleet.
+// Run is the command `wherry fleet`.
 type Run struct {
 	Name     string
 	Nodes    int    // the number of nodes; 0: as the template says, or 10 without a template
@@ -31,20 +31,21 @@ type Run struct {
 	Scenario string // a file with faults that happen; "": none
 	// Kubeconfig and Context name a cluster. Without Kubeconfig a control plane is started.
 	Kubeconfig, Context string
-	// Yes allows a cluster that this command has not started.
+	// Yes is the user's permission to add nodes to the cluster of Kubeconfig.
 	Yes bool
-	// Keep leaves nodes and pods in that cluster at the end.
+	// Keep leaves the nodes and pods in the cluster of Kubeconfig when the fleet ends.
 	Keep bool
-	// NoTaint leaves out the taint, so that the scheduler may place any pod of that cluster on the nodes.
+	// NoTaint leaves out the taint of the simulated nodes, so that the scheduler may place any pod of the cluster of Kubeconfig on them.
 	NoTaint   bool
 	Identity  string
 	Pods      int
 	Namespace string
-	// DataDir keeps the data of the control plane; "": a temporary directory. ControlPlane is its program.
+	// DataDir is the directory in which the control plane keeps its data; "": a temporary directory. ControlPlane is the path of the control
+	// plane's program.
 	DataDir, ControlPlane string
 	Seed                  uint64
 	Socket                string
-	// Once ends the command when all nodes are Ready and all pods Running. Within bounds the time until then; 0: no bound.
+	// Once ends the command when all nodes are Ready and all pods Running. Within is the maximum time until then; 0: no maximum.
 	Once   bool
 	Within time.Duration
 	// Expect are expectations that must hold, all at once for the time Hold; without any, all nodes are Ready and all pods Running.
@@ -53,7 +54,7 @@ type Run struct {
 	// Output is the form of the result: "" (only progress) or json. Result gets it.
 	Output string
 	Result io.Writer
-	// OwnWatches lets each node watch its objects itself.
+	// OwnWatches lets each node have its own watches of the API, as real nodes have. Otherwise the nodes share watches.
 	OwnWatches bool
 	// NoServe leaves out the nodes' HTTPS APIs and the logs of containers.
 	NoServe bool
@@ -64,7 +65,7 @@ type Run struct {
 // progressEvery is the interval of lines about the progress.
 const progressEvery = 2 * time.Second
 
-// Run runs the fleet until ctx ends, or wherry fleet stop. It writes progress to out.
+// Run runs the fleet until ctx ends or the user calls `wherry fleet stop`. It writes progress to out.
 func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	groups, err := r.groups()
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, OwnWatches: r.OwnWatches,
 		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
 	}
-	checked, err := fleet.New(cfg) // before anything starts
+	checked, err := fleet.New(cfg) // checks the configuration before anything is started
 	if err == nil && plan != nil {
 		err = checked.Check(plan)
 	}
@@ -103,7 +104,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	// The socket is served until all is cleaned up, so that wherry fleet stop can wait for that.
+	// The socket is served until everything is cleaned up, so that `wherry fleet stop` can wait for the end of the clean-up.
 	served, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -152,8 +153,8 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	return errors.Join(err, late)
 }
 
-// hostAddress returns the address at which an API server reaches this host. Without a network it is the loopback address, over which logs and exec
-// work on this machine, but not the proxy to a node.
+// hostAddress returns the address at which an API server reaches this host. Without a network it is the loopback address. Then logs and
+// exec work on this machine, but the API server's proxy to a node does not.
 func hostAddress() netip.Addr {
 	if a := simulated.HostAddress(); a.IsValid() {
 		return a
@@ -179,7 +180,7 @@ func (r *Run) expectations() ([]fleet.Expectation, error) {
 	return fleet.ParseExpectations(texts)
 }
 
-// groups returns the groups of the template, or one of Nodes nodes.
+// groups returns the groups of the template. Without a template it returns one group, with Nodes nodes.
 func (r *Run) groups() ([]fleet.Group, error) {
 	if r.Nodes < 0 || r.Nodes > fleet.MaxNodes {
 		return nil, fmt.Errorf("--nodes=%d: use 0 to %d", r.Nodes, fleet.MaxNodes)
@@ -218,7 +219,8 @@ func readBounded(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, fleet.MaxTemplate+1))
 }
 
-// cluster returns the access to the cluster that the user names, or to a control plane that it starts. end ends what was started.
+// cluster returns the client configuration of the cluster that the user names. If the user names none, it starts a control plane. The
+// function end stops that control plane.
 func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (client *rest.Config, kubeconfig string, end func() error, err error) {
 	if r.Kubeconfig != "" {
 		if client, err = loadKubeconfig(r.Kubeconfig, r.Context); err != nil {
@@ -256,7 +258,7 @@ func loadKubeconfig(file, context string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// log returns the log for a part that logs from a verbosity on.
+// log returns a logger for a component that logs at level Info if the verbosity is from, and at level Debug if it is higher.
 func (r *Run) log(from int) *slog.Logger {
 	level := slog.LevelWarn
 	switch {
@@ -283,12 +285,12 @@ func (p *progress) line(format string, args ...any) {
 	fmt.Fprintf(p.out, "%6.1f s  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// watcher watches the fleet for the user.
+// watcher observes a running fleet and reports its state and progress to the user.
 type watcher struct {
 	run        *Run
 	fleet      *fleet.Fleet
 	expect     []fleet.Expectation
-	base       uint64 // the memory before the first node
+	base       uint64 // memory of the process before the first node began
 	kubeconfig string
 	server     string
 	said       *progress
@@ -314,8 +316,8 @@ func memory() uint64 {
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
-// watch creates the pods when the nodes are Ready, and says how nodes and pods come along. It returns when the expectations hold. The error is a
-// *fleet.Unmet if that takes longer than Within.
+// watch creates the pods when all nodes are Ready, and prints how many nodes are Ready and how many pods Running. It returns when the
+// expectations hold. The error is a *fleet.Unmet if that takes longer than Within.
 func (w *watcher) watch(ctx context.Context) error {
 	began := time.Now()
 	bounded := ctx

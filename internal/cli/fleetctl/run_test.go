@@ -21,7 +21,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// cluster is an API server in memory that is reached over the network.
+// cluster starts an API server in memory that listens on the network, and writes a kubeconfig for it.
 func cluster(t *testing.T) (kube *simkube.Kube, kubeconfig string) {
 	t.Helper()
 	kube = simkube.New(simkube.Config{})

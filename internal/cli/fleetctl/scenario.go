@@ -23,7 +23,7 @@ func readScenario(name string) (*fleet.Scenario, error) {
 // maxPlays bounds the scenarios that play at the same time.
 const maxPlays = 16
 
-// plays are the scenarios that play in a fleet. They end with ctx.
+// plays are the scenarios that play in a fleet. All of them end when ctx ends.
 type plays struct {
 	ctx   context.Context
 	fleet *fleet.Fleet
@@ -60,15 +60,15 @@ func (p *plays) begin(name string, s *fleet.Scenario) error {
 	return nil
 }
 
-// wait waits until no scenario plays. Their context has ended.
+// wait waits until no scenario plays any more. It is called after ctx has ended.
 func (p *plays) wait() {
-	p.mu.Lock() // after this, begin begins nothing
+	p.mu.Lock() // wait for a running call of begin; later calls return an error, because ctx has ended
 	//lint:ignore SA2001 a barrier, not a critical section
 	p.mu.Unlock()
 	p.group.Wait()
 }
 
-// happened describes what happened.
+// happened returns a line about an event of a scenario: the fault and the affected nodes, or the error.
 func happened(h *fleet.Happening) string {
 	if h.Err != "" {
 		return fmt.Sprintf("%s: %s did not happen: %s", h.Event, h.Fault, h.Err)
@@ -76,7 +76,7 @@ func happened(h *fleet.Happening) string {
 	return fmt.Sprintf("%s: %s: %s", h.Event, h.Fault, listed(h.On))
 }
 
-// listed lists the first of many names.
+// listed returns a text with at most ten of the names, and the number of the others.
 func listed(names []string) string {
 	const most = 10
 	text := strings.Join(names[:min(most, len(names))], " ")
@@ -89,7 +89,7 @@ func listed(names []string) string {
 	return text
 }
 
-// Apply is wherry fleet apply.
+// Apply is the command `wherry fleet apply`.
 type Apply struct{ Client }
 
 // Run plays a scenario in a running fleet.

@@ -141,7 +141,7 @@ type faultRequest struct {
 	Heal  bool           `json:"heal"`
 }
 
-// playRequest asks for a scenario: the text of a file.
+// playRequest asks the fleet to play a scenario. It has the text of a scenario file.
 type playRequest struct {
 	File string `json:"file"`
 	Text string `json:"text"`
@@ -252,7 +252,7 @@ func (c *Client) Play(ctx context.Context, file string, text []byte) error {
 	return c.ask(ctx, http.MethodPost, "/scenario", playRequest{file, string(text)}, &s)
 }
 
-// listens reports whether the process of the fleet has not ended: it locks a file beside its socket.
+// listens reports whether a process accepts connections on the fleet's socket.
 func (c *Client) listens(ctx context.Context) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socketPath(c.Socket, c.Name))
 	if err == nil {

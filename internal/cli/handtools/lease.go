@@ -39,14 +39,14 @@ type LeaseRenewal struct {
 	Out                io.Writer
 
 	uid  types.UID // the UID of the Node when it was last read
-	last time.Time // the time of our last renewal: a later one in the lease is not ours
+	last time.Time // the time of our last renewal; if the lease has a later time, another client has renewed it
 }
 
 // ErrUnknown means that a node is marked Unknown and that its lease alone does not change that.
 var ErrUnknown = errors.New("the lease alone does not bring it back: add --ready to write its conditions too")
 
-// Run renews the lease until ctx ends, or once. It returns an error if the node does not exist, if the node is Unknown and
-// Ready is not set, and if the API server refuses. Temporary errors are tried again.
+// Run renews the lease until ctx ends, or once if Once is set. It returns an error if the node does not exist, if the node is Unknown and
+// Ready is not set, or if the API server refuses. After a temporary error it tries again.
 func (l *LeaseRenewal) Run(ctx context.Context) error {
 	if l.Interval <= 0 {
 		l.Interval = 10 * time.Second

@@ -30,7 +30,7 @@ const settleAfter = 20 * time.Second
 // Kubelet builds a node from its configuration and runs it until ctx ends. level is the verbosity of the log, which clients
 // of the HTTPS API may change (enableDebugFlagsHandler); nil: they may not.
 func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
-	klog.SetSlogLogger(log) // the libraries of Kubernetes log through klog, which is one for the process
+	klog.SetSlogLogger(log) // the libraries of Kubernetes log through klog, whose logger is global to the process
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)
@@ -76,13 +76,13 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	return runSupervised(ctx, manager, service{started: started, alive: a.Alive, summary: a.Summary}, log, func(ctx context.Context) error { return run(ctx, a) })
 }
 
-// profilesContention reports whether the process records where goroutines wait for each other, for /debug/pprof/block. The
-// agent does not switch this on, because it is a setting of the whole process.
+// profilesContention reports whether the configuration asks for block profiles (/debug/pprof/block), which record where goroutines wait for
+// each other. Package agent does not switch them on, because that is a setting of the whole process.
 func profilesContention(k *kubelet.KubeletConfiguration) bool {
 	return k.EnableContentionProfiling && k.EnableProfilingHandler != nil && *k.EnableProfilingHandler
 }
 
-// AgentConfig converts the configuration from flags and files to that of package agent, for a machine with the host name.
+// AgentConfig converts the configuration from flags and files to the configuration of package agent, for a machine with this host name.
 func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	name, err := cfg.NodeName(hostname)
 	if err != nil {

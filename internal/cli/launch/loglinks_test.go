@@ -6,7 +6,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// Log collectors read /var/log/containers, wherever podLogsDir is.
+// The links to container logs are in /var/log/containers, where log collectors look, even if podLogsDir is another directory. The agent of
+// wherry run and a simulated node make no links.
 func TestLinksOfContainerLogs(t *testing.T) {
 	t.Parallel()
 	own, err := (&Own{Runtime: "unix:///nowhere", Root: t.TempDir(), Socket: "/nowhere"}).config()

@@ -46,7 +46,7 @@ type notifier struct {
 	manager *sdnotify.Manager
 	log     *slog.Logger
 	status  string // the last status line
-	still   bool   // the loops did not answer the last time
+	still   bool   // the loops did not answer the last call of alive in time
 	deaf    bool   // the manager did not receive the last report
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The error names a runtime that cannot be used, and the remedy.
+// The error for a runtime that does not answer names its endpoint and asks whether it is running.
 func TestFindRuntime(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -20,7 +20,7 @@ func Text(s string) string { return escaped(s, "") }
 // Lines does the same as Text, but keeps newlines and tabs.
 func Lines(s string) string { return escaped(s, "\n\t") }
 
-// JSON escapes, in JSON's notation, control characters that JSON does not escape.
+// JSON returns the JSON text s with those control characters escaped (as \uXXXX) that JSON allows in a string without an escape.
 func JSON(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -119,8 +119,8 @@ func (t *terminalWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// colour returns the length of a colour sequence at the beginning of b; whole is false if the sequence is incomplete. 0: there
-// is none.
+// colour returns the length of a colour sequence at the beginning of b, or 0 if there is none. whole is false if the sequence is
+// incomplete.
 func colour(b []byte) (n int, whole bool) {
 	if b[0] != 0x1b {
 		return 0, false

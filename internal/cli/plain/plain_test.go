@@ -10,7 +10,8 @@ import (
 // hostile is text that a container may write into a message, and that a terminal must not get.
 const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u2028"
 
-// unsafe returns a part of the text that still controls a terminal.
+// unsafe returns what in s may still control a terminal: a control character, or a note that s is not UTF-8. It returns "" if there is
+// nothing.
 func unsafe(s string) string {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && Controls(r) {

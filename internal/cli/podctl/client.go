@@ -48,7 +48,7 @@ func newClient(socket string) *client {
 	return &client{socket: socket, http: &http.Client{Transport: t}, transport: t}
 }
 
-// answerError is the error of an unsuccessful answer.
+// answerError is the error for a response of the agent with an HTTP status of 300 or more.
 type answerError struct {
 	status int
 	text   string
@@ -61,7 +61,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &a) && a.status == http.StatusNotFound
 }
 
-// do sends a request and returns the body of a successful answer.
+// do sends a request and returns the body of the response. If the HTTP status is 300 or more, it returns an answerError.
 func (c *client) do(ctx context.Context, method, path string, query url.Values, body []byte) (io.ReadCloser, error) {
 	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
@@ -90,7 +90,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, &answerError{resp.StatusCode, refusal(text)}
 }
 
-// refusal returns the text of an unsuccessful answer.
+// refusal returns the error message from the body of an unsuccessful response.
 func refusal(body []byte) string {
 	var a push.Answer
 	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
@@ -176,7 +176,7 @@ func (c *client) events(ctx context.Context, after string, wait time.Duration) (
 	return l.Items, l.ResourceVersion, err
 }
 
-// explanation is the answer of /explain.
+// explanation is the response of the agent to a request for /explain: why a pod is in its state.
 type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
@@ -192,13 +192,15 @@ type explanation struct {
 	Expired   []string   `json:"expired,omitempty"`
 }
 
-// lastKnown says whether the pods of the API come from a record.
+// lastKnown says whether the agent has started without its API server, so that it knows the API's pods only from its record on disk. Since
+// is when the API server last answered.
 type lastKnown struct {
 	Since   *time.Time `json:"since,omitempty"`
 	Problem string     `json:"problem,omitempty"`
 }
 
-// lastKnown asks whether the pods of the API come from a record. For an older agent, which keeps no record, they do not.
+// lastKnown asks the agent whether it knows the API's pods only from its record on disk. An older agent keeps no record; for such an agent
+// the result is empty.
 func (c *client) lastKnown(ctx context.Context) (lastKnown, error) {
 	var l lastKnown
 	err := c.ask(ctx, http.MethodGet, "/lastknown", nil, nil, &l)
@@ -208,7 +210,8 @@ func (c *client) lastKnown(ctx context.Context) (lastKnown, error) {
 	return l, err
 }
 
-// note says in one line what the user has to know about the record; "": nothing.
+// note returns a line for the user if the agent knows the API's pods only from its record, or if there is a problem with the record;
+// otherwise "".
 func (l lastKnown) note() string {
 	switch {
 	case l.Since != nil:
@@ -230,7 +233,7 @@ func (c *client) turn(ctx context.Context, p *v1.Pod) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name+"/turn", nil, nil)
 }
 
-// explainAll returns the answers for all pods, those in trouble first.
+// explainAll returns the explanations of all pods. Those of pods in trouble are first.
 func (c *client) explainAll(ctx context.Context) ([]explanation, error) {
 	var l []explanation
 	err := c.ask(ctx, http.MethodGet, "/explain", nil, nil, &l)

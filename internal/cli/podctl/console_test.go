@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/wherry-node/wherry/internal/proof/browser"
 )
 
@@ -75,7 +77,7 @@ func openConsole(t *testing.T) string {
 	return link
 }
 
-// The browser of the link gets the page, its stream and logs, and nothing else of the node.
+// A browser that has opened the link gets the page, the event stream and logs, and nothing else of the node.
 func TestConsoleReachesOnlyTheConsole(t *testing.T) {
 	t.Parallel()
 	link := openConsole(t)
@@ -129,7 +131,8 @@ func TestConsoleReachesOnlyTheConsole(t *testing.T) {
 	}
 }
 
-// What the node answers never becomes a page, whatever it says that it is, and it sees no cookie of the browser.
+// A node's response never becomes an HTML page in the browser, even if the node sends it as text/html. The node gets no cookie of the
+// browser, and cannot set one.
 func TestRelayTrustsNoNode(t *testing.T) {
 	t.Parallel()
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,14 +149,57 @@ func TestRelayTrustsNoNode(t *testing.T) {
 	r.Header.Set("Cookie", "secret=1")
 	r.Header.Set("Origin", "http://127.0.0.1:1")
 	w := httptest.NewRecorder()
-	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport).ServeHTTP(w, r)
+	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport, "n1").ServeHTTP(w, r)
 	if got := w.Body.String(); got != "/api/v1/nodes/n1/proxy/console/logs/ns/web/main  " || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") || w.Header().Get("Set-Cookie") != "" {
 		t.Errorf("%q with %v", got, w.Header())
 	}
 }
 
-// In a real browser the page shows the pods and their answers, follows links, steps through the record, follows the colours that the
-// user prefers, and keeps the rules of accessibility. What containers write stays text.
+// A user who may not use the API server's proxy is told what allows it, with the API server's own words.
+func TestRelayNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "nodes \"n1\" is forbidden: User \"eve\" cannot get resource \"nodes/proxy\""}`)
+	}))
+	defer api.Close()
+	base, err := url.Parse(api.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	relay(base.JoinPath("api/v1/nodes/n1/proxy"), http.DefaultTransport, "n1").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/console/stream", nil))
+	for _, want := range []string{`User "eve" cannot get resource "nodes/proxy"`, "kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy", "kubectl create clusterrolebinding"} {
+		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("status %d, want %s in %s", w.Code, want, w.Body)
+		}
+	}
+}
+
+// The console of a node of a cluster is read through the API server's proxy, over HTTP/2 as API servers speak it.
+func TestConsoleOfANodeGoesThroughTheProxy(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "/k8s/clusters/c1"} {
+		api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto, " ", r.URL.RequestURI()) }))
+		api.EnableHTTP2 = true
+		api.StartTLS()
+		defer api.Close()
+		c := Console{Node: "n1", Config: &rest.Config{Host: api.URL + prefix, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}}
+		base, transport, _, err := c.upstream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		relay(base, transport, "n1").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/console/stream?detail=ns/web", nil))
+		if got, want := w.Body.String(), "HTTP/2.0 "+prefix+"/api/v1/nodes/n1/proxy/console/stream?detail=ns/web"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// In a real browser the page shows the pods and the reasons for their states, follows links, steps through the record, follows the colours
+// that the user prefers, and keeps the rules of accessibility. Texts that containers write are shown as text, never interpreted as HTML.
 func TestConsoleInABrowser(t *testing.T) {
 	t.Parallel()
 	tab := browser.Open(t, 1360, 900)

@@ -21,7 +21,7 @@ type Events struct {
 	Format string // json or yaml; "": a table
 }
 
-// Run prints the events of the pod of; "": the events of all pods.
+// Run prints the events of one pod, whose name is of, or of all pods if of is "".
 func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {

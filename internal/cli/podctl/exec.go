@@ -72,7 +72,7 @@ func (x *Session) Attach(ctx context.Context, s Streams, arg string) error {
 		return err
 	}
 	defer done()
-	if spec.TTY { // a process with a terminal has one output, and the request must say so
+	if spec.TTY { // a process with a terminal has only one output stream, and the request must ask for only one
 		o.Tty, o.Stderr = true, nil
 	}
 	return c.stream(ctx, "/attach/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{}, o)

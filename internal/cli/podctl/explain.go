@@ -25,9 +25,9 @@ type Explain struct {
 	Target
 	// All makes Run also print the timeline of the pod. Without a pod, it makes Run also print the pods that are well.
 	All bool
-	// Watch prints the answer again when it changes, until the pod is well.
+	// Watch prints the explanation again whenever it changes, until the pod is well.
 	Watch bool
-	// Export prints the present turn of the pod for wherry replay, instead of an answer.
+	// Export prints the present turn of the pod, for wherry replay, instead of the explanation.
 	Export bool
 	// Recorded prints the turns of the pod that an agent recorded because something went wrong. It reads the disk and needs no agent.
 	// Root is the root directory of the agent; "": the usual ones.
@@ -39,7 +39,8 @@ type Explain struct {
 // watchEvery is how often Watch asks the agent.
 const watchEvery = time.Second
 
-// Run prints the answer for a pod; "": for all pods that are not well; "node": for the node. (pod/node is a pod of that name.)
+// Run prints why the pod is in its state. If pod is "", it explains all pods that are not well. If pod is "node", it explains the node's
+// state. (Use pod/node for a pod that is named node.)
 func (r *Explain) Run(ctx context.Context, s Streams, pod string) error {
 	switch {
 	case r.Recorded && (r.Watch || r.All || r.Export):
@@ -125,7 +126,7 @@ func (r *Explain) print(w io.Writer, e explanation) error {
 	return writeRecord(w, e)
 }
 
-// all prints the answers for the pods of the node, those in trouble first.
+// all prints the explanations of the node's pods. Those of pods in trouble are first.
 func (r *Explain) all(ctx context.Context, s Streams) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -139,7 +140,7 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 		return err
 	}
 	var list []explanation
-	asked := 0 // the pods of the namespace
+	asked := 0 // number of pods in the namespace that the user asked about
 	for _, e := range answers {
 		if r.Namespace != "" && e.Namespace != r.Namespace {
 			continue
@@ -170,7 +171,7 @@ func (r *Explain) all(ctx context.Context, s Streams) error {
 	return t.Flush()
 }
 
-// allWell says that all n pods of the node, or of one of its namespaces, are well.
+// allWell returns the text for the case that all n pods of the node, or of a namespace on it, are well.
 func allWell(n int, namespace string) string {
 	of := "the node"
 	if namespace != "" {
@@ -189,7 +190,7 @@ func allWell(n int, namespace string) string {
 // lines.
 const maxFacts = 4
 
-// writeAnswer prints an answer. The first line says what is wrong. At most eleven more lines say since when, what comes
+// writeAnswer prints why a pod is in its state. The first line says what is wrong. At most eleven more lines say since when, what comes
 // next, what the evidence is, and what the user can do. A node that has started without its API server adds up to five lines.
 func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	a := &e.Answer
@@ -221,12 +222,12 @@ func writeAnswer(w io.Writer, e explanation, now time.Time) error {
 	return t.Flush()
 }
 
-// until says how long it is until a time; a time in the past is now.
+// until returns the time from now until at, as text. If at is in the past, it returns the text for 0.
 func until(at, now time.Time) string {
 	return duration.HumanDuration(max(0, at.Sub(now)))
 }
 
-// sinceText says how long ago a time was.
+// sinceText returns the time from at until now, as text; "" if at is zero.
 func sinceText(at, now time.Time) string {
 	if at.IsZero() {
 		return ""

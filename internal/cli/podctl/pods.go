@@ -48,7 +48,7 @@ type Ps struct {
 	Format string // wide, json, yaml or name; "": a table
 }
 
-// Run lists the named pods, or all.
+// Run lists the named pods, or all pods if names is empty.
 func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, r.Format) {
 		return fmt.Errorf("--output: %q is not one of wide, json, yaml, name", r.Format)
@@ -78,7 +78,7 @@ func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 	return printPods(s.Out, s.Err, shown, r.Format)
 }
 
-// printNote says on errOut if the pods of the API are known only from a record.
+// printNote prints a line to errOut if the agent has started without its API server and knows the API's pods only from its record.
 func printNote(ctx context.Context, errOut io.Writer, c *client) error {
 	l, err := c.lastKnown(ctx)
 	if note := l.note(); err == nil && note != "" {
@@ -212,7 +212,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 	return err
 }
 
-// allLogs prints the logs of all containers of a pod side by side.
+// allLogs prints the logs of all containers of a pod. If it follows them, it prints the lines of all containers as they come.
 func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
 	out := newLineWriter(plain.Terminal(to))
 	var names []string
@@ -260,7 +260,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ExitStatus is the exit status of the process. Nothing is printed for it.
+// ExitStatus is an error that only sets the exit status of the process. No error message is printed for it.
 type ExitStatus int
 
 // Error returns the status as text.

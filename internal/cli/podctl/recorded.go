@@ -13,7 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/recorder"
 )
 
-// defaultRoots are the root directories of agents that are looked into if the user names none: of a service, and of wherry run.
+// defaultRoots are the root directories in which the command looks for recorded turns if the user names none: that of an agent that runs as
+// a service, and that of wherry run.
 var defaultRoots = [...]string{"/var/lib/kubelet", "/var/lib/wherry"}
 
 // recordedTurn is a recorded turn as scripts read it. Its JSON form is stable: fields are added, never renamed.

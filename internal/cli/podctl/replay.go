@@ -21,7 +21,7 @@ type Replay struct {
 	Script bool
 }
 
-// errDiffers is the error if this version decides otherwise than the version that exported the turn.
+// errDiffers is the error if this version's decision differs from that of the version that exported the turn.
 var errDiffers = errors.New("this version decides otherwise")
 
 // Run decides the turn in a file again. It prints the decision and marks the lines that differ from the decision in the

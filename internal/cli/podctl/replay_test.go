@@ -17,8 +17,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/recorder"
 )
 
-// The decision of an exported turn is the same when it is decided again. A file with another decision is an error until
-// --update has written the new one.
+// Replay of an exported turn prints the same decision as the file has. For a file with another decision it returns an error, until --update
+// has written the new decision into the file.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	at := Target{Socket: startNode(t)}

@@ -19,7 +19,7 @@ import (
 type Run struct {
 	// Files are manifests, directories of them, or "-" for standard input.
 	Files []string
-	// Agent configures the agent to start.
+	// Agent configures the agent that Run starts if none is running.
 	Agent launch.Own
 	// Detach pushes the pods to a running agent and returns at once. With Wait too, it returns when all pods are ready or have
 	// completed.
@@ -28,7 +28,7 @@ type Run struct {
 	Keep bool
 	// Quiet prints no progress. NoLogs prints no logs of containers.
 	Quiet, NoLogs bool
-	// Timeout bounds the wait until the pods are ready or at their end; 0: no bound.
+	// Timeout bounds the time until all pods are ready or have completed; 0: no bound.
 	Timeout time.Duration
 	// Grace is the grace period for ending the pods, in seconds; negative: each pod's own.
 	Grace int64

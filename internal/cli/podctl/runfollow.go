@@ -101,7 +101,7 @@ func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// sayPod prints a pod's row of wherry ps when it has changed.
+// sayPod prints a pod's status and ready containers, as in wherry ps, if they have changed since the last call.
 func (r *runner) sayPod(p *v1.Pod) {
 	line := fmt.Sprintf("%s %s", statusOf(p), readyOf(p))
 	if r.seen[string(p.UID)] == line {

@@ -22,7 +22,7 @@ func (r *runner) followLogs(ctx context.Context) {
 			defer streams.Wait()
 			for {
 				now, err := r.client.pod(ctx, p.Namespace, p.Name)
-				if err == nil && now.UID != uid { // the pod was replaced, or the agent shows only its name (almost removed)
+				if err == nil && now.UID != uid { // the name belongs to another pod now, or the pod is almost removed and the agent knows only its name
 					uid, began = now.UID, map[string]string{}
 				}
 				if err == nil {

@@ -81,7 +81,7 @@ func (r *Target) several(ctx context.Context, args []string) (*client, []*v1.Pod
 	return c, pods, errors.Join(errs...) // an error for one name is an error for all: no pod is stopped
 }
 
-// Stop ends pods and keeps them for their logs.
+// Stop ends pods, but does not remove them, so that their logs can still be read.
 type Stop struct {
 	Target
 	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period

@@ -23,14 +23,14 @@ import (
 type Why struct {
 	Config    *rest.Config
 	Namespace string
-	All       bool   // also the record of decisions
+	All       bool   // also print the record of decisions
 	Format    string // json or yaml; "": text
 }
 
 // mostAnswer bounds the bytes of a node's answer.
 const mostAnswer = 4 << 20
 
-// Run prints the answer for a pod.
+// Run prints why the pod is in its state.
 func (r *Why) Run(ctx context.Context, s Streams, name string) error {
 	c, err := kubeclient.New(r.Config)
 	if err != nil {
@@ -81,7 +81,7 @@ func unknownPod(ctx context.Context, c *kubeclient.Client, namespace, name strin
 // mostListed bounds the pods among which unknownPod looks for similar names.
 const mostListed = 500
 
-// unscheduled answers for a pod that has no node yet.
+// unscheduled returns the explanation for a pod that has no node yet.
 func unscheduled(p *v1.Pod) why.Answer {
 	a := why.Answer{Cause: "Unscheduled", Level: why.Trouble, Line: "no node has been chosen for the pod", Since: p.CreationTimestamp.Time}
 	for i := range p.Status.Conditions {
@@ -93,7 +93,7 @@ func unscheduled(p *v1.Pod) why.Answer {
 	return a
 }
 
-// ask asks the node of a pod.
+// ask asks the pod's node, through the API server, why the pod is in its state.
 func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	h, err := rest.HTTPClientFor(r.Config)
 	if err != nil {
@@ -126,19 +126,28 @@ func (r *Why) ask(ctx context.Context, p *v1.Pod) (e explanation, err error) {
 	return e, nil
 }
 
-// refused says what an unsuccessful answer of a node means, and what to do.
-func refused(p *v1.Pod, code int, body []byte) error {
-	text := strings.TrimSpace(string(body[:min(len(body), 1<<10)]))
+// saidBy returns the text of an unsuccessful answer, which may be a Status of the API server.
+func saidBy(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		text = status.Message
+		return status.Message
 	}
-	node := p.Spec.NodeName
+	return strings.TrimSpace(string(body[:min(len(body), 1<<10)]))
+}
+
+// mayNotAsk says that a user may not ask a node through the API server, which has answered with this text, and what allows it.
+func mayNotAsk(node, text string) string {
+	return fmt.Sprintf("you may not ask node %s: %s\nWhoever administers the cluster can allow it:\n"+
+		"  kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy\n"+
+		"  kubectl create clusterrolebinding ask-nodes --clusterrole=ask-nodes --user=YOU", node, text)
+}
+
+// refused says what an unsuccessful answer of a node means, and what to do.
+func refused(p *v1.Pod, code int, body []byte) error {
+	text, node := saidBy(body), p.Spec.NodeName
 	switch {
 	case code == http.StatusForbidden:
-		return fmt.Errorf("you may not ask node %s: %s\nWhoever administers the cluster can allow it:\n"+
-			"  kubectl create clusterrole ask-nodes --verb=get --resource=nodes/proxy\n"+
-			"  kubectl create clusterrolebinding ask-nodes --clusterrole=ask-nodes --user=YOU", node, text)
+		return errors.New(mayNotAsk(node, text))
 	case code == http.StatusNotFound && strings.Contains(text, "page not found"):
 		return fmt.Errorf("node %s does not run Wherry, so it cannot say why: see kubectl describe pod -n %s %s", node, p.Namespace, p.Name)
 	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout:

@@ -108,7 +108,7 @@ func TestWriteAnswer(t *testing.T) {
 	}
 }
 
-// The node's page says first what is wrong, then the conditions, the requests and how its pods are.
+// writeNode prints first what is wrong with the node, then its conditions, the requests of its pods, and how many pods are well.
 func TestWriteNode(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -66,9 +66,9 @@ type Input struct {
 	OS string
 }
 
-// Result is one of three answers. The pod is admitted (OK), or it is refused for good (Reason and Message say why), or the pods in
-// Preempt must end first, with the reason Preempting. In the last case Reason and Message say which resource is short, and the caller
-// calls Admit again when those pods have ended.
+// Result is one of three answers. The pod is admitted (OK), or it is refused (Reason and Message say why), or the pods in Preempt must
+// end first. In the last case Reason and Message say which resource is short, the caller ends these pods with the reason Preempting, and
+// calls Admit again when they have ended.
 type Result struct {
 	OK      bool
 	Reason  string
@@ -79,9 +79,8 @@ type Result struct {
 	Passing bool
 }
 
-// ByNode reports whether the answer is a refusal because of the Node in the API: its labels, its taints, its
-// allocatable resources, the features of its runtime. A Node that is older than the pod's binding may cause a wrong
-// refusal.
+// ByNode reports whether the pod is refused because of data in the Node object of the API: its labels, its taints, its allocatable
+// resources, the features of its runtime. If the known Node is older than the pod's binding, such a refusal may be wrong.
 func (r Result) ByNode() bool {
 	switch r.Reason {
 	case ReasonNodeAffinity, ReasonTaint, ReasonGroupsPolicy, ReasonNodeInfo, ReasonUnexpected:
@@ -94,7 +93,7 @@ func refuse(reason, format string, args ...any) Result {
 	return Result{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Admit decides about one pod.
+// Admit decides whether the node takes one pod, by the checks that the package documentation lists.
 func Admit(in Input) Result {
 	if in.OS == "" {
 		in.OS = runtime.GOOS
@@ -165,7 +164,7 @@ func tolerated(p *v1.Pod, taint *v1.Taint) bool {
 	return false
 }
 
-// beyondPreemption makes the checks whose result does not depend on other pods, so that preemption cannot change it.
+// beyondPreemption makes the checks that do not depend on other pods, so that no preemption can change their results.
 func (in *Input) beyondPreemption() (Result, bool) {
 	if want, ok := in.Pod.Labels[v1.LabelOSStable]; ok && want != in.OS {
 		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"), true

@@ -410,7 +410,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 		if after := Admit(in); !after.OK {
 			t.Fatalf("after %s: still %s", answer(got), answer(after))
 		}
-		for i := range got.Preempt { // if Preempt has one pod, the critical pod does not fit beside it
+		for i := range got.Preempt { // if Preempt has a single pod, the critical pod must not fit while that pod runs
 			in.Others = slices.DeleteFunc(slices.Clone(others), func(p *v1.Pod) bool {
 				j := slices.Index(got.Preempt, p)
 				return j >= 0 && j != i

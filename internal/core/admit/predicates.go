@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// predicates makes the checks that kube-scheduler makes too, except for resources. They matter for a pod that kube-scheduler did not
-// place, and if the node has changed since kube-scheduler placed the pod.
+// predicates makes the checks of kube-scheduler, except for resources, and returns the failed ones. Such a check can fail if
+// kube-scheduler did not place the pod, or if the node has changed since.
 func (in *Input) predicates() []Result {
 	var failed []Result
 	fail := func(reason, description string) {
@@ -47,7 +47,8 @@ type hostPort struct {
 // anyIP stands for every address of the host.
 const anyIP = "0.0.0.0"
 
-// portsTaken reports whether another pod has a host port of the pod. Pods may have very many ports, so the ports are found by an index.
+// portsTaken reports whether another pod already uses a host port that the pod wants. It looks the ports up in a map, because a pod may
+// have very many.
 func (in *Input) portsTaken() bool {
 	want := hostPorts(in.Pod)
 	if len(want) == 0 {
@@ -71,8 +72,8 @@ func (in *Input) portsTaken() bool {
 	return false
 }
 
-// hostPorts returns the host ports of the containers that run as long as the pod. On the host's network, a container's
-// port is a host port.
+// hostPorts returns the host ports of the containers that run as long as the pod runs. In a pod with hostNetwork, every container port is
+// a host port.
 func hostPorts(p *v1.Pod) []hostPort {
 	var out []hostPort
 	add := func(c *v1.Container) {

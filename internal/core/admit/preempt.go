@@ -18,8 +18,8 @@ const (
 	DisruptionPreempting = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
-// makeRoom finds the pods to end so that a critical pod fits: as few guaranteed pods as possible, then as few burstable ones,
-// then best-effort ones. Within a class it takes the fewest pods, and among equally good pods the smaller ones.
+// makeRoom chooses the pods that must end so that a critical pod fits. It ends as few guaranteed pods as possible, then as few burstable
+// ones, then as few best-effort ones. Among equally good pods of a class it chooses the smaller ones.
 func (in *Input) makeRoom(short []Shortage) Result {
 	need := make(needs, len(short))
 	for i, s := range short {
@@ -53,8 +53,8 @@ func (in *Input) makeRoom(short []Shortage) Result {
 	}
 }
 
-// preemptable reports whether p may be ended to make room for another pod: p is not critical, or has a lower priority than the other
-// pod. A static pod without a priority is never ended.
+// preemptable reports whether p may be ended to make room for the pod other: p is not critical, or its priority is lower than that of
+// other. A static pod without a priority is never ended.
 func preemptable(other, p *v1.Pod) bool {
 	if !crispec.IsCritical(p) {
 		return true
@@ -102,8 +102,8 @@ func (n needs) without(pods []*v1.Pod) needs {
 	return rest
 }
 
-// distance measures how much is still missing after a pod has ended. It is the sum, over all needed resources, of the square of the
-// fraction that is still missing.
+// distance measures how far the needs are from being met after the pod p has ended: the sum, over all needed resources, of the square of
+// the fraction that is still missing.
 func (n needs) distance(p *v1.Pod) float64 {
 	var d float64
 	for _, w := range n {
@@ -115,7 +115,7 @@ func (n needs) distance(p *v1.Pod) float64 {
 	return d
 }
 
-// fewest takes pods until the needs are met, each time the pod whose end leaves the least missing.
+// fewest chooses pods until their ends free what n needs. Each time it takes the pod after whose end the least is missing.
 func fewest(pods []*v1.Pod, n needs) []*v1.Pod {
 	pods = slices.Clone(pods)
 	var out []*v1.Pod

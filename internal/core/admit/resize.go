@@ -46,8 +46,8 @@ type ResizeGates struct {
 	NoInitContainers bool
 }
 
-// ResizeResult is the answer: OK, or the reason Infeasible (never on this node) or Deferred (possible when other pods
-// leave), with a message. For a critical pod, Preempt lists the pods that must end for it, as for the admission of a
+// ResizeResult is the answer of Resize: OK, or the reason Infeasible (never possible on this node) or Deferred (possible when other pods
+// have ended), with a message. For the resize of a critical pod, Preempt lists the pods that must end first, as Result.Preempt does for a
 // new critical pod.
 type ResizeResult struct {
 	OK      bool
@@ -59,7 +59,7 @@ type ResizeResult struct {
 	Preempt []*v1.Pod
 }
 
-// These are the details of resizes that are never possible, with upstream's names where upstream's kubelet has the case.
+// These values of Detail are for infeasible resizes. They are upstream's names where upstream's kubelet has the same case.
 const (
 	whyStatic   = "static_pod"
 	whyQOS      = "qos_class"
@@ -150,7 +150,7 @@ func (in *ResizeInput) changes(name v1.ResourceName) bool {
 	return false
 }
 
-// initChanges reports whether an init container that is not a sidecar has other resources in its new spec.
+// initChanges reports whether the resize changes the resources of an init container that is not a sidecar.
 func (in *ResizeInput) initChanges() bool {
 	had := map[string]*v1.ResourceRequirements{}
 	for i := range in.Allocated.Spec.InitContainers {
@@ -166,7 +166,7 @@ func (in *ResizeInput) initChanges() bool {
 	return false
 }
 
-// swapChanges reports whether the memory request changes for a container that does not restart for this change.
+// swapChanges reports whether the resize changes the memory request of a container without a restart of that container.
 func (in *ResizeInput) swapChanges() bool {
 	was := requestsByName(in.Allocated, v1.ResourceMemory)
 	for c := range crispec.Containers(in.Pod) {

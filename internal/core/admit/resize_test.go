@@ -81,8 +81,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// The test resizes the pod-level resources of a pod. Resize must compare these, and not the resources of the containers, with what the
-// node has left.
+// After a resize of the pod-level resources, Resize must compare these with the resources that the node has left, and not those of the
+// containers.
 func TestResizeOfThePodItself(t *testing.T) {
 	t.Parallel()
 	whole := func(cpu string) func(*v1.Pod) {
@@ -98,7 +98,7 @@ func TestResizeOfThePodItself(t *testing.T) {
 	}
 }
 
-// A resize of a critical pod preempts the same pods as the admission of a new critical pod.
+// A resize of a critical pod for which the node has too little preempts other pods, as the admission of a new critical pod does.
 func TestResizeOfACriticalPod(t *testing.T) {
 	t.Parallel()
 	critical := func(p *v1.Pod) { p.Spec.Priority = new(int32(2000000000)) }
@@ -121,7 +121,8 @@ func TestResizeOfACriticalPod(t *testing.T) {
 	}
 }
 
-// A gate that is off excludes its part of a pod from resizes, and no other part.
+// If a feature gate is off, resizes of its part of a pod (pod-level resources or init containers) are infeasible, and other resizes are
+// not.
 func TestResizeWithGatesOff(t *testing.T) {
 	t.Parallel()
 	sized := func(whole, first, sidecar string) *v1.Pod {

@@ -29,7 +29,7 @@ func (s Shortage) String() string {
 		s.Resource, s.Requested, s.Used, s.Capacity)
 }
 
-// Missing returns how much must become free.
+// Missing returns how much of the resource must become free so that the pod fits.
 func (s Shortage) Missing() int64 { return s.Requested - (s.Capacity - s.Used) }
 
 // Shortages lists the resources of which the node has too little for the pod p in addition to the pods in others. The resource "pods"
@@ -72,7 +72,8 @@ func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	return out
 }
 
-// requestsOf returns the requests of a pod with its overhead, without zero amounts and without resources that are neither basic nor scalar.
+// requestsOf returns the requests of a pod with its overhead. It leaves out zero amounts, and resources that are neither basic (cpu,
+// memory, ephemeral-storage) nor scalar.
 func requestsOf(p *v1.Pod) v1.ResourceList {
 	out := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	maps.DeleteFunc(out, func(name v1.ResourceName, q resource.Quantity) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
-// Now returns the band of a pod after a decision: in is what the decision was made from, plan is the decision.
+// Now returns the band of a pod (pulling, ready, failing and so on) after a decision. in is the input of the decision, plan its result.
 func Now(in *decide.Input, plan *decide.Plan) timeline.Band {
 	switch plan.Phase {
 	case decide.PhaseStopping:

@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
-// Span is one stripe of a picture of a pod's life.
+// Span is one stripe in the picture of a pod's life: a period in which the pod stays in the same band, for example pulling or ready.
 type Span struct {
 	Band timeline.Band `json:"band"`
 	From time.Time     `json:"from"`
@@ -20,7 +20,7 @@ type Span struct {
 // extends the span before it, or else the one after it. It never leaves out failing or failed spans, nor the last span.
 const tooShort = 25 * time.Millisecond
 
-// Spans returns the stripes of a record, oldest first.
+// Spans turns the recorded decisions about one pod into the stripes of its picture, oldest first.
 func Spans(records []timeline.Record) []Span {
 	var out []Span
 	failed := "" // the error of the last action that ended; empty if it succeeded
@@ -41,7 +41,7 @@ func Spans(records []timeline.Record) []Span {
 			continue
 		}
 		out = closed(out, r.At)
-		if n := len(out); n > 0 && out[n-1].Band == r.Band { // closed removed a short span, and the span before it has this band too
+		if n := len(out); n > 0 && out[n-1].Band == r.Band { // a short span was removed, and the one before it has the band of r
 			out[n-1].To, out[n-1].Why = time.Time{}, why
 			continue
 		}
@@ -56,7 +56,8 @@ func Spans(records []timeline.Record) []Span {
 	return out
 }
 
-// closed returns the spans with the end of the last one set to at, or without the last one if it is too short.
+// closed ends the last span at the time at. A span that is shorter than tooShort is removed instead, and the span before it is extended.
+// Failing and failed spans are kept whatever their length.
 func closed(out []Span, at time.Time) []Span {
 	n := len(out)
 	if n == 0 {

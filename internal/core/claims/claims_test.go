@@ -50,7 +50,7 @@ func hosts(names ...string) *v1.NodeSelector {
 	}}}}
 }
 
-// ephemeral makes the volume a generic ephemeral one, whose claim belongs to the pod with the UID.
+// ephemeral makes the volume a generic ephemeral volume. Its claim belongs to the pod whose UID is owner.
 func (w *world) ephemeral(owner string) {
 	w.vol.VolumeSource = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}
 	w.claim.Name, w.pv.Spec.ClaimRef.Name = "db-0-data", "db-0-data"

@@ -31,9 +31,9 @@ type ContainerInput struct {
 	Mounts  []*runtimeapi.Mount
 	Devices []*runtimeapi.Device
 	CDI     []*runtimeapi.CDIDevice
-	// Annotations are those of device plugins. The agent's own annotations take precedence.
+	// Annotations are the annotations that device plugins give the container. The agent's own annotations take precedence.
 	Annotations map[string]string
-	// LogPath is relative to the sandbox's log directory; empty: LogName(container, attempt).
+	// LogPath is relative to the sandbox's log directory. If it is empty, LogName(container, attempt) is used.
 	LogPath string
 	// TargetID is the container whose process namespace an ephemeral container joins.
 	TargetID string

@@ -66,8 +66,8 @@ func (e *environment) get(name string) (string, bool) {
 
 // Env resolves the environment of a container: first envFrom in order, then env in order ("values defined by an Env
 // with a duplicate key will take precedence"), then service variables with names that are still free. A reference
-// $(NAME) can use the variables before it, and then those of services. It is an error if the whole is larger than 8 MiB. An error is an
-// *Error with ReasonContainerConfig.
+// $(NAME) can use the variables before it, and then those of services. It is an error if the whole environment is larger than 8 MiB. Each
+// error is an *Error with ReasonContainerConfig.
 func Env(in EnvInput) ([]EnvVar, error) {
 	if in.ServicesPending && !pod.IsStatic(in.Pod) {
 		return nil, containerErr("services have not yet been read at least once, cannot construct envvars")

@@ -4,9 +4,9 @@ import "fmt"
 
 // The reasons of an Error, as they appear in waiting states and events.
 const (
-	// ReasonContainerConfig is the reason if a container cannot be described to the runtime.
+	// ReasonContainerConfig is the reason if the configuration of a container for the runtime cannot be made.
 	ReasonContainerConfig = "CreateContainerConfigError"
-	// ReasonSandboxConfig is the reason if a sandbox cannot be described to the runtime.
+	// ReasonSandboxConfig is the reason if the configuration of a sandbox for the runtime cannot be made.
 	ReasonSandboxConfig = "FailedCreatePodSandBox"
 )
 

@@ -21,7 +21,7 @@ func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 		return s, nil
 	}
 	var b strings.Builder
-	ends := true // a ")" may follow; without this, a text of many "$(" and no ")" would be searched again and again
+	ends := true // false once no ")" is left; otherwise a text of many "$(" and no ")" would be searched again and again
 	for len(s) > 0 {
 		before, rest, found := strings.Cut(s, "$")
 		b.WriteString(before)

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzMessages checks that no pod makes anything panic, that a message can be sent and is the same the second time, and
-// that the pod is unchanged.
+// FuzzMessages makes the CRI messages of a random pod twice. It checks that this never panics, that the messages are equal both times,
+// and that the pod is unchanged.
 func FuzzMessages(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed, uint8(seed))

@@ -139,7 +139,8 @@ func testUserns(p *v1.Pod) *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
 }
 
-// testImage returns an image whose name gives its user: uid-N/..., name-N/..., or anything else for root.
+// testImage returns an image with this name. The name decides the image's user: uid-N/... gives the user ID N, name-N/... the user name N,
+// and any other name gives root.
 func testImage(name string) *runtimeapi.Image {
 	user, _, _ := strings.Cut(name, "/")
 	image := &runtimeapi.Image{Id: "sha256:" + name}

@@ -49,8 +49,8 @@ func SpecHash(_ *v1.Pod, c *v1.Container) string {
 	return specHashVersion + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// KubeletHash returns the value that upstream's kubelet writes to AnnotationKubeletHash: a 32-bit FNV-1a hash, in hexadecimal,
-// over the dump of the JSON of name and image.
+// KubeletHash returns the value that upstream's kubelet writes to AnnotationKubeletHash. Upstream encodes the container's name and image as
+// JSON, dumps the bytes with dump.ForHash, and writes the 32-bit FNV-1a hash of the dump in hexadecimal.
 func KubeletHash(c *v1.Container) string {
 	raw, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil {

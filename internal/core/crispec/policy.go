@@ -23,8 +23,8 @@ type Policy struct {
 	SingleProcessOOMKill bool
 	// MemoryCapacity is the machine's memory in bytes; oom_score_adj of burstable pods depends on it.
 	MemoryCapacity int64
-	// SwapCapacity is the machine's swap in bytes, SwapController whether swap can be limited per cgroup, and
-	// LimitedSwap is memorySwap.swapBehavior LimitedSwap (anything else is NoSwap).
+	// SwapCapacity is the machine's swap in bytes. SwapController says whether swap can be limited per cgroup. LimitedSwap is set if
+	// memorySwap.swapBehavior is LimitedSwap; any other value means NoSwap.
 	SwapCapacity   int64
 	SwapController bool
 	LimitedSwap    bool

@@ -16,7 +16,7 @@ const (
 	minQuota  = 1000
 )
 
-// CPUShares returns the cgroup v1 shares of a CPU request in thousandths: 1024 per CPU, within the kernel's bounds.
+// CPUShares returns the cgroup v1 CPU shares for a request of milli thousandths of a CPU: 1024 per CPU, within the kernel's bounds.
 func CPUShares(milli int64) int64 {
 	switch {
 	case milli <= 0:
@@ -27,7 +27,8 @@ func CPUShares(milli int64) int64 {
 	return min(max(milli*1024/1000, MinShares), maxShares)
 }
 
-// CPUQuota returns the CFS quota of a CPU limit in thousandths, in microseconds per period; 0: no limit.
+// CPUQuota returns the CFS quota for a limit of milli thousandths of a CPU. period and the quota are in microseconds. A quota of 0 means
+// that there is no limit.
 func CPUQuota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
@@ -132,7 +133,7 @@ func HugePageSize(name v1.ResourceName) (string, bool) {
 	}
 	n := q.Value()
 	if n <= 0 || n&(n-1) != 0 {
-		return "", false // not a page size: these are powers of two
+		return "", false // every page size is a power of two
 	}
 	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0

@@ -18,11 +18,11 @@ import (
 type SandboxInput struct {
 	Pod     *v1.Pod
 	Attempt uint32
-	// Hostname is the host name in the sandbox; empty: KernelHostname of the pod. A pod on the host's network has none.
+	// Hostname is the host name in the sandbox. If it is empty, KernelHostname of the pod is used. A pod on the host's network has none.
 	Hostname string
 	// DNS is the result of the function DNS. With nil, the runtime uses the node's resolv.conf.
 	DNS *runtimeapi.DNSConfig
-	// LogDir is the pod's log directory; empty: LogDir(DefaultLogRoot, pod).
+	// LogDir is the pod's log directory. If it is empty, LogDir(DefaultLogRoot, pod) is used.
 	LogDir       string
 	CgroupParent string
 	// Userns are the ID mappings of a pod with hostUsers: false.
@@ -112,8 +112,8 @@ func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
 	}, nil
 }
 
-// dotted returns the name of a sysctl with dots as separators, as runtimes know it. The API also accepts slashes as
-// separators. Then a dot belongs to a name (of a network device: net/ipv4/conf/eth0.1/forwarding), and becomes a slash.
+// dotted returns the name of a sysctl with dots as separators, as runtimes know it. The API also accepts slashes as separators. In a name
+// with slashes, a dot is part of one element, such as a network device (net/ipv4/conf/eth0.1/forwarding), and becomes a slash.
 func dotted(name string) string {
 	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
 		return name

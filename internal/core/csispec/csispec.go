@@ -46,7 +46,7 @@ func CapabilitiesOf(list []*csi.NodeServiceCapability) (c Capabilities) {
 	return c
 }
 
-// Input is a volume as one pod uses it.
+// Input describes a CSI volume and how one pod uses it. The requests to the driver are made from it.
 type Input struct {
 	Pod *v1.Pod
 	// PV is the persistent volume; nil: the volume is Inline.
@@ -54,10 +54,10 @@ type Input struct {
 	Inline *v1.CSIVolumeSource
 	// Claim is the claim that is bound to PV; nil for an Inline volume.
 	Claim *v1.PersistentVolumeClaim
-	// Driver is the CSIDriver object; nil: the cluster has none, and the defaults count.
+	// Driver is the CSIDriver object. It is nil if the cluster has none; then the defaults of its fields apply.
 	Driver *storagev1.CSIDriver
 	Can    Capabilities
-	// Handle is the driver's name of the volume. For an inline volume it is InlineHandle.
+	// Handle is the name by which the driver knows the volume. For an inline volume it is the result of InlineHandle.
 	Handle   string
 	ReadOnly bool
 	// Block: the volume is a block device.

@@ -183,7 +183,7 @@ func (w *world) die(done func(i int) string) {
 		w.records[i].reserved = -1
 	}
 	for i := range w.fates {
-		// Each probe and hook gets the same result again. A hook whose end was not stored runs again.
+		// With the next agent, each probe and each hook gets the same result as before. A hook whose end was not stored runs again.
 		f := &w.fates[i]
 		f.hooked, f.postStarted = 0, 0
 		f.reason, f.doomed = f.reason || f.doomed, false

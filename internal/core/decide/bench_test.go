@@ -38,7 +38,7 @@ func atRest(tb testing.TB) decide.Input {
 	return in
 }
 
-// A turn of a pod that has nothing to do allocates no memory, because most pods of a node are in this state.
+// The test checks that a decision about a pod with nothing to do allocates no memory, because most pods of a node are in this state.
 func TestAtRestAllocatesNothing(t *testing.T) {
 	in := atRest(t)
 	if n := testing.AllocsPerRun(100, func() { decide.Decide(&in) }); n > 0 {

@@ -127,7 +127,8 @@ func (t *turn) wake(at time.Time) {
 // wait records why an action that is needed has not begun. Only the first reason is kept.
 func (t *turn) wait(why pod.Why) { t.waiting = cmp.Or(t.waiting, why) }
 
-// memory returns what is remembered of a container. It is never nil, and the caller must not change it.
+// memory returns the ContainerMemory of a container: what earlier turns have stored about it. The result is never nil, and the caller
+// must not change it.
 func (t *turn) memory(name string) *ContainerMemory {
 	if cm := t.in.Memory.Container(name); cm != nil {
 		return cm

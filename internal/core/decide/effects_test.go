@@ -168,7 +168,7 @@ func (w *world) start(id string) {
 	}
 }
 
-// up records that a container has started, if it is a sidecar and its startup probe, if any, has succeeded.
+// up records that the sidecar c has started, unless its startup probe has not succeeded yet. It ignores containers that are not sidecars.
 func (w *world) up(c *pod.Container) {
 	spec := w.spec(c.Name)
 	if spec == nil || !pod.IsSidecar(spec) {
@@ -179,8 +179,8 @@ func (w *world) up(c *pod.Container) {
 	}
 }
 
-// checkOrder checks the order in which the containers of a sandbox are first created: an init container has completed, and a
-// sidecar has started, before those after it in the spec are created.
+// checkOrder checks the order in which the containers of a sandbox are first created. Before a container is created, each init container
+// ahead of it in the spec must have completed, and each sidecar ahead of it must have started.
 func (w *world) checkOrder(c *pod.Container) {
 	if w.pod == nil {
 		return

@@ -176,7 +176,8 @@ func (k *keyer) memory(m *decide.Memory) {
 	}
 }
 
-// books adds to a state's key what the oracle has recorded of each container name and of each container instance that still exists.
+// books adds the oracle's records to a state's key: those of every container name, and those of every container instance that still exists.
+// The oracle is the part of these tests that knows the pod's true history.
 func (k *keyer) books(w *world) {
 	for i := range w.records {
 		r := &w.records[i]

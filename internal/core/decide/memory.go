@@ -28,7 +28,7 @@ type Memory struct {
 	Stop   *Stop
 	Resize Resize
 	PodSettled
-	// Ends are the container instances that end while the pod goes on.
+	// Ends are the container instances that the agent ends although the pod continues to run.
 	Ends Ends
 	PodLearned
 	PodTries   `json:"-"`
@@ -188,8 +188,8 @@ type Stop struct {
 	Since time.Time
 }
 
-// Sooner returns s with the grace period of other, if that one is shorter, and otherwise s itself. The reason in s stays the reason, but a
-// second reason may require that a pod with a long grace period ends at once. Sooner does not change s.
+// Sooner returns a copy of s with the grace period of other, if the period of other is shorter than that of s. Otherwise it returns s
+// itself. The result keeps the reason in s, but a second reason to stop the pod may require that the pod ends sooner.
 func (s *Stop) Sooner(other *Stop) *Stop {
 	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
 		return s
@@ -288,7 +288,8 @@ func (m *Memory) Clone() Memory {
 	return out
 }
 
-// Next returns the memory with which a pod's next life begins: only the highest attempts of its containers.
+// Next returns the memory of a pod that a source has again after nothing of the pod was left on the node. It keeps only the highest
+// attempts of the containers.
 func (m *Memory) Next() *Memory {
 	next := &Memory{}
 	for i := range m.Containers {

@@ -292,7 +292,7 @@ func memoryCases() []memoryCase {
 	)
 }
 
-// loaded returns the memory that an agent reads from a checkpoint at a moment.
+// loaded returns the memory of an agent that reads a checkpoint at the time at.
 func loaded(at time.Time) *decide.Memory {
 	pol := decide.DefaultPolicy()
 	kept := decide.Memory{

@@ -46,7 +46,7 @@ var troubleNames = [troubles]string{"exits", "fails", "crashes", "meanwhile", "s
 // budget is how often each trouble may still occur.
 type budget [troubles]uint8
 
-// give is a budget in the form of test tables: troubles that are not in it do not occur.
+// give is a budget as test tables write it. A trouble that is not in the map does not occur.
 type give map[trouble]uint8
 
 func (g give) array() budget {
@@ -110,7 +110,7 @@ func (m *mover) flightsEnd() {
 		if f.canceled {
 			m.add("canceled "+f.action.String(), func(c *node) { c.finish(i, "canceled") })
 			if m.left[fails] == 0 {
-				continue // that a canceled action succeeds anyway counts as a failure, and the budget has none left
+				continue // a canceled action that succeeds anyway uses up one of the budgeted failures, and none is left
 			}
 			m.spend(fails, "done, though canceled, "+f.action.String(), func(c *node) { c.finish(i, "") })
 			continue
@@ -182,7 +182,7 @@ func (m *mover) probesTell() {
 		}
 		if (!h.started && spec.StartupProbe != nil) || (h.started && spec.LivenessProbe != nil) {
 			m.spend(sick, "a probe of "+h.id+" fails", func(c *node) {
-				c.health[i].sick = true // the readiness stays, because another probe gives it
+				c.health[i].sick = true // the readiness does not change, because it depends on the readiness probe only
 				c.fate(h.id).doomed = true
 			})
 		}
@@ -217,7 +217,7 @@ func (m *mover) apiActs() {
 	}
 }
 
-// see gives the agent what the sources want, unless it still waits for their first answer.
+// see gives the agent the pod that its sources want. It does nothing while the agent is down or still waits for their first answer.
 func (n *node) see() {
 	if n.node.SourcesReady && !n.down {
 		n.pod = n.want

@@ -166,7 +166,7 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 	return f.killBegan.Add(f.killGrace)
 }
 
-// beginsToEnd starts the grace period of a container that the agent ends while its pod goes on. If the sandbox is wrong, the
+// beginsToEnd starts the grace period of a container that the agent ends although its pod continues to run. If the sandbox is wrong, the
 // grace periods of all living containers in it start together, although sidecars are stopped later.
 func (w *world) beginsToEnd(c *pod.Container, f *fate) {
 	if f.killBegan.IsZero() {
@@ -183,8 +183,8 @@ func (w *world) beginsToEnd(c *pod.Container, f *fate) {
 	}
 }
 
-// joinsTheEnd starts the grace period of a container that begins to run in a wrong sandbox while the other containers in it
-// already end. The period starts when an inspection shows the container.
+// joinsTheEnd starts the grace period of a container that begins to run in a wrong sandbox while the agent already ends the other
+// containers in that sandbox. The period starts when an inspection shows the container.
 func (w *world) joinsTheEnd(seen []pod.Container) {
 	ends := func(c pod.Container) bool { return !w.fate(c.ID).killBegan.IsZero() }
 	if !slices.ContainsFunc(seen, ends) {
@@ -197,8 +197,8 @@ func (w *world) joinsTheEnd(seen []pod.Container) {
 	}
 }
 
-// aloneGrace returns the grace period of a container that the agent ends while the pod goes on: the grace period of the failed probe if
-// that has one, otherwise the pod's.
+// aloneGrace returns the grace period of a container that the agent ends although the pod continues to run: the grace period of the failed
+// probe if the probe has one, otherwise the pod's.
 func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	grace := decide.DefaultGrace
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -252,7 +252,7 @@ func (w *world) resizeRestarts(c *pod.Container) bool {
 	return spec != nil && len(spec.ResizePolicy) > 0 && w.given[c.ID].MemoryLimit != w.size(c.Name).MemoryLimit
 }
 
-// mayStop reports whether there is a reason to stop one container of a pod that goes on.
+// mayStop reports whether there is a reason to stop one container although its pod continues to run.
 func (w *world) mayStop(c *pod.Container, f *fate) bool {
 	newest := w.newest(c.Name)
 	return f.doomed || f.condemned || c.State == pod.StateUnknown || w.spec(c.Name) == nil || newest.ID != c.ID ||

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// invariant is a statement that must be true in every state that a search reaches. planted_test.go has a bug that breaks it.
+// invariant is a statement that must be true in every state that the search reaches.
 type invariant string
 
 const (
@@ -69,7 +69,8 @@ type breach struct {
 	text string
 }
 
-// record has what the oracle of these tests knows of a container name: the true history, including what the agent does not know.
+// record holds the true history of one container name. It belongs to the oracle: the part of these tests that knows what really happened,
+// even if the agent cannot know it.
 type record struct {
 	name     string
 	tried    int    // highest attempt that was created; -1: none
@@ -84,7 +85,7 @@ type record struct {
 	ends     int       // number of ends in a row that count for the back-off
 }
 
-// fate has what the oracle of these tests knows of one container instance.
+// fate holds the true history of one container instance, for the oracle of these tests (see record).
 type fate struct {
 	id          string
 	doomed      bool // a probe or the postStart hook of the instance failed, so the container has to be restarted
@@ -97,7 +98,7 @@ type fate struct {
 	resized     bool          // the agent ended the instance because the container gets new resources
 	owed        bool          // the agent ended the instance in order to start another
 	condemned   bool          // the instance existed when a RestartAllContainers rule applied
-	killBegan   time.Time     // when the agent first began to end the instance while the pod goes on
+	killBegan   time.Time     // when the agent first began to end the instance although the pod continues to run
 	killGrace   time.Duration // the grace period of the instance at the time killBegan
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/podstatus"
 )
 
-// planted is a bug put into an agent on purpose.
+// planted is a bug that a test adds to the agent on purpose, to show that the search finds it.
 type planted struct {
 	bug   string
 	finds invariant
@@ -108,7 +108,7 @@ func reported(change func(in *podstatus.Input, s *v1.PodStatus)) func(*brain) {
 	}
 }
 
-// plantedBugs has at least one bug for each invariant.
+// plantedBugs returns the planted bugs. At least one of them breaks each invariant.
 func plantedBugs() []planted {
 	const why = pod.Why("planted")
 	noted := func(op pod.Op) func(*brain) {
@@ -397,7 +397,8 @@ func distinct(all []invariant) []invariant {
 	return slices.Compact(all)
 }
 
-// TestPlantedImpurity checks that the world, which the scripts use, notices if Decide changes the memory in its input.
+// TestPlantedImpurity makes Decide change the memory in its input, and checks that the world (the simulated node of these tests) reports
+// the broken invariant.
 func TestPlantedImpurity(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

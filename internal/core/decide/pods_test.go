@@ -15,7 +15,7 @@ type scope struct {
 	inits      []v1.Container
 	mains      []v1.Container
 	spec       func(*v1.PodSpec)
-	lag        bool // inspections may be late
+	lag        bool // the search decides when the agent inspects the runtime, so the agent may act on an old inspection
 	polite     bool // all main containers exit with 0 on SIGTERM
 	unadmitted bool // the node has not admitted the pod yet
 	budget     give // the budget of an ordinary run, as in CI

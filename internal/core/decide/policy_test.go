@@ -177,8 +177,8 @@ func TestEndReported(t *testing.T) {
 	}
 }
 
-// TestStartsAgain checks that, under the policy Never, only the instance that the agent ended in order to start it again starts again. A
-// container without an instance (an empty ID) does not match an empty ReplacedID.
+// TestStartsAgain checks StartsAgain with the restart policy Never: it is true only for the instance in ReplacedID, which the agent itself
+// ended in order to start the container again. A container without an instance (an empty ID) does not match an empty ReplacedID.
 func TestStartsAgain(t *testing.T) {
 	t.Parallel()
 	never := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}

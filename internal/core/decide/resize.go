@@ -31,7 +31,8 @@ func (r *Resize) Accept(generation int64, now time.Time) {
 	*r = Resize{InProgress: true, Generation: generation, Since: now}
 }
 
-// Defer stores why the node has not accepted the resources in a generation of the spec. It reports whether this is new.
+// Defer stores why the node has not accepted the resources in a generation of the spec. It reports whether the reason, the message or the
+// generation has changed.
 func (r *Resize) Defer(reason, message string, generation int64, now time.Time) (changed bool) {
 	if r.Pending == reason && r.PendingMessage == message && r.PendingGeneration == generation {
 		return false
@@ -53,8 +54,8 @@ func (r *Resize) done() bool {
 	return was
 }
 
-// fail stores that the resize in progress failed, and reports whether its message is new. If the memory of the resize is lost
-// with a checkpoint, the first failure puts it in progress again.
+// fail stores that the resize in progress failed, and reports whether the error message is new. If a lost checkpoint made the agent forget
+// the resize, the first failure marks it as in progress again.
 func (r *Resize) fail(p *v1.Pod, o pod.Outcome) (changed bool) {
 	if !r.InProgress && p != nil {
 		r.InProgress, r.Generation, r.Since = true, p.Generation, o.Ended

@@ -27,7 +27,7 @@ type rule struct {
 	grace grace
 	again again
 	why   pod.Why
-	// event is the message of the Killing event, in the words that tools parse: see Killing. Empty: messageStopping.
+	// event is the message of the Killing event, in the words that tools parse: see Killing. If it is empty, messageStopping is used.
 	event string
 }
 
@@ -178,7 +178,7 @@ func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	return whole
 }
 
-// End describes a container instance that the agent ends while its pod goes on: the cause, and when the grace period began.
+// End describes a container instance that the agent ends although its pod continues to run: the cause, and when the grace period began.
 type End struct {
 	Name, ID string
 	Cause    pod.Cause
@@ -186,7 +186,7 @@ type End struct {
 	Grace    time.Duration
 }
 
-// Ends lists the container instances that the agent ends while their pod goes on.
+// Ends lists the container instances that the agent ends although their pod continues to run.
 type Ends []End
 
 // of returns the End of an instance, or nil if the agent does not end that instance.
@@ -199,7 +199,7 @@ func (e Ends) of(id string) *End {
 	return nil
 }
 
-// begin adds an end, and reports whether it is a new one.
+// begin adds an End, unless the list already has one for the same instance. It reports whether it added the End.
 func (e *Ends) begin(end End) bool {
 	if e.of(end.ID) != nil {
 		return false
@@ -208,7 +208,7 @@ func (e *Ends) begin(end End) bool {
 	return true
 }
 
-// removed drops the end of an instance that is gone; replaced drops the ends of a container that has started again.
+// removed drops the End of an instance that no longer exists. replaced drops all Ends of a container that has started again.
 func (e *Ends) removed(id string) {
 	*e = slices.DeleteFunc(*e, func(end End) bool { return end.ID == id })
 }

@@ -97,7 +97,7 @@ func (s *story) containerOption(c *v1.Container, opt string) {
 	case "restartPolicy":
 		p := v1.ContainerRestartPolicy(val)
 		c.RestartPolicy = &p
-	case "restartOn", "restartOnNot", "restartAllOn": // the rest of the word is the rule's exit code
+	case "restartOn", "restartOnNot", "restartAllOn": // for example restartOn=3: val is the exit code of the rule
 		n, _ := strconv.ParseInt(val, 10, 32)
 		action := v1.ContainerRestartRuleActionRestart
 		if key == "restartAllOn" {

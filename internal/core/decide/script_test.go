@@ -36,7 +36,7 @@ func tell(t *testing.T, x *script.Text) func([]string) {
 	t.Cleanup(func() {
 		for _, b := range s.broken {
 			if s.exported && b.inv != invPure && b.inv != invIdle {
-				continue // the oracle does not know what happened before the turn
+				continue // most invariants need the pod's whole history, which is not known before the exported turn
 			}
 			t.Errorf("invariant: %s: %s", b.inv, b.text)
 		}
@@ -91,7 +91,8 @@ func (s *story) printPlan(p decide.Plan) {
 	}
 }
 
-// settle takes turns and lets every action in flight succeed (or fail as its fault says) until nothing changes.
+// settle takes turns until nothing changes any more. Every action in flight succeeds, except those for which the script's command "fault"
+// has ordered a failure.
 func (s *story) settle() {
 	for range 60 {
 		p := s.turn()
@@ -110,7 +111,7 @@ func (s *story) settle() {
 	s.Fail("does not settle")
 }
 
-// complete ends every action whose time has come.
+// complete ends every action in flight that is due by now. It reports whether it ended any.
 func (s *story) complete() bool {
 	any := false
 	for i := 0; i < len(s.flights); {
@@ -203,7 +204,7 @@ func (s *story) trouble(f []string) {
 	}
 }
 
-// event makes something happen to the pod from outside the agent.
+// event carries out the script's commands that make something happen to the pod from outside the agent, for example "exit app 1".
 func (s *story) event(f []string) {
 	arg := func(i int) string {
 		if i < len(f) {
@@ -296,7 +297,8 @@ func (s *story) onContainer(name string, do func(*pod.Container)) {
 	do(c)
 }
 
-// exits ends a container, at a time that the runtime may not report.
+// exits carries out "exit app 1 finished=-5s started=unknown": app ends with the exit code 1. The options set the times that the runtime
+// reports for its end and its start; unknown means that the runtime reports no time.
 func (s *story) exits(c *pod.Container, f []string) {
 	n, _ := strconv.Atoi(f[2])
 	s.exit(c, int32(n))

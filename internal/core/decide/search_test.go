@@ -101,9 +101,9 @@ type search struct {
 	found  []string
 	until  invariant     // if not empty, the search stops when this invariant is broken
 	broken []invariant   // all invariants that were broken
-	failed *atomic.Int64 // number of other searches that failed, if one failure is enough
+	failed *atomic.Int64 // how many searches of this test have failed; with -failfast, one failure stops all; may be nil
 	most   int
-	part   bool // the search may stop after most states without an error (-short)
+	part   bool // reaching the limit in the field most is no error (-short)
 	buf    []byte
 }
 
@@ -114,7 +114,7 @@ func newSearch() *search {
 	}
 }
 
-// run is a depth-first walk over states; each is visited once.
+// run searches all states that can follow from w, depth first. It visits each state once. left is the budget of events (troubles).
 func (s *search) run(w *world, left budget) {
 	failfast := flag.Lookup("test.failfast")
 	first := node{world: w, left: left}
@@ -123,7 +123,7 @@ func (s *search) run(w *world, left budget) {
 	for len(stack) > 0 && len(s.found) < 3 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if len(n.broken) > 0 { // reported even if the search has seen the state before, because a new path to the state broke an invariant
+		if len(n.broken) > 0 { // reported even for a state that was seen before, because a new path to it broke an invariant
 			s.report(n.broken, n.path)
 			if s.until != "" && slices.Contains(s.broken, s.until) {
 				return

@@ -17,10 +17,10 @@ type Step struct {
 	Decided []string
 }
 
-// Steps decides as Decide does, and also returns what each rule saw and decided, in the order in which the rules ran. A rule that was
-// not reached has no step.
+// Steps returns the same plan as Decide, and one step for each rule that ran, in order. A step says which input the rule depended on and
+// what it decided.
 func Steps(in *Input) (Plan, []Step) {
-	tr := &trace{last: Plan{RestartingAll: in.Memory.RestartingAll}} // as the plan begins
+	tr := &trace{last: Plan{RestartingAll: in.Memory.RestartingAll}} // the plan before the first rule
 	return run(in, tr), tr.steps
 }
 
@@ -76,7 +76,7 @@ func (t *turn) stepEnd(cause pod.Cause) {
 	}
 }
 
-// add appends a step. Its decisions are what the plan contains now and did not contain at the step before.
+// add appends a step. It compares the plan with the plan after the previous step, and lists the differences as the step's decisions.
 func (tr *trace) add(t *turn, rule, container string) {
 	s := Step{Rule: strings.TrimSpace(rule + " " + container), Saw: t.saw(rule, container)}
 	said := func(format string, args ...any) { s.Decided = append(s.Decided, fmt.Sprintf(format, args...)) }

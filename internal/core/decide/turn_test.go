@@ -80,7 +80,7 @@ func writePlan(b *strings.Builder, plan *decide.Plan) {
 	fmt.Fprintln(b)
 }
 
-// now is the time of a moment's decision: an hour after everything began.
+// now is the time at which the test cases call Decide: an hour after the pod and its containers started.
 var now = epoch.Add(time.Hour)
 
 // moment is the input of one decision, with methods to change it.
@@ -93,7 +93,7 @@ type turnCase struct {
 	change     func(*moment)
 }
 
-// running returns the moment of a pod whose containers all run as the spec says.
+// running returns the input of a decision about a pod whose containers all run as the spec says.
 func running(containers ...v1.Container) *moment {
 	pol := decide.DefaultPolicy()
 	m := &moment{decide.Input{
@@ -142,16 +142,16 @@ func (m *moment) sick(name string) {
 	m.Probed.Set(decide.Probed{Name: name, ID: name + "-0", Failed: decide.FailedProbe{Cause: pod.CauseLiveness}})
 }
 
-// c returns the newest attempt of a container that the runtime shows, and cm what the agent remembers of the container.
+// c returns the newest attempt of a container in the inspection. cm returns what the agent's memory holds about the container.
 func (m *moment) c(name string) *pod.Container           { return m.Observed.Newest(name) }
 func (m *moment) cm(name string) *decide.ContainerMemory { return m.Memory.Ensure(name) }
 
-// without takes a container out of the runtime.
+// without removes all instances of a container from the inspection, as if the runtime did not have the container.
 func (m *moment) without(name string) {
 	m.Observed.Containers = slices.DeleteFunc(m.Observed.Containers, func(c pod.Container) bool { return c.Name == name })
 }
 
-// exited makes a container end now.
+// exited makes a container exit with code at the time of the decision.
 func (m *moment) exited(name string, code int32) {
 	c := m.c(name)
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, now

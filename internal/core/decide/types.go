@@ -112,7 +112,7 @@ type Plan struct {
 	RestartingAll bool
 	// Resized is set when the resize in progress is complete.
 	Resized bool
-	// Ends are containers that this turn begins to end while the pod goes on.
+	// Ends are containers that this turn begins to end although the pod continues to run.
 	Ends []End
 	// Replaced are containers that this turn begins to end so that they start again.
 	Replaced []Replacement

@@ -60,8 +60,8 @@ type world struct {
 
 	stubborn map[string]bool          // the containers that ignore SIGTERM
 	polite   map[string]bool          // the containers that exit with 0 on SIGTERM
-	takes    map[string]time.Duration // "pre-stop app": how long an action takes
-	faults   map[string]string        // "pull-image app": the reason with which this action fails
+	takes    map[string]time.Duration // how long an action takes; the key names the action, for example "pre-stop app"
+	faults   map[string]string        // the reason with which an action fails; the key names the action, for example "pull-image app"
 
 	terminal    bool   // the agent has reported a terminal phase
 	initialized string // the sandbox in which main containers were made
@@ -76,7 +76,7 @@ type world struct {
 // searched has the parts of a world that only the search needs: sources, probes, an API, restarts of the agent, and the oracle's
 // records.
 type searched struct {
-	strict   bool // set in the search and not in scripts: also check what needs the pod's whole history
+	strict   bool // set in the search, not in scripts: also check the invariants that need the pod's whole history
 	brain    brain
 	want     *v1.Pod       // the pod as its source has it; pod is the one that the agent knows
 	last     *v1.Pod       // the pod as its source had it at first
@@ -104,7 +104,7 @@ func realBrain() brain {
 	return brain{decide: decide.Decide, note: decide.Note, remember: decide.Remember, derive: podstatus.Derive}
 }
 
-// health has the true state that the probes of one container instance find.
+// health is the true state of one container instance, which its probes report.
 type health struct {
 	id                   string
 	started, ready, sick bool

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// feed turns the fuzzer's bytes into choices.
+// feed makes values out of the fuzzer's bytes: rest holds the bytes that are not used yet.
 type feed struct{ rest []byte }
 
 func (f *feed) n(below int) int {
@@ -197,7 +197,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// play runs the world that the bytes describe.
+// play simulates the node that the bytes describe, round by round. It returns how many pods were evicted.
 func play(t *testing.T, data []byte) (evicted int) {
 	w := &world{feed: &feed{data}, t: t, signals: pressure.Signals{}, now: time.Unix(1_000_000, 0)}
 	w.build()

@@ -14,8 +14,8 @@ type ImagePolicy struct {
 	// HighPercent is how full the images' file system may become before images are removed for space, and LowPercent is how full it should
 	// be afterwards (imageGCHighThresholdPercent, imageGCLowThresholdPercent). A HighPercent of 100 disables removal for space.
 	HighPercent, LowPercent int
-	// MinAge is how long after it was first seen an image is not removed for space (imageMinimumGCAge). MaxAge is how long an unused
-	// image is kept (imageMaximumGCAge); 0: without limit.
+	// MinAge is the age that an image must have before it is removed for space, counted from when the node first saw the image
+	// (imageMinimumGCAge). MaxAge is how long an unused image is kept (imageMaximumGCAge); 0: without limit.
 	MinAge, MaxAge time.Duration
 }
 
@@ -40,7 +40,7 @@ func (i *Image) since() time.Time {
 	return i.Detected
 }
 
-// These are the reasons for removing an image, in the words of the metric.
+// These are the reasons for removing an image, as the label of the metric names them.
 const (
 	ReasonAge   = "age"
 	ReasonSpace = "space"

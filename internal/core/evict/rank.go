@@ -17,7 +17,7 @@ import (
 // part is a kind of data that a pod keeps on disk.
 type part uint8
 
-// These are the parts, as in Usage.
+// These are the kinds of data. Usage measures each of them in a field of its own.
 const (
 	volumes part = 1 << iota
 	logs
@@ -71,7 +71,7 @@ func (l Layout) steps(s pressure.Signal) Step {
 	return DeadContainers
 }
 
-// claim contains what the rank of a pod depends on.
+// claim holds the values that decide the place of one pod in the order of eviction.
 type claim struct {
 	pod      *Pod
 	used     int64 // what the pod uses of the scarce resource: bytes, inodes or processes

@@ -14,7 +14,7 @@ type Policy struct {
 	Thresholds       []pressure.Threshold
 	TransitionPeriod time.Duration // evictionPressureTransitionPeriod
 	MaxPodGrace      time.Duration // evictionMaxPodGracePeriod: the longest grace period of a pod that is evicted for a soft threshold
-	// MemoryRate is how fast the machine may fill its memory, in bytes per second. Interval depends on it. 0: 2 GiB.
+	// MemoryRate is how fast the machine may fill its memory, in bytes per second. Interval depends on it. 0 means 2 GiB per second.
 	MemoryRate int64
 }
 
@@ -82,7 +82,7 @@ func useOf(s pressure.Signal) Use {
 	return DiskUse
 }
 
-// Usage contains what a pod uses.
+// Usage is the measured resource usage of one pod.
 type Usage struct {
 	// Memory is in bytes, without page cache that the kernel can reclaim.
 	Memory    uint64
@@ -98,7 +98,7 @@ type Usage struct {
 // Disk is an amount of disk space.
 type Disk struct{ Bytes, Inodes uint64 }
 
-// ContainerUsage contains what a container uses, in bytes; nil: not measured.
+// ContainerUsage is the measured resource usage of one container, in bytes. A field is nil if it was not measured.
 type ContainerUsage struct {
 	Name   string
 	Memory *uint64
@@ -127,7 +127,7 @@ func (s Step) String() string {
 	return "nothing"
 }
 
-// Tried contains what one Reclaim has removed, or several together.
+// Tried counts the dead containers and unused images that were removed in one Reclaim (a removal that a Plan asks for), or in several.
 type Tried struct {
 	Containers, Images int
 	Bytes              uint64 // size of the images

@@ -231,7 +231,8 @@ func (v *validator) handlerPort(p intstr.IntOrString, at *field.Path) {
 	}
 }
 
-// namespaces refuses namespaces that contradict each other: shared with the node, and also the pod's own.
+// namespaces refuses fields that contradict each other: a pod that uses a namespace of the node (hostPID, hostIPC) cannot also ask for its
+// own (shareProcessNamespace, hostUsers: false).
 func (v *validator) namespaces(s *v1.PodSpec, at *field.Path) {
 	share := s.ShareProcessNamespace
 	if share != nil && *share && s.HostPID {

@@ -32,7 +32,7 @@ type Manifest struct {
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
 	Errors     []*Error
-	// Notes lists what was left out of correct objects because an API server had added it.
+	// Notes lists the parts of correct objects that Decode left out because an API server had added them.
 	Notes []*Error
 }
 

@@ -128,7 +128,8 @@ func TestCVE20254563StaticPodHasNoResourceClaims(t *testing.T) {
 	}
 }
 
-// Each case adds one line to a good pod; the error names the field, the line and what to do.
+// TestDecodeRefuses adds one wrong line to a correct pod in each case. Decode must return an error that names the field, the line and what
+// to do.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ spec, container, want string }{
@@ -304,7 +305,8 @@ func TestStaticIdentity(t *testing.T) {
 	}
 }
 
-// Aliases of one long text can expand a small manifest to gigabytes. Decode refuses such a manifest before anything copies it.
+// YAML aliases of one long text can expand a small manifest to gigabytes. The test checks that Decode accepts a few aliases, and refuses a
+// manifest that would expand to more than ten times its text.
 func TestAliasesExpandTenTimesAtMost(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 20_000)
@@ -336,8 +338,8 @@ func TestAliasesExpandTenTimesAtMost(t *testing.T) {
 	}
 }
 
-// A manifest may have millions of errors. Decode returns the first ones, each with a text of a bounded length, and says that there are
-// more.
+// A manifest may have millions of errors. The test checks that Decode returns only the first ones, each with a text of a bounded length,
+// and says that there are more.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	const many = 1000

@@ -34,9 +34,8 @@ func unserve(m map[string]any) (served bool) {
 	return true
 }
 
-// leaveOut removes from a pod what a cluster added to it and this node cannot supply, and returns a note for each: the
-// default service account with the volume of its token, and ephemeral containers. It does not remove what a person
-// wrote: validation refuses that later.
+// leaveOut removes additions of a cluster that this node cannot supply: the default service account with the volume of its token, and
+// ephemeral containers. It returns a note about each. It does not remove such fields if a person wrote them: validation refuses them later.
 func leaveOut(p *v1.Pod, served bool) (notes []string) {
 	s := &p.Spec
 	isToken := func(v v1.Volume) bool {

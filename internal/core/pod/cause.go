@@ -1,11 +1,11 @@
 package pod
 
 // Cause is why the agent ends a container. The cause decides the grace period, whether the container starts again, and the event:
-// see the table in decide/restart.go. Why is only the text for it. Checkpoints keep the causes of single containers.
+// see the table in decide/restart.go. (A Why, in contrast, is only a text for people.) Checkpoints keep the causes of single containers.
 type Cause string
 
-// The causes for which the agent ends one container while its pod goes on. A container that ends for one of these causes may exit
-// with 0 on SIGTERM, and this does not mean that it has completed. With CauseNone, only the container's restart policy decides.
+// These are the causes for which the agent ends one container although its pod continues to run. Such a container may exit with 0 on
+// SIGTERM, which does not mean that it has completed. With CauseNone, only the container's restart policy decides.
 const (
 	CauseNone       Cause = ""
 	CauseChanged    Cause = "Changed"    // the container's definition changed

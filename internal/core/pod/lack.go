@@ -2,11 +2,11 @@ package pod
 
 import "errors"
 
-// Lack says which thing is missing so that the volumes of a pod cannot be made. LackNone means that nothing is missing: if the volumes
-// cannot be made, there is another reason.
+// Lack says what is missing when the volumes of a pod cannot be set up. LackNone means that nothing is missing, so a failed set-up has
+// another reason.
 type Lack uint8
 
-// These constants say what the volumes of a pod lack.
+// These are the things that the set-up of a pod's volumes may lack.
 const (
 	LackNone        Lack = iota
 	LackConfigMap        // a ConfigMap does not exist
@@ -20,8 +20,8 @@ const (
 	LackDriver           // a CSI driver has not registered on the node
 	LackRight            // the API server does not let the node read an object
 	LackServer           // the API server did not answer
-	LackSupport          // the agent does not have this kind of volume
-	LackBundle           // no ClusterTrustBundle is selected
+	LackSupport          // the agent does not support this kind of volume
+	LackBundle           // the ClusterTrustBundle of a volume does not exist, or its selector matches none
 	LackCertificate      // a signer has not issued a certificate for the pod
 )
 

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind is the list of a pod's spec that contains a container. Its number is in checkpoints.
+// Kind says which list of a pod's spec a container is in. Checkpoints store it as a number.
 type Kind uint8
 
 // These are the kinds. An unknown kind is KindMain too.
@@ -56,8 +56,8 @@ func KindOf(p *v1.Pod, name string) (kind Kind, place int, ok bool) {
 	return KindMain, 0, false
 }
 
-// Remnant returns a substitute for a pod object that is gone. It contains what is still known: the pod's names, and one container in its
-// list of the spec.
+// Remnant returns a minimal pod in place of an object that no longer exists. It has the pod's names and UID and, if container is not
+// empty, that one container, in the list of the spec that kind names.
 func Remnant(ref Ref, kind Kind, container string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 	switch {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// TextBytes bounds each text that leaves the node: a message of a status or an event, a log line's value, an answer of explain.
+// TextBytes bounds each text that leaves the node: a message of a status or an event, a log line's value, an answer of "wherry explain".
 // Texts of containers and runtimes have no bound of their own.
 const TextBytes = 4 << 10
 

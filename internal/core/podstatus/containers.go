@@ -354,8 +354,8 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	st.State = v1.ContainerState{Waiting: w}
 }
 
-// why returns the waiting state with the reason in the worker's memory why a container does not run: a back-off or a failure. It returns
-// nil if there is no such reason.
+// why returns a waiting state that says why a container does not run, according to the worker's memory: because of a back-off or a failure.
+// It returns nil if the memory has no such reason.
 func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {

@@ -40,9 +40,9 @@ type Input struct {
 
 // Omit says which parts of a status are left out because their feature gates are off. By default none is left out.
 type Omit struct {
-	// ReadyToStart: the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
+	// ReadyToStart leaves out the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
 	ReadyToStart bool
-	// PodResources: the resources of the whole pod (gate InPlacePodLevelResourcesVerticalScaling).
+	// PodResources leaves out the resources of the whole pod (gate InPlacePodLevelResourcesVerticalScaling).
 	PodResources bool
 }
 

@@ -30,6 +30,6 @@ func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
 	return st
 }
 
-// noState reports whether a status has no state. A new agent takes only the results of probes, with the container's ID, from the
-// mirror of a static pod, so these statuses have none.
+// noState reports whether a container status has no state at all. For a static pod, a new agent takes only the container IDs and the
+// results of probes from the mirror, so the statuses that it begins with have no state.
 func noState(st *v1.ContainerStatus) bool { return st.State == (v1.ContainerState{}) }

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite testdata")
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// fixture builds an Input; each method adds one fact.
+// fixture builds the input of Derive. Each of its methods adds one fact about the pod.
 type fixture struct{ podstatus.Input }
 
 func newFixture(policy v1.RestartPolicy, containers ...v1.Container) *fixture {
@@ -107,7 +107,7 @@ func (f *fixture) then(change func(*fixture)) *fixture {
 	return f
 }
 
-// cases returns the situations of pods by name. Their statuses are in testdata.
+// cases returns one input of Derive for each situation of a pod, by the name of the situation. The expected statuses are in testdata.
 func cases() map[string]*fixture {
 	app := container("app")
 	probed := container("app")

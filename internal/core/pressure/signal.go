@@ -79,7 +79,7 @@ type Observation struct {
 	Capacity  int64
 }
 
-// Signals are the readings of one time. A signal that could not be read is absent.
+// Signals are the readings that were taken together in one measurement. A signal that could not be read is absent.
 type Signals map[Signal]Observation
 
 // Value is an amount: absolute, or a fraction of the capacity. One of the two is set.

@@ -30,8 +30,8 @@ func (p Policy) Exempts(image string, pulled func() bool) bool {
 	return false
 }
 
-// NeedsIntents reports whether the agent has to record its intent to pull before each pull. It has to if every pod may use an image
-// without a record: otherwise every pod could use a private image whose pull has ended, but whose record has not been written.
+// NeedsIntents reports whether the agent has to record its intent before each pull. Under NeverVerifyPreloadedImages, every pod may use an
+// image that has no record. Without the intent, that would be true for a private image that was just pulled but is not recorded yet.
 func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }
 
 // Allowlist holds the images of preloadedImagesVerificationAllowlist.
@@ -122,7 +122,7 @@ func forms(spec string) (whole, short string) {
 	return whole, short
 }
 
-// Names is a set of names from specs. The zero value is empty. It is not safe for concurrent use while names are added.
+// Names is a set of image names from pod specs. The zero value is empty. It is not safe for concurrent use while names are added.
 type Names struct{ whole, short map[string]bool }
 
 // Add adds a name.
@@ -139,7 +139,8 @@ func (n *Names) Add(spec string) {
 	delete(n.short, "")
 }
 
-// Has reports whether SameImage holds for one of the names. Its cost does not depend on the number of names.
+// Has reports whether one of the names may mean the image that the runtime lists as full (see SameImage). Its cost does not depend on the
+// number of names.
 func (n *Names) Has(full string) bool {
 	if n.whole[full] {
 		return true

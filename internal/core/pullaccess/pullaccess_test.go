@@ -87,8 +87,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// The hash is that of upstream's kubelet: over the credential as a JSON object without empty fields. The expected hashes come
-// from `printf %s '{"username":...}' | sha256sum`.
+// TestFingerprintIsThatOfKubernetes checks that Fingerprint returns the same hash as upstream's kubelet: the SHA-256 of the credential as a
+// JSON object without empty fields. The expected hashes come from `printf %s '{"username":...}' | sha256sum`.
 func TestFingerprintIsThatOfKubernetes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ user, password, email, want string }{
@@ -216,7 +216,8 @@ func TestSameImage(t *testing.T) {
 	}
 }
 
-// A pattern may have wildcards in its labels, an exact port, and a prefix of the path.
+// TestPatterns checks which repositories a pattern matches. A pattern may have wildcards in the labels of its host, an exact port, and a
+// prefix of the path.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	for text, cases := range map[string]map[string]bool{

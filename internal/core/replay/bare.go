@@ -9,10 +9,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// leftOut replaces each text that an export leaves out.
+// leftOut stands in an exported turn for a text that could contain a secret, where decisions depend on whether there is a text at all.
 const leftOut = "(left out)"
 
-// keptAnnotations is the prefix of the annotations that an export keeps. Decisions depend on them: they name the source of the pod.
+// keptAnnotations is the prefix of the annotations that an exported turn keeps. Decisions depend on them: they name the source of the pod.
 const keptAnnotations = "kubernetes.io/config."
 
 // bare returns a copy of a pod without the fields that may contain secrets.
@@ -86,7 +86,7 @@ func bareAction(exec *v1.ExecAction, get *v1.HTTPGetAction) {
 	}
 }
 
-// bareStatus removes the messages of a status: containers write some of them.
+// bareStatus removes all messages from a pod's status, because some are written by containers and may contain secrets.
 func bareStatus(s *v1.PodStatus) {
 	s.Message = ""
 	for i := range s.Conditions {
@@ -106,7 +106,7 @@ func bareStatus(s *v1.PodStatus) {
 	}
 }
 
-// silent copies an inspection without the messages of containers.
+// silent returns a copy of an inspection without the termination messages of containers, which may contain secrets.
 func silent(o *pod.Observed) *pod.Observed {
 	if o == nil {
 		return &pod.Observed{}

@@ -62,7 +62,7 @@ type memory struct {
 	ContainerTries []decide.ContainerTries `json:"containerTries,omitempty"` // in the order of Memory.Containers
 }
 
-// Of copies the input of a turn. Decided adds the plan.
+// Of returns a Turn with a copy of the input of a decision, without secrets. Call Decided to add the plan.
 func Of(ref pod.Ref, in *decide.Input) *Turn {
 	t := &Turn{Kind: Kind, Schema: Schema, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID)}
 	t.Input = input{
@@ -85,7 +85,7 @@ func copied(m map[string]string) map[string]string {
 	return out
 }
 
-// memoryOf copies a memory without the messages of failures.
+// memoryOf returns a copy of a pod's memory without the messages of failures, which may contain secrets.
 func memoryOf(m *decide.Memory) memory {
 	out := memory{Memory: m.Clone()}
 	if out.Stop != nil {
@@ -104,7 +104,7 @@ func memoryOf(m *decide.Memory) memory {
 	return out
 }
 
-// mark replaces a text by a fixed word, but keeps an empty text, because some decisions depend on whether a text is empty.
+// mark returns leftOut for any text that is not empty, and "" for the empty text, because some decisions depend on whether a text is empty.
 func mark(text string) string {
 	if text == "" {
 		return ""
@@ -149,7 +149,7 @@ func (t *Turn) Steps() []decide.Step {
 	return steps
 }
 
-// Encode writes a turn as a file.
+// Encode returns the content of a file that holds the turn, as indented JSON. Parse reads it.
 func (t *Turn) Encode() ([]byte, error) {
 	data, err := json.MarshalIndent(t, "", "  ")
 	if err != nil {
@@ -158,7 +158,7 @@ func (t *Turn) Encode() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// Parse reads a file. name is its name for errors.
+// Parse parses and validates the file of an exported turn. name is the name of the file in errors.
 func Parse(name string, data []byte) (*Turn, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("%s: the file has more than %d bytes", name, MaxBytes)

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// mostDifferences is the number of unknown fields that differs lists at most. deepest is the nesting depth down to which it searches
-// a file.
+// mostDifferences limits how many unknown fields the function differs lists. deepest limits how deep it searches a file for them.
 const (
 	mostDifferences = 10
 	deepest         = 16
 )
 
-// differs returns a text that names the fields of a file that are unknown to this program. The file has another schema version.
+// differs describes how a file of another schema version differs: it returns a text that names the fields that are unknown to this program.
 func differs(data []byte) string {
 	var file any
 	if err := json.Unmarshal(data, &file); err != nil {

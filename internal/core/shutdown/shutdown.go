@@ -68,7 +68,7 @@ type Group struct {
 	Pods     []End
 }
 
-// End is a pod with the grace period of its containers.
+// End names a pod that has to end, and the grace period that its containers get.
 type End struct {
 	UID   types.UID
 	Grace time.Duration

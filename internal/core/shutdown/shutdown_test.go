@@ -32,7 +32,8 @@ func text(groups []shutdown.Group) string {
 
 const s = time.Second
 
-// TestGroups has the examples of the Kubernetes documentation, and edge cases of them.
+// TestGroups divides pods into groups with several policies, one of them from the Kubernetes documentation. It checks which pods are in
+// each group, how long the group may take, and the grace period of each pod.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	documented := []shutdown.Period{{100000, 10 * s}, {10000, 180 * s}, {1000, 120 * s}, {0, 60 * s}}
@@ -83,7 +84,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// New does not modify the caller's list.
+// New sorts the periods. The test checks that it sorts a copy and does not modify the caller's list.
 func TestTheConfigurationIsNotSorted(t *testing.T) {
 	t.Parallel()
 	by := []shutdown.Period{{5, 7 * s}, {1, 3 * s}}

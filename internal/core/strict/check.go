@@ -216,7 +216,7 @@ func UnknownField(name string, known []string) string {
 	return "unknown field; remove it"
 }
 
-// Nearest returns the known name that is most similar to name, ignoring case, or "".
+// Nearest returns the known name that is most similar to name, ignoring case. It returns "" if no name is similar, or if name is too long.
 func Nearest(name string, known []string) (best string) {
 	if len(name) > maxName {
 		return ""
@@ -262,7 +262,7 @@ func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return out
 }
 
-// PathText returns a path as people read it; the root is empty.
+// PathText returns a path as text, for example spec.containers[0].image. It returns "" for the root.
 func PathText(p *field.Path) string {
 	if p == nil {
 		return ""

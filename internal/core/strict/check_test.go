@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The number of problems is bounded, whatever their kind.
+// The test checks that Check returns only 200 problems for a value that has 10,000 unknown fields or 10,000 wrong items.
 func TestProblemsAreBounded(t *testing.T) {
 	t.Parallel()
 	unknown, items := map[string]any{}, make([]any, 10_000)

@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Size bounds: a ring holds at most maxRecords records, each with at most maxText bytes of any one text.
+// These constants bound the size of a Ring: it holds at most maxRecords records, and each text of a record has at most maxText bytes.
 const (
 	maxRecords = 48
 	maxText    = 256

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// A ring keeps the newest records in order, and counts those that it dropped.
+// The test checks that a full Ring keeps the newest records in order, and counts the older ones that it dropped.
 func TestTheNewestStay(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, maxRecords - 1, maxRecords, maxRecords + 1, 3*maxRecords + 5} {
@@ -31,7 +31,8 @@ func TestTheNewestStay(t *testing.T) {
 	}
 }
 
-// The names of kinds and bands survive a marshal and an unmarshal, and an unknown name of a newer agent is no error.
+// TestWords checks that each kind and each band is the same after it was encoded as JSON and decoded. An unknown name, from a newer agent,
+// must decode to the zero value without an error.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for k := KindDecision; k <= KindEnded; k++ {
@@ -49,7 +50,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Texts are bounded and stay valid UTF-8, because they become JSON.
+// The test checks that a Ring cuts long texts to at most maxText bytes, and that the result is valid UTF-8, because it becomes JSON.
 func TestTextsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "short", strings.Repeat("x", maxText), strings.Repeat("x", maxText+1), strings.Repeat("é", maxText), "a" + strings.Repeat("é", maxText), strings.Repeat("船", maxText)} {
@@ -64,7 +65,7 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 }
 
-// The result of Records does not change when more records are added.
+// The test checks that the result of Records does not change when more records are added to the Ring.
 func TestRecordsAreACopy(t *testing.T) {
 	t.Parallel()
 	var r Ring

@@ -101,7 +101,8 @@ func DetailOf(in *Pod) Detail {
 	return d
 }
 
-// Chain returns the newest attempt of each verb on each container, oldest first, with the actions in flight last.
+// Chain returns the steps of a pod's start or end, oldest first. It lists only the newest attempt of each verb (kind of action) on each
+// container. The actions in flight come last.
 func Chain(records []timeline.Record, flights []why.Flight) []Link {
 	var out []Link
 	for i := range records {

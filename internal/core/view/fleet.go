@@ -32,7 +32,7 @@ type Fault struct {
 	Nodes int       `json:"nodes"`
 }
 
-// Cell is one node of a fleet in the heat map.
+// Cell is one node in the console's heat map of a fleet.
 type Cell struct {
 	Name   string   `json:"name"`
 	Group  string   `json:"group"`

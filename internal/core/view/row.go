@@ -19,7 +19,7 @@ const (
 	maxEntries = 64 // the limit for each list: containers, volumes, conditions and others
 )
 
-// Row is one pod in the list.
+// Row is one pod in the console's list of pods.
 type Row struct {
 	UID       string        `json:"uid"`
 	Namespace string        `json:"namespace"`
@@ -39,7 +39,8 @@ type Row struct {
 	Static     bool      `json:"static,omitempty"`
 	// Failing are the probes whose last check failed.
 	Failing []Probe `json:"failing,omitempty"`
-	// Spans are the bands of the pod's life, in order. Dropped says that the first ones are missing.
+	// Spans are the periods of the pod's life (pulling, running, ready and so on), oldest first. Dropped says that the first ones are
+	// missing.
 	Spans   []bands.Span `json:"spans"`
 	Dropped bool         `json:"dropped,omitempty"`
 }

@@ -63,7 +63,8 @@ func TestRowOf(t *testing.T) {
 	}
 }
 
-// If a pod has more bands than the limit, RowOf returns the newest ones and sets Dropped.
+// The test checks that RowOf returns only the newest maxSpans (40) spans of a pod's life, and that it sets Dropped because others are
+// missing.
 func TestALongLifeIsBounded(t *testing.T) {
 	t.Parallel()
 	in := &view.Pod{Pod: web()}

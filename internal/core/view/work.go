@@ -2,8 +2,8 @@ package view
 
 import "time"
 
-// Work describes two queues of the node: pods that wait for the gate before they start, and jobs that wait for the scheduler of
-// package work.
+// Work describes two queues of the node: pods that wait because only a limited number may start at the same time, and jobs (pieces of
+// the agent's own work) that wait for the scheduler of package work.
 type Work struct {
 	// Slots is how many pods may start at the same time. Starting is how many are starting now.
 	Slots    int `json:"slots"`

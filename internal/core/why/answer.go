@@ -72,7 +72,7 @@ func (a *Answer) fact(what, text string) {
 	}
 }
 
-// do adds an advice to Do.
+// do adds a piece of advice to Do.
 func (a *Answer) do(format string, args ...any) { a.Do = append(a.Do, fmt.Sprintf(format, args...)) }
 
 // then sets what the node does next and when. A zero time means: after an event.

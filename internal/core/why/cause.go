@@ -36,7 +36,7 @@ const (
 	StoppedByUser    Cause = "StoppedByUser"    // somebody stopped the pod (wherry stop), and it is kept for its logs
 )
 
-// These are causes before the first container.
+// These causes keep a pod from starting its first container.
 const (
 	PredecessorRemains Cause = "PredecessorRemains" // an earlier pod of the same name is still on the node
 	Queued             Cause = "Queued"             // the pod waits until other pods have started
@@ -56,7 +56,7 @@ const (
 	CertificateAwaited Cause = "CertificateAwaited" // a volume needs a certificate that its signer has not issued
 	ObjectForbidden    Cause = "ObjectForbidden"    // the API server does not let the node read an object of a volume
 	APIServerAway      Cause = "APIServerAway"      // a volume needs an object, and the API server does not answer
-	VolumeUnsupported  Cause = "VolumeUnsupported"  // this agent does not have this kind of volume
+	VolumeUnsupported  Cause = "VolumeUnsupported"  // this agent does not support this kind of volume
 	SandboxStarts      Cause = "SandboxStarts"      // the runtime makes the sandbox
 	SandboxFails       Cause = "SandboxFails"       // the runtime cannot make the sandbox
 )

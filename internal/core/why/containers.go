@@ -315,8 +315,8 @@ var pullTexts = map[Cause]string{
 	ImageNeverPulled: "the image is not on the node, and imagePullPolicy Never forbids to pull it",
 }
 
-// endCause returns OutOfMemory for a container that the kernel killed because of its memory, a cause from startWords for one that
-// could not be started, and other for all others.
+// endCause returns OutOfMemory for a container that the kernel killed because of its memory, and a cause from startWords (or StartFails)
+// for a container that could not be started. For any other end it returns the argument other.
 func endCause(end *v1.ContainerStateTerminated, other Cause) Cause {
 	switch end.Reason {
 	case "OOMKilled":

@@ -136,7 +136,7 @@ func stopsContainers(in *Input, a *Answer, why string) {
 	a.do("a program that ignores SIGTERM always takes the whole grace period: handle the signal, or set a shorter terminationGracePeriodSeconds")
 }
 
-// If a container still runs after this time, it probably ignores its stop signal.
+// If a container still runs this long after the node began to stop it, it probably ignores its stop signal.
 const ignores = 5 * time.Second
 
 // signal returns the stop signal of a container.

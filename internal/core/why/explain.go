@@ -59,7 +59,7 @@ type Flight struct {
 type FailingProbe struct {
 	Container string
 	Kind      string // startup, liveness or readiness
-	Times     int    // failures in a row; quick checks that fail are not counted
+	Times     int    // failures in a row; the quick extra probes before a regular one do not count
 	Threshold int    // the number of failures in a row after which the failure takes effect
 	Output    string
 }
@@ -240,11 +240,11 @@ func finished(in *Input, a *Answer) bool {
 	return true
 }
 
-// notLooked fills the answer until the agent has inspected the pod for the first time, so that it knows which containers run.
+// notLooked fills the answer as long as the agent has not inspected the pod yet and therefore does not know which containers run.
 func notLooked(in *Input, a *Answer) bool {
 	switch {
 	case in.Turn == nil, in.Pod.Status.Phase == v1.PodFailed, in.Pod.Status.Phase == v1.PodSucceeded:
-		return false // other rules answer from the status
+		return false // other rules give the answer from the pod's status
 	case !in.Turn.Looked:
 		a.set(NotLooked, "the agent has just started and has not inspected the pod yet")
 		a.then(time.Time{}, "the runtime is asked for all pods first")
@@ -284,7 +284,7 @@ func waitsForNode(in *Input, a *Answer) bool {
 	return true
 }
 
-// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line and an advice.
+// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line and a piece of advice.
 var lacks = [...]struct {
 	cause    Cause
 	line, do string

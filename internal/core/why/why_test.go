@@ -184,7 +184,7 @@ var cases = []struct {
 		retries(pod.OpStopSandbox, "", "netns busy"), SandboxStops, "netns busy", 8 * time.Second},
 	{"a mount that is busy, and a sandbox that has stopped", healthy().deleted().and(func(s *situation) {
 		s.turn.Observed.Containers[0].State, s.turn.Observed.Sandboxes[0].Ready = pod.StateExited, false
-		s.turn.Memory.Retry = append(s.turn.Memory.Retry, decide.Retry{Op: pod.OpStopSandbox, ID: "s1"}) // the stop has succeeded
+		s.turn.Memory.Retry = append(s.turn.Memory.Retry, decide.Retry{Op: pod.OpStopSandbox, ID: "s1"}) // no message: the stop succeeded
 	}).retries(pod.OpTearDown, "FailedUnmount", "device busy"), TearDownFails, "device busy", 8 * time.Second},
 	{"a container that ignores its signal", healthy().deleted().and(func(s *situation) {
 		s.turn.Observed.Containers[0].StopSignal = "SIGQUIT"
@@ -365,7 +365,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Each cause in the list Causes is the answer of at least one case above.
+// The test checks that each cause in the list Causes is the expected answer of at least one case above.
 func TestEveryCauseHasACase(t *testing.T) {
 	t.Parallel()
 	has := map[Cause]bool{}
@@ -382,7 +382,7 @@ func TestEveryCauseHasACase(t *testing.T) {
 	}
 }
 
-// If one main container has level Trouble, the answer is about it, even if an earlier container has level Progress.
+// The test checks that the answer is about the main container that has level Trouble, even if an earlier one has level Progress.
 func TestTroubleBeforeProgress(t *testing.T) {
 	t.Parallel()
 	s := healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPullImage, Container: "app"})
@@ -395,7 +395,8 @@ func TestTroubleBeforeProgress(t *testing.T) {
 	}
 }
 
-// Texts of containers and runtimes are bounded, have one line and no control characters.
+// The test puts long texts with control characters and line breaks into messages of containers and runtimes. It checks that each text in
+// the answer is bounded, on one line, and without control characters.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("\x1b[31mred\nline\t", 10_000)
@@ -412,7 +413,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// Every input gets an answer with a cause and a line, even if fields of the pod, of its status or of the turn are empty.
+// The test checks that Explain returns a cause and a line even if fields of the pod, of its status or of the turn are empty.
 func TestSparseInput(t *testing.T) {
 	t.Parallel()
 	deleted := metav1.NewTime(now)
@@ -433,7 +434,7 @@ func TestSparseInput(t *testing.T) {
 	}
 }
 
-// On a node without an API server, the advice names only commands that work there.
+// The test checks that, on a node without an API server, the advice names wherry commands and never kubectl.
 func TestAdviceOfAStandaloneNode(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -452,7 +453,8 @@ func TestAdviceOfAStandaloneNode(t *testing.T) {
 	}
 }
 
-// The last lines of a container's log come first among the facts if it left no termination message. Their number and length are bounded.
+// TestOutput checks the facts about a container that ended without a termination message: the last lines of its log come first, and their
+// number and length are bounded. If the container left a message, no log is asked for.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	s := healthy().crashes(3, "Error", "")

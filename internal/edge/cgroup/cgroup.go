@@ -127,7 +127,7 @@ func (c *Cgroups) check() error {
 
 func (c *Cgroups) enforces(what string) bool { return slices.Contains(c.config.Enforce, what) }
 
-// hierarchy returns the mounted cgroup hierarchy. It reads it once.
+// hierarchy returns the mounted cgroup hierarchy. The first call that succeeds reads the mounts; later calls return the same result.
 func (c *Cgroups) hierarchy() (*hierarchy, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,7 +92,7 @@ func (h *hierarchy) dirs(group string) map[string]string {
 	return out
 }
 
-// dir returns the directory of a cgroup that has the files of a controller.
+// dir returns the directory of a cgroup in the hierarchy of one controller. The files of that controller are there.
 func (h *hierarchy) dir(controller, group string) string {
 	if h.v2 {
 		controller = ""
@@ -122,7 +122,7 @@ func (h *hierarchy) childQuota(group string, period int64) int64 {
 	dir := h.dir("cpu", group)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0 // without a known period the result is 0, so the kernel refuses a quota that is too small
+		return 0 // the quotas of the children are unknown; if the pod's quota is too small for them, the kernel refuses it
 	}
 	var most int64
 	for _, e := range entries {
@@ -232,8 +232,8 @@ func (h *hierarchy) kill(ctx context.Context, group string) error {
 	}
 }
 
-// killTask holds the process by a descriptor (pidfd) while it checks that the process is still in the cgroup: the process ID
-// may have been reused.
+// killTask kills a process if it is still in the cgroup. It opens a descriptor of the process (pidfd) before the check, because another
+// process may have got the same process ID in the meantime.
 func (h *hierarchy) killTask(group string, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

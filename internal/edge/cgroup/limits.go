@@ -14,7 +14,7 @@ import (
 // unlimited is the value in the kernel's files for no limit.
 const unlimited = -1
 
-// Limits are the limits of one cgroup. A nil pointer leaves the current limit.
+// Limits are the limits of one cgroup. If a pointer is nil, the current limit of the cgroup stays.
 type Limits struct {
 	CPUShares *int64
 	CPUQuota  *int64 // microseconds per period; -1: unlimited

@@ -12,8 +12,8 @@ import (
 )
 
 // SetUpNode creates the cgroups above pods and limits them. capacity is the machine's (cpu, memory, hugepages-*, and "pid" for
-// processes). If Enforce contains "pods", the limit of all pods together is capacity minus the reservations. After
-// ErrNotEnforced the cgroups are usable.
+// processes). If Enforce contains "pods", the limit of all pods together is capacity minus the reservations. The error
+// ErrNotEnforced means that the cgroups exist and can be used, but that some limits could not be set.
 func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error {
 	if err := c.check(); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.Resou
 	return nil
 }
 
-// reserve limits a cgroup that another program created.
+// reserve sets the limits of the cgroup of a reservation (system-reserved or kube-reserved). Another program has created this cgroup.
 func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string, l Limits) error {
 	if group == "" {
 		return fmt.Errorf("enforceNodeAllocatable %s: set the name of its cgroup (systemReservedCgroup or kubeReservedCgroup)", what)
@@ -145,8 +145,8 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// swapBurstable compares the stored CPU shares of the burstable class with want. If they are equal, it returns true. Otherwise it
-// stores the value to (0: unknown) and returns false.
+// swapBurstable reports whether the stored CPU shares of the burstable class are equal to want. If they are not, it replaces them by the
+// argument to (0: unknown).
 func (c *Cgroups) swapBurstable(to, want int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

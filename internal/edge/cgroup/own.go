@@ -8,7 +8,7 @@ import (
 )
 
 // Own returns the cgroup of a process from its /proc/self/cgroup, as a path below the mount point. With v1 the controllers of
-// CPU and memory must have the same path, because otherwise the process has no single cgroup.
+// CPU and memory must have the same path, because otherwise the process is in more than one cgroup.
 func Own(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -38,8 +38,9 @@ func (c *Cgroups) Parent(p *v1.Pod) string {
 // EnsurePod creates a pod's cgroup if it does not exist, and sets its size, which crispec.PodSize computes. It returns the result of
 // Parent.
 //
-// A resize calls it twice: with the larger size before the containers change, so that they can grow, and with the new size
-// afterwards. On v1 a cgroup's CPU quota cannot be below its children's. So it stays as large as theirs until they shrink.
+// A resize calls EnsurePod twice: with the larger of the two sizes before the containers change, so that they can grow, and with the
+// new size afterwards. On cgroup v1, the CPU quota of a cgroup cannot be smaller than that of a child. So the pod keeps a quota that
+// is large enough for its containers until they shrink.
 func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error) {
 	group := c.Parent(p)
 	if !c.config.PerQOS {
@@ -88,8 +89,8 @@ func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error 
 	if h.v2 {
 		return nil
 	}
-	// The library skips the devices controller, and systemd skips controllers that it does not manage. The runtime would create
-	// cgroups for these.
+	// The library creates no cgroup for the devices controller, and systemd creates none for controllers that it does not manage.
+	// Create these cgroups too, because the runtime would create them later.
 	for _, dir := range h.dirs(group) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make cgroup %s: %w", group, err)
@@ -200,7 +201,7 @@ func (c *Cgroups) remove(ctx context.Context, h *hierarchy, group string) error 
 	return nil
 }
 
-// PodCgroups returns the pods that have a cgroup in any hierarchy, sorted. Those that no source has are orphans.
+// PodCgroups returns the UIDs of the pods that have a cgroup in any hierarchy, sorted. A pod that no source has any more is an orphan.
 func (c *Cgroups) PodCgroups() ([]types.UID, error) {
 	if !c.config.PerQOS {
 		return nil, nil

@@ -45,7 +45,7 @@ func TestSystemdThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// After a failed write the weight of a class is written again, even if it has not changed.
+// After a failed write, UpdateQOS writes the weight of the burstable class again, even if the sum of the requests has not changed.
 func TestWeightThatFailedIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := New(Config{})

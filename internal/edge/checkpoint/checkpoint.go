@@ -19,7 +19,7 @@ import (
 
 const fileName = "wherry-checkpoint.json"
 
-// version is in each file. A file with another version counts as missing.
+// version is the version of the file format, and is written into each file. A file with another version counts as missing.
 const version = 1
 
 // Dir keeps checkpoints under <Root>/pods/<uid>/.
@@ -50,7 +50,7 @@ func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
 	return m, nil
 }
 
-// decode returns nil for a file of another version.
+// decode returns the memory in a checkpoint file. It returns nil if the file has another version of the format.
 func decode(raw []byte) (*decide.Memory, error) {
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {
@@ -165,10 +165,10 @@ func (m *InMemory) UIDs() []types.UID {
 	return slices.Sorted(maps.Keys(m.files))
 }
 
-// Nowhere stores nothing. It is for simulated nodes that start without memory after a restart.
+// Nowhere stores nothing. It is for simulated nodes that have no checkpoints after a restart.
 type Nowhere struct{}
 
-// Load returns nothing.
+// Load returns nil, because Nowhere has no checkpoints.
 func (Nowhere) Load(types.UID) (*decide.Memory, error) { return nil, nil }
 
 // Save stores nothing.

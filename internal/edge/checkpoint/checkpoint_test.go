@@ -26,7 +26,8 @@ func stores(t *testing.T) map[string]store {
 	return map[string]store{"directory": Dir{Root: t.TempDir()}, "memory": In{&InMemory{}}}
 }
 
-// Load returns the saved memory, except the fields that are not kept. A pod without a checkpoint is no error.
+// Load returns the memory that Save stored, except the fields that package decide does not mark as kept. For a pod without a
+// checkpoint, Load returns nil and no error.
 func TestWhatIsKeptComesBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
@@ -34,7 +35,7 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 		Grant:      decide.Grant{Admitted: true, StartTime: now},
 		PodSettled: decide.PodSettled{StopBegan: now.Add(time.Minute), StopGrace: 30 * time.Second},
 		Stop:       &decide.Stop{Reason: "Evicted", Message: "why", Since: now, Grace: new(time.Second)},
-		PodTries:   decide.PodTries{SetUp: true}, // not kept, because the agent can find out again
+		PodTries:   decide.PodTries{SetUp: true}, // not kept: after a restart the agent sets up the volumes again
 		Containers: []decide.ContainerMemory{{Name: "main", ContainerTries: decide.ContainerTries{Pulled: true},
 			ContainerSettled: decide.ContainerSettled{CrashDelay: 20 * time.Second, CrashUntil: now.Add(time.Hour), CrashedID: "abc"},
 			ContainerLearned: decide.ContainerLearned{PostStartedID: "abc"}}},

@@ -157,8 +157,9 @@ func TestOldNode(t *testing.T) {
 	}
 }
 
-// "Command line flags ... override the same value in the config file". Drop-ins come between the two, in lexical order. Files
-// without .conf are ignored.
+// A flag overrides the drop-in files, a drop-in file overrides those before it in lexical order, and all of them override the file of
+// --config: "Command line flags ... override the same value in the config file". Files of --config-dir that do not end in .conf are
+// ignored.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -395,7 +396,7 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// Without a file, the safe defaults of the file format apply.
+// Without a configuration file, the safe defaults of the file format apply, not the older, open defaults of upstream's flags.
 func TestSafeWithoutFile(t *testing.T) {
 	t.Parallel()
 	cfg, _ := load(t)

@@ -69,7 +69,7 @@ const refusedLegend = `- **refused**: the setting has an effect in Kubernetes' k
   owner believes. A value that would have the effect is an error.
 `
 
-// legendOf returns the lines that explain the states that occur in a table.
+// legendOf returns the lines that explain the states of fields or gates (honoured, refused, ...) which occur in a table.
 func legendOf(table map[string]fieldUse) string {
 	for _, use := range table {
 		if use.state == stateRefused {
@@ -166,8 +166,8 @@ func flagsPage() string {
 	return b.String()
 }
 
-// usualOf returns the default of a flag. For a flag that sets a field it is the field's default, because some flags print no
-// map values.
+// usualOf returns the default of a flag. If the flag sets a field and prints no default of its own, as some flags with map values do,
+// usualOf returns the default of the field.
 func usualOf(flags *flagSet, f *pflag.Flag) string {
 	usual := f.DefValue
 	if path := flags.field[f.Name]; path != "" && (usual == "" || usual == "[]") {

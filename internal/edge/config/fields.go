@@ -42,7 +42,7 @@ type fieldUse struct {
 	why string
 	// inert are values, in addition to the default, that have no effect in upstream's kubelet either. They are written as %v prints them.
 	inert []string
-	// defaultActs is set if the default has an effect in upstream's kubelet.
+	// defaultActs is set if the default value has an effect in upstream's kubelet that this agent lacks.
 	defaultActs bool
 }
 
@@ -83,7 +83,7 @@ const (
 	noTableBits = "Kubernetes no longer uses these marks"
 )
 
-// readLater is the test of fields that the agent reads each time it needs them.
+// readLater is the name of the test that checks the fields which the agent reads each time it needs them.
 const readLater = "agent.TestFieldsThatAreReadLater"
 
 // fields has every leaf field of KubeletConfiguration. When a field starts to work, make it honoured here.

@@ -13,7 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// No field of KubeletConfiguration is ignored silently: the table has each field, and nothing else.
+// No field of KubeletConfiguration is ignored silently: the table named fields has each of them, and nothing else.
 func TestEveryFieldIsKnown(t *testing.T) {
 	t.Parallel()
 	var want []string
@@ -26,7 +26,8 @@ func TestEveryFieldIsKnown(t *testing.T) {
 	}
 }
 
-// Each gate of the table exists and can be set, and each field and gate that does not work has a reason.
+// Each gate in gateUses exists and can be set. If it is on by default and not honoured, its entry says whether the default has an effect.
+// Each field that is not honoured has a reason.
 func TestEveryUseHasItsReason(t *testing.T) {
 	t.Parallel()
 	for name, use := range gateUses {
@@ -43,7 +44,7 @@ func TestEveryUseHasItsReason(t *testing.T) {
 	}
 }
 
-// Each test that an entry of the table names exists and mentions the field or gate.
+// Each test that an entry of the tables fields and gateUses names exists, and mentions the field or gate.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
 	for _, table := range []map[string]fieldUse{fields, gateUses} {

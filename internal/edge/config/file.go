@@ -130,7 +130,7 @@ func readDropIns(dir string) (all []map[string]any, from []origin, err error) {
 	left := int64(maxFiles)
 	for _, path := range files {
 		info, err := os.Stat(path)
-		if err == nil && !info.Mode().IsRegular() { // to open a named pipe would wait for its writer
+		if err == nil && !info.Mode().IsRegular() { // opening a named pipe would block until a program writes to it
 			err = fmt.Errorf("%s is not a regular file: remove it", path)
 		}
 		if err != nil {
@@ -166,7 +166,7 @@ func mergePatch(base, patch map[string]any) map[string]any {
 	return out
 }
 
-// setPaths collects the leaf paths that a file sets.
+// setPaths adds to set the path of each leaf field that the map m of a file sets. known has all leaf fields.
 func setPaths(m map[string]any, known map[string]reflect.Type, prefix string, set map[string]string) {
 	for k, v := range m {
 		path := prefix + k

@@ -10,8 +10,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// flagSet reads one command line. Flags without a field in KubeletConfiguration set a field of Config. The other flags set the
-// field of Config's KubeletConfiguration.
+// flagSet reads one command line. A flag that corresponds to a field of KubeletConfiguration sets that field in Config.Kubelet. Every other
+// flag sets a field of Config itself.
 type flagSet struct {
 	*pflag.FlagSet
 	cfg *Config

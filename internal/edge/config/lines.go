@@ -34,7 +34,7 @@ type origin struct {
 func located(err *fieldError, files []origin) error {
 	for _, f := range slices.Backward(files) {
 		if strings.HasPrefix(err.path, gatePath) && f.lines[err.path] == 0 {
-			continue // this file does not set the gate, and lineOf would return the line of its featureGates
+			continue // this file does not set the gate; lineOf would return the line of the field featureGates
 		}
 		if line := lineOf(f.lines, err.path); line > 0 {
 			return fmt.Errorf("%s line %d: %s", f.name, line, err.text)

@@ -50,7 +50,7 @@ func jsonNames(groups []string, a slog.Attr) slog.Attr {
 	}
 	switch a.Key {
 	case slog.TimeKey:
-		if a.Value.Kind() != slog.KindTime { // the time is an attribute of the log line that has the same name
+		if a.Value.Kind() != slog.KindTime { // not the time of the log line, but an attribute that is also named "time"
 			return a
 		}
 		return slog.Float64("ts", float64(a.Value.Time().UnixMicro())/1000)

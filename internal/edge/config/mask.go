@@ -9,8 +9,8 @@ import (
 // masked replaces a value that may be a credential.
 const masked = "REDACTED"
 
-// Masked returns a copy of the configuration without the credentials of the static pods' URL (user, password, query and
-// headers). It is safe to show to others.
+// Masked returns a copy of the configuration without the credentials in staticPodURL (user, password and query) and in
+// staticPodURLHeader. It is safe to show to others.
 func Masked(kc *kubelet.KubeletConfiguration) *kubelet.KubeletConfiguration {
 	out := kc.DeepCopy()
 	out.StaticPodURL = maskURL(kc.StaticPodURL)

@@ -12,7 +12,7 @@ import (
 type setting struct {
 	path    string // path of the field or gate in the file
 	subject string // path, followed by the flag that set it
-	name    string // name in the notice about the defaults of Kubernetes
+	name    string // name of the field or gate in the notice that lists defaults of Kubernetes without effect here
 	use     fieldUse
 	value   string // value as the file would have it
 	usual   bool   // the value is the default
@@ -165,7 +165,7 @@ func (f *flagSet) flagNotices() []Notice {
 	return notices
 }
 
-// valueNotices returns notices about combinations of values that work and may surprise.
+// valueNotices returns notices about combinations of values that work, but have effects that a user may not expect.
 func valueNotices(c Config) []Notice {
 	var notices []Notice
 	kc := &c.Kubelet

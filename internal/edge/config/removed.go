@@ -133,7 +133,7 @@ func (*removedValue) Type() string         { return "string" }
 func (*removedValue) String() string       { return "" }
 func (v *removedValue) Set(s string) error { v.given, v.value = true, s; return nil }
 
-// addRemovedFlags adds the flags without effect. The help does not show them.
+// addRemovedFlags adds the flags that are accepted without effect: removedFlags and cadvisorFlags. The text of --help does not show them.
 func (f *flagSet) addRemovedFlags() {
 	add := func(name string, boolean bool) {
 		v := &removedValue{}

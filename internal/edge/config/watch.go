@@ -48,7 +48,7 @@ type Watch struct {
 	Log  *slog.Logger
 }
 
-// Watches reports whether there is a file to watch.
+// Watches reports whether the configuration was read from at least one file or directory, which a Watch can then read again.
 func (f *Files) Watches() bool { return f.Config != "" || f.DropIns != "" || f.Wherry != "" }
 
 // Run watches the files until ctx ends. It looks at them once at the beginning, so that it finds a change since Load.
@@ -63,7 +63,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := true // the timer is set for a change, so further changes need not set it
+	soon := true // the timer is already set for a check, so a further change need not set it
 	for {
 		select {
 		case <-ctx.Done():

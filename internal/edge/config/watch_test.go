@@ -29,7 +29,7 @@ func (h *heard) add(format string, args ...any) {
 	h.reported = append(h.reported, fmt.Sprintf(format, args...))
 }
 
-// next returns the calls since the last next.
+// next returns the calls that were recorded since the previous call of next, one on each line.
 func (h *heard) next() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +195,7 @@ func TestWatchIsBounded(t *testing.T) {
 	})
 }
 
-// With the kernel's reports a change is found at once.
+// If the kernel reports changes of files, a Watch finds a change long before watchPeriod has passed.
 func TestWatchNoticesChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -223,7 +223,7 @@ func TestWatchNoticesChanges(t *testing.T) {
 	})
 }
 
-// linesOf and the readers of files never panic, whatever a file contains.
+// The functions that parse a configuration file, among them linesOf, never panic, whatever the file contains.
 func FuzzLoad(f *testing.F) {
 	for _, s := range []string{"", "maxPods: 1\n", "{\"maxPods\": 1}", "a:\n  - b: c\n", "evictionHard:\n\tx: y", "\"", "'a'x", ": :", "- - - a: 1"} {
 		f.Add(s)

@@ -34,7 +34,7 @@ type Wherry struct {
 	Console        WherryConsole    `json:"console"`
 }
 
-// WherryOffline are the settings of a start without the API server.
+// WherryOffline are the settings for a start while the API server does not answer: the node then starts its pods from a record on disk.
 type WherryOffline struct {
 	Enabled bool   `json:"enabled"`
 	KeyFile string `json:"keyFile,omitempty"`
@@ -43,7 +43,8 @@ type WherryOffline struct {
 	MaxSize string `json:"maxSize"`
 }
 
-// WherryRecorder are the settings of the recorded turns of pods that went wrong.
+// WherryRecorder are the settings of the flight recorder. It stores on disk the turns (passes of a worker's state machine) of pods that
+// went wrong.
 type WherryRecorder struct {
 	MaxBytes int64 `json:"maxBytes"`
 }
@@ -220,7 +221,8 @@ func (w *Wherry) check() (errs []error) {
 	return errs
 }
 
-// Limits returns the values of after, maxAge and maxSize (bytes). They must be valid: check finds those that are not.
+// Limits returns the values of after, maxAge and maxSize (bytes). The values must be valid: the method check
+// returns an error for each invalid one.
 func (o *WherryOffline) Limits() (after, maxAge time.Duration, maxBytes int64) {
 	after, _ = time.ParseDuration(o.After)
 	maxAge, _ = time.ParseDuration(o.MaxAge)

@@ -45,7 +45,7 @@ func TestWherryFile(t *testing.T) {
 	}
 }
 
-// The error names every problem of the file with its path. Nothing is ignored silently.
+// The error for a bad file of --wherry-config names every problem, each with the path of its field. No field is ignored silently.
 func TestWherryFileIsStrict(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -73,7 +73,7 @@ func TestWherryFileIsStrict(t *testing.T) {
 	}
 }
 
-// The table documents every field, and nothing else.
+// wherryFields documents every field of the file of --wherry-config, and nothing else.
 func TestWherryFieldsAreDocumented(t *testing.T) {
 	t.Parallel()
 	var table []string
@@ -89,7 +89,7 @@ func TestWherryFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-// docs/wherry-config.md matches the table. -update writes it.
+// docs/wherry-config.md has the content that WherryDoc generates. With the flag -update, the test writes the file.
 func TestWherryDoc(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "..", "docs", "wherry-config.md")

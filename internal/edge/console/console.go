@@ -13,10 +13,10 @@ import (
 //go:embed assets
 var files embed.FS
 
-// Path is where a console is served; it ends with a slash.
+// Path is the URL path below which a console is served. It ends with a slash.
 const Path = "/console/"
 
-// policy is the Content-Security-Policy of the page: nothing from elsewhere, no inline scripts, no forms, no frames.
+// policy is the Content-Security-Policy of the page. It forbids content from other sites, inline scripts, forms and frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Console serves the page and the stream of one node or fleet. It may be called concurrently.

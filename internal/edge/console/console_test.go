@@ -92,7 +92,7 @@ func TestTheShareOfComputingIsBounded(t *testing.T) {
 			viewers := []*viewer{h.join(""), h.join(""), h.join("")}
 			for began := time.Now(); time.Since(began) < time.Minute; {
 				rest := time.Minute
-				for _, v := range viewers { // all in one goroutine, because synctest does not advance the clock while a goroutine waits for a mutex
+				for _, v := range viewers { // one goroutine calls refresh for all viewers, because synctest does not advance the clock while a goroutine waits for a mutex
 					_, pause := h.refresh(t.Context(), v)
 					rest = min(rest, pause)
 				}
@@ -127,8 +127,8 @@ func TestAViewerGetsChanges(t *testing.T) {
 	})
 }
 
-// Documents about a pod's details go only to viewers of this pod. A pod whose name has the name of another pod as a prefix is a
-// different pod.
+// A document with details of a pod is sent only to the viewers that want this pod. A viewer of the pod "web" does not get the documents of
+// the pod "web-2".
 func TestDetailsAreForTheirViewers(t *testing.T) {
 	t.Parallel()
 	h := newHub(&source{docs: fixed(nil)})
@@ -290,7 +290,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// A link works once and sets a cookie. Requests without the cookie, or for another host name, are refused.
+// A login link works once and sets a cookie. Requests without the cookie, or for another host name, are refused.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	l := NewLogin(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4567})
@@ -350,7 +350,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// A link that nobody opens expires.
+// A login link that nobody opens stops working after linkLife.
 func TestALinkEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

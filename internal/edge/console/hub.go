@@ -19,7 +19,7 @@ type Source interface {
 // These constants limit how often Look is called. part is the largest share of one processor that Look may use.
 const (
 	pace       = time.Second
-	quickest   = 250 * time.Millisecond // the pause before a new viewer gets its first documents
+	quickest   = 250 * time.Millisecond // the shortest time between two calls, when a new viewer waits for its first documents
 	slowest    = 5 * time.Second
 	part       = 0.01
 	lookWithin = 5 * time.Second
@@ -41,7 +41,7 @@ type hub struct {
 
 // viewer is one open stream.
 type viewer struct {
-	wanted string          // what it looks at in detail; "": nothing
+	wanted string          // the pod (namespace/name) whose details the viewer sees; "": none
 	seen   uint64          // the version of the board that was last sent
 	sent   map[string]bool // the keys of the documents that were sent
 }
@@ -73,8 +73,8 @@ func (h *hub) leave(v *viewer) {
 	}
 }
 
-// refresh computes the documents again if that is due. It returns the changes that the viewer has not seen, and how long the viewer
-// should wait until its next call.
+// refresh computes the documents again if the next computation is due. It returns the changes that the viewer has not seen, and how long
+// the viewer should wait until its next call.
 func (h *hub) refresh(ctx context.Context, v *viewer) (messages [][]byte, rest time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,7 +92,7 @@ func (h *hub) round(ctx context.Context, now time.Time) {
 			wanted[v.wanted] = true
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // viewers share the result, so it survives the request
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin) // all viewers use the result, so the end of this viewer's request must not cancel the call
 	defer cancel()
 	h.board.round++
 	h.source.Look(ctx, slices.Sorted(maps.Keys(wanted)), &h.board)

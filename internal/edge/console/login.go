@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// linkLife is how long a link is valid.
+// linkLife is how long a login link is valid.
 const linkLife = 10 * time.Minute
 
 // Login guards a console on a loopback port. A link that works once sets a cookie in a browser. Requests without the cookie are
@@ -38,7 +38,7 @@ func secret() string {
 	return hex.EncodeToString(b)
 }
 
-// Link returns a new link. An earlier link does not work any more.
+// Link returns a new login link. Links that it returned earlier stop working.
 func (l *Login) Link() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,7 @@ func (s *site) CredentialPluginRan(name string, _ time.Duration, err error) {
 	s.meter = append(s.meter, fmt.Sprint(name, " ", err == nil))
 }
 
-// counted returns the runs that CredentialPluginRan has recorded, which are those that have ended.
+// counted returns the runs that CredentialPluginRan has recorded. Only runs that have ended are recorded.
 func (s *site) counted() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *site) load() *Plugins {
 	return p
 }
 
-// runs returns how often plugins ran.
+// runs returns how many runs of plugins have begun: each adds a line to the file "runs".
 func (s *site) runs() int {
 	raw, err := os.ReadFile(filepath.Join(s.dir, "runs"))
 	if err != nil && !os.IsNotExist(err) {
@@ -156,7 +156,7 @@ func TestAnswersAreKeptByTheirKey(t *testing.T) {
 	}
 }
 
-// A cacheDuration in the answer replaces the configured default. With zero, the answer is not cached.
+// A cacheDuration in a plugin's answer replaces the configured default. If it is zero, the answer is not cached.
 func TestAnswersAreKeptForTheirTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ type Config struct {
 type Meter interface {
 	// CredentialPluginRan is called after each run of a plugin.
 	CredentialPluginRan(name string, took time.Duration, err error)
-	// CredentialPluginsRead is called with the hash of a configuration that is in use from now on.
+	// CredentialPluginsRead is called with the hash of the configuration that Load has read.
 	CredentialPluginsRead(hash string)
 }
 

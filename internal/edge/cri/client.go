@@ -63,8 +63,8 @@ func socketPath(endpoint string) (string, error) {
 type Config struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// Timeout bounds each call; 0: DefaultTimeout. RunSandbox may take twice as long; StopContainer and ExecSync may also take the
-	// grace period or the timeout that they are given. ExecSync without a timeout is not bounded.
+	// Timeout bounds each call; 0: DefaultTimeout. RunSandbox may take twice as long. The bound of StopContainer is Timeout plus the grace
+	// period, and that of ExecSync is Timeout plus its own timeout. ExecSync without a timeout is not bounded.
 	Timeout time.Duration
 	// ReadTermination reads a container's termination message from the node, given the container's CRI status; nil: the client
 	// uses the runtime's own message.

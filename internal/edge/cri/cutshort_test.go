@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// cutShort is true for the statuses that containerd 2.x keeps for a container whose start was interrupted because the agent was
-// killed. It is false for similar statuses that have another cause.
+// If the agent is killed while containerd 2.x starts a container, containerd keeps a status of the container. The function cutShort returns
+// true for such a status, and false for similar statuses that have another cause.
 func TestStartThatWasCutShort(t *testing.T) {
 	t.Parallel()
 	const cut = `failed to create containerd task: failed to create shim task: context canceled`

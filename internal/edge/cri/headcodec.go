@@ -18,7 +18,7 @@ import (
 // MiB.
 type headCodec struct{ encoding.CodecV2 }
 
-// newHeadCodec returns a codec that encodes like gRPC's own codec.
+// newHeadCodec returns a headCodec that wraps gRPC's own codec for protobuf.
 func newHeadCodec() headCodec { return headCodec{encoding.GetCodecV2("proto")} }
 
 // Unmarshal decodes an ExecSyncResponse. It leaves every other message to gRPC's own codec.

@@ -118,7 +118,7 @@ func TestInspectReturnsTheRequestedPod(t *testing.T) {
 	}
 }
 
-// An error that says "not found" about another object is not about the sandbox.
+// IsNotFound returns false for an error that says "not found" about another object than the one of the call.
 func TestNotFoundIsOfTheObject(t *testing.T) {
 	t.Parallel()
 	for msg, want := range map[string]bool{
@@ -132,7 +132,7 @@ func TestNotFoundIsOfTheObject(t *testing.T) {
 	}
 }
 
-// terminationGracePeriodSeconds may be the largest int64. StopContainer must not overflow.
+// The grace period of a pod may be the largest int64 in seconds. The deadline of StopContainer must not overflow.
 func TestStopContainerWithTheLongestGrace(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []time.Duration{math.MaxInt64, math.MaxInt64 / time.Second * time.Second} {

@@ -16,8 +16,8 @@ type OnCall func(method string, took time.Duration, err error)
 // It is called concurrently and must not block.
 type BeginCall func(ctx context.Context, method string) (context.Context, func(error))
 
-// Metered wraps a runtime and calls begin before every call, if begin is not nil, and onCall after it. For a stream, both get the
-// result of opening the stream.
+// Metered wraps a runtime and calls begin before every call, if begin is not nil, and onCall after it. If a call opens a
+// stream, its result and its duration are those of opening the stream.
 func Metered(r runtimeapi.RuntimeServiceClient, i runtimeapi.ImageServiceClient, onCall OnCall, begin BeginCall) (runtimeapi.RuntimeServiceClient, runtimeapi.ImageServiceClient) {
 	m := &callMeter{onCall, begin}
 	return &meteredRuntime{r, m}, &meteredImages{i, m}
@@ -43,8 +43,8 @@ func metered[Q, S any](ctx context.Context, m *callMeter, method string, call fu
 	return out, err
 }
 
-// These types have a method for every call and do not embed the interface. So if a newer CRI has another call, they do not compile until
-// somebody adds a method for it.
+// These types have a method for every call of CRI, and do not embed the interfaces of CRI. So if a newer CRI has another call, the types do
+// not compile until somebody adds a method for that call.
 type (
 	meteredRuntime struct {
 		to    runtimeapi.RuntimeServiceClient

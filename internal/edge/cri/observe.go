@@ -18,8 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// List returns every pod that the runtime holds, without details: identity, IDs, attempts and states. Began is when the listing
-// began. List leaves out objects whose labels do not name a valid pod, because they belong to another program.
+// List returns every pod that the runtime holds, with only its identity, IDs, attempts and states. The field Began of each pod is the time
+// when the listing began. List leaves out objects whose labels do not name a valid pod, because they belong to another program.
 func (c *Client) List(ctx context.Context) ([]pod.Observed, error) {
 	return c.list(ctx, nil)
 }
@@ -44,7 +44,7 @@ func (c *Client) list(ctx context.Context, selector map[string]string) ([]pod.Ob
 func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []pod.Observed {
 	index := make(map[types.UID]int, len(sandboxes))
 	seen := make(map[string]bool, len(sandboxes)+len(containers))
-	fresh := func(id string) bool { // a container that is listed twice would be stopped or started twice
+	fresh := func(id string) bool { // an ID that is listed twice counts once; its container would otherwise be stopped or started twice
 		ok := id != "" && !seen[id]
 		seen[id] = true
 		return ok
@@ -102,9 +102,9 @@ func sortNewestFirst(o *pod.Observed) {
 	})
 }
 
-// Inspect returns the full state of one pod. It takes from prev what cannot have changed, which saves one call each: a
-// container in the same running or exited state, and the addresses of a sandbox that is still ready. prev may be nil. Inspect
-// leaves out an object that vanishes between the list and its status.
+// Inspect returns the full state of one pod. prev is the previous inspection, or nil. Inspect copies from prev what cannot have changed.
+// That saves a call for each container in the same running or exited state, and for the addresses of each sandbox that is still ready.
+// Inspect leaves out a container or sandbox that the runtime lists, but that vanishes before its status is read.
 func (c *Client) Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error) {
 	began := time.Now()
 	list, err := c.list(ctx, map[string]string{pod.LabelPodUID: string(uid)})
@@ -314,7 +314,7 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hin
 		h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
 		switch e.GetContainerEventType() {
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-			continue // no inspection is needed now, because the event of the start, or the outcome of the action, follows
+			continue // no inspection is needed yet: the event that the container has started follows, or the action that created it ends
 		case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
 			h.Reached = pod.ReachedRunning
 		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
@@ -328,7 +328,7 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hin
 	}
 }
 
-// podOf returns the pod of an event, or "" if the event does not name it.
+// podOf returns the UID of the pod that an event is about, or "" if the event does not name the pod.
 func podOf(e *runtimeapi.ContainerEventResponse) types.UID {
 	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
 		return types.UID(uid)

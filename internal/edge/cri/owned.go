@@ -12,8 +12,8 @@ import (
 // labelOwner is a label on each sandbox and container of a node that shares its runtime with others.
 const labelOwner = "wherry.dev/owner"
 
-// Owned wraps a runtime and shows only the pods of one owner. Without it, an agent that shares a runtime with a kubelet would
-// take the kubelet's pods for unwanted ones and stop them. Events are hints, so they pass unfiltered.
+// Owned wraps a runtime and shows only the pods of one owner. Without this filter, an agent that shares a runtime with a kubelet would
+// stop the kubelet's pods, because none of its sources has them. Events are not filtered, because they only cause inspections.
 func Owned(r runtimeapi.RuntimeServiceClient, owner string) runtimeapi.RuntimeServiceClient {
 	return &owned{RuntimeServiceClient: r, owner: owner}
 }

@@ -37,7 +37,8 @@ func (s *shouter) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (
 	return &runtimeapi.ExecSyncResponse{Stderr: bytes.Repeat([]byte("x"), 15<<20), ExitCode: 7}, nil
 }
 
-// The agent receives two outputs of 15 MiB at a time. Commands that hang take no slot, and no other call waits.
+// The agent receives the outputs of at most two commands at a time; a third output waits for a slot. Commands that hang take no slot, and
+// calls other than ExecSync do not wait for one.
 func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")

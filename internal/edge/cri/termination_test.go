@@ -22,7 +22,7 @@ func failed(path string) *runtimeapi.ContainerStatus {
 	}
 }
 
-// fellBack returns the status of a failed container without a message, whose log is at path.
+// fellBack returns the status of a failed container without a termination message, so that the end of its log, at path, is the message.
 func fellBack(path string) *runtimeapi.ContainerStatus {
 	st := failed("/nonexistent/message")
 	st.Annotations[pod.AnnotationTerminationMessagePolicy] = "FallbackToLogsOnError"
@@ -72,8 +72,8 @@ func TestTerminationMessageOfALogBehindALink(t *testing.T) {
 	}
 }
 
-// The message of a container has a bound: "Will be truncated by the node if greater than 4096 bytes". The test is not parallel,
-// because it measures how much memory the process allocates.
+// A termination message is bounded, however large its file is: "Will be truncated by the node if greater than 4096 bytes". The test is
+// not parallel, because it measures how much memory the process allocates.
 func TestTerminationMessageIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	sparse, binary := filepath.Join(dir, "sparse"), filepath.Join(dir, "binary")

@@ -161,7 +161,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	defer c.touch(id) // touch also after an error, because the runtime may have applied a part of the resources
+	defer c.touch(id) // call touch also after an error, because the runtime may have applied a part of the resources
 	_, err := c.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: res})
 	if err != nil {
 		return fmt.Errorf("update resources of container %s: %w", id, err)
@@ -181,7 +181,8 @@ func (c *Client) UpdateSandboxResources(ctx context.Context, id string, resource
 	return fmt.Errorf("update resources of sandbox %s: %w", id, err)
 }
 
-// touch records that the next inspection has to read the status of a container although its state is the same.
+// touch records that the resources of a container may have changed, so that the next inspection reads its status even if its state is the
+// same.
 func (c *Client) touch(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -138,12 +138,12 @@ func (d *Driver) Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequ
 	return err
 }
 
-// Stats says how full a published volume is.
+// Stats returns the used and the free space of a published volume.
 func (d *Driver) Stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	return call(ctx, d, "NodeGetVolumeStats", d.node.NodeGetVolumeStats, req)
 }
 
-// Expand tells the driver that a volume has grown.
+// Expand makes the driver grow a volume on the node, after the volume itself has grown.
 func (d *Driver) Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) error {
 	_, err := call(ctx, d, "NodeExpandVolume", d.node.NodeExpandVolume, req)
 	return err

@@ -24,7 +24,7 @@ type hostile struct {
 	csi.UnimplementedNodeServer
 	info    *csi.NodeGetInfoResponse
 	publish func(ctx context.Context, volume string) error
-	caps    int // number of capabilities that it names
+	caps    int // number of capabilities that the driver reports
 	called  Called
 }
 
@@ -45,7 +45,7 @@ func (h *hostile) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolum
 	return &csi.NodePublishVolumeResponse{}, h.publish(ctx, r.VolumeId)
 }
 
-// connect returns the client of a driver. Both end with the test.
+// connect starts the driver h and returns a client of it. The test's cleanup ends both.
 func connect(t *testing.T, h *hostile) *Driver {
 	t.Helper()
 	l := bufconn.Listen(64 << 10)
@@ -134,7 +134,7 @@ func TestACallThatHangsEndsAfterTheTimeout(t *testing.T) {
 		d := connect(t, &hostile{publish: func(ctx context.Context, _ string) error {
 			if !answers.Load() {
 				<-ctx.Done()
-				time.Sleep(time.Second) // an answer at exactly the deadline would be a race
+				time.Sleep(time.Second) // answer after the deadline: an answer at exactly the deadline could come before or after the timeout
 			}
 			return nil
 		}})

@@ -109,8 +109,8 @@ func (o *Object) inTurn(ctx context.Context, f func(context.Context) error) erro
 	}
 }
 
-// change reads the object, applies f, and writes the object if it differs. It begins again if another writer has changed the object in the
-// meantime.
+// change reads the CSINode, applies f to its spec, and writes the object if that changed it. It begins again if another writer has changed
+// the object in the meantime.
 func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (err error) {
 	for range tries {
 		var have *storagev1.CSINode
@@ -143,7 +143,7 @@ func (o *Object) change(ctx context.Context, f func(*storagev1.CSINodeSpec)) (er
 	return nil
 }
 
-// fresh returns a new object. The Node owns it, so it is deleted with the Node.
+// fresh returns a CSINode that does not exist in the API yet. The Node owns the CSINode, so both are deleted together.
 func (o *Object) fresh(ctx context.Context) (*storagev1.CSINode, error) {
 	node, err := o.cfg.Nodes.Get(ctx, o.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
@@ -154,8 +154,8 @@ func (o *Object) fresh(ctx context.Context) (*storagev1.CSINode, error) {
 	}}}, nil
 }
 
-// errTopology means that a driver reports another topology than the labels of the Node. To change the labels would make the volumes
-// unusable that were provisioned for the old topology.
+// errTopology means that a driver reports another topology than the labels of the Node. The agent does not change these labels, because
+// volumes that were provisioned for the old topology would become unusable.
 var errTopology = errors.New("the Node has another value: delete the label if the node has moved")
 
 // label adds the driver's topology to the labels of the Node, and the driver's ID for the node to an annotation.

@@ -13,5 +13,6 @@
 // send. The function that Open returns waits for their end. An event is lost if the API server refuses it, or if twelve tries, in two
 // minutes, did not reach the server.
 //
-// A node without an API server uses a Local instead: it keeps the newest 512 events in memory and serves them over HTTP.
+// A node without an API server uses a Local instead: it keeps the newest 512 events in memory and serves them over HTTP. A node with
+// an API server and a console has a Local too, with fewer events, which the console shows.
 package event

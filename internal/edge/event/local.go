@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// kept is how many events a Local keeps. The start of a pod makes five.
-	kept = 512
+	// Kept is how many events the Local of a node without an API server keeps. The start of a pod produces five events.
+	Kept = 512
 	// longestWait bounds how long a request for newer events waits.
 	longestWait = time.Minute
 )
 
-// Local replaces the events of an API server on a node without one: it keeps the newest events in memory and serves
-// them. Methods may be called concurrently.
+// Local keeps the newest events in memory and serves them. On a node without an API server it replaces the events of the server. Methods
+// may be called concurrently.
 type Local struct {
+	most   int // how many events it keeps
 	mu     sync.Mutex
 	events []v1.Event // events ordered by the time of their last occurrence; their resourceVersion counts all changes
 	seq    int
@@ -35,20 +36,33 @@ type Local struct {
 
 var _ API = (*Local)(nil)
 
-// NewLocal returns a Local without events.
-func NewLocal() *Local { return &Local{news: make(chan struct{})} }
+// NewLocal returns a Local without events. It keeps at most so many events, at least one.
+func NewLocal(most int) *Local { return &Local{most: max(1, most), news: make(chan struct{})} }
 
 // Create stores an event. If there are too many, it drops the one that occurred longest ago.
 func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.create(ev), nil
+}
+
+// create stores an event. The lock is held.
+func (l *Local) create(ev *v1.Event) *v1.Event {
 	made := *ev
 	made.CreationTimestamp = ev.LastTimestamp
-	if len(l.events) >= kept {
-		l.events = slices.Delete(l.events, 0, len(l.events)-kept+1)
+	if len(l.events) >= l.most {
+		l.events = slices.Delete(l.events, 0, len(l.events)-l.most+1)
 	}
 	l.add(&made)
-	return &made, nil
+	return &made
+}
+
+// Keep stores an event that goes to an API server. It replaces the event of the same name, which has occurred again.
+func (l *Local) Keep(ev *v1.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = slices.DeleteFunc(l.events, func(e v1.Event) bool { return e.Namespace == ev.Namespace && e.Name == ev.Name })
+	l.create(ev)
 }
 
 // Patch changes a stored event that has occurred again; body contains the fields that change.
@@ -77,8 +91,8 @@ func (l *Local) add(ev *v1.Event) {
 	l.news = make(chan struct{})
 }
 
-// After returns the events newer than seq, oldest first, the newest seq, and a channel that is closed with the next
-// event.
+// After returns the events that are newer than seq (oldest first), the sequence number of the newest event, and a channel that is
+// closed when the next event is stored.
 func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +111,8 @@ func (l *Local) Newest(most int) []v1.Event {
 	return slices.Clone(l.events[max(0, len(l.events)-most):])
 }
 
-// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer and selects
-// newer events. With ?wait= (seconds) the request waits for the first of them.
+// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer; the list then has only newer
+// events. With ?wait= (seconds), the request waits until there is a newer event.
 func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var after, wait int
@@ -114,7 +128,7 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	events, seq, news := l.After(after)
-	if after > seq { // the version comes from an earlier agent
+	if after > seq { // the client got this version from an agent that ran before this one
 		after = 0
 		events, seq, news = l.After(after)
 	}

@@ -3,6 +3,7 @@ package event_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"testing"
@@ -15,12 +16,12 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// local calls f with a Recorder that sends its events to a Local.
+// local calls f with a Local, and with a function that records an event through a Recorder that sends its events to the Local.
 func local(t *testing.T, f func(l *event.Local, record func(object, message string))) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := event.NewLocal()
+		l := event.NewLocal(event.Kept)
 		r := event.New(event.Config{API: func(string) event.API { return l }})
 		ctx, cancel := context.WithCancel(t.Context())
 		join := r.Open(ctx)
@@ -60,7 +61,7 @@ func TestLocalEvents(t *testing.T) {
 		if got, version := ask(t, l, "?after=2"); version != "3" || cmp.Diff([]string{"a x 2"}, got) != "" {
 			t.Errorf("after 2: %v, %s", got, version)
 		}
-		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // a version of an earlier agent
+		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // a version that an earlier agent returned
 			t.Errorf("after a version of an earlier agent: %v", got)
 		}
 		began := time.Now()
@@ -115,5 +116,43 @@ func TestLocalEventsAreBounded(t *testing.T) {
 		if got, _ := ask(t, l, ""); len(got) != 512 || got[511][:4] != "0 x " {
 			t.Errorf("%d events, last %v", len(got), got[len(got)-1])
 		}
+	})
+}
+
+// A Recorder with Keep keeps each event that it sends, once with its count, also while the API server is away, and only the newest ones.
+func TestEventsOfAServerAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := event.NewLocal(3)
+		away := &server{began: time.Now(), events: map[string]*v1.Event{}, fail: func() error { return errors.New("connection refused") }}
+		r := event.New(event.Config{API: func(string) event.API { return away }, Keep: l})
+		ctx, cancel := context.WithCancel(t.Context())
+		join := r.Open(ctx)
+		shown := func() (out []string) {
+			for _, e := range l.Newest(100) {
+				out = append(out, fmt.Sprintf("%s %s %d", e.InvolvedObject.Name, e.Message, e.Count))
+			}
+			return out
+		}
+		say := func(object, message string) {
+			r.Record(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: object}, "Warning", "Failed", message)
+			time.Sleep(10 * time.Minute) // longer than all tries
+		}
+		say("a", "one")
+		say("b", "two")
+		say("a", "one")
+		if diff := cmp.Diff([]string{"b two 1", "a one 2"}, shown()); diff != "" {
+			t.Error(diff)
+		}
+		say("c", "three")
+		say("d", "four")
+		if diff := cmp.Diff([]string{"a one 2", "c three 1", "d four 1"}, shown()); diff != "" {
+			t.Error(diff)
+		}
+		if len(away.events) > 0 || len(away.lines) == 0 {
+			t.Errorf("the server has %d events after %d requests", len(away.events), len(away.lines))
+		}
+		cancel()
+		join()
 	})
 }

@@ -41,6 +41,9 @@ type Config struct {
 	Source v1.EventSource
 	// Before, if set, is called before an event is sent. It must return soon, because the other events of its queue wait.
 	Before func(ctx context.Context, ref *v1.ObjectReference, eventType, reason string)
+	// Keep also gets each event, before it is sent; nil: none. It is for a page about the node, which shows what the node reports even
+	// while the API server is away.
+	Keep *Local
 	// Rate bounds the requests; nil: no bound.
 	Rate *rate.Limiter
 	// Log gets a line for each event that is sent, at -v=2, and a warning for each one that the API server refuses or
@@ -72,7 +75,7 @@ func laneOf(ref *v1.ObjectReference) int {
 	return int(h.Sum32() >> 16 % lanes) // FNV mixes its lowest bits badly
 }
 
-// recorded is one event as it was recorded.
+// recorded holds the arguments of one call of Record or Annotated, and the time of the call.
 type recorded struct {
 	ref                        v1.ObjectReference
 	eventType, reason, message string
@@ -94,7 +97,7 @@ func New(cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, seen: newSeen()}
 }
 
-// Open makes the Recorder send events until ctx ends. join stops it, and waits for the requests in flight.
+// Open makes the Recorder send events until ctx ends. join stops the Recorder, and waits for the requests in flight.
 func (r *Recorder) Open(ctx context.Context) (join func()) {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -138,8 +141,12 @@ func (r *Recorder) send(ctx context.Context, l *lane) {
 		}
 		if !w.spam {
 			r.log(ctx, &t, &w)
+			ev := r.event(&t, &w)
+			if r.cfg.Keep != nil {
+				r.cfg.Keep.Keep(ev)
+			}
 			r.cfg.Before(ctx, &t.ref, t.eventType, t.reason)
-			r.one(ctx, &t, &w)
+			r.one(ctx, ev, w.again)
 		}
 	}
 }
@@ -178,11 +185,11 @@ func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
 	r.cfg.Log.Log(ctx, slog.Level(-verbosity), "event", args...)
 }
 
-// one sends one event, and tries again after temporary errors.
-func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
-	ev := r.event(t, w)
+// one sends one event, and tries again after temporary errors. If again is true, the event was created before.
+func (r *Recorder) one(ctx context.Context, ev *v1.Event, again bool) {
+	object := ev.InvolvedObject.Namespace + "/" + ev.InvolvedObject.Name
 	for try := 1; ; try++ {
-		err := r.write(ctx, ev, w.again)
+		err := r.write(ctx, ev, again)
 		var refused apierrors.APIStatus
 		switch {
 		case err == nil, ctx.Err() != nil:
@@ -190,14 +197,14 @@ func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 		case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 			return
 		case errors.As(err, &refused):
-			r.cfg.Log.Warn("the API server refused an event", "reason", t.reason, "object", t.ref.Namespace+"/"+t.ref.Name, "err", err)
+			r.cfg.Log.Warn("the API server refused an event", "reason", ev.Reason, "object", object, "err", err)
 			return
 		case try == tries:
-			r.cfg.Log.Warn("an event is lost", "reason", t.reason, "object", t.ref.Namespace+"/"+t.ref.Name, "message", t.message, "err", err)
+			r.cfg.Log.Warn("an event is lost", "reason", ev.Reason, "object", object, "message", ev.Message, "err", err)
 			return
 		}
 		wait := between
-		if try == 1 { // the agents of a cluster should not all try again at once
+		if try == 1 { // a random wait, so that the agents of a cluster do not all try again at the same time
 			wait = rand.N(between)
 		}
 		select {
@@ -208,7 +215,7 @@ func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 	}
 }
 
-// write creates an event, or changes the count of the event that was created before.
+// write creates an event. If again is set, it changes the count of the event that was created before instead.
 func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 	api := r.cfg.API(ev.Namespace)
 	if again {

@@ -84,7 +84,7 @@ func (s *server) set(fail func() error) {
 	s.fail = fail
 }
 
-// run calls f with an open Recorder and virtual time (synctest).
+// run calls f in a synctest bubble (virtual time). tell records an event through an open Recorder, which sends its requests to s.
 func run(t *testing.T, limit *rate.Limiter, f func(s *server, tell func(object, reason, message string))) {
 	t.Helper()
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 
 // These limits decide when events are counted, combined and dropped.
 const (
-	remembered = 512 // number of remembered entries of each kind
+	remembered = 512 // number of entries in each of the three caches of seen
 	alike      = 10  // from this number of different texts on, events with the same object and reason are combined
 	alikeFor   = 10 * time.Minute
 	spamBurst  = 25 // events of one object and type that may be sent at once; later only one per spamEvery
@@ -44,7 +44,7 @@ type sameEvent struct {
 
 // sameReason holds the different texts of the events with one object and one reason.
 type sameReason struct {
-	texts []key // at most alike
+	texts []key // digests of the texts; at most alike of them
 	last  int64 // when the last event came, in nanoseconds since the epoch
 }
 
@@ -54,7 +54,7 @@ type allowance struct {
 	at   int64 // when left was computed, in nanoseconds since the epoch
 }
 
-// take reports whether one more event may be sent, and counts it if so.
+// take reports whether one more event may be sent. If so, it takes that event off the allowance.
 func (a *allowance) take(now time.Time) bool {
 	if a.at == 0 {
 		a.left = spamBurst
@@ -105,7 +105,7 @@ func (s *seen) note(t *recorded) written {
 	return w
 }
 
-// key is a digest, because texts are long and many.
+// key is a key of a cache: a digest of the texts that identify an entry, because these texts are long and many.
 type key [16]byte
 
 func keyOf(parts ...string) (k key) {
@@ -129,8 +129,8 @@ type recentEntry[V any] struct {
 	used  uint32 // the value of uses when the entry was last used
 }
 
-// get returns the value of k. If there is none, it adds the zero value. It makes room by a search for the oldest value, because there
-// are few of them, and a list in their order would need more memory than they do.
+// get returns the value of k. If there is none, it adds the zero value. If the cache is full, it first searches all values for the least
+// recently used one and drops it. The values are few, and a list in the order of their use would need more memory than the values.
 func (r *recent[V]) get(k key) *V {
 	r.uses++
 	e := r.byKey[k]

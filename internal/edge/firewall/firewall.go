@@ -30,7 +30,7 @@ type Config struct {
 // Firewall keeps the rules in place. Create it with New, then Run it.
 type Firewall struct {
 	cfg Config
-	// listing is nft's output after it created the rules; "": it has not created them.
+	// listing is the output of nft about the table directly after nft created the rules; "": nft has not created them.
 	listing string
 }
 
@@ -95,7 +95,8 @@ const (
 	canaryChain   = "KUBE-KUBELET-CANARY"
 )
 
-// dropRule is equal to the rule that kube-proxy adds, so that the chain contains the rule only once.
+// dropRule drops packets from other hosts to 127.0.0.0/8. It is equal to the rule that kube-proxy adds, so that the chain contains the rule
+// only once.
 var dropRule = []string{
 	"-m", "comment", "--comment", "block incoming localnet connections", "-d", "127.0.0.0/8", "!", "-s", "127.0.0.0/8",
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",

@@ -19,7 +19,7 @@ import (
 // backend is a set of programs with which a machine filters packets.
 type backend struct {
 	name string
-	// programs maps the name of a program to the one that the machine has.
+	// programs maps the name of a program that the firewall runs to the name of the program that runs in the test.
 	programs map[string]string
 	flush    [][]string
 }
@@ -60,7 +60,7 @@ func TestCVE20208558OtherHostsDoNotReachLoopback(t *testing.T) {
 			n := newNetwork(t)
 			trusting, trustingPort := n.service(t, "127.0.0.1")
 			public, publicPort := n.service(t, nodeAddress)
-			// Packets on one wire stay in order: when the second arrives, the first has arrived or was dropped.
+			// Packets between two hosts stay in order: when the second packet has arrived, the first one has arrived or was dropped.
 			reaches := func() bool {
 				send(t, n.other, "127.0.0.1", trustingPort)
 				send(t, n.other, nodeAddress, publicPort)

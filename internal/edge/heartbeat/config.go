@@ -51,7 +51,7 @@ type Recorder interface {
 // each Heartbeat renews its lease in a loop of its own.
 type Leases interface {
 	// Keep begins to renew the lease of a node and returns at once. uid returns the UID of the Node object, for the
-	// owner reference; empty: not known yet. release stops the renewals; call it at most once.
+	// owner reference of the lease; it returns "" while the UID is not known. release stops the renewals; call it at most once.
 	Keep(node string, uid func() types.UID) (release func())
 }
 
@@ -90,7 +90,7 @@ type Config struct {
 	LeaseDuration   time.Duration // nodeLeaseDurationSeconds; zero: 40 s
 
 	// Cached returns the newest Node of the agent's own watch, or nil. It is optional and saves one GET per round. A
-	// Node that is older than the last answer is not used.
+	// Node that is older than the API server's last answer is not used.
 	Cached func() *v1.Node
 	// PodCIDR is called with the node's pod CIDRs once they are known and when they change. After an error it is called
 	// again.

@@ -28,7 +28,7 @@ type Heartbeat struct {
 	// fresh makes the next round read the Node from etcd.
 	fresh atomic.Bool
 
-	// woken: Now was called after the last round began.
+	// woken is set by Now, so that the next turn does a round although none is due.
 	woken atomic.Bool
 
 	// Only the status loop uses the fields below.
@@ -101,7 +101,7 @@ func (h *Heartbeat) Begin(ctx context.Context) (join func()) {
 	}
 }
 
-// Run registers the node and keeps its heartbeats until ctx ends, as Begin does. Then it returns nil.
+// Run does the same as Begin, but blocks until ctx has ended and all work has stopped. It returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error { return rounds.Until(ctx, h.Begin) }
 
 func (h *Heartbeat) uid() types.UID {
@@ -111,8 +111,9 @@ func (h *Heartbeat) uid() types.UID {
 	return ""
 }
 
-// turn registers the node once. Then it makes a round each StatusFrequency and after Now, and computations without a request while the node
-// starts. It returns the time until the next turn.
+// turn is called again and again. It first registers the node. After that, it computes and sends the status (a round) once per
+// StatusFrequency and after a call of Now; while the node starts, it computes the status in between without reading the Node from the API.
+// It returns the time until its next call.
 func (h *Heartbeat) turn(ctx context.Context) time.Duration {
 	if !h.registered {
 		if h.cfg.Register && !h.register(ctx) {
@@ -137,7 +138,7 @@ func (h *Heartbeat) turn(ctx context.Context) time.Duration {
 	return max(wait, 0)
 }
 
-// starting is the time from the first known Node until it is Ready, at most two minutes. It occurs once.
+// starting is the time from when the Node is first known until it is Ready, at most two minutes. Each Heartbeat has this time once.
 type starting struct {
 	until time.Time
 	over  bool
@@ -170,7 +171,7 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 // known stores a Node from the API unless the stored one is newer. It returns the newer of the two.
 func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	have := h.node.Load()
-	if have != nil { // resource versions also grow when the Node is deleted and created again
+	if have != nil { // compare resource versions: they grow even if the Node is deleted and created again
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
 			return have
 		}

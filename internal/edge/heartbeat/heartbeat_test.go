@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// bench is a Heartbeat with an API in memory. It logs requests and events, with the time since the start.
+// bench is a Heartbeat with an API server in memory. It notes each request and each event in a line, with the time since the start.
 type bench struct {
 	t      *testing.T
 	api    *fake.Clientset
@@ -76,8 +76,7 @@ func (b *bench) note(line string) {
 	b.lines = append(b.lines, fmt.Sprintf("%s %s", time.Since(b.start), line))
 }
 
-// take returns the log lines since the last take that contain one of the words. Lines of lease renewals are returned only if one of
-// the words matches them.
+// take returns the lines that were noted since the previous call of take and that contain one of the words, and forgets all lines.
 func (b *bench) take(words ...string) string {
 	synctest.Wait()
 	b.mu.Lock()

@@ -34,7 +34,7 @@ type Lease struct {
 	last *coordinationv1.Lease // the newest answer of the API; nil: there is none
 }
 
-// errNoOwner says that a new lease cannot have an owner, because the Node does not exist yet.
+// errNoOwner means that the lease was not created, because the Node, which must own the lease, does not exist yet.
 var errNoOwner = errors.New("the Node does not exist yet")
 
 // Renew writes the time into the lease. If the lease is not known, or if another component changed or deleted it, Renew
@@ -53,7 +53,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.update(ctx)
 }
 
-// known reports whether the lease is known. After a failed Renew it says whether the lease could be read.
+// known reports whether l.last has the newest lease of the API. After a failed Renew, that means that the lease could be read.
 func (l *Lease) known() bool { return l.last != nil }
 
 // update writes the time into the lease, in at most five tries. If another component changed or deleted the lease,
@@ -90,7 +90,7 @@ func (l *Lease) write(ctx context.Context) error {
 	return err
 }
 
-// readOrMake reads the lease or creates it. made says that it created the lease, which then needs no renewal.
+// readOrMake reads the lease, or creates it if it does not exist. made is true after a creation: the new lease then needs no renewal.
 func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	l.last = nil
 	reqCtx, cancel := l.bounded(ctx)

@@ -48,7 +48,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// If updates fail, there are five at once, and then reads or creations of the lease with a back-off of 200 ms to 7 s.
+// If the API server fails, the agent tries five times at once to update the lease. After that it tries to read or create the lease, with
+// a back-off of 200 ms to 7 s.
 func TestLeaseBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

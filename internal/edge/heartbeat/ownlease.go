@@ -28,8 +28,8 @@ func (h *Heartbeat) renewLease(ctx context.Context) {
 	_ = Pace(ctx, interval, beat, func(error, time.Duration) error { return nil }) // beat has logged the error
 }
 
-// beat renews the lease in up to five tries. If the lease is not known or the tries fail, beat first reads or creates
-// it.
+// beat renews the lease once and logs a failure. It returns an error if the caller should wait a back-off before the next call. If the
+// lease is known or waits for its Node, beat returns nil, and the next renewal comes after the usual interval.
 func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 	err := lease.Renew(ctx)
 	switch {

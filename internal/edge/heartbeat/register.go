@@ -66,7 +66,8 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 	return h.adopt(reqCtx, res.Node, existing)
 }
 
-// adopt takes over an existing Node.
+// adopt takes over an existing Node: it updates the fields that nodestatus.Reconcile changes, such as the default labels. If another
+// machine has reported the Node, adopt logs a warning.
 func (h *Heartbeat) adopt(ctx context.Context, wanted, existing *v1.Node) error {
 	was, is := existing.Status.NodeInfo.MachineID, wanted.Status.NodeInfo.MachineID
 	if was != "" && is != "" && was != is {

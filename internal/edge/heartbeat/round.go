@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// round computes the status and sends it if needed, in at most 5 tries.
+// round computes the Node's status, and sends it if it has changed or a report is due. It makes at most 5 tries.
 func (h *Heartbeat) round(ctx context.Context) {
 	var err error
 	for try := range tries {
@@ -23,7 +23,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			break // four more tries would get the same answer
+			break // the other tries would get the same answer
 		}
 		if try > 0 {
 			h.cfg.OnRepeatedFailure()
@@ -101,7 +101,7 @@ func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	return node, nil
 }
 
-// send patches the difference and records the events of the changes.
+// send sends the difference between base and res.Node to the API as a patch. If that succeeds, it records the events of the changes.
 func (h *Heartbeat) send(ctx context.Context, base *v1.Node, res nodestatus.Result) error {
 	patch, err := statusPatch(base, res.Node)
 	if err != nil {

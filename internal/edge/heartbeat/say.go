@@ -30,7 +30,8 @@ func (s *sayer) warn(message string, args ...any) {
 	s.log.Warn(message, args...)
 }
 
-// well is called after a success. It forgets the messages that were logged more than a minute ago, so that the map stays small.
+// well is called when an operation has succeeded. It forgets the messages that were logged more than a minute ago, so that the map stays
+// small.
 func (s *sayer) well() {
 	for message, at := range s.said {
 		if time.Since(at) >= repeatLogged {

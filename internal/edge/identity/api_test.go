@@ -112,7 +112,7 @@ type api struct {
 	version int
 	csrs    map[string]*certificates.CertificateSigningRequest
 	created []string
-	users   []string // the users who created requests, in order
+	users   []string // the users who created certificate requests, in the order of creation
 	serials []string // serial numbers of the client certificates that were used
 	changed chan struct{}
 	slow    chan struct{} // gets a signal when a request for /slow begins and when it may end
@@ -265,7 +265,7 @@ func (a *api) sign(csr *certificates.CertificateSigningRequest) {
 	})
 }
 
-// change waits until there is a certificate request, and applies do to it. There must be only one.
+// change waits until there is a certificate request, calls do with it, and returns its name. The test must have only one request.
 func (a *api) change(do func(*certificates.CertificateSigningRequest)) string {
 	a.t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)

@@ -101,8 +101,8 @@ func clientRequest(node string, st store, log *slog.Logger, patience time.Durati
 	}
 }
 
-// bootstrapClient returns a function that makes a client from the bootstrap kubeconfig as it is at the call. The results are those of
-// request.client.
+// bootstrapClient returns a function that reads the bootstrap kubeconfig anew at each call, and makes a client from it. The function
+// returns the client, a function that closes its connections, and the names of the server and the file for messages.
 func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 	return func() (CSRs, func(), string, string, error) {
 		cfg, err := readKubeconfig(file)
@@ -117,7 +117,7 @@ func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 		if err != nil {
 			return nil, nil, cfg.Host, file, err
 		}
-		own.Timeout = 0 // watches stay open
+		own.Timeout = 0 // a timeout would also end watches, which stay open for long
 		c, err := kubeclient.New(own)
 		if err != nil {
 			conns.end()

@@ -44,7 +44,7 @@ func newNode(t *testing.T, a *api) *node {
 	return n
 }
 
-// soon returns a context that ends when a test has taken too long.
+// soon returns a context with a timeout, so that a test that hangs fails.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -152,7 +152,7 @@ func TestBootstrapByHand(t *testing.T) {
 	}
 }
 
-// A refused request is logged with its reason. When somebody deletes it, the node makes another.
+// If the certificate request is denied, Bootstrap logs the reason. When somebody deletes the request, the node makes another one.
 func TestBootstrapDenied(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

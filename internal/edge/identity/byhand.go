@@ -41,11 +41,11 @@ type HandRequest struct {
 	Subject  pkix.Name
 	DNSNames []string
 	IPs      []net.IP
-	// From is a certificate request that was made elsewhere (openssl req -new), in PEM. Key is its private key, if the
-	// person gives it.
+	// From is a certificate request that was made with another program (openssl req -new), in PEM. Key is the private key of that
+	// request; nil: the person has not given it.
 	From, Key []byte
 
-	// Object is the name of the CertificateSigningRequest; empty: made from Base and the key.
+	// Object is the name of the CertificateSigningRequest; if it is empty, ByHand makes a name from Base and the key.
 	Object     string
 	Signer     string
 	Usages     []string

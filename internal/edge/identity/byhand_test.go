@@ -65,7 +65,7 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// With a request that openssl made, without its key, ByHand writes the certificate and no kubeconfig.
+// If From is a request that openssl made, and its private key is not given, ByHand writes the certificate but no kubeconfig.
 func TestByHandFrom(t *testing.T) {
 	t.Parallel()
 	a, out := newAPI(t), newLines()

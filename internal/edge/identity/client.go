@@ -49,7 +49,7 @@ type Client struct {
 	stat     fileStamp
 }
 
-// fileStamp identifies a state of a file.
+// fileStamp identifies one version of a file's content, by properties that change when the file is written.
 type fileStamp struct {
 	changed time.Time
 	size    int64
@@ -154,7 +154,8 @@ func (c *Client) Failing() error {
 	return nil
 }
 
-// present returns the certificate at every handshake. If somebody replaced it on disk, present reads the new one.
+// present is called at every TLS handshake and returns the client certificate. If somebody has replaced the certificate on disk, present
+// reads the new one.
 func (c *Client) present() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +210,8 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// forRequest returns a client for certificate requests; its results are those of request.client. The client uses the node's
-// certificate while that is valid, and then the bootstrap token.
+// forRequest returns a client for certificate requests, a function that releases it, and the names of the server and the file for messages.
+// The client uses the node's certificate while it is valid, and the bootstrap token after it has expired.
 func (c *Client) forRequest() (CSRs, func(), string, string, error) {
 	if c.cfg.BootstrapKubeconfig != "" && time.Now().After(c.Certificate().NotAfter) {
 		return bootstrapClient(c.cfg.BootstrapKubeconfig)()

@@ -113,7 +113,7 @@ func TestRotationTooLate(t *testing.T) {
 	}
 }
 
-// A certificate for another name is logged, because the API server will refuse the node's requests.
+// If the client certificate is for another name than the node's, the client logs that, because the API server will refuse its requests.
 func TestOtherName(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -127,7 +127,8 @@ func TestOtherName(t *testing.T) {
 	n.log.wait(t, 1, "certificate=system:node:n1 node=n2")
 }
 
-// serve runs a server with the certificate of s. It returns a function with which a client gets that certificate.
+// serve runs a TLS server that uses the certificates of s. It returns a function that connects to the server and returns the certificate
+// that the server presents.
 func serve(t *testing.T, s *identity.Serving) func() (*x509.Certificate, error) {
 	t.Helper()
 	l := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: s.GetCertificate}))(t)
@@ -302,7 +303,7 @@ func TestServingByRequest(t *testing.T) {
 		t.Errorf("certificate for %s, %v, %v", cert.Subject, cert.DNSNames, cert.IPAddresses)
 	}
 	a.change(a.remove)
-	put(addresses("10.0.0.2")) // another address, while that request waits
+	put(addresses("10.0.0.2")) // the node's address changes while the request for the old address waits
 	a.change(func(*certificates.CertificateSigningRequest) {})
 	put(addresses("10.0.0.3"))
 	n.log.wait(t, 1, "addresses changed")
@@ -315,7 +316,7 @@ func TestServingByRequest(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := replaced.Load(); n != 1 { // the first certificate replaced none
+	if n := replaced.Load(); n != 1 { // one replacement: the first certificate did not replace another one
 		t.Errorf("%d certificates were replaced", n)
 	}
 	if want := must(see())(t).NotAfter; !s.Ends().Equal(want) {
@@ -331,7 +332,7 @@ func TestServingByRequest(t *testing.T) {
 	}
 }
 
-// A running node logs once what its serving certificate waits for, and makes one request.
+// While the request for the serving certificate waits for its approval, the node logs this only once, and makes only one request.
 func TestServingRequestSaysItsWaitOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

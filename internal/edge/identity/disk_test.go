@@ -58,7 +58,7 @@ func brokenDisks(t *testing.T, f func(t *testing.T, dir string, breakIt func(), 
 	}
 }
 
-// failing waits until part returns an error.
+// failing waits until part, the method Failing of a Client or a Serving, returns an error, and returns that error.
 func failing(t *testing.T, part func() error) error {
 	t.Helper()
 	for range 6000 {

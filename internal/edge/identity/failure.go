@@ -9,7 +9,7 @@ type failure struct {
 	err error
 }
 
-// set stores err if local says that this machine caused it. Otherwise it clears the stored error.
+// set stores err if local is true, which means that this machine caused the error. Otherwise it clears the stored error.
 func (f *failure) set(local bool, err error) {
 	if f == nil {
 		return

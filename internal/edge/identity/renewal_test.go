@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// "kubelet will ... request a new certificate as the expiration approaches": between 70 and 90 % of its life.
+// A certificate is due for renewal when 70 to 90 % of its life have passed: "kubelet will ... request a new certificate as the expiration
+// approaches".
 func TestRenewalTime(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -43,7 +43,7 @@ type request struct {
 	store    store
 	log      *slog.Logger
 	patience time.Duration // time between two messages about the same state
-	once     bool          // log only once that the node waits, because it can run without the certificate
+	once     bool          // log only once what the request waits for, because the node can run without the certificate
 	// final makes run return after an error of this machine. Without final, run records such an error in failing and tries again, as
 	// after any other error, because the certificate in use is still valid and somebody may free or repair the disk.
 	final   bool
@@ -54,7 +54,7 @@ type request struct {
 	client func() (c CSRs, done func(), server, file string, err error)
 }
 
-// errAnew says that the certificate request must be made again.
+// errAnew means that the certificate request does not exist any more, so that it must be created again.
 var errAnew = errors.New("the certificate request is gone")
 
 // run tries until there is a certificate, and saves it. It returns early only if ctx ends or, with final, after an
@@ -147,7 +147,7 @@ func (r *request) name(key keyPair) (string, error) {
 	return "node-csr-" + hex.EncodeToString(h.Sum(nil))[:40], nil
 }
 
-// ask creates the request if it does not exist, and waits for the certificate.
+// ask creates the CertificateSigningRequest if it does not exist, and returns the certificate when the request is approved and signed.
 func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]byte, error) {
 	_, err := c.Create(ctx, &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -221,7 +221,7 @@ func refused(csr *certificates.CertificateSigningRequest) (bool, string) {
 	return false, ""
 }
 
-// untilChange returns when the request has changed, after the patience, or when the watch ends.
+// untilChange waits until the certificate request has changed, the watch has ended, or the time in patience has passed.
 func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.CertificateSigningRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -231,7 +231,7 @@ func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.Cer
 		ResourceVersion: csr.ResourceVersion, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
-		// The agent may not watch the request, so it reads the request again after the patience.
+		// The agent may not watch the request, so it reads the request again when the time in patience has passed.
 		<-ctx.Done()
 		return nil
 	}

@@ -56,7 +56,7 @@ func (s *Serving) selfSign() error {
 // pemPair is a certificate and its key in PEM.
 type pemPair struct{ cert, key []byte }
 
-// saveSelfSigned writes the pair in use, unless that is done already.
+// saveSelfSigned writes the self-signed pair in use to its files, if it has not been written yet.
 func (s *Serving) saveSelfSigned() error {
 	if s.unsaved == nil {
 		return nil
@@ -75,7 +75,7 @@ func (s *Serving) saveSelfSigned() error {
 	return nil
 }
 
-// ours reports whether a certificate was made by newSelfSigned.
+// ours reports whether the agent has signed a certificate itself, and so may replace it.
 func ours(cert *x509.Certificate) bool {
 	return slices.Contains(cert.Subject.Organization, selfSignedMark)
 }

@@ -25,7 +25,7 @@ type ServingConfig struct {
 	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change, unless FixedFiles is set.
 	CertFile, KeyFile string
 	FixedFiles        bool
-	// Request makes Serving request a certificate from the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
+	// Request, if set, makes the Serving request a certificate from the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
 	Request bool
 	// Client returns a client with the node's identity; needed with Request. It is called once per attempt.
 	Client func() (CSRs, error)
@@ -61,8 +61,8 @@ type Serving struct {
 	stamps [2]fileStamp
 }
 
-// OpenServing reads or makes the certificate. With Request there may be none yet; then handshakes fail until Run has
-// one.
+// OpenServing reads or makes the certificate. If cfg.Request is set, there may be no certificate yet. TLS handshakes then fail until Run
+// has got one.
 func OpenServing(cfg ServingConfig) (*Serving, error) {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
@@ -150,7 +150,7 @@ func (s *Serving) reload() {
 	s.cfg.Log.Info("Read the changed serving certificate", "file", s.cfg.CertFile, "ends", stamp(pair.Leaf.NotAfter))
 }
 
-// Run renews the certificate before it expires, and when it does not cover the node's addresses, until ctx ends.
+// Run renews the certificate until ctx ends: before it expires, and when the node has addresses that it does not cover.
 func (s *Serving) Run(ctx context.Context) error {
 	switch {
 	case s.cfg.CertFile != "":

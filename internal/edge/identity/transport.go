@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// lastRequests is how long requests in flight may still take when a new certificate is in use. All requests except watches take
-// less.
+// lastRequests is how long a request in flight may still take after a new certificate has come into use. After that its connection is
+// closed. All requests except watches take less time.
 const lastRequests = 30 * time.Second
 
 // connections are the open connections of one identity. They do not use client-go's process-wide cache, so that a new

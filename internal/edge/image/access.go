@@ -19,8 +19,8 @@ const (
 
 func (m *Images) verifies() bool { return m.cfg.Records != nil }
 
-// mayUse reports whether the pod may use a present image. For an image that needs no verification it does at most one system call, which
-// tries to open a file that does not exist.
+// mayUse reports whether the pod may use an image that is present. For an image that needs no verification, mayUse costs at most one system
+// call: it tries to open the record of a pull, which does not exist.
 func (m *Images) mayUse(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (bool, error) {
 	if !m.verifies() {
 		return true, nil
@@ -82,8 +82,8 @@ func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image
 	return allowedByRecord, nil
 }
 
-// granted returns the part of a record that says who may use the image after a pull with a credential of this owner. After a pull with a
-// credential of the node, or with none, every pod may use the image.
+// granted returns the part of a pull's record that says which pods may use the image. from is the owner of the credential that was used: a
+// secret or a service account. If the credential belongs to the node, or none was used, every pod may use the image.
 func granted(from owner) kubelet.ImagePullCredentials {
 	switch {
 	case from.secret != nil:

@@ -108,8 +108,8 @@ func (s *site) preload(image string) {
 	s.present[image], s.present["sha256:"+image] = "sha256:"+image, "sha256:"+image
 }
 
-// ensure returns the result for a pod in one word: present, pulled, or the reason of the failure. pod is its namespace, with
-// the name of its secret if it has one.
+// ensure calls Ensure for a pod and returns the result in one word: present, pulled, or the reason of the failure. pod is "namespace", or
+// "namespace/secret" for a pod with an imagePullSecret.
 func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	s.Helper()
 	namespace, secret, _ := strings.Cut(pod, "/")
@@ -127,11 +127,11 @@ func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	return "present"
 }
 
-// want fails the test if ensure returns another result than what for a pod.
-func (s *site) want(what, pod, image string, policy v1.PullPolicy) {
+// want calls ensure for a pod, and fails the test if the result is not outcome.
+func (s *site) want(outcome, pod, image string, policy v1.PullPolicy) {
 	s.Helper()
-	if got := s.ensure(pod, image, policy); got != what {
-		s.Errorf("a pod %s that asks for %s (%s): %s, want %s", pod, image, policy, got, what)
+	if got := s.ensure(pod, image, policy); got != outcome {
+		s.Errorf("a pod %s that asks for %s (%s): %s, want %s", pod, image, policy, got, outcome)
 	}
 }
 
@@ -143,8 +143,8 @@ func (s *site) files(dir string) int {
 	return len(entries)
 }
 
-// An image that one pod pulled with a secret is not available to the next pod without it. The pull policy does not matter, nor
-// does a restart of the agent.
+// After one pod has pulled an image with a secret, a pod without this secret cannot use the image, whatever its pull policy is, and also
+// after a restart of the agent.
 func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	})
 }
 
-// These secrets give access without a pull: the same secret, another secret with the same credential, and the same secret with
-// a new password. Another secret with the same name does not.
+// After a pod has pulled an image with a secret, these secrets give another pod access to the image without a pull: the same secret,
+// another secret with the same credential, and the same secret with a new password. A new secret with the same name does not.
 func TestWhichSecretsGiveAccess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -264,7 +264,8 @@ func TestWithoutRecordsNothingIsVerified(t *testing.T) {
 	})
 }
 
-// Until a pull has recorded its credentials, no pod may use the image, not even by its digest.
+// While an image is being pulled and the credentials of the pull are not recorded yet, no other pod may use the image, not even by its
+// digest.
 func TestAnImageIsClosedWhileItComes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,9 +286,9 @@ func TestAnImageIsClosedWhileItComes(t *testing.T) {
 	})
 }
 
-// A canceled pull, or a pull during which the runtime went away, may have added the image: then no pod may use it without
-// credentials. An image that was present before stays available to all pods, and so does an image that is preloaded after a
-// refused pull.
+// A pull that is canceled, or during which the runtime goes away, may have added the image. If the image was not present before that pull,
+// a pod without credentials may not use it; if it was, every pod may. After a pull that the registry refuses, every pod may use an image
+// that is preloaded later.
 func TestAPullOfUnknownEnd(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -415,7 +416,7 @@ func TestWhatIsCounted(t *testing.T) {
 	})
 }
 
-// BenchmarkPresentImage measures what verification adds to the start of a container whose image is present.
+// BenchmarkPresentImage measures how much time the verification adds to the start of a container whose image is present.
 func BenchmarkPresentImage(b *testing.B) {
 	for _, record := range []bool{false, true} {
 		b.Run(fmt.Sprintf("record=%t", record), func(b *testing.B) {

@@ -24,8 +24,8 @@ const (
 	maxPullSecretBytes = 4 << 20 // bytes of all secrets together
 )
 
-// credentials are the credentials for one request. They come from the pod's secrets and from the node's files and plugins, and are read
-// when they are first needed.
+// credentials are the registry credentials for one Request. They come from the pod's secrets and from the node's files and plugins. They
+// are read when they are first needed.
 type credentials struct {
 	images *Images
 	req    *Request

@@ -38,7 +38,7 @@ type flight struct {
 	done      chan struct{} // closed when the fields below are set and the pull has ended
 	img       *runtimeapi.Image
 	used      int   // index in order.creds of the credential that succeeded
-	from      owner // owner of the credential that succeeded, for the pod that began the flight
+	from      owner // owner of the credential that succeeded: a secret or service account of the pod that began the flight, or the node
 	took      time.Duration
 	err       error // error of the pull
 	lookupErr error // error of ImageStatus after the pull
@@ -89,7 +89,8 @@ func (m *Images) noteOwn(o order, f *flight) {
 	}
 }
 
-// board returns the flight for this pull, and counts the caller as one of its waiters. If there is none, it begins the flight.
+// board returns the flight (a pull in progress) for this order, and counts the caller as one of its waiters. If there is no such flight, it
+// begins one.
 func (m *Images) board(by context.Context, o order) *flight {
 	key := o.key()
 	m.mu.Lock()
@@ -115,8 +116,9 @@ func (m *Images) board(by context.Context, o order) *flight {
 	return f
 }
 
-// await returns the flight's error when the flight has ended, or the context's error. The last waiter to leave cancels
-// the flight. If the pull stalls meanwhile, await calls stalled, if it is set, and waits on.
+// await waits until the flight (a pull in progress) has ended and returns its error, or the error of ctx if ctx ends first. When the last
+// waiter leaves in this way, await cancels the pull and waits for its end. If the pull stalls meanwhile, await calls stalled, if it is
+// set, and waits on.
 func (m *Images) await(ctx context.Context, key string, f *flight, stalled func(string)) error {
 	said := f.sight.say
 	for waits := true; waits; {
@@ -146,8 +148,8 @@ func (m *Images) await(ctx context.Context, key string, f *flight, stalled func(
 	return ctx.Err()
 }
 
-// fly pulls the image and stores the result in the flight. It calls Records.Begin before the pull, and Records.End only after it has
-// recorded who pulled the image. So if the agent ends in between, the image does not look like one that was present before the pull.
+// fly pulls the image of a flight and stores the result there. It calls Records.Begin before the pull, and Records.End only after it has
+// recorded which credential pulled the image. So if the agent ends in between, the image does not look as if it had been present before.
 func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	var ref string
 	noted := false
@@ -181,7 +183,8 @@ func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	}
 }
 
-// note stores that a pull has begun. If the access policy does not depend on this, a failure is only logged.
+// note stores on disk that a pull of the image has begun (Records.Begin). If the access policy does not need this note, a failure is only
+// logged.
 func (m *Images) note(image string) error {
 	if m.cfg.Records == nil {
 		return nil
@@ -253,7 +256,8 @@ func (m *Images) inTurn(ctx context.Context, f func() error) error {
 // maxTries bounds the credentials that one pull tries. Each costs requests to the registry, and a secret can hold thousands.
 const maxTries = 64
 
-// fetch tries one credential after the other, at most maxTries. It returns the runtime's reference, and the index of the credential that worked.
+// fetch tries one credential after the other, at most maxTries. It returns the runtime's reference, and the index of the credential that
+// worked.
 func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	creds := o.creds
 	if len(creds) == 0 {

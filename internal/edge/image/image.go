@@ -72,7 +72,8 @@ type Plugins interface {
 	Credentials(ctx context.Context, p *v1.Pod, repository string) ([]pullaccess.PluginCredential, error)
 }
 
-// Records stores records of pulls, also for later agents. Calls may be concurrent; each may read or write a small file.
+// Records stores records of pulls, so that they are known after a restart of the agent. Calls may be concurrent; each may read or write a
+// small file.
 type Records interface {
 	// Begin is called before a pull. If it fails, Images may refuse to pull. One End or Leave follows: End if the result of the
 	// pull is known (if the pull succeeded, Pulled is called first), Leave if the runtime may have the image although the pull
@@ -84,7 +85,7 @@ type Records interface {
 	// pull.
 	Pulled(image, id string, by kubelet.ImagePullCredentials) error
 	Matched(image, id string, by kubelet.ImagePullCredentials) error
-	// Claimed reports whether a pull of this image has begun and not ended. If it returns an error, that is not known.
+	// Claimed reports whether a pull of this image has begun and its end is not recorded. After an error, the result is not known.
 	Claimed(image string, img *runtimeapi.Image) (bool, error)
 	// Record returns the record of an image, and whether the node pulled it.
 	Record(id string) (*kubelet.ImagePulledRecord, bool)
@@ -128,7 +129,8 @@ type Result struct {
 	Image *runtimeapi.Image
 	// Pulled is false when the image was already present.
 	Pulled bool
-	// Verified: the image was present, and Access had to decide whether the pod may use it.
+	// Verified is set if the image was present and the node keeps records of pulls, so that it had to check whether the pod may use the
+	// image.
 	Verified bool
 	// Took is the duration of the pull. Waited is Took plus the time for which MaxParallel delayed the pull.
 	Took, Waited time.Duration
@@ -185,7 +187,7 @@ func (m *Images) SetAccess(p pullaccess.Policy) { m.access.Store(&p) }
 // SetMaxParallel replaces MaxParallel. Running pulls continue, even if there are more of them than the new bound.
 func (m *Images) SetMaxParallel(most int) { m.slots.Bound(most) }
 
-// Ensure blocks until the image is present and the pod may use it, or until that has failed.
+// Ensure makes the image present, with a pull if necessary. It blocks until the pod may use the image, or returns why the pod cannot.
 func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 	name, err := WithTag(req.Image)
 	if err != nil {

@@ -137,7 +137,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A runtime that does not answer about an image delays a container for Timeout only. Then Ensure fails and is tried again.
+// If the runtime does not answer the question whether an image is present, Ensure returns the reason ImageInspectError after Timeout.
 func TestSilentRuntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -339,7 +339,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// The messages of failed pulls are those of upstream's kubelet, for people and tools.
+// PullMessage returns the same messages for failed pulls as upstream's kubelet, because people and tools know these messages.
 func TestPullMessage(t *testing.T) {
 	t.Parallel()
 	gone, odd, own := status.Error(codes.NotFound, "no such image"), status.Error(codes.Unknown, "failed to resolve"), errors.New("secret s is broken")

@@ -30,8 +30,8 @@ type credential struct {
 	from owner
 }
 
-// owner says to whom a credential belongs, in the form of the record: to a secret, or to a service account whose token a plugin
-// got. If neither is set, it belongs to the node, and every pod may use the image.
+// owner says to whom a credential belongs, in the form in which records of pulls store it: to a secret, or to a service account whose
+// token a plugin got. If neither is set, the credential belongs to the node, and every pod may use an image that was pulled with it.
 type owner struct {
 	secret  *kubelet.ImagePullSecret
 	account *kubelet.ImagePullServiceAccount
@@ -46,7 +46,7 @@ func samePointee[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// same reports whether two credentials are equal for a registry.
+// same reports whether two credentials are equal for a registry, whoever owns them.
 func (c credential) same(o credential) bool {
 	return c.auth.GetUsername() == o.auth.GetUsername() && c.auth.GetPassword() == o.auth.GetPassword()
 }
@@ -160,8 +160,8 @@ func decodeAuth(s string) (user, password string, err error) {
 	return user, strings.TrimRight(password, "\x00"), nil
 }
 
-// lookup returns the credentials for a repository (host/path), those with a more specific pattern first, and for one pattern in the order
-// in which they were added.
+// lookup returns the credentials for a repository (host/path). Those with a more specific pattern come first. Those with the same pattern
+// come in the order in which they were added.
 func (k *keyring) lookup(repo string) []credential {
 	var found []key
 	for _, c := range k.keys {

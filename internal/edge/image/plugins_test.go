@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// plugins returns a credential that belongs to the pod's service account, or to the node if the pod has none.
+// plugins is a fake of the credential provider plugins. Its credential belongs to the node if node is set, and otherwise to the pod's
+// service account; a pod without a service account then gets none.
 type plugins struct {
 	node bool
 	err  error
@@ -32,8 +33,8 @@ func (p plugins) Credentials(_ context.Context, of *v1.Pod, _ string) ([]pullacc
 	return []pullaccess.PluginCredential{c}, p.err
 }
 
-// An image that was pulled with a plugin's credential for a service account is available to that account only. An image that was
-// pulled with one for the node is available to every pod.
+// If an image was pulled with a plugin's credential for a service account, only pods with that account may use it. If it was pulled with a
+// plugin's credential for the node, every pod may use it.
 func TestWhoseIsWhatPluginsPull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

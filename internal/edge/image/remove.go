@@ -18,7 +18,7 @@ type removal struct {
 	err  error
 }
 
-// isNamed reports whether a name from a spec may mean the image.
+// isNamed reports whether a name from a pod's spec may refer to the image: as its ID, or as one of its tags or digests.
 func isNamed(img *runtimeapi.Image, name string) bool {
 	same := func(full string) bool { return pullaccess.SameImage(name, full) }
 	return name == img.GetId() || slices.ContainsFunc(img.GetRepoTags(), same) || slices.ContainsFunc(img.GetRepoDigests(), same)
@@ -69,7 +69,7 @@ func (m *Images) remove(ctx context.Context, r *removal) {
 	close(r.done)
 }
 
-// afterRemoval waits until no removal of the image is under way.
+// afterRemoval waits until no removal of the image with this name is in flight, or ctx ends.
 func (m *Images) afterRemoval(ctx context.Context, name string) {
 	for {
 		m.mu.Lock()

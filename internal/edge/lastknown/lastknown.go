@@ -17,7 +17,7 @@ import (
 // Kind is the kind of an object in the record.
 type Kind string
 
-// These are the kinds.
+// These are the kinds of objects that a record can contain.
 const (
 	KindNode         Kind = "node"
 	KindPod          Kind = "pod"
@@ -126,7 +126,7 @@ type Config struct {
 	// MaxBytes limits the total size of all files. MaxAge limits the time since the API server last answered.
 	MaxBytes int64
 	MaxAge   time.Duration
-	// Disk changes the files; nil: OS.
+	// Disk writes and removes the files; nil: the machine's own disk (OS).
 	Disk Disk
 }
 
@@ -148,10 +148,10 @@ type onDisk struct {
 type content struct {
 	Node    string          `json:"node"`
 	Cluster string          `json:"cluster"`
-	Kind    Kind            `json:"kind,omitempty"` // "": the head
+	Kind    Kind            `json:"kind,omitempty"` // "": the file is the head, which contains no object
 	NS      string          `json:"namespace,omitempty"`
 	Name    string          `json:"name,omitempty"`
-	At      *time.Time      `json:"at,omitempty"` // of the head
+	At      *time.Time      `json:"at,omitempty"` // when the API server last answered; only in the head
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
@@ -196,8 +196,8 @@ func (s *Store) Load(now time.Time) (*Record, error) {
 	return rec, nil
 }
 
-// open reads the key and returns the sorted names of the record's files, without the head. It removes temporary files of an agent
-// that ended during a write.
+// open reads the key, and returns the sorted names of the record's files without that of the head. It removes temporary files that remain
+// from a write during which the agent ended.
 func (s *Store) open() ([]string, error) {
 	if s.seal == nil {
 		secret, err := readKey(s.cfg.KeyFile, s.cfg.MakeKey)
@@ -259,7 +259,7 @@ func (s *Store) loadFile(name string) (Known, int64, error) {
 		err = errors.New("the file has the name of another file") // cannot happen without the key
 	}
 	if err != nil {
-		s.files[name] = onDisk{size: size} // version and sum stay empty, so the next Write replaces or removes the file
+		s.files[name] = onDisk{size: size} // without version and sum, the next Write replaces or removes the file
 		return Known{}, size, err
 	}
 	s.files[name] = onDisk{sum: sha256.Sum256(c.Content), size: size}

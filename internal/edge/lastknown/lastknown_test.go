@@ -29,7 +29,7 @@ func config(t *testing.T) lastknown.Config {
 	}
 }
 
-// entries returns n secrets with the version round and the password round.
+// entries returns n secrets. round is the version and also the password of each of them.
 func entries(n int, round string) (out []lastknown.Entry) {
 	for i := range n {
 		out = append(out, lastknown.Entry{
@@ -213,7 +213,7 @@ func TestSize(t *testing.T) {
 		t.Errorf("load: %v", err)
 	}
 	s := lastknown.New(small)
-	for range 2 { // the second write finds the first one's files
+	for range 2 { // the second call of Write finds the files of the first
 		if err := s.Write(big, now); !errors.Is(err, lastknown.ErrTooLarge) || !strings.Contains(err.Error(), "1 of 3") {
 			t.Errorf("write: %v", err)
 		}
@@ -296,7 +296,7 @@ func (d *disk) SyncDir(dir string) error {
 }
 
 // The disk fails, or the machine loses power, at each operation of a write in turn. Each object then has its old or its new state,
-// and the next write of the same agent or of another one completes the record.
+// and the next write, by the same agent or by another agent, completes the record.
 func TestFaultAtEachOperation(t *testing.T) {
 	t.Parallel()
 	before, after := entries(5, "old"), entries(3, "new")
@@ -342,7 +342,7 @@ func TestFaultAtEachOperation(t *testing.T) {
 	}
 }
 
-// Write writes only the head and the changed entries. That is also true for the first Write of the next agent.
+// Write writes only the head and the entries that have changed since the last Write, even if an earlier agent made the last Write.
 func TestOnlyChangesAreWritten(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)

@@ -13,13 +13,13 @@ import (
 
 // Write replaces the content of the record by the entries, and the time of the API server's last answer by at. It writes only
 // entries that have changed. Entries that do not fit into MaxBytes are left out, the last ones first, and the error is ErrTooLarge.
-// After any other error the record holds for each entry the old or the new state, and a later Write continues.
+// After any other error, the record holds the old or the new state of each entry, and a later Write completes it.
 func (s *Store) Write(entries []Entry, at time.Time) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	// Remove files that are no longer needed first, because the new files may need their disk space. If a crash follows, a Secret of
-	// an old pod may be missing; that pod then waits.
+	// First remove the files that are no longer needed, because the new files may need their disk space. If the agent crashes after that,
+	// the record may lack a Secret of a pod that it still contains; that pod then waits for the API server.
 	if err := s.removeOthers(entries); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Store) put(name string, e Entry, room int64) (int64, error) {
 	return int64(len(file)), nil
 }
 
-// removeOthers removes the files of things that are not among the entries.
+// removeOthers removes the files of objects that are not among the entries.
 func (s *Store) removeOthers(entries []Entry) error {
 	keep := make(map[string]bool, len(entries))
 	for _, e := range entries {

@@ -99,8 +99,8 @@ func (b *Bus) property(ctx context.Context, name string) (any, error) {
 	return v.Value(), nil
 }
 
-// Raise makes MaxDelay at least d: it writes a file in the directory of logind's configuration, and waits until logind has read
-// it.
+// Raise makes MaxDelay at least d. It writes a file into dir, the directory of logind's configuration, and waits until logind has read the
+// file.
 func (b *Bus) Raise(ctx context.Context, dir string, d time.Duration) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("raise logind's delay: %w", err)
@@ -132,7 +132,7 @@ func (b *Bus) Raise(ctx context.Context, dir string, d time.Duration) error {
 	}
 }
 
-// Inhibit delays a shutdown until the file is closed.
+// Inhibit makes logind delay every shutdown until the caller closes the returned file, at most for MaxDelay.
 func (b *Bus) Inhibit(ctx context.Context, who, why string) (*os.File, error) {
 	// The call itself has no time limit. If it had one, the file of an answer that comes after the limit would stay open, and
 	// would delay every shutdown for ever.

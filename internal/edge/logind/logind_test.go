@@ -32,9 +32,9 @@ type fakeBus struct {
 	preparing  bool
 	calls      []string
 	inhibitors []*os.File    // the read ends of the pipes that Inhibit returned
-	odd        bool          // properties have a wrong type
+	odd        bool          // if set, the properties of logind have a wrong type
 	owner      string        // the connection that has logind's name
-	late       chan struct{} // Inhibit is answered when this is closed; nil: at once
+	late       chan struct{} // logind answers Inhibit when this channel is closed; nil: it answers at once
 	done       chan struct{} // closed when Inhibit has been answered late
 }
 

@@ -12,8 +12,8 @@ import (
 const theBus = "org.freedesktop.DBus"
 
 // signals receives the signals of a connection. Every local process may send a signal that looks like logind's, so only signals from
-// the connection that has logind's name count. It never blocks the connection: it does not queue signals, but merges them into one
-// hint.
+// the connection that has logind's name count. signals never blocks the connection: it does not queue the signals, but merges them into
+// one hint.
 type signals struct {
 	hints chan struct{}
 

@@ -12,6 +12,6 @@
 // when all its work has ended. The files have the same names as in upstream's kubelet, because log collectors rely on them.
 //
 // A later round repairs the result of a crash at any step. If a log was renamed and the runtime has not reopened it, the current file is
-// missing, so the next round makes the runtime reopen it. An interrupted compression leaves a ".tmp" file, and starts again. No line is
-// lost: a file is removed only when there are newer files in the allowed number.
+// missing, so the next round makes the runtime reopen it. An interrupted compression leaves a ".tmp" file, and starts again. A crash
+// loses no line: a file is removed only when as many newer files exist as MaxFiles allows.
 package logrotate

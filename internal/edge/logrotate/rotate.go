@@ -87,14 +87,14 @@ func (r *Rotator) SetLimits(l Limits) {
 // ended.
 func (r *Rotator) Begin(ctx context.Context) (join func()) { return r.rounds.Begin(ctx) }
 
-// Run checks all logs until ctx ends, as Begin does.
+// Run does the same as Begin, but blocks until ctx has ended and all work has stopped. It returns nil.
 func (r *Rotator) Run(ctx context.Context) error { return rounds.Until(ctx, r.Begin) }
 
 // round checks all logs, and returns the time until the next check.
 func (r *Rotator) round(ctx context.Context) time.Duration {
 	l := r.limits.Load()
 	if l.MaxSize <= 0 {
-		return rounds.Never // until the limits change
+		return rounds.Never // SetLimits starts the next round
 	}
 	began := time.Now()
 	r.Round(ctx)
@@ -145,7 +145,8 @@ func (r *Rotator) tend(ctx context.Context, c Container) error {
 		return fmt.Errorf("open log directory: %w", err)
 	}
 	defer dir.Close()
-	// The number of files stays bounded even if nothing can be compressed, for example because the disk is full.
+	// Rotate the log even if tidy could not compress older files, for example because the disk is full. tidy first removes the oldest
+	// files, so the number of files stays bounded.
 	tidied := r.tidy(ctx, dir, filepath.Base(c.Path))
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -172,7 +173,7 @@ func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string
 	if err != nil {
 		return err
 	}
-	if n := len(old) - (r.limits.Load().MaxFiles - 2); n > 0 { // MaxFiles also counts the current file, and the rotated file that it becomes now
+	if n := len(old) - (r.limits.Load().MaxFiles - 2); n > 0 { // keep room for two more files that MaxFiles counts: the current log, which is rotated next, and the new log
 		for _, f := range old[:n] {
 			if err := remove(dir, f); err != nil {
 				return err

@@ -159,7 +159,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// The next round repairs the result of a crash at each step.
+// If the agent crashes at any step of a rotation, the next round repairs the files.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const old, older = "0.log.20260102-030405", "0.log.20260102-030400"
@@ -200,7 +200,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// If the runtime cannot reopen a log, it continues to write to a file with the right name.
+// If the runtime cannot reopen a log, the log gets its original name back, and the runtime continues to write to it. The next round rotates
+// the log.
 func TestReopenFails(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t)

@@ -23,7 +23,7 @@ type Pods interface {
 	Static(fullName string) (static, mirror *v1.Pod)
 	// StaticNames returns the full names of all static pods and mirrors.
 	StaticNames() []string
-	// Unwanted reports whether no source wants a pod. It is false while a source that may want it has not answered.
+	// Unwanted reports whether no source has a pod any more. It returns false while a source that may have the pod has not answered.
 	Unwanted(ref pod.Ref) bool
 }
 
@@ -44,16 +44,17 @@ type Config struct {
 	// Local reports whether this node has the object that its static pods refer to (KindConfigMap, KindSecret) in its
 	// own manifests.
 	Local func(kind, namespace, name string) bool
-	// Ends reports whether anything is left on the node of a pod that has this full name and another UID than but.
+	// Ends reports whether something is left on the node of another pod with this full name, that is, one whose UID is not but.
 	Ends func(fullName string, but types.UID) bool
-	// Owes reports whether the final status of a mirror still has to be written to the API.
+	// Owes reports whether the node still has to write the final status of a mirror to the API.
 	Owes func(mirror types.UID) bool
 	// Gone is called with the UID of every mirror that existed and is gone.
 	Gone func(mirror types.UID)
 	Log  *slog.Logger
 }
 
-// The timings of a request, of the tries after a failure, and of repeated looks while waiting.
+// These constants are the timeout of a request, the waits before a failed request is tried again, and the waits before a name is checked
+// again.
 const (
 	timeout      = 30 * time.Second
 	retryInitial = 500 * time.Millisecond
@@ -116,7 +117,7 @@ func (m *Mirrors) Begin(ctx context.Context) (join func()) {
 	}
 }
 
-// Run works until ctx ends, as Begin does.
+// Run does the same as Begin, but blocks until ctx has ended and all work has stopped. It returns nil.
 func (m *Mirrors) Run(ctx context.Context) error { return rounds.Until(ctx, m.Begin) }
 
 // Refused records that the API server refuses the status of a mirror. That happens if the mirror shows the end of an earlier life
@@ -284,7 +285,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 	return 0, m.remove(mirror, "it is not the mirror that this node makes of its static pod")
 }
 
-// current reports whether a mirror belongs to this manifest and has the same owner as a mirror that would be created now.
+// current reports whether a mirror belongs to the manifest of the static pod, and has the owner that a new mirror would have.
 func current(mirror, static *v1.Pod) bool {
 	owner := metav1.GetControllerOf(mirror)
 	return pod.Mirrors(mirror, static) && owner != nil && owner.Kind == "Node" && owner.Name == static.Spec.NodeName

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// blind is an API whose watch reports nothing. There is a static pod, and the watch never shows its mirror.
+// blind is an API server whose watch reports nothing. There is a static pod, and the watch never shows its mirror.
 type blind struct {
 	static *v1.Pod
 
@@ -83,7 +83,7 @@ func TestAMirrorThatWasNeverSeen(t *testing.T) {
 	})
 }
 
-// shown is an API that has a mirror whose manifest is gone.
+// shown is an API server that still has a mirror pod after the manifest of its static pod was removed.
 type shown struct {
 	blind
 	deleted time.Time

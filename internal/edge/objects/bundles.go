@@ -45,7 +45,7 @@ func (b bundle) same(other bundle) bool {
 	return b.name == other.name && b.signer == other.signer && b.anchors == other.anchors && maps.Equal(b.labels, other.labels)
 }
 
-// trackBundles stores which bundles a pod projects. The lock is held.
+// trackBundles stores which ClusterTrustBundles a pod projects. The caller holds o.mu.
 func (o *Objects) trackBundles(p *v1.Pod, ended bool) {
 	var wanted []*v1.ClusterTrustBundleProjection
 	for i := range p.Spec.Volumes {
@@ -208,7 +208,7 @@ func (l *bundleList) wait(ctx context.Context) (map[string]bundle, error) {
 	return nil, fmt.Errorf("no answer from the API server yet: %w", ctx.Err())
 }
 
-// List reads all bundles.
+// List reads all ClusterTrustBundles of the cluster.
 func (l *bundleList) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.Limit = kubeclient.PageSize
 	return l.owner.cfg.API.ClusterTrustBundles.List(ctx, opts)
@@ -276,7 +276,7 @@ func (l *bundleList) set(now map[string]bundle) {
 			note(b)
 		}
 	}
-	if before == nil && !all { // these are the first bundles: no pod has used older ones
+	if before == nil && !all { // before is nil when the first list has come: no pod has used older bundles, so none is notified
 		return
 	}
 	for _, uid := range l.owner.trusting(func(s *v1.ClusterTrustBundleProjection) bool {
@@ -286,7 +286,7 @@ func (l *bundleList) set(now map[string]bundle) {
 	}
 }
 
-// trusting lists the pods with a projection for which concerns returns true.
+// trusting lists the pods that have a projection of ClusterTrustBundles for which the function concerns returns true.
 func (o *Objects) trusting(concerns func(*v1.ClusterTrustBundleProjection) bool) []types.UID {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -23,7 +23,7 @@ func block(content string) string {
 	return "a comment\n" + string(b)
 }
 
-// plain returns the PEM blocks that a pod gets.
+// plain returns the text that a pod gets for certificates with these contents: PEM blocks without comments and headers.
 func plain(contents ...string) string {
 	var out strings.Builder
 	for _, c := range contents {

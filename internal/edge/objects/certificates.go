@@ -30,7 +30,7 @@ type CertificateRequests interface {
 // renewSpread is the time over which renewals are spread, so that pods which started together do not renew together.
 const renewSpread = 5 * time.Minute
 
-// certificates gets the certificates of pods from signers. A certificate of a pod has these states:
+// certificates requests the certificates of podCertificate projections from signers. A certificate of a pod has these states:
 //
 //	none ──ask──► pending ──issued──► held ──due──► held and pending ──issued──► held
 //	                 │                                     │
@@ -176,7 +176,7 @@ func (c *certificates) state(p *v1.Pod, k certKey, have []byte) (held *credentia
 	return nil, false, cert.waits()
 }
 
-// waits returns an error that names the request for which the pod waits.
+// waits returns the error that a pod gets while its certificate request is pending. It names the request and the signer.
 func (cert *certificate) waits() error {
 	text := fmt.Sprintf("waits for signer %q to issue podcertificaterequest %q", cert.signer, cert.pending.name)
 	if err := cert.pending.lastError(); err != nil {
@@ -288,7 +288,7 @@ type certRequest struct {
 
 var _ kubeclient.Followed = (*certRequest)(nil)
 
-// one restricts opts to this request. The API server allows a node only lists that name the node.
+// one restricts opts to this request. It also selects by the node's name, because the API server allows a node no other lists.
 func (r *certRequest) one(opts metav1.ListOptions) metav1.ListOptions {
 	opts.FieldSelector = fields.AndSelectors(fields.OneTermEqualSelector("spec.nodeName", r.node), fields.OneTermEqualSelector(metav1.ObjectNameField, r.name)).String()
 	return opts

@@ -57,7 +57,8 @@ func (s *signer) sign(t *testing.T, csr []byte, life time.Duration) string {
 	return "leaf\n" + string(pem.EncodeToMemory(&pem.Block{Type: typeCertificate, Headers: map[string]string{"a": "b"}, Bytes: der})) + "and more\n" + plain("intermediate")
 }
 
-// certWorld is a world whose API server names and stores PodCertificateRequests.
+// certWorld is a world (a fake API server with an Objects that reads from it) whose API server also names and stores
+// PodCertificateRequests.
 type certWorld struct {
 	*world
 	t      *testing.T
@@ -310,7 +311,7 @@ func TestCertificateOfBeforeARestart(t *testing.T) {
 		w.mustWait(p, "req-1")
 		w.issue("req-1")
 		have := w.mustGet(p)
-		w.Forget("1") // as if the agent had started anew
+		w.Forget("1") // Forget makes Objects drop the certificate from memory, as a restart of the agent does
 		w.Track(p)
 		if got, err := w.PodCertificate(t.Context(), p, "v", 0, have); err != nil || !bytes.Equal(got, have) {
 			t.Fatalf("the certificate in the volume is not used: %v", err)

@@ -1,8 +1,9 @@
 // Package objects reads the objects that pods refer to: ConfigMaps, Secrets, service account tokens and Services.
 //
-// Contract: callers pass pods to Track. Objects reads only what these pods refer to, because the Node authorizer allows no more.
-// It watches each object once, however many pods refer to it, and stops when no pod does. The methods that read may be called
-// from any goroutine and wait for a first answer until their context ends. New starts nothing; Run(ctx) joins all it started.
+// Contract: callers pass pods to Track. Objects reads only the objects to which these pods refer, because the Node authorizer allows no
+// more. It watches each object once, however many pods refer to it, and stops when no pod does. The methods that read may be called
+// from any goroutine. They wait for the API server's first answer about an object, at most until their context ends. New starts nothing;
+// Run(ctx) joins all goroutines that it started.
 //
 // Invariants:
 //  1. Notify is called for a pod after every change of an object that it refers to, also when the object appears or disappears.

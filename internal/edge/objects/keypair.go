@@ -97,7 +97,7 @@ func issued(req *certificatesv1beta1.PodCertificateRequest, key []byte, now time
 			req.Spec.SignerName, req.Name, c.expires.UTC().Format(time.RFC3339))
 	}
 	c.renew = c.renew.Add(spread(c.renew, c.expires))
-	if soonest := now.Add(renewRetry); c.renew.Before(soonest) { // the clocks of signer and node differ
+	if soonest := now.Add(renewRetry); c.renew.Before(soonest) { // a signer whose clock is behind may name a time that has passed
 		c.renew = soonest
 	}
 	return c, nil

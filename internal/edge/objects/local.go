@@ -13,7 +13,7 @@ import (
 )
 
 // Local holds the ConfigMaps and Secrets from manifests, by namespace and name. If two sources have an object of the same name,
-// the lower pod.Source wins. Methods may be called concurrently.
+// Local uses that of the source with the lower value of pod.Source. Methods may be called concurrently.
 type Local struct {
 	notify func(uid types.UID)
 

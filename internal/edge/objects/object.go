@@ -61,7 +61,7 @@ func (c content) same(d content) bool {
 	return !c.exists() && !d.exists()
 }
 
-// patience is how many reads may fail in a row before callers that wait for the first answer get the error.
+// patience is how many reads of an object may fail in a row. After that, callers that wait for the first answer get the error.
 const patience = 7
 
 // object is one ConfigMap or Secret that pods refer to.
@@ -77,7 +77,7 @@ type object struct {
 	content  content
 	err      error // why there is no content: NotFound, or the last failure
 	failures int   // number of failures in a row
-	missed   bool  // a caller gave up waiting, so pods must be notified of the first answer
+	missed   bool  // a caller of wait gave up before the first answer, so the pods must be notified of that answer
 	read     time.Time
 }
 
@@ -109,7 +109,7 @@ func (o *object) wait(ctx context.Context) (content, error) {
 	return o.content, o.err
 }
 
-// set stores a new state and notifies the pods if it differs from the last one.
+// set stores a new state of the object, and notifies the pods that refer to the object if the state has changed.
 func (o *object) set(c content, err error) {
 	o.mu.Lock()
 	o.setLocked(c, err)
@@ -248,8 +248,8 @@ func (o *object) fetch(ctx context.Context) (content, error) {
 	return c, err
 }
 
-// recall stores what the API server answered to an earlier agent, unless the API server has already answered this agent. An answer
-// of the watch replaces it.
+// recall stores the answer c that an earlier agent got from the API server, unless this agent has got an answer already. A later answer of
+// the watch replaces c.
 func (o *object) recall(c content) {
 	var err error
 	if !c.exists() {
@@ -263,5 +263,5 @@ func (o *object) recall(c content) {
 	o.setLocked(c, err)
 }
 
-// known reports whether the API server has said whether the object exists. It is called with the lock held.
+// known reports whether the API server has answered that the object exists or that it does not. It is called with the lock held.
 func (o *object) known() bool { return o.content.exists() || apierrors.IsNotFound(o.err) }

@@ -80,10 +80,10 @@ type Config struct {
 	Node func() (name string, uid types.UID)
 	// NoServices: do not watch the Services of the cluster. Services then returns an empty, complete list.
 	NoServices bool
-	// Changed, if set, is called, from any goroutine, after every change of what State returns. It must not block.
+	// Changed, if set, is called, from any goroutine, after every change of the data that State returns. It must not block.
 	Changed func()
-	// Expired, if set, is called when a pod gets an expired token because the API server has not answered since Recall. It must not
-	// block.
+	// Expired, if set, is called when a pod gets an expired token because the API server has not answered since Recall (the start from the
+	// answers that an earlier agent got). It must not block.
 	Expired func(p *v1.Pod, serviceAccount string, expired time.Time)
 }
 
@@ -98,7 +98,7 @@ type Objects struct {
 	mu      sync.Mutex
 	running context.Context // context of Run; nil: Run does not run
 	wg      sync.WaitGroup
-	joins   []func()                // each waits for the end of work that Begin started
+	joins   []func()                // functions that each wait for the end of one piece of work that Begin started
 	pods    map[types.UID][]*object // the objects that each pod refers to
 	watched map[key]*object         // the objects that any pod refers to
 
@@ -182,8 +182,8 @@ func (o *Objects) Begin(ctx context.Context) (join func()) {
 
 // join waits until all goroutines have ended. It must be called after the context of Begin has ended.
 func (o *Objects) join() {
-	// Track calls start, which checks the context with this lock held. Once join has taken the lock after the context ended, no start adds
-	// a goroutine to the group while Wait runs.
+	// The context has ended. The method start checks the context while it holds the lock, so after this point it adds no goroutine to the
+	// group, and Wait is safe.
 	o.mu.Lock()
 	//lint:ignore SA2001 a barrier, not a critical section
 	o.mu.Unlock()
@@ -201,7 +201,7 @@ func (o *Objects) join() {
 	}
 }
 
-// Run watches until ctx ends, as Begin does. It may be called once.
+// Run does the same as Begin, but blocks until ctx has ended and all goroutines of Objects have ended. It may be called once.
 func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Lock()
 	ran := o.running != nil
@@ -212,7 +212,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	return rounds.Until(ctx, o.Begin)
 }
 
-// remind calls Notify for all pods periodically, for the strategies that do not watch.
+// remind calls Notify periodically for all pods that refer to an object. It is for the strategies that do not watch objects.
 func (o *Objects) remind(ctx context.Context) {
 	tick := time.NewTicker(o.cfg.CacheTTL)
 	defer tick.Stop()
@@ -250,7 +250,7 @@ func (o *Objects) start(obj *object) {
 }
 
 // follow lists and watches one object, or all Services, until ctx ends or f is done. Without Config.Follow a goroutine does that,
-// and calls ended when it ends. With Config.Follow, follow passes to keep, with the lock held, the function that waits for the end.
+// and calls ended when it ends. With Config.Follow, follow calls keep, with the lock held, with a function that waits for the end.
 func (o *Objects) follow(ctx context.Context, resource string, k key, f kubeclient.Followed, ended func(), keep func(join func())) {
 	if o.cfg.Follow == nil {
 		o.wg.Go(func() {
@@ -351,8 +351,8 @@ func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 	return c.configMap, err
 }
 
-// Secret returns a Secret in the same way as ConfigMap: shared, after the watch's first answer, or with an error that satisfies
-// IsNotFound.
+// Secret returns a Secret, which is shared and must not be changed. Like ConfigMap, it waits for the first answer of the watch. If the
+// Secret is missing, the error satisfies apierrors.IsNotFound.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	c, err := o.read(ctx, key{secret, namespace, name})
 	return c.secret, err

@@ -100,7 +100,7 @@ func TestOneWatchPerObjectHoweverManyPods(t *testing.T) {
 		if n := w.openWatches(); n != 0 {
 			t.Errorf("%d watches after all were forgotten, want 0", n)
 		}
-		w.wantValue(t, "a", "2") // no pod refers to it: read from the API server
+		w.wantValue(t, "a", "2") // no pod refers to the object, so each read asks the API server
 		if n := w.made("get configmaps"); n != 1 {
 			t.Errorf("%d GETs, want 1", n)
 		}
@@ -111,8 +111,8 @@ func forbidden() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "a", errors.New("no relationship found between node and this object"))
 }
 
-// A refusal right after a pod was bound does not count as an answer, because the API server's authorizer may learn of the pod
-// later than the node does.
+// If the API server forbids a read right after a pod was bound, Objects tries again and the caller goes on waiting. The API server's
+// authorizer may learn of the pod later than the node does.
 func TestARefusalOfTheFirstMomentsIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	run(t, watchOnly, func(t *testing.T, w *world) {

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is what the API server has said about the objects that pods refer to. The objects are shared and must not be changed.
+// State holds the API server's answers about the objects to which pods refer. The objects are shared and must not be changed.
 type State struct {
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
-	// Absent are the ConfigMaps and Secrets that do not exist. Unknown are those about which the API server has said nothing yet.
+	// Absent are the ConfigMaps and Secrets that do not exist. Unknown are those for which the API server has not answered yet.
 	Absent, Unknown []Name
 	Tokens          []Token
 	// Services are those of the namespaces with which State was called. Complete is false until all services of the cluster have
@@ -40,7 +40,7 @@ type Token struct {
 	Renew, Expires           time.Time
 }
 
-// State returns what the API server has said. It includes the services of the given namespaces.
+// State returns the API server's answers about the objects to which pods refer, with the services of the given namespaces.
 func (o *Objects) State(namespaces []string) State {
 	var s State
 	o.mu.Lock()
@@ -74,7 +74,7 @@ func (o *Objects) State(namespaces []string) State {
 	return s
 }
 
-// recalled holds what the API server answered to an earlier agent.
+// recalled holds the answers of the API server that an earlier agent got and that Recall has stored.
 type recalled struct {
 	// offline is true between Recall and Answered. During that time no read sends a request.
 	offline atomic.Bool
@@ -90,8 +90,8 @@ func (r *recalled) object(k key) (content, bool) {
 	return c, ok
 }
 
-// Recall makes Objects answer with s, which an earlier agent got from State, until the API server answers. From now until Answered
-// is called, no read sends a request, and a token is returned even if it has expired. The watches of ConfigMaps, Secrets and
+// Recall makes Objects return the objects and tokens of s, which an earlier agent got from State, until the API server answers. Until
+// Answered is called, no read sends a request, and a token is returned even if it has expired. The watches of ConfigMaps, Secrets and
 // Services keep trying, and their answers replace the recalled objects.
 func (o *Objects) Recall(s State) {
 	objects := map[key]content{}
@@ -213,7 +213,7 @@ func (t *tokens) recall(all []Token) {
 	t.rounds.Wake()
 }
 
-// answered ends recall. It returns the pods with a token that is due for renewal.
+// answered ends the time in which tokens are not renewed. It returns the pods with a token that is due for renewal.
 func (t *tokens) answered() (due []types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/rounds"
 )
 
-// "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
-// or if the token is older than 24 hours."
+// These constants say when a token is renewed: "The kubelet proactively requests rotation for the token if it is older than 80% of its
+// total time-to-live (TTL), or if the token is older than 24 hours."
 const (
 	renewAt     = 0.8
 	renewWithin = 24 * time.Hour
@@ -74,8 +74,8 @@ type tokens struct {
 	rounds *rounds.Rounds
 	notify func(types.UID) // set by remind before the first call of round
 	since  time.Time       // when round last checked; only remind and round use it
-	// also lists further pods that need a notification, such as those with a certificate that is due for renewal. It returns the
-	// time of the next check, which is not after next.
+	// The function also returns further pods to notify, such as those with a certificate that is due for renewal, and the time of the next
+	// check, which is not after next.
 	also func(since, now, next time.Time) (uids []types.UID, at time.Time)
 }
 
@@ -143,7 +143,8 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 }
 
 // remind notifies a pod once for each of its tokens that becomes due for renewal, until ctx ends. It returns at once; join waits for
-// the end. Without this notification most pods would have no turn before their token expires. All pods share one timer.
+// the end. Without this notification, nothing would make the workers of most pods read the token again before it expires. All pods share
+// one timer.
 func (t *tokens) remind(ctx context.Context, notify func(types.UID)) (join func()) {
 	t.notify, t.since = notify, time.Now()
 	return t.rounds.Begin(ctx)

@@ -188,8 +188,8 @@ func TestAPodIsNotifiedWhenATokenIsDue(t *testing.T) {
 				}
 			}
 		}
-		// At this time the 24-hour token for vault is due, too. Nobody requests it again. Its notification must not replace the ones
-		// for the 10-minute token.
+		// At this time the 24-hour token for the audience vault is due, too. The test does not request that token again. Its notification
+		// must not replace those for the 10-minute token.
 		due := time.Now().Add(20 * time.Hour)
 		for before := notified(); time.Now().Before(due); before++ {
 			time.Sleep(time.Until(w.tokens.pods["1"].of(tokenKey{"builder", "", 600}).renew))
@@ -234,7 +234,7 @@ func TestAnOldTokenServesWhileItsRenewalFails(t *testing.T) {
 	})
 }
 
-// Each tracked pod has its own tokens. A pod that is forgotten leaves none, not even by a renewal that was in flight.
+// Each tracked pod has its own tokens. After Forget, no token of the pod is kept, even if a renewal was in flight.
 func TestTokensArePodByPod(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
@@ -283,8 +283,8 @@ func TestARefusedTokenIsAskedForAgainAtOnce(t *testing.T) {
 	})
 }
 
-// The agent closes its connections itself, for a renewed certificate or after failed heartbeats. A request that was in
-// flight then is made again, and no volume fails.
+// The agent closes its own connections after it has renewed its certificate, or after failed heartbeats. A token request that was in flight
+// is made again, so that the set-up of the volume does not fail.
 func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {

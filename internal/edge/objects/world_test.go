@@ -51,7 +51,7 @@ func (c *countedWatch) Stop() {
 	})
 }
 
-// pump passes events on until the watch ends. After an event from the channel kill, the watch ends.
+// pump passes events of the watch on until the watch ends. A value from the channel kill ends the watch.
 func (c *countedWatch) pump() {
 	defer close(c.out)
 	for {
@@ -215,7 +215,7 @@ func (w *world) wantValueNow(t *testing.T, name, want string) {
 
 var watchOnly = Config{NoServices: true}
 
-// apiOf makes an API of client-go's typed clients.
+// apiOf returns an API (the part of the API server that Objects reads) that calls client-go's typed clients.
 func apiOf(c kubernetes.Interface) API {
 	return API{
 		ConfigMaps: func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList] {

@@ -82,7 +82,7 @@ func read(ctx context.Context, cfg *Config) error {
 				cfg.OnKill(k)
 			}
 		case errors.Is(err, syscall.EPIPE): // the kernel has overwritten records; the next Read returns the oldest record that is left
-		case errors.Is(err, syscall.EINVAL): // the record is longer than any that this package parses, and Read has skipped it
+		case errors.Is(err, syscall.EINVAL): // the record is too long for the buffer, so it does not report a kill; Read has skipped it
 		default:
 			return fmt.Errorf("read the kernel's log: %w", err)
 		}

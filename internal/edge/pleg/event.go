@@ -18,8 +18,8 @@ const (
 	ContainerRemoved EventType = "ContainerRemoved"
 )
 
-// Event is one change of one container or sandbox, implied by two successive inspections. It is information for people and tools;
-// decisions use the inspections themselves.
+// Event is a change of one container or sandbox that the generator has found by a comparison of two successive inspections. It is
+// information for people and tools; decisions use the inspections themselves.
 type Event struct {
 	ID   types.UID // UID of the pod
 	Type EventType

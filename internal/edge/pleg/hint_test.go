@@ -23,8 +23,8 @@ func (w *world) slow(d time.Duration) {
 	w.delay = d
 }
 
-// startKnown starts a generator whose runtime sends events, and lets it inspect the running pod a. expected becomes Config.Expected
-// and may be nil.
+// startKnown starts a generator whose runtime sends events, and waits until it has inspected the running pod a. expected becomes
+// Config.Expected and may be nil.
 func startKnown(t *testing.T, expected func(pod.Hint) bool) *harness {
 	t.Helper()
 	h := start(t, &world{events: make(chan pod.Hint), expected: expected})

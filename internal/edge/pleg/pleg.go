@@ -35,14 +35,14 @@ type Config struct {
 	Runtime Runtime
 	// Unsupported reports whether an error of Watch means that the runtime has no events, so that every later try would fail too.
 	Unsupported func(error) bool
-	// Notify is called after an inspection that was requested with Generator.Inspect, that found a change, or that was the first of
-	// its pod. It is called with "" after the first relist. It must not block.
+	// Notify is called after an inspection if Generator.Inspect asked for it, if it found a change, or if it was the first of its pod.
+	// Notify("") is called after the first relist. Notify must not block.
 	Notify func(uid types.UID)
 	// Expected, when set, reports whether an action in flight causes the change that the hint announces. Such an action asks for
 	// an inspection when it ends. So the generator handles the hint a moment later, and ignores it if the cache shows the change
 	// by then. Expected must not block and must not call the Generator.
 	Expected func(pod.Hint) bool
-	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
+	// OnEvent, when set, is called with every life-cycle event that follows from an inspection. The events of one pod come in their order.
 	OnEvent func(Event)
 	// OnRelist, when set, is called after each relist with the time that it took and its error.
 	OnRelist func(took time.Duration, err error)
@@ -77,7 +77,7 @@ type Generator struct {
 	lastErr  error         // error of the last relist; nil: it succeeded
 	events   bool          // a subscription to events is open
 	marked   map[types.UID]mark
-	asked    time.Time // the time that Inspect returned last
+	asked    time.Time // the result of the last call of Inspect
 	slots    slots
 	listing  call      // the listing of the runtime that is in flight
 	hung     []pod.Ref // the last argument of OnHung; only the relists use this field
@@ -124,7 +124,7 @@ type mark struct {
 // hintsKept is how many hints of one pod are compared with the cache. With more, the pod is inspected in any case.
 const hintsKept = 8
 
-// firstListing is how long the first relist may take before Healthy fails.
+// firstListing is how long the first relist may take before Healthy returns an error.
 const firstListing = 10 * time.Second
 
 // New returns a Generator; it does no IO.
@@ -174,8 +174,8 @@ func (g *Generator) List() []*pod.Observed {
 }
 
 // Inspect asks for an inspection that begins after this call. Notify is called after that inspection, even if nothing has changed.
-// Inspect returns the time of the call. An inspection that begins after the call has a stamp later than this time, and an inspection
-// that began before the call has not, even if the clock is coarse.
+// Inspect returns the time of the call. An inspection that begins after the call has a stamp later than this time. An inspection
+// that began before the call has an earlier or equal stamp. Both are true even if the clock is coarse.
 func (g *Generator) Inspect(uid types.UID) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -250,7 +250,7 @@ func (g *Generator) Healthy() error {
 			return fmt.Errorf("PLEG is not healthy: pleg has yet to be successful: %w", g.lastErr)
 		}
 		if last.IsZero() || time.Since(last) < firstListing {
-			return nil // the agent has just started, and a restart must not make the node flap
+			return nil // the agent has just started; an error would make the node NotReady at each restart
 		}
 		return errors.New("PLEG is not healthy: pleg has yet to be successful")
 	}
@@ -329,7 +329,8 @@ func (g *Generator) wake() {
 	}
 }
 
-// dispatch starts an inspection for each marked pod that has none in flight, while its pool has free slots.
+// dispatch starts an inspection for each marked pod that has none in flight, as long as the pod's pool (healthy pods or others) has a free
+// slot.
 func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

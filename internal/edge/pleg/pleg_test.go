@@ -122,7 +122,7 @@ func (h *harness) seen() (notified []types.UID, events []string) {
 	return slices.Clone(h.notified), slices.Clone(h.events)
 }
 
-// setEnd changes the container of a pod to c, and keeps its ID and name.
+// setEnd replaces the container of a pod by c, which has ended. The replaced container's ID and name stay; those of c are ignored.
 func (w *world) setEnd(uid types.UID, c pod.Container) {
 	w.set(uid, true, c.State)
 	w.mu.Lock()
@@ -136,7 +136,7 @@ func start(t *testing.T, w *world) *harness {
 	return startWith(t, w, func(*world) {}, slog.New(slog.DiscardHandler))
 }
 
-// startWith calls before with the world, and then starts a generator.
+// startWith calls the function before with the world (a runtime whose state the test changes), and then starts a generator.
 func startWith(t *testing.T, w *world, before func(*world), log *slog.Logger) *harness {
 	t.Helper()
 	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
@@ -210,7 +210,8 @@ func TestAskingAdvancesTheStamp(t *testing.T) {
 	})
 }
 
-// A completed relist advances the stamp of every pod, absent ones too, but not of a pod whose own inspection failed or hangs.
+// A completed relist advances the stamp of every pod, even of a pod that the runtime does not have. It does not advance the stamp of a pod
+// whose own inspection failed or hangs.
 func TestAHungPodIsNamedAndDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})
@@ -239,7 +240,7 @@ func TestAHungPodIsNamedAndDelaysNoOther(t *testing.T) {
 	})
 }
 
-// A worker that calls Inspect is notified, even if the first inspection fails and nothing has changed in the end.
+// After a call of Inspect, Notify is called even if the first inspection fails and the next one finds no change.
 func TestAskingIsAnsweredAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{events: make(chan pod.Hint)})

@@ -10,7 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The relist is the safety net under the events: it finds changes that no event announced, and advances the stamps of the cache.
+// The relist is the safety net under the events: it finds changes that no event announced, and advances the stamps of the cache
+// entries (a stamp says when the inspection behind an entry began).
 
 // relistRound relists once, and returns the time until the next relist.
 func (g *Generator) relistRound(ctx context.Context) time.Duration {

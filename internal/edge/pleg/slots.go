@@ -18,7 +18,7 @@ const (
 // suspect reports whether the pod belongs to the pool of suspects. It is called with the lock held.
 func (e *entry) suspect() bool { return e.failed != nil || e.slow }
 
-// slots are the two pools. The generator's lock guards them.
+// slots holds the two pools of inspections: of healthy pods, and of suspects. The generator's lock guards them.
 type slots struct{ healthy, suspect pool }
 
 // pool limits how many calls run at once: each has a slot. A call keeps its slot until it ends, but not longer than the duration hold.
@@ -36,7 +36,7 @@ func (p *slots) of(suspect bool) *pool {
 	return &p.healthy
 }
 
-// free reports whether the pool has a free slot now.
+// free reports whether the pool of suspects (suspect is true) or of healthy pods has a free slot now.
 func (p *slots) free(suspect bool, now time.Time) bool {
 	pool := p.of(suspect)
 	n := len(pool.calls)

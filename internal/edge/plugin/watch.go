@@ -137,7 +137,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.cfg.Log.Error("the plugins' directory cannot be made; trying again", "dir", w.cfg.Dir, "err", err)
 		}
 		kernel.SetPaths(followed...)
-		kernel.Follow() // before the directories are read: no event reports a socket that was made earlier
+		kernel.Follow() // must come before the directories are read, because no event reports a socket that was made before Follow
 		if w.read != nil {
 			w.read()
 		}
@@ -145,7 +145,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		w.update(ctx, sockets, found)
 		if !slices.Equal(dirs, followed) && ctx.Err() == nil {
 			followed = dirs
-			drop(ctx, kernel) // wait before the next reading, because a plugin may make and remove directories all the time
+			drop(ctx, kernel) // waits first: a plugin may make and remove directories all the time, and each change makes the loop read them again
 			continue
 		}
 		select {
@@ -201,7 +201,7 @@ func (w *Watcher) update(ctx context.Context, sockets map[string]*watched, found
 		w.wg.Go(func() {
 			defer close(s.ended)
 			defer cancel(nil)
-			if before != nil { // the plugin of the old socket may still be deregistered
+			if before != nil { // wait for the old socket's goroutine, which may still be deregistering the plugin
 				<-before.ended
 			}
 			w.keep(ctx, one, path)
@@ -328,7 +328,8 @@ func (w *Watcher) register(ctx context.Context, path string) (p Plugin, err erro
 	return p, err
 }
 
-// check refuses an answer of a plugin that the node cannot use. The name becomes a part of paths.
+// check returns an error if the node cannot use the plugin's answer. It is strict about the name, because the name becomes a part of
+// file paths.
 func (w *Watcher) check(info *registration.PluginInfo) error {
 	switch {
 	case w.cfg.Handlers[info.Type] == nil:

@@ -24,13 +24,13 @@ type Set struct {
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
 	mirrors map[string]*v1.Pod // mirror pods in the API by full name
-	// removed contains the pods that their own source removed while another source had not answered yet or was in doubt. The value
-	// is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
+	// removed contains the pods that their own source removed while another source had not answered yet or was in doubt (see Doubt). The
+	// value is true if a part of the pod may be left on the node, and false if only its mirror is left. The map is nil when all
 	// sources have answered and none is in doubt.
 	removed map[types.UID]bool
 	graces  map[types.UID]int64 // last grace periods of deleted pods, which LastGrace returns
 	doubts  map[pod.Source]bool
-	// recalled are the sources whose pods are known only from an earlier agent. Such a source is also in waiting.
+	// recalled are the sources whose pods are known only from an earlier agent. Such a source is also in the map waiting.
 	recalled map[pod.Source]bool
 }
 
@@ -143,7 +143,7 @@ func (s *Set) Recall(src pod.Source, pods []*v1.Pod) bool {
 	return true
 }
 
-// settled drops removed once every source has answered and none is in doubt. It is called with the lock held.
+// settled clears the map removed once every source has answered and none is in doubt. It is called with the lock held.
 func (s *Set) settled() {
 	if len(s.waiting) == 0 && len(s.doubts) == 0 {
 		s.removed = nil
@@ -250,7 +250,8 @@ func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// readiness copies the container statuses that have a container ID, and of each only whether the container had started and was ready.
+// readiness copies the container statuses that have a container ID. Of each status it copies only the name, the ID, and whether the
+// container had started and was ready.
 func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in {
@@ -362,7 +363,7 @@ func (s *Set) StaticNames() []string {
 // Unwanted reports whether a pod is absent from the set and may therefore be stopped: every source has answered, or the
 // pod's own source has removed it. It checks the set again, because a source may have answered since the caller looked.
 //
-// While a source is in doubt, a static pod may be stopped only if a pod of another UID now has its name. The runtime
+// While a source is in doubt (see Doubt), a static pod may be stopped only if a pod of another UID now has its name. The runtime
 // does not record the source of a pod. A static pod is recognized by its name, which ends with the node's name, or by
 // its UID: the API assigns UUIDs, and a node assigns UIDs without dashes unless the manifest names one.
 func (s *Set) Unwanted(ref pod.Ref) bool {

@@ -62,8 +62,8 @@ func TestLastGrace(t *testing.T) {
 	}
 }
 
-// While a source is in doubt, which may last for months, the set remembers a removed pod until nothing of it is left on the node and, for
-// a static pod, until its mirror is gone too.
+// While a source is in doubt, because it cannot read a manifest, the set remembers a removed pod until nothing of the pod is left on the
+// node and, for a static pod, until its mirror is gone too. Such a doubt may last for months.
 func TestRemovedPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
@@ -224,7 +224,8 @@ func TestAPodInTheSetIsNotUnwanted(t *testing.T) {
 	}
 }
 
-// A manifest that the source cannot read may belong to a pod that an earlier agent started, so that pod is not unwanted.
+// While a source cannot read one of its manifests (it is in doubt), the node must not stop a static pod that an earlier agent started:
+// the unreadable manifest may be the pod's. Unwanted returns false for such a pod.
 func TestAPodOfASourceInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	notified := 0

@@ -20,8 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// reserved lists the names of annotations and labels that have a meaning for agents on manifests, mirrors, containers or
-// sandboxes.
+// reserved lists the annotations and labels that a node agent reads or writes on manifests, mirror pods, containers or sandboxes.
 var reserved = []string{
 	pod.AnnotationSource, pod.AnnotationHash, pod.AnnotationSeen, "kubernetes.io/config.", "kubernetes.io/config.x",
 	pod.AnnotationRestartCount, pod.AnnotationTerminationMessagePath, pod.AnnotationTerminationMessagePolicy, pod.AnnotationPodGracePeriod,
@@ -83,7 +82,7 @@ func FuzzForgedMirror(f *testing.F) {
 		mirror := anyPod(r, "mirror")
 		mirror.Name = static.Name
 		mirror.Annotations = map[string]string{pod.AnnotationMirror: []string{"h", "", "x"}[r.IntN(3)]}
-		for i := range static.Spec.Containers { // statuses of existing containers
+		for i := range static.Spec.Containers { // give the mirror's statuses the names of containers that exist
 			if i < len(mirror.Status.ContainerStatuses) {
 				mirror.Status.ContainerStatuses[i].Name = static.Spec.Containers[i].Name
 			}
@@ -99,7 +98,7 @@ func FuzzForgedMirror(f *testing.F) {
 		a, _ := without.Get(static.UID)
 		b, _ := with.Get(static.UID)
 		x, y := decisionsAbout(t, a), decisionsAbout(t, b)
-		for _, j := range []*decisions{&x, &y} { // do not compare these: they may keep the mirror's old statuses of containers that are gone
+		for _, j := range []*decisions{&x, &y} { // not compared: the mirror's old statuses of removed containers may be among these
 			j.Status.ContainerStatuses, j.Status.InitContainerStatuses = nil, nil
 		}
 		if d := cmp.Diff(x, y, protocmp.Transform()); d != "" {

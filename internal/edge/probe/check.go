@@ -244,7 +244,7 @@ func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode >= 400:
-		// The body is left out: it is the application's data, and other people can read events.
+		// The message does not contain the body, because the body is data of the application, and other people can read events.
 		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
 	case err != nil:
 		return Failure, fmt.Sprintf("read response of %s: %v", req.URL, err)

@@ -1,15 +1,15 @@
 // Package probe runs the startup, liveness and readiness probes of containers and keeps their results.
 //
-// Contract: Set names the running containers of a pod and may be called as often as needed. Result returns the state of a container
-// at once. Notify is called when a state has changed. Set ends the probes of containers that it no longer names, or whose ID has
+// Contract: Set sets the running containers of a pod and may be called as often as needed. Result returns the state of a container
+// at once. Notify is called when a state has changed. Set ends the probes of containers that no longer run, or whose ID has
 // changed.
 //
 // Invariants:
 //
 //   - All probes share one heap of times. A goroutine exists only while a probe runs, and at most MaxParallel probes run.
 //   - Liveness and readiness probes do not run before the startup probe has succeeded.
-//   - A container is not ready until its readiness probe succeeds, and healthy until a probe fails. After a restart of the agent, the
-//     state of the same container in the API is used until a probe has a result.
+//   - A container is not ready until its readiness probe succeeds. It counts as healthy until a probe fails. After a restart of the
+//     agent, the state of the same container in the API is used until a probe has a result.
 //   - After a liveness or startup probe has failed failureThreshold times, neither of them runs again in this container, which the agent
 //     will stop. Its readiness probe continues until the container has ended.
 //   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted. Readiness

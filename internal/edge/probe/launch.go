@@ -51,8 +51,8 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 	return time.Hour // a probe that ends, or a new probe, wakes the loop
 }
 
-// class returns the class in which a command waits. Probes that a pod needs to become ready come before probes of pods that are
-// ready, and before probes that have failed for long.
+// class returns the priority class with which a probe's command waits in the scheduler of package work. Probes that a pod needs to become
+// ready come before probes of pods that are ready, and before probes that have failed for long.
 func class(r *runner) work.Class {
 	switch {
 	case r.kind == Liveness && r.c.target.Critical:
@@ -82,7 +82,7 @@ func (p *Probes) granted(ctx context.Context, r *runner) {
 	p.start(ctx, r)
 }
 
-// start runs a probe, together with the probes of the same container that are due and would do the same. It is called with the
+// start runs a probe, together with the probes of the same container that are due and would run the same check. It is called with the
 // lock held.
 func (p *Probes) start(ctx context.Context, r *runner) {
 	p.running++
@@ -99,7 +99,7 @@ func (p *Probes) start(ctx context.Context, r *runner) {
 	go p.run(ctx, b)
 }
 
-// identical reports whether two probes of one container do the same, so that one run gives the result of both.
+// identical reports whether two probes of one container run the same check with the same timeout, so that one run gives the result of both.
 func identical(a, b *runner) bool {
 	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
 }

@@ -86,8 +86,8 @@ type Config struct {
 	Dialer Dialer
 	// Notify is called when the state of one of the pod's containers has changed. It is called without locks, concurrently.
 	Notify func(types.UID)
-	// Event is called with events for users, without locks and concurrently. Observe is called for every run. Forget takes the lock
-	// that is held during this call, so there is no call for a pod after Forget. Observe must not block or call back.
+	// Event is called with events for users, without locks and concurrently. Observe is called for every run, with the
+	// lock held that Forget takes, so Observe is not called for a pod after Forget. Observe must not block, and must not call Probes.
 	Event   func(Event)
 	Observe func(Measurement)
 	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a
@@ -222,7 +222,8 @@ func New(cfg Config) *Probes {
 	return p
 }
 
-// Set names the running containers of a pod. A repeated call with the same targets only compares them.
+// Set sets the running containers of a pod: their probes run from now on, and the probes of other containers of the pod end. A repeated
+// call with the same targets changes nothing.
 func (p *Probes) Set(ref pod.Ref, targets []Target) {
 	now := time.Now()
 	p.mu.Lock()
@@ -253,7 +254,7 @@ func (p *Probes) Set(ref pod.Ref, targets []Target) {
 	}
 }
 
-// Result returns the state of a container; false: Set has not named the container.
+// Result returns the state of a container; false: the container was not in the last call of Set for the pod.
 func (p *Probes) Result(uid types.UID, containerID string) (State, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,7 +273,7 @@ const maxKept = 400
 type Failing struct {
 	Container string
 	Kind      Kind
-	Times     int // failures in a row; failures of quick probes do not count
+	Times     int // failures in a row; extra early probes (quick probes) do not count
 	Threshold int // failureThreshold
 	Output    string
 }
@@ -315,7 +316,8 @@ func (p *Probes) Begin(ctx context.Context) (join func()) {
 	}
 }
 
-// Run runs probes until ctx ends, as Begin does. It may be called once.
+// Run runs probes until ctx ends, waits for the probes that are still running, and returns. It may be called once. Begin does the same
+// without blocking its caller.
 func (p *Probes) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.ran {

@@ -12,8 +12,8 @@ import (
 // that hangs gives no information about its containers.
 const runtimeSilence = 30 * time.Second
 
-// batch is one run that serves several probes: the first one, and the other probes of the same container that are due and check the
-// same.
+// batch is one run that serves several probes: the first one, and the other probes of the same container that are due and run
+// the same check.
 type batch struct {
 	runners []*runner
 	target  Target
@@ -68,7 +68,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	}
 }
 
-// report describes the change that one result causes. Its callbacks are called after the lock is released.
+// report describes what the result of one run changes. The callbacks of Config are called from it after the lock is released.
 type report struct {
 	r       *runner
 	was     State // state of the container before the result

@@ -13,8 +13,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// These constants are the waits before quick probes. The first quick probe runs as soon as the container runs; each next wait is twice as
-// long. An exec probe costs more than a connection, so it waits longer.
+// These constants are the waits before quick probes, which run before the first regular probe to make a pod ready sooner. The first quick
+// probe runs as soon as the container runs; each next wait is twice as long. An exec probe costs more than a connection, so it waits
+// longer.
 const (
 	quickNetwork = 100 * time.Millisecond
 	quickExec    = 500 * time.Millisecond
@@ -23,7 +24,7 @@ const (
 // runner is one probe of one container.
 //
 //	gated ──► in the heap ──► waits in the scheduler ──► running ──┬─► in the heap
-//	(startup)                 (a command, under load)              └─► done (startup succeeded, or liveness or startup failed for good)
+//	(until started)           (a command, under load)              └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
 	due.Place // position in the heap, ordered by when the probe runs next
 
@@ -66,7 +67,7 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 			continue
 		}
 		if t.Initial != nil && c.target.Initial == nil && c.learns(t.Initial) {
-			break // forget the old instance and adopt the target again, with the state in the API that became known late
+			break // the container's state in the API has become known: begin anew with it
 		}
 		t.StartedAt, t.Initial = c.target.StartedAt, cmp.Or(c.target.Initial, t.Initial)
 		c.target = t
@@ -92,7 +93,8 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 	return c
 }
 
-// learns reports whether Initial has information that the probes of this agent do not have yet.
+// learns reports whether i, the container's state in the API from before this agent started, says more than c knows: that the container
+// is started or ready, while no probe of this agent has a result yet.
 func (c *container) learns(i *Initial) bool {
 	if c.state.Unhealthy {
 		return false

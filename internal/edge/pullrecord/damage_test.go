@@ -126,7 +126,7 @@ func TestTornFilesGo(t *testing.T) {
 	}
 }
 
-// If a directory cannot be read or written, the pull fails, and images without a readable record are denied.
+// If a directory cannot be read or written, the pull fails, and access to images without a readable record is denied.
 func TestAFailingDiskIsAnError(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -23,8 +23,8 @@ const maxFile = 1 << 20
 
 const filePrefix = "sha256-"
 
-// isUnfinished reports whether a file is a temporary one of a write that an agent did not finish. Other kubelets' temporary
-// files end in .tmp.
+// isUnfinished reports whether a file is the temporary file of a write that was not finished. The names of temporary files of other
+// kubelets end in .tmp.
 func isUnfinished(name string) bool {
 	return strings.HasSuffix(name, hostfs.Unfinished) || strings.HasSuffix(name, ".tmp")
 }
@@ -47,7 +47,7 @@ func read(path string) ([]byte, error) {
 	return raw, err
 }
 
-// write replaces a whole file. With sync, the file is on the disk under its name before write returns.
+// write replaces a whole file. If sync is true, the file is on the disk under its name before write returns.
 func write(path string, v any, sync bool) error {
 	raw, err := encode(v)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// forgetAfter is how long a pull that the agent no longer waits for may still add its image.
+// forgetAfter is how long the agent keeps the intent of a pull whose result is unknown: in this time, the runtime may still add the image.
 const forgetAfter = 10 * time.Minute
 
 // Settle compares intents and records with the images of the runtime. began is when the request for the list was sent. An intent whose
@@ -72,7 +72,8 @@ func (s *Store) settle(name string, it intent, began time.Time, images []*runtim
 			return err
 		}
 	}
-	// An intent that cannot be read names no image. It stays until its image is present or pulled.
+	// If the file of an intent cannot be read, the name of its image is not known (image is ""), only the hash of the name. Such an
+	// intent stays until its image is present or pulled.
 	if found || it.image != "" && began.Sub(it.ended) > forgetAfter {
 		s.close(name)
 	}

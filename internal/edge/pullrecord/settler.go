@@ -14,8 +14,8 @@ type imageList struct {
 	images []*runtimeapi.Image
 }
 
-// Settler calls Settle with each list of the runtime's images, in a goroutine of its own: a disk that hangs must not delay the
-// calls to the runtime.
+// Settler updates the records of image pulls: it passes each list of the runtime's images to Store.Settle. It does so in a goroutine of
+// its own, because a disk that hangs must not delay the calls to the runtime.
 type Settler struct {
 	store *Store
 	log   *slog.Logger
@@ -27,7 +27,8 @@ func NewSettler(store *Store, log *slog.Logger) *Settler {
 	return &Settler{store: store, log: log, lists: make(chan imageList, 1)}
 }
 
-// Listed passes a list to Run. It drops the list if Run is still busy with the last one, because another list follows.
+// Listed passes a list of the runtime's images to Run. It drops the list if Run is still busy with the last one, because another list
+// follows.
 func (s *Settler) Listed(began time.Time, images []*runtimeapi.Image) {
 	select {
 	case s.lists <- imageList{began, images}:
@@ -35,7 +36,7 @@ func (s *Settler) Listed(began time.Time, images []*runtimeapi.Image) {
 	}
 }
 
-// Run calls Settle with each list until ctx ends.
+// Run calls Store.Settle with each list of images until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	for {
 		select {

@@ -220,7 +220,7 @@ func (s *Store) Matched(image, id string, by kubelet.ImagePullCredentials) error
 	return s.merge(image, id, by, false)
 }
 
-// merge adds credentials to a record. With renew it writes the record even if nothing changes: the new time in it protects the
+// merge adds credentials to a record. If renew is true, it writes the record even if nothing changes: the new time in it protects the
 // record from a list of images that is older than the pull.
 func (s *Store) merge(image, id string, by kubelet.ImagePullCredentials, renew bool) error {
 	if err := s.load(); err != nil {

@@ -243,7 +243,7 @@ func TestAPullThatWasLeftIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Leave(private)
-		for range 3 { // the image has not come yet; an empty list shows nothing
+		for range 3 { // the first list does not contain the image yet; the empty list gives no information
 			time.Sleep(3 * time.Minute)
 			for _, images := range [][]*runtimeapi.Image{others, nil} {
 				if err := n.Settle(time.Now(), images); err != nil {

@@ -332,7 +332,7 @@ type errMissing struct{ text string }
 func (e errMissing) Error() string { return e.text }
 
 // put stores the objects of a manifest, ConfigMaps and Secrets before pods, and returns the result of each. It stops at the first object
-// that it cannot store. The objects in the results are stored.
+// that it cannot store, and then returns an error and the results of the objects that it has stored before.
 func (p *Source) put(m *manifest.Manifest, finished func(types.UID) bool) ([]Pushed, error) {
 	now := time.Now()
 	pods := make([]*v1.Pod, len(m.Pods))

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wantedPods records the calls with which a source changes its pods. It names the pods.
+// wantedPods is a fake Target. It records each call as a text that contains the name of the pod.
 type wantedPods struct{ calls []string }
 
 func (w *wantedPods) take() []string {
@@ -428,7 +428,8 @@ func filesIn(t *testing.T, dir string) []string {
 	return out
 }
 
-// The source stores no ends of pods that it does not have: pods of other sources, and pods that it has removed.
+// If Ended is called for a pod that the source does not have (a pod of another source, or one that the source has removed), the source
+// does not remember the pod's end.
 func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())

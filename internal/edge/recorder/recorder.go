@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/replay"
 )
 
-// DirName is the directory of the recorded turns below the root directory of the agent.
+// DirName is the directory of the recorded turns (passes of a pod's worker), below the root directory of the agent.
 const DirName = "recorded-turns"
 
 // Further limits, besides Config.MaxBytes.
@@ -38,7 +38,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Recorder writes turns to disk.
+// Recorder writes turns to disk. A turn is one pass of a pod's worker, with its inputs and its decision.
 type Recorder struct {
 	cfg  Config
 	wake chan struct{} // has an element while turns wait
@@ -138,7 +138,7 @@ func (r *Recorder) write(t *replay.Turn) error {
 	return nil
 }
 
-// stamp is the layout of the time in a file's name, which sorts by time.
+// stamp is the layout of the time in the names of files, so that the names sort by time.
 const stamp = "20060102T150405.000000000Z"
 
 // podDir returns the name of the directory of a pod. It replaces characters that are not safe in file names, because a UID can be

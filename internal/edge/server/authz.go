@@ -36,7 +36,8 @@ type AuthzConfig struct {
 	AllowedTTL, DeniedTTL time.Duration
 }
 
-// These constants bound the cache of the API server's answers: how many answers it holds, and how many bytes a question may have.
+// These constants bound the cache of the API server's answers: how many answers it holds, and how many bytes the key of
+// an answer may have.
 const (
 	rememberAnswers = 8192
 	maxQuestion     = 10_000

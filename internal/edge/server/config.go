@@ -19,7 +19,7 @@ import (
 // Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. If a field is nil, the endpoints that
 // need it answer 404, or 405 with the text that the endpoint is disabled.
 type Config struct {
-	// NodeName is the name of the Node in the questions to the Authorizer.
+	// NodeName is the name of this node's Node object. The Authorizer decides what a user may do with this Node.
 	NodeName string
 	// Authenticator and Authorizer guard every request of Handler.
 	Authenticator Authenticator
@@ -31,7 +31,7 @@ type Config struct {
 	MirrorUID func(static *v1.Pod) types.UID
 	// Runtime sends the requests of users to the container runtime.
 	Runtime Runtime
-	// Enable holds the switches of KubeletConfiguration.
+	// Enable says which optional endpoints are served.
 	Enable Enable
 	// Sources serve the endpoints whose content comes from other packages.
 	Sources Sources
@@ -52,18 +52,19 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Enable has the switches of KubeletConfiguration with the same names.
+// Enable says which optional endpoints are served: it has the switches of KubeletConfiguration, such as enableDebuggingHandlers, and two
+// feature gates.
 type Enable struct {
-	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz, and the endpoints of the
-	// next three switches.
+	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz, and the endpoints of
+	// SystemLog, Profiling and Flags, if these are set too.
 	Debugging bool
 	SystemLog bool // /logs/
 	// SystemLogQuery answers node log queries at /logs/, if SystemLog serves it.
 	SystemLogQuery bool
 	Profiling      bool // /debug/pprof/
 	Flags          bool // /debug/flags/v
-	Flagz          bool // /flagz: the gate ComponentFlagz
-	Statusz        bool // /statusz: the gate ComponentStatusz
+	Flagz          bool // /flagz: the feature gate ComponentFlagz
+	Statusz        bool // /statusz: the feature gate ComponentStatusz
 }
 
 // Pods returns what the node runs. All methods may be called concurrently. The values that they return must not be changed.

@@ -37,8 +37,8 @@ func toBackend(t *testing.T, h http.HandlerFunc) *bench {
 
 const upgradeExec = "POST /exec/ns/web/main?command=x&output=1 HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer token-admin\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
-// If the backend refuses an upgrade, the client gets no open connection to the backend. The next bytes of the client are a new
-// request to the node, which needs credentials.
+// If the backend (the runtime's streaming server) refuses an upgrade, the client gets no open connection to the backend. The next bytes of
+// the client are a new request to the node, which needs credentials.
 func TestCVE20181002105RefusedUpgradeLeavesNoConnection(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
@@ -69,7 +69,8 @@ func TestCVE20181002105RefusedUpgradeLeavesNoConnection(t *testing.T) {
 	}
 }
 
-// If a backend redirects a stream, the node does not follow, and the client does not see the target.
+// If the backend (the runtime's streaming server) redirects a stream, the node does not follow, and the client does not see the target of
+// the redirect.
 func TestCVE20208559RedirectsOfStreamsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Int32

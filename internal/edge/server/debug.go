@@ -13,7 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// addDebugging adds the endpoints that have a switch in Enable. An endpoint that is switched off answers that it is disabled.
+// addDebugging adds the endpoints of the switches SystemLog, Profiling and Flags in Enable. An endpoint that is switched off answers that
+// it is disabled.
 func (s *Server) addDebugging(add func(http.HandlerFunc, ...string)) {
 	en, src := &s.cfg.Enable, &s.cfg.Sources
 	if en.SystemLog && src.SystemLogDir != "" {

@@ -12,8 +12,8 @@
 //   - The data comes from other packages: pods, runtime, statistics, configuration and metrics come in through Config,
 //     as small interfaces and http.Handlers. The server keeps no state but its own counters and caches of reviews.
 //   - The server connects exec, attach and port-forward clients with the URL that the runtime gave. The server copies upgraded
-//     connections byte by byte. It translates for WebSocket clients of protocol v5 and tunnelled SPDY to SPDY, which
-//     every runtime speaks.
+//     connections byte by byte. For WebSocket clients that use the protocol v5 or tunnel SPDY, it translates to SPDY,
+//     which every runtime speaks.
 //   - Nothing is global, so one process may hold many servers, behind listeners of their own or behind one.
 //   - New does no IO and starts nothing. Run joins all that it started. When its context ends, it cuts streams at once
 //     and gives other requests a short time to end.

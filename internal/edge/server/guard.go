@@ -34,8 +34,8 @@ type Attributes struct {
 	Subresource string
 }
 
-// guard passes only authorised requests on to next. It decides by the path of a request, so a path without a handler is guarded too
-// ("nodes/proxy").
+// guard passes only authorised requests on to next. It decides by the path of a request, so a path without a handler is guarded too:
+// it needs the right to nodes/proxy.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(withPeer(r.Context(), r.RemoteAddr))
@@ -70,7 +70,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// allowed reports whether a user has the verb on one of the subresources. If not, it has answered the request.
+// allowed reports whether a user has the verb on one of the subresources. If not, allowed answers the request with an error.
 func (s *Server) allowed(w http.ResponseWriter, r *http.Request, a Attributes, subs []string) bool {
 	for _, a.Subresource = range subs {
 		allowed, err := s.cfg.Authorizer.Authorize(r.Context(), a)

@@ -307,7 +307,7 @@ func TestClientCAReload(t *testing.T) {
 	eventually(t, func() bool { return status(oldClient) == 401 && status(freshClient) == 200 })
 }
 
-// Without the gate ReloadKubeletClientCAFile, a handshake names the authorities that the file had at the start.
+// Without the feature gate ReloadKubeletClientCAFile, a handshake names the authorities that the file had at the start.
 func TestFixedClientCAs(t *testing.T) {
 	t.Parallel()
 	const gate = "ReloadKubeletClientCAFile"

@@ -126,7 +126,7 @@ func meterOf(webSocket bool) *meter {
 	return &meter{size: spdyFrame}
 }
 
-// metered is a reader that touches idle when it reads frames that are more than pings.
+// metered is a reader that marks the stream as used (idle.touch) when it reads frames that are more than pings.
 type metered struct {
 	io.Reader
 	meter *meter

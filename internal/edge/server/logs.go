@@ -142,7 +142,8 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string, o crilog.Options) {
 	out := http.NewResponseController(w)
 	_ = out.SetWriteDeadline(time.Time{}) // a client may follow a log for as long as its container runs
-	// A client that follows sees that it is connected before the first line arrives.
+	// If the client follows the log, wrote is true from the start, so that the first Flush sends the headers: the client sees that it is
+	// connected before the first line arrives.
 	lw := &logWriter{ResponseWriter: w, wrote: o.Running != nil}
 	o.Flush = func() {
 		if lw.wrote { // if nothing was written, the answer can still become an error

@@ -12,8 +12,9 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server/nodelog"
 )
 
-// logQuery returns the request for the file to serve if a request for /logs/ names a file. It answers all other requests itself, and
-// returns nil: queries for the logs of services, queries for a missing file, and bad queries.
+// logQuery handles a request for /logs/. It returns the request that the caller must serve: the same request if it has no query, or a
+// request for the path of the file if the query names an existing file. It answers all other requests itself, and returns nil: queries for
+// the logs of services, queries for a missing file, and bad queries.
 func (s *Server) logQuery(w http.ResponseWriter, r *http.Request, files fs.FS) *http.Request {
 	q, bad := nodelog.Parse(r.URL.Query())
 	switch {

@@ -16,7 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/program"
 )
 
-// A node log query is answered by /logs/ itself, with the journal or a file; files below /logs/ are served as before.
+// If node log queries are enabled, /logs/?query= answers with messages of the journal or with a file; otherwise it answers 501. A request
+// without a query gets a file of the log directory either way.
 func TestNodeLogQuery(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()

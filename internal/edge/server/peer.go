@@ -79,7 +79,8 @@ func checkPeer(fd int) error {
 			return fmt.Errorf("process %d is in another %s namespace: it is in a container", cred.Pid, kind)
 		}
 	}
-	// If the process still lives, no other process can have had its ID, so the links that were read belong to this process.
+	// If the process still lives, no other process can have had its ID, so the namespaces that were read are those of
+	// the process that connected.
 	if err := unix.PidfdSendSignal(process, syscall.Signal(0), nil, 0); err != nil {
 		return fmt.Errorf("process %d has ended", cred.Pid)
 	}

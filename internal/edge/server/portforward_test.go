@@ -69,7 +69,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// Port-forward over the channels of a WebSocket, without SPDY, names its ports in the query.
+// A client that forwards ports over the channels of a WebSocket, without SPDY, names the ports in the query.
 func TestPortForwardByChannels(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)

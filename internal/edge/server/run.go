@@ -23,7 +23,7 @@ type Listeners struct {
 	ReadOnly net.Listener
 }
 
-// The time limits of connections and of the end of Run.
+// These constants limit the times of connections, and how long Run may take to end.
 const (
 	headerTimeout   = 32 * time.Second
 	idleTimeout     = 90 * time.Second

@@ -107,7 +107,7 @@ func mount(mux *http.ServeMux, routes []route) (err error) {
 	return nil
 }
 
-// openRoutes returns the endpoints of both the secure and the read-only port.
+// openRoutes returns the endpoints that the secure port and the read-only port have in common.
 func (s *Server) openRoutes() []route {
 	src := &s.cfg.Sources
 	routes := []route{{"/healthz", http.HandlerFunc(s.serveHealth)}}
@@ -179,7 +179,8 @@ func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	}
 }
 
-// addConsole adds the web page, its stream, and the logs that it shows. A client that may see the page needs no other right for them.
+// addConsole adds the endpoints of the console, a web page: the page with its stream of data, and the container logs that the page shows.
+// A client that may see the page needs no other right for these endpoints.
 func (s *Server) addConsole(add func(http.HandlerFunc, ...string)) {
 	page := s.cfg.Sources.Console
 	if page == nil {

@@ -113,7 +113,7 @@ func (t TLSConfig) New() *tls.Config {
 	}
 	base.ClientAuth = tls.RequestClientCert
 	// The handshakes share one tls.Config until the client CA file changes, so that a handshake makes no copy. Clients can resume
-	// sessions also after such a change, because crypto/tls uses the session ticket keys of outer.
+	// sessions also after such a change, because crypto/tls uses the session ticket keys of the configuration outer.
 	var mu sync.Mutex
 	var current *tls.Config
 	outer := base.Clone()

@@ -44,7 +44,7 @@ func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
 	return nil, fmt.Errorf("scheme %q of the runtime's streaming URL is neither http nor https", u.Scheme)
 }
 
-// upstream is a connection to the runtime's streaming server after its answer.
+// upstream is the connection to the runtime's streaming server, from which the answer to the upgrade request has been read.
 type upstream struct {
 	net.Conn
 	in     io.Reader // reads the bytes that follow the answer

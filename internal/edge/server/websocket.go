@@ -341,7 +341,7 @@ func (c *channels) end(err error) {
 	}
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
 		time.Now().Add(lastWordsTime))
-	// The client reads the result and closes. Closing at once here could lose the result.
+	// Wait until the client has read the result and closed the connection. If the server closed it at once, the result could get lost.
 	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
 	_ = c.stdinR.Close() // makes receive discard further input
 	t := time.NewTimer(lingerAfterEnd)

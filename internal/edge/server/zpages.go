@@ -20,7 +20,7 @@ const zGroup = "config.k8s.io"
 
 var zVersions = []string{"v1beta1", "v1alpha1"}
 
-// component is the name of the process on these pages. It is the name that readers of a kubelet's pages expect.
+// component is the name of this process in the answers of /flagz and /statusz. Clients expect this name from a kubelet.
 const component = "kubelet"
 
 // flagz is the object in the answer of /flagz.

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// /flagz and /statusz answer with text, or with objects of config.k8s.io for clients that accept them. The gates
-// ComponentFlagz and ComponentStatusz turn them off; enableDebuggingHandlers does not.
+// /flagz and /statusz answer with text, or with objects of config.k8s.io for clients that accept them. The feature
+// gates ComponentFlagz and ComponentStatusz turn them off; enableDebuggingHandlers does not.
 func TestZPages(t *testing.T) {
 	t.Parallel()
 	pages := func(flagz, statusz bool) *bench {

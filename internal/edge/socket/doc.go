@@ -2,5 +2,5 @@
 // agent at a time.
 //
 // Contract: Listen replaces the socket of an agent that was killed, and fails with ErrInUse if another agent listens. The
-// socket has its mode from the beginning. Close removes it.
+// socket's file never has a wider mode than 0600. Close removes the socket.
 package socket

@@ -65,10 +65,10 @@ func (a *API) Begin(ctx context.Context) (join func()) {
 	return watching.Wait
 }
 
-// Run lists and watches until ctx ends, as Begin does.
+// Run lists and watches the pods until ctx ends, and then returns. Begin does the same in the background.
 func (a *API) Run(ctx context.Context) error { return rounds.Until(ctx, a.Begin) }
 
-// follower passes on the listed and watched pods and keeps none.
+// follower passes the listed and watched pods on to the Target, and stores none of them.
 type follower struct {
 	*API
 	only string

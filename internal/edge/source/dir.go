@@ -97,11 +97,11 @@ type reading struct {
 	scan  *scan
 	w     *filewatch.Watcher // the kernel's reports of changes; nil: the kernel reports nothing
 	timer *time.Timer
-	soon  bool   // the timer fires within gather
+	soon  bool   // the timer fires within the time gather
 	next  string // new path, to which the Dir changes when it exists; "": there is no new path
 }
 
-// hurry makes the timer fire within gather, so that the files are read soon.
+// hurry makes the timer fire within the time gather (20 ms), so that the files are read soon.
 func (r *reading) hurry() {
 	if !r.soon {
 		r.soon = true

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// moving runs a Dir in a synctest bubble and calls f. The Dir reads the directory before, which contains the manifest of the pod a. f
-// may send new locations to the Dir. The directory after does not exist yet.
+// moving runs a Dir in a synctest bubble and calls f. The Dir reads the directory at the path "before", which contains the manifest of the
+// pod a. f may send new locations to the Dir. Nothing exists at the path "after" yet.
 func moving(t *testing.T, f func(t *testing.T, w *wanted, locations chan<- Location, before, after string)) {
 	t.Helper()
 	top := t.TempDir()

@@ -94,7 +94,8 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to now the objects of before whose names are not in now. It reports whether there were any.
+// missing appends to the new list (now) the objects of the old list (before) whose names the new list lacks. It reports whether it
+// appended any.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// list logs a file that is not a manifest once, and forgets its name after the file was deleted.
+// The directory source logs a file that is not a manifest only once, and forgets the file's name after the file was deleted.
 func TestFilesThatArePassedOverAreForgotten(t *testing.T) {
 	t.Parallel()
 	dir, said := t.TempDir(), &strings.Builder{}

@@ -447,7 +447,7 @@ func (m *Metrics) Rejected(reason string) {
 	m.rejections.WithLabelValues(reason).Inc()
 }
 
-// Restarted records that a source named a pod again while an earlier pod with its UID was ending.
+// Restarted records that a pod starts again with the UID of a pod that has just ended, because a source wants it again.
 func (m *Metrics) Restarted(static bool) {
 	if m != nil {
 		label := ""

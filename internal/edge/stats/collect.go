@@ -166,7 +166,7 @@ func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if lackPod && len(r.pods) > 0 {
 		resp, err := s.cfg.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		switch {
-		case status.Code(err) == codes.Unimplemented: // an older runtime does not have this call: complete adds up the pod's containers
+		case status.Code(err) == codes.Unimplemented: // an older runtime lacks this call: complete() will add up the pod's containers
 		case err != nil:
 			errs = append(errs, fmt.Errorf("ask the runtime for stats of sandboxes: %w", err))
 		default:
@@ -230,7 +230,7 @@ func takeContainers(byID map[string]*containerReading, stats []*runtimeapi.Conta
 	}
 }
 
-// complete adds up the containers of a pod if there is no measurement of the whole pod.
+// complete fills each value of a pod that was not measured for the whole pod with the sum over the pod's containers.
 func complete(p *podReading) {
 	var total usage
 	for i := range p.containers {
@@ -239,7 +239,8 @@ func complete(p *podReading) {
 	p.usage.fill(total)
 }
 
-// readNode reads the groups above the pods. On a node without control groups, it adds up the pods.
+// readNode reads the control groups of the whole node, of all pods together, and of the system's services. On a node without control
+// groups, it adds up the pods.
 func (s *Stats) readNode(r *reading, want level) {
 	if s.cfg.PodsGroup != "" {
 		r.node, _ = r.tree.read("/", r.at, want)

@@ -44,8 +44,8 @@ type Disk interface {
 // Volumes returns how full the volumes of a pod are. The implementation caches the results of long walks.
 type Volumes interface {
 	VolumeUsage(ctx context.Context, uid types.UID) ([]Volume, error)
-	// FilesUsage returns the disk usage of the files that the agent gives a pod's containers: hosts and termination
-	// messages.
+	// FilesUsage returns the disk usage of the files that the agent mounts into a pod's containers: the hosts file and the
+	// files of termination messages.
 	FilesUsage(uid types.UID) (bytes, inodes uint64, err error)
 }
 
@@ -97,7 +97,7 @@ type Config struct {
 	// PodsGroup is the path of the control group of all pods, below the mount point of the cgroup file system: /kubepods or
 	// /kubepods.slice, with the configured cgroupRoot before it. Empty: this node has no control groups (simulated).
 	PodsGroup string
-	// SystemGroups are further groups to report, by their names in the summary: kubelet, runtime, misc.
+	// SystemGroups are further control groups to report, by their names in the summary: kubelet, runtime, misc.
 	SystemGroups map[string]SystemGroup
 	// HostRoot is "/", or a directory with proc and sys in tests.
 	HostRoot string

@@ -31,7 +31,7 @@ func (t tree) dir(controller, group string) string {
 	return filepath.Join(t.host, mountPoint, controller, group)
 }
 
-// found holds the control groups that find has found below the control group of all pods.
+// found is the result of find: the control groups below the control group of all pods.
 type found struct {
 	pods       map[types.UID]string // control group of each pod
 	containers map[string]string    // control group of each container or sandbox, by its ID

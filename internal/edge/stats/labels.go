@@ -14,7 +14,7 @@ import (
 const other = "other"
 
 // endReason returns the label for the reason of a container's end. Reasons of Kubernetes and of the common runtimes are labels;
-// all others become other.
+// all other reasons get the label "other".
 func endReason(reason string) string {
 	switch reason {
 	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted",

@@ -70,7 +70,7 @@ func metricsPage(t *testing.T) string {
 	return b.String()
 }
 
-// mixinNames returns the names of the metrics in testdata/mixin.txt, all marked as not found yet.
+// mixinNames returns the names of the metrics that kubernetes-mixin uses (testdata/mixin.txt), all marked as not found yet.
 func mixinNames(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "mixin.txt"))

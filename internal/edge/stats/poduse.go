@@ -113,7 +113,7 @@ func (m *memoryUsage) used() uint64 {
 }
 
 // PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. If the usage with page
-// cache is at most enough, PodsUsed reads only one short file and returns this usage.
+// cache is not above the argument enough, PodsUsed reads only one short file and returns this usage.
 func (s *Stats) PodsUsed(enough uint64) (bytes uint64, ok bool) {
 	if s.cfg.PodsGroup == "" {
 		return 0, false

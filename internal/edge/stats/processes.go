@@ -60,7 +60,8 @@ type processDescriptors struct {
 	read, tooMany, unknown bool // read: the process could be read; tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
-// descriptors counts the open descriptors of a process, and the sockets among them if the process has no more descriptors than most.
+// descriptors counts the open descriptors of a process and the sockets among them. If the process has more descriptors than the argument
+// most allows, it does not count the sockets.
 func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	path := filepath.Join(r.tree.host, "proc", pid, "fd")
 	dir, err := os.Open(path)

@@ -12,7 +12,7 @@ const minWindow = 5 * time.Second
 type sample struct {
 	at    time.Time
 	nanos uint64
-	rate  uint64 // CPU use in nanocores, over the time between the reading before and this one
+	rate  uint64 // CPU use in nanocores since the previous reading
 	known bool
 }
 

@@ -17,7 +17,7 @@ import (
 // described holds the name, the help text and the label names of a metric.
 type described struct {
 	name, help string
-	labels     []string // shared by all agents of the process, or used only for a moment
+	labels     []string // nil: the metric has no labels
 }
 
 // Describe sends the description of the metric.
@@ -266,7 +266,8 @@ func histograms(name, help string, bounds []float64, labels ...string) *distribu
 	return &distributions{described: described{name, help, labels}, bounds: bounds}
 }
 
-// ttl makes a gauge that shows the seconds until the time that ends returns, and +Inf if ends is nil or returns zero.
+// ttl makes a gauge that shows the seconds until the time that the function ends returns, and +Inf if this function is nil or returns the
+// zero time.
 func ttl(name, help string, ends func() time.Time) *measured {
 	return &measured{described{name: name, help: help}, prometheus.GaugeValue, func() float64 {
 		if ends == nil {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These are the timings of First.
+// These are the waits in First, which makes the Writer send the first status of a pod soon.
 const (
 	firstWithin  = 50 * time.Millisecond  // wait before the status is sent, so that it can show a failure that comes at once
 	firstUnknown = 100 * time.Millisecond // how long First waits for a pod whose worker has not derived a status yet

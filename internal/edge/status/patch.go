@@ -131,7 +131,8 @@ func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
 	return s
 }
 
-// keepTransitions copies from before to now the transition time of each condition whose status is the same.
+// keepTransitions copies transition times from the old conditions (before) to the new ones (now), for the conditions whose status is the
+// same in both.
 func keepTransitions(before, now []v1.PodCondition) {
 	for i := range now {
 		if b := condition(before, now[i].Type); b != nil && b.Status == now[i].Status {

@@ -72,7 +72,7 @@ func TestPatchSaysOnlyWhatDiffers(t *testing.T) {
 			if raw == nil {
 				return
 			}
-			// If the patch is applied as an API server does it, the result equals that of merge.
+			// If the patch is applied as an API server applies it, the resulting status equals the one that merge returns.
 			before, _ := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: c.base})
 			after, err := strategicpatch.StrategicMergePatch(before, raw, v1.Pod{})
 			if err != nil {

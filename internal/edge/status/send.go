@@ -28,7 +28,7 @@ type job struct {
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
-	over    bool    // Set does nothing until Forget, because the pod is deleted or missing, or another pod has its name
+	over    bool    // the pod is deleted or missing, or another pod has its name: Set does nothing until Forget is called
 	err     error
 	fresh   *v1.Pod // the pod as read after the API rejected the request
 	refused bool    // the API rejected the content or a precondition of the request
@@ -154,7 +154,8 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	}
 }
 
-// acknowledge records that the API has stored the version of job j. It returns the time since that version was first Set.
+// acknowledge records that the API has stored the version of job j. It returns how long the acknowledgement took, counted
+// from e.since.
 func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
 	switch {
 	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):

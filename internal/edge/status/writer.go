@@ -23,8 +23,8 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
 	repairAfter  = time.Second            // minimum time between a write and the repair of another component's change
 	moreWithin   = 2 * time.Second        // how long a status of a starting pod waits for further changes
-	lateWithin   = 10 * time.Second       // moreWithin for a pod that waits for other pods to start, or that is being deleted
-	retryInitial = 200 * time.Millisecond // wait after a failed request; it doubles
+	lateWithin   = 10 * time.Second       // like moreWithin, for a pod that waits for other pods to start, or that is being deleted
+	retryInitial = 200 * time.Millisecond // wait after the first failed request; it doubles with each further failure
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the longest wait after the API refused the content
 	mostFailures = 21              // number of failures after which the back-off no longer grows
@@ -70,7 +70,7 @@ type Desired struct {
 	Final bool
 }
 
-// Writer writes the statuses that callers pass to Set to the API. All methods may be called concurrently. Only First and Run wait.
+// Writer writes the statuses that callers pass to Set to the API. All methods may be called concurrently. Only First and Run block.
 type Writer struct {
 	cfg Config
 
@@ -100,14 +100,16 @@ type entry struct {
 	want *v1.PodStatus // newest status from Set; nil: Set was not called yet
 	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
-	place *place    // position of the pod in the queue ready or waiting; nil: the pod is in neither
-	since time.Time // start of the wait in patience: when want changed after its last acknowledgement, or when the pod left the start gate
+	place *place // position of the pod in the ready queue or in the waiting queue; nil: the pod is in neither
+	// since is when the wait for further changes began (see patience): when want first changed after its last acknowledgement, or when the
+	// pod left the start gate.
+	since time.Time
 	wrote time.Time // when the last request ended
 
 	version  uint32   // number of calls of Set that changed want
 	acked    uint32   // version that the API acknowledged
 	rejected uint32   // version that the API rejected
-	refusal  *refusal // the API server's refusal of the version rejected; nil: that version was not refused as invalid
+	refusal  *refusal // set if the API server rejected the version in the field rejected as invalid; otherwise nil
 	failures uint8    // failed requests in a row, at most mostFailures
 	final    bool
 	queued   bool
@@ -387,7 +389,7 @@ func (w *Writer) spawn() {
 	}
 }
 
-// work sends the requests of the pods in ready, most urgent first, until ready is empty.
+// work sends the requests of the pods in the ready queue, most urgent first, until the queue is empty.
 func (w *Writer) work() {
 	defer w.wg.Done()
 	for {
@@ -405,7 +407,7 @@ func (w *Writer) work() {
 	}
 }
 
-// promote moves the pods whose time has come from waiting to ready. It returns how long the next pod has to wait.
+// promote moves the pods whose time has come from the waiting queue to the ready queue. It returns how long the next pod has to wait.
 func (w *Writer) promote() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -428,13 +430,13 @@ func (w *Writer) promote() time.Duration {
 	}
 }
 
-// wait puts e into the queue waiting, from which it becomes ready at the time at.
+// wait puts e into the waiting queue. At the time at, e moves to the ready queue.
 func (w *Writer) wait(e *entry, at time.Time) {
 	w.push(&w.waiting, e, at)
 	w.nudge()
 }
 
-// nudge makes the writer look at the queue waiting again.
+// nudge makes the writer check again which pods of the waiting queue are due.
 func (w *Writer) nudge() { w.rounds.Wake() }
 
 func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {

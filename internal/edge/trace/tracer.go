@@ -111,8 +111,8 @@ func (t *Tracer) Action(ctx context.Context, ref pod.Ref, name string, first boo
 	return context.WithValue(ctx, spanKey{}, s), s
 }
 
-// Call begins the span of a call that the span of ctx makes to the runtime, and returns a context for the call, whose gRPC
-// metadata contain the trace context. Without a span in ctx it does nothing.
+// Call begins the span of a call to the runtime, as a child of the span in ctx, and returns a context for the call, whose gRPC metadata
+// contain the trace context. If ctx has no span, Call does nothing.
 func (t *Tracer) Call(ctx context.Context, method string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -152,7 +152,8 @@ func (t *Tracer) Dropped() int64 {
 	return t.dropped.Load()
 }
 
-// keep stores the root of a pod. The caller holds the lock.
+// keep stores the root span of a pod's start, which is nil if the trace is not kept. If too many pods are starting, it ends the oldest
+// trace. The caller holds the lock.
 func (t *Tracer) keep(uid types.UID, root *Span) {
 	t.starting[uid] = root
 	t.order = append(t.order, uid)

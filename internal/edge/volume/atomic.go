@@ -44,8 +44,8 @@ type writer struct {
 	crash func(step string) error
 }
 
-// write makes the directory contain exactly files, as readers see it. It also creates the directories in dirs, which are mount points
-// of other volumes inside this one. changed reports whether content was written.
+// write makes the directory contain, for its readers, exactly the files of the argument files. It also creates the directories in dirs,
+// which are mount points of other volumes inside this one. changed reports whether content was written.
 func (w *writer) write(files map[string]file, dirs []string) (changed bool, err error) {
 	if err := checkFiles(files); err != nil {
 		return false, err
@@ -225,7 +225,7 @@ func (w *writer) same(path string, d fs.DirEntry, f file) bool {
 	return err == nil && bytes.Equal(data, f.Data)
 }
 
-// link makes the links that readers use: one for each first path element.
+// link makes the links that readers use: one for each first path element, for example dir/a for the file a/b.
 func (w *writer) link(files map[string]file) error {
 	for _, top := range slices.Sorted(maps.Keys(tops(files))) {
 		if err := w.step("name " + top); err != nil {
@@ -246,7 +246,7 @@ func (w *writer) link(files map[string]file) error {
 	return nil
 }
 
-// clear removes the links to files that are no longer in files, and the remains of earlier writes and crashes.
+// clear removes the links through which none of these files is reached any more, and the remains of earlier writes and crashes.
 func (w *writer) clear(files map[string]file, current string) error {
 	if err := w.step("clear"); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/csispec"
 )
 
-// Devices finds and holds block devices.
+// Devices finds block devices, and keeps their names from being reused while a pod uses them.
 type Devices interface {
 	// IsBlockDevice reports whether a path is a block device, also through links.
 	IsBlockDevice(path string) (bool, error)
@@ -168,7 +168,7 @@ func (v *Volumes) linkDevice(uid types.UID, b *bound, target string) error {
 	return nil
 }
 
-// holdDevice binds the device at the path target to held, a path that belongs to the agent, and attaches a loop device to it.
+// holdDevice bind-mounts the device at the path target on the path held, which belongs to the agent, and attaches a loop device to held.
 func (v *Volumes) holdDevice(held, target string) error {
 	mounted, err := v.cfg.Host.Mounted(held)
 	if err != nil {

@@ -78,8 +78,8 @@ func (v *Volumes) csiObject(ctx context.Context, driver string) (*storagev1.CSID
 	return d, nil
 }
 
-// driver returns a registered driver. If the driver is not registered, the work on the pod is tried again as soon as it registers. The
-// text what is added to the error.
+// driver returns a registered driver. If the driver is not registered, driver returns an error that ends with the text of what, and the
+// work on the pod is tried again as soon as the driver registers.
 func (v *Volumes) driver(name string, uid types.UID, what string) (Driver, error) {
 	if d := v.cfg.Driver(name); d != nil {
 		return d, nil
@@ -96,8 +96,8 @@ func (v *Volumes) DriverRegistered(name string) { v.wake(waitDriver + name) }
 
 const waitDriver = "driver/"
 
-// resolveCSI reads the CSIDriver object of a volume, completes b from it, and finds the driver. It fails if the driver is not
-// registered, or if it does not allow volumes like b (persistent or inline).
+// resolveCSI reads the CSIDriver object of a volume, sets the fields of b (the volume's record) that depend on this object, and finds the
+// driver. It fails if the driver is not registered, or if it does not allow volumes like b (persistent or inline).
 func (v *Volumes) resolveCSI(ctx context.Context, uid types.UID, b *bound) (object *storagev1.CSIDriver, d Driver, err error) {
 	if err := errors.Join(checkName("name of the CSI driver", b.Driver), checkHandle(b.Handle)); err != nil {
 		return nil, nil, err
@@ -363,8 +363,8 @@ func entryOf(dir, name string) (fs.DirEntry, error) {
 	return nil, nil
 }
 
-// csiOf lists the CSI volumes of a pod: those with a record, and those that upstream's kubelet published. It fails if a directory cannot be
-// read, because a volume that is not listed may be unstaged while the pod uses it.
+// csiOf lists the CSI volumes of a pod: those with a record in the directory claims, and those that upstream's kubelet published. It fails
+// if a directory cannot be read, because a volume that is not listed may be unstaged while the pod uses it.
 func (v *Volumes) csiOf(uid types.UID) ([]*bound, error) {
 	records, err := v.records(uid)
 	if err != nil {
@@ -384,7 +384,8 @@ func (v *Volumes) csiOf(uid types.UID) ([]*bound, error) {
 	return slices.Collect(maps.Values(byDir)), nil
 }
 
-// findCSI adds the volumes of a pod that have a directory, or a link to a device, and no record.
+// findCSI adds to byDir the CSI volumes of a pod that have no record, because upstream's kubelet published them. It finds them by their
+// directories or, if block is true, by the links to their devices.
 func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) error {
 	all := filepath.Join(v.layout.volumes(uid), kindCSI.dir())
 	if block {

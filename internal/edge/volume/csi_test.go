@@ -82,7 +82,8 @@ func (f *csiFixture) events() []string {
 	return slices.Clone(f.told)
 }
 
-// visit visits all mounted volumes, as if a minute had passed.
+// visit makes the agent do its periodic work on all mounted volumes at once (expand them, request that they are published again), as if a
+// minute had passed.
 func (f *csiFixture) visit(t *testing.T) {
 	t.Helper()
 	f.VisitAll(t.Context())

@@ -53,7 +53,7 @@ func TestTwoPersistentVolumesWithOneHandle(t *testing.T) {
 }
 
 // While the agent cannot read a directory of another pod, it does not know whether that pod uses the volume. So the volume stays
-// staged, and InUse returns false.
+// staged, and the result ok of InUse is false.
 func TestVolumeOfAPodThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"claims", "volumes/kubernetes.io~csi"} {

@@ -168,14 +168,14 @@ func TestNoExpansionOfAReadOnlyVolume(t *testing.T) {
 }
 
 // A mounted volume is expanded within a minute after it has grown. The agent may have been restarted in between. While nothing has grown,
-// the node sends one request for each volume, and calls no driver.
+// each check sends one request for each volume to the API server, and calls no driver.
 func TestExpansionOfAMountedVolume(t *testing.T) {
 	t.Parallel()
 	for _, states := range []bool{true, false} {
 		f := newCSI(t, simcsi.Config{Stage: true, Expand: true})
 		f.disk("d", v1.ReadWriteOnce)
 		f.claims.grown("d", states)
-		f.claims.set(func() { // it has not grown yet
+		f.claims.set(func() { // the volume has not grown yet
 			f.claims.pvs["pv-d"].Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 			f.claims.claims["d"].Status.AllocatedResources, f.claims.claims["d"].Status.AllocatedResourceStatuses = nil, nil
 		})
@@ -232,7 +232,7 @@ func TestDriverThatExpandsNoVolumeInUse(t *testing.T) {
 	}
 }
 
-// The node does not visit a mounted volume periodically if its driver neither expands volumes nor requires republishing.
+// The agent does no periodic work (visits) on a mounted volume if its driver neither expands volumes nor requires republishing.
 func TestDriverWithoutExpansion(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -244,8 +244,8 @@ func TestDriverWithoutExpansion(t *testing.T) {
 	}
 }
 
-// With requiresRepublish, each visit makes the node publish the volume again, with new tokens. If the driver refuses, the node records
-// an event, and the volume stays mounted.
+// If the CSIDriver object sets requiresRepublish, each visit (once a minute) makes the node publish the volume again, with new tokens. If
+// the driver refuses, the node records an event, and the volume stays mounted.
 func TestRepublish(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})
@@ -279,8 +279,8 @@ func TestRepublish(t *testing.T) {
 	}
 }
 
-// Each volume is visited a minute after it was added, and every minute from then on. One timer serves all volumes, and without volumes
-// no timer runs.
+// The agent visits each mounted volume, to expand it or publish it again, a minute after it was added, and then every minute. One timer
+// serves all volumes, and without volumes no timer runs.
 func TestVisitsAreOnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

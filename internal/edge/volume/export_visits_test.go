@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VisitAll visits all volumes, as if they were due.
+// VisitAll does the periodic work (a visit) on all mounted volumes now, as if their time had come.
 func (v *Volumes) VisitAll(ctx context.Context) {
 	ready, _, _ := v.visits.take(time.Now().Add(24 * time.Hour))
 	for i := range ready {
@@ -22,7 +22,7 @@ func (v *Volumes) Visits() int {
 	return v.visits.heap.Len()
 }
 
-// VisitForTest adds a volume of a pod that the node has to publish again at each visit.
+// VisitForTest adds a volume of a pod that the node has to publish again at each visit (once a minute).
 func (v *Volumes) VisitForTest(uid types.UID) {
 	v.visits.add(uid, "v", &bound{Kind: kindCSI, Inline: true, Republish: true})
 }

@@ -27,7 +27,8 @@ type resolver struct {
 	objects     Objects
 	credentials Credentials
 	pod         Pod
-	// present returns the content of a file of the volume, or nil if the volume has no such file; nil: the volume is not on a disk.
+	// present returns the content of a file of the volume, or nil if the volume has no such file. The function is nil if the volume
+	// is not on a disk.
 	present func(path string) []byte
 }
 

@@ -12,7 +12,7 @@ import (
 // formatWithin is the time limit of mkfs and fsck, which may take long on a large disk.
 const formatWithin = 30 * time.Minute
 
-// defaultFS is the file system that a device gets if its volume names none.
+// defaultFS is the type of the file system that the agent makes on an empty device if the volume names no type.
 const defaultFS = "ext4"
 
 // Exit codes of blkid(8) and fsck(8).
@@ -31,8 +31,9 @@ type disk struct {
 	readOnly bool
 }
 
-// mountDisk mounts a device. It makes a file system on a device without any content, and checks an existing file system, whose small
-// damage it repairs. It never formats a device with any other content, for example a partition table.
+// mountDisk mounts a device. It makes a file system on a device without any content. If there is a file system, and the volume is not
+// read-only, mountDisk checks the file system and repairs small damage. It never formats a device with any other content, for example a
+// partition table.
 func (v *Volumes) mountDisk(ctx context.Context, d *disk) error {
 	if strings.ContainsFunc(d.fsType, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' }) {
 		return fmt.Errorf("fsType %q is not the name of a file system", d.fsType)
@@ -117,7 +118,7 @@ func mkfsArgs(fsType, device string) []string {
 
 // checkDisk checks the file system of a device with fsck, which repairs small damage. It returns an error if fsck cannot repair the
 // damage, or was interrupted because ctx ended. Any other failure is only logged, for example that there is no fsck for the type of
-// the file system, and mount(8) decides.
+// the file system. The caller then mounts the file system unchecked.
 func (v *Volumes) checkDisk(ctx context.Context, d *disk) error {
 	ran, err := v.runTool(ctx, d.dir, formatWithin, "fsck", "-a", d.device)
 	switch {

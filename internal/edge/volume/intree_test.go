@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// A volume of a former in-tree plugin is a volume of the CSI driver that has replaced the plugin, with a claim or without one.
+// The CSI driver that has replaced an in-tree volume plugin (here that of AWS EBS) serves the volumes of the plugin: a persistent volume
+// with a claim, and a volume that the pod itself names.
 func TestInTreeVolumes(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true})
@@ -53,7 +54,8 @@ func TestInTreeVolumes(t *testing.T) {
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "waits for CSI driver cinder.csi.openstack.org to register on this node")
 }
 
-// An inline volume for which the driver makes nothing is an empty directory, as on upstream's nodes. It ends with the pod.
+// The CSI driver answers that it has published an inline volume, but has made nothing at the target path. Then the volume is an empty
+// directory, as with upstream's kubelet. TearDown removes the directory.
 func TestInlineVolumeForWhichTheDriverMakesNothing(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{})

@@ -13,12 +13,12 @@ import (
 // inUse keeps the result of InUse until a record changes. The zero value is ready.
 type inUse struct {
 	mu    sync.Mutex
-	turn  uint64 // counts the changes of records
+	turn  uint64 // number of changes of records so far
 	known bool   // names holds the result of InUse
 	names []v1.UniqueVolumeName
-	// reported says for a volume with a record whether a Node status that the API server got since the record exists lists the volume as
-	// in use. The entry of a volume is deleted with its record: a status that lists the volume because of an earlier use does not count,
-	// because a status without the volume may replace it at any moment.
+	// reported has an entry for each volume with a record. The entry is true if the last call of Reported listed the volume; calls before
+	// there was a record do not count. The entry is deleted with the record: a Node status that lists the volume because of an earlier use
+	// does not count either, because a status without the volume may replace it at any moment.
 	reported map[v1.UniqueVolumeName]bool
 }
 

@@ -168,9 +168,9 @@ func ensureDir(dir string) error {
 	return nil
 }
 
-// secretFlags returns the mount flags of a volume that containers only read: nodev, nosuid, and noexec unless the pod gives a
-// file an execute bit, because some pods run scripts from a Secret. Without an execute bit, noexec changes nothing for a
-// container.
+// secretFlags returns the mount flags of a volume that containers only read: nodev, nosuid and noexec. If the pod gives a file an
+// execute bit, noexec is left out, because some pods run scripts from a Secret. Without an execute bit, noexec changes nothing for
+// a container.
 func secretFlags(vol *v1.Volume) uintptr {
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
 	for _, mode := range fileModes(vol) {
@@ -220,8 +220,8 @@ func fileModes(vol *v1.Volume) (modes []*int32) {
 	return modes
 }
 
-// ensureTmpfs mounts a tmpfs on dir unless one is mounted there. Its root directory gets the usual mode 1777, and the
-// group.
+// ensureTmpfs mounts a tmpfs on dir unless one is mounted there. The root directory of the tmpfs gets the mode 1777. If group is not
+// negative, the directory belongs to this group and also gets the setgid bit.
 func (v *Volumes) ensureTmpfs(dir string, size int64, group int, flags uintptr) error {
 	if err := ensureDir(dir); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// owner returns mode, user and group of a file as ls shows them.
+// owner is the mode, the user and the group of a file, as ls shows them.
 type owner struct {
 	Mode     os.FileMode
 	UID, GID uint32

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A local volume that is a block device has these paths. Upstream's kubelet has the same.
+// A local volume that is a block device has these paths. Upstream's kubelet uses the same paths.
 //
-//	<root>/plugins/kubernetes.io/local-volume/mounts/<persistent volume>                 its file system, which the pods' directories show
+//	<root>/plugins/kubernetes.io/local-volume/mounts/<persistent volume>                 mount of its file system, bind-mounted for each pod
 //	<root>/plugins/kubernetes.io~local-volume/volumeDevices/<persistent volume>/<uid>    volumeMode Block: bind mount of the device for one pod
 //	<root>/pods/<uid>/volumeDevices/kubernetes.io~local-volume/<persistent volume>       link to the device, for the runtime
 func (l layout) localMount(name string) string {
@@ -56,7 +56,7 @@ func (v *Volumes) mapLocal(uid types.UID, b *bound) error {
 	if !is {
 		return fmt.Errorf("local path %q is no block device, and the persistent volume has volumeMode Block: name a device of this node", b.Path)
 	}
-	real, err := filepath.EvalSymlinks(b.Path) // an administrator names a device by a link in /dev/disk
+	real, err := filepath.EvalSymlinks(b.Path) // the path may be a link, for example one in /dev/disk
 	if err != nil {
 		return fmt.Errorf("find local device: %w", err)
 	}

@@ -173,7 +173,7 @@ func TestContentOfADevice(t *testing.T) {
 		answer   map[string]hostfs.Ran
 		fail     map[string]error
 		err      string   // the set-up fails with this text
-		tools    []string // the tools after blkid, without their last argument
+		tools    []string // the commands that must follow blkid, each without its last argument
 	}{
 		"nothing is formatted":                   {"", false, nothing, map[string]error{"blkid": exit(2)}, "", []string{"mkfs.ext4 -F -m0", "mount -t ext4 DEV"}},
 		"nothing is formatted as asked":          {"xfs", false, nothing, map[string]error{"blkid": exit(2)}, "", []string{"mkfs.xfs -f", "mount -t xfs DEV"}},

@@ -115,7 +115,7 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 	return m, err
 }
 
-// of returns the path of a volume on the node, and its record. For a volume without a record, the result only contains its kind.
+// of returns the path of a volume on the node, and its record. For a volume without a record, b has only the field Kind.
 func (w places) of(p *v1.Pod, vol *v1.Volume, k kind) (dir string, b bound, err error) {
 	switch k {
 	case kindHostPath:

@@ -196,7 +196,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("usage %+v", u)
 		}
 	}
-	// If a walk is canceled, the last result is returned.
+	// With a canceled context, Usage still returns the last results, which are less than a minute old.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if again, err := f.Usage(gone, p); err != nil || again[0].UsedBytes != got[0].UsedBytes {

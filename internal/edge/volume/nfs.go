@@ -67,7 +67,7 @@ func (v *Volumes) setUpNFS(ctx context.Context, src *v1.NFSVolumeSource, dir str
 	return nil
 }
 
-// takeDownNFS unmounts the NFS volumes of a pod whose containers have ended, all at once.
+// takeDownNFS unmounts the NFS volumes of a pod whose containers have ended. It unmounts all of them concurrently.
 func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 	parent := filepath.Join(v.layout.volumes(uid), kindNFS.dir())
 	entries, err := os.ReadDir(parent)
@@ -91,7 +91,7 @@ func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 func (v *Volumes) unmountNetwork(ctx context.Context, dir string) error {
 	var err error
 	for _, argv := range [][]string{
-		{"umount", "-c", dir}, // -c: umount asks the file system nothing
+		{"umount", "-c", dir}, // -c: umount does not resolve the path, for which it would have to ask the server
 		{"umount", "-c", "-f", dir},
 		{"umount", "-c", "-f", "-l", dir},
 	} {

@@ -101,7 +101,7 @@ func TestNFS(t *testing.T) {
 	f := newTools(t, h)
 	p := nfsPod("uid-1", &v1.NFSVolumeSource{Server: "fd00::1", Path: "/a b", ReadOnly: true})
 	setUp(t, f, p)
-	setUp(t, f, p) // the second one mounts nothing
+	setUp(t, f, p) // the second set-up mounts nothing
 	const at = "ROOT/pods/uid-1/volumes/kubernetes.io~nfs/v"
 	if diff := cmp.Diff([]string{"mount -t nfs -o ro [fd00::1]:/a b " + at}, h.commands(f.root)); diff != "" {
 		t.Errorf("mount (-want +got):\n%s", diff)
@@ -188,8 +188,8 @@ func TestNFSToolThatHangs(t *testing.T) {
 	}
 }
 
-// 20 pods are on a server that does not answer any more. They are set up again, measured and taken down; other pods start and stop
-// meanwhile, and nothing of the node waits for the server.
+// 20 pods have NFS volumes of a server that does not answer any more. The volumes are set up again, measured and taken down while other
+// pods start and stop. No call waits for the server.
 func TestADeadServerHurtsItsOwnPods(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/fuse"); err != nil {
@@ -226,7 +226,7 @@ func TestADeadServerHurtsItsOwnPods(t *testing.T) {
 		must("set-up once more", func(ctx context.Context) error { return f.SetUp(ctx, volume.Pod{Pod: p}) })
 	}
 	must("measurement", func(ctx context.Context) error {
-		for _, p := range dead[:2] { // the first measurement of a volume waits for a second
+		for _, p := range dead[:2] { // only two pods, because the first measurement of each volume waits for a second
 			if usage, _ := f.PersistentUsage(ctx, p); len(usage) > 0 {
 				return fmt.Errorf("a dead volume was measured: %v", usage)
 			}

@@ -176,8 +176,8 @@ func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 	return &b, nil
 }
 
-// after copies Done and Size to b, the new record of a mounted volume that is set up once more. have is the volume's earlier record,
-// or nil.
+// after returns b, which is the new record of a volume that is set up once more. have is the earlier record, or nil if the volume is not
+// mounted. If both records are about the same volume, Done is set in b, and Size is copied from have to b.
 func (b *bound) after(have *bound) *bound {
 	if have != nil && have.key() == b.key() {
 		b.Done, b.Size = true, have.Size
@@ -185,7 +185,8 @@ func (b *bound) after(have *bound) *bound {
 	return b
 }
 
-// orAsBefore turns the failure to publish a volume again into an event: the volume is mounted, and the pod can go on with it.
+// orAsBefore handles the result err of a set-up. If the volume was mounted before (have is its record), a failure to publish the volume
+// again becomes an event, and orAsBefore returns nil, because the pod can continue to use the mount. Otherwise it returns err.
 func (v *Volumes) orAsBefore(p *v1.Pod, vol *v1.Volume, have *bound, err error) error {
 	if err == nil || have == nil {
 		return err

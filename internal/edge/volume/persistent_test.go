@@ -335,7 +335,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		p.UID = types.UID(name)
 		wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", want)
 		if _, err := f.Mounts(t.Context(), volume.MountInput{Pod: p, Container: &p.Spec.Containers[0]}); err == nil {
-			if name != "file" && name != "away" { // these set-ups have written a record, from which the next attempt continues
+			if name != "file" && name != "away" { // the set-ups of "file" and "away" have written a record, so Mounts may succeed
 				t.Errorf("%s: a container can start without the volume", name)
 			}
 		}
@@ -374,7 +374,7 @@ func TestAHangingVolumeHurtsOnePod(t *testing.T) {
 	}
 }
 
-// hangingHost hangs when it opens /dead.
+// hangingHost is a host on which opening the path /dead hangs.
 type hangingHost struct {
 	hostfs.Host
 	hangs, release chan struct{}

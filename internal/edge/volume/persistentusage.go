@@ -125,7 +125,7 @@ func (v *Volumes) measure(p *v1.Pod, vol *v1.Volume) (first <-chan struct{}) {
 		close(done)
 	}()
 	if known {
-		return nil // callers use the last result meanwhile
+		return nil // callers use the last result until the new measurement is done
 	}
 	return done
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// A driver with the capability says how full its volumes are, and negative numbers count as 0. After the pod's end, no result of its
-// volumes is kept.
+// PersistentUsage returns what a driver with the capability GET_VOLUME_STATS answers, with 0 for negative numbers. After the pod's end, no
+// result of its volumes is kept.
 func TestUsageOfACSIVolume(t *testing.T) {
 	t.Parallel()
 	f := newCSI(t, simcsi.Config{Stage: true, Usage: []*csi.VolumeUsage{
@@ -84,7 +84,7 @@ func TestUsageOfALocalVolume(t *testing.T) {
 	}
 }
 
-// deadDisk hangs when it measures a file system.
+// deadDisk is a host on which measuring a file system hangs.
 type deadDisk struct {
 	hostfs.Host
 	asked   chan struct{} // receives a value for each measurement

@@ -172,7 +172,7 @@ func (v *Volumes) removeRecord(uid types.UID, b *bound) error {
 }
 
 // othersWith lists the other pods of this node that use a volume. It reads the disk, so that a new agent gets the same result as the
-// agent before it. So it also finds volumes without a record, which upstream's kubelet mounted.
+// agent before it. It also finds volumes without a record, which upstream's kubelet mounted.
 func (v *Volumes) othersWith(b *bound, self types.UID) ([]types.UID, error) {
 	pods, err := v.Orphans(func(uid types.UID) bool { return uid == self })
 	if err != nil {

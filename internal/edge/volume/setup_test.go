@@ -136,8 +136,8 @@ func dir(t *testing.T, f *fixture, p *v1.Pod, name string) string {
 	return ""
 }
 
-// tree lists the files that a container sees below root: path, mode, content. It follows links and leaves out the
-// writer's own names.
+// tree lists the files that a container sees below root: path, mode, content. It follows links, and leaves out the names that begin with
+// "..", which the agent uses to replace all files of a volume at once.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -267,7 +267,7 @@ func wantError(t *testing.T, err error, name, substr string) {
 	}
 }
 
-// These are the exact texts that a user reads in an event.
+// The error of SetUp becomes the text of an event that users read. The test compares the whole text.
 func TestMessagesAreForPeople(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -308,7 +308,7 @@ func TestUnsupportedKindsAreNamed(t *testing.T) {
 	}
 }
 
-// A gitRepo volume is refused by name (CVE-2025-1767 too): the agent runs no git.
+// SetUp refuses a gitRepo volume with an error that names this kind, because the agent never runs git. CVE-2025-1767 concerns gitRepo too.
 func TestCVE202410220GitRepoIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

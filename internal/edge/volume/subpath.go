@@ -57,8 +57,8 @@ func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	return target, nil
 }
 
-// openSubPath opens the subPath. If the subPath is missing, it makes a directory with the volume's own mode, because the runtime
-// would choose a worse mode. In a volume of files from the API, a missing subPath is an error unless a source is
+// openSubPath opens the subPath. If the subPath is missing, it makes a directory with the volume's own mode. The runtime would make
+// a directory with a mode of its own. In a volume of files from the API, a missing subPath is an error unless a source is
 // optional.
 func (v *Volumes) openSubPath(s subPath) (*os.File, error) {
 	f, err := v.cfg.Host.OpenBeneath(s.root, s.path)

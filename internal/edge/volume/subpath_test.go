@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// subPathPod mounts sub of an emptyDir.
+// subPathPod returns a pod whose container mounts the subPath sub of an emptyDir.
 func subPathPod(sub string) *v1.Pod {
 	p := aPod(emptyDir("e"))
 	p.Spec.Containers[0].VolumeMounts[0].SubPath = sub

@@ -28,7 +28,8 @@ func TestTearDown(t *testing.T) {
 	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "e", MountPath: "/sub", SubPath: "sub"})
 	setUp(t, f, p)
 	message := dir(t, f, p, "dev/termination-log")
-	// Something else is mounted below the volume and busy, for example by a container with Bidirectional propagation.
+	// Mount another directory below the volume, as a container with Bidirectional propagation can. TearDown must not delete its files. Also
+	// keep a file of a volume open, so that the volume is busy.
 	precious := t.TempDir()
 	inside := filepath.Join(dir(t, f, p, "e"), "left-mounted")
 	if err := errors.Join(os.WriteFile(filepath.Join(precious, "file"), nil, 0o644), os.Mkdir(inside, 0o755), unix.Mount(precious, inside, "", unix.MS_BIND, "")); err != nil {

@@ -42,7 +42,7 @@ const usageTTL = time.Minute
 // walks caches the results of walks through directories.
 type walks struct {
 	mu   sync.Mutex
-	pods map[types.UID]map[string]walked // by directory
+	pods map[types.UID]map[string]walked // the last result for each directory of each pod
 }
 
 type walked struct {

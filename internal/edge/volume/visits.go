@@ -20,7 +20,7 @@ type visits struct {
 	mu      sync.Mutex
 	byPod   map[types.UID]map[string]*visit // by the name of the pod's volume
 	heap    due.Heap[*visit]
-	changed chan struct{} // has an element after the first due time may have changed
+	changed chan struct{} // receives a value when the time of the next visit may have changed
 }
 
 // visit is one volume. The mutex of visits guards it.
@@ -78,7 +78,7 @@ func (s *visits) refused(uid types.UID, b *bound) {
 	}
 }
 
-// wake makes Run look at the heap again. The lock is held.
+// wake makes Run check the heap of visits again. It is called with the lock held.
 func (s *visits) wake() {
 	select {
 	case s.news() <- struct{}{}:
@@ -86,7 +86,7 @@ func (s *visits) wake() {
 	}
 }
 
-// news returns the channel changed. The lock is held.
+// news returns the channel changed, and makes it if it is nil. It is called with the lock held.
 func (s *visits) news() chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{}, 1)

@@ -70,8 +70,8 @@ type Objects interface {
 }
 
 // Credentials returns the certificates of pods, and the trust anchors with which pods verify others. Calls may be concurrent. Like
-// those of Objects, they wait until the API server has answered for the first time, or until ctx ends. If an error says that something
-// is missing, Config.Notify is called for the pod when it appears.
+// the calls of Objects, they wait until the API server has answered for the first time, or until ctx ends. If an error says that an object
+// is missing, Config.Notify is called for the pod when this object appears.
 type Credentials interface {
 	// TrustAnchors returns the certificates that a clusterTrustBundle source selects, in PEM format.
 	TrustAnchors(ctx context.Context, p *v1.Pod, src *v1.ClusterTrustBundleProjection) ([]byte, error)
@@ -100,8 +100,8 @@ type Config struct {
 	Driver func(name string) Driver
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
 	InUseChanged func()
-	// Notify is called, from any goroutine, when the work on the volumes of a pod failed because it had to wait, and the wait is over,
-	// so that the caller should try again. It must not block. It may be nil.
+	// Notify is called when the caller should try the work on the volumes of a pod again: an earlier try failed because the volumes had to
+	// wait for something, and this wait is over. Notify may be called from any goroutine. It must not block. It may be nil.
 	Notify func(uid types.UID)
 	// Operated is called after each operation on a volume. It must not block. It may be nil.
 	Operated func(Operation)
@@ -109,7 +109,7 @@ type Config struct {
 	MaySwap func()
 }
 
-// Volumes makes and removes the volumes of pods. Run has to run for the volumes of CSI drivers.
+// Volumes makes and removes the volumes of pods. Volumes of CSI drivers are expanded and republished only while Run runs.
 type Volumes struct {
 	cfg      Config
 	layout   layout
@@ -126,7 +126,7 @@ type Volumes struct {
 	visits      visits
 }
 
-// New returns Volumes over cfg. It does no IO.
+// New returns Volumes with the configuration cfg. It does no IO.
 func New(cfg Config) *Volumes {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -154,7 +154,8 @@ type Pod struct {
 	Pod *v1.Pod
 	// PodIPs and HostIPs may become known late or never, so the set-up of volumes must not depend on them.
 	PodIPs, HostIPs []string
-	// NodeAllocatable limits memory-backed volumes, and replaces limits that a container does not have.
+	// NodeAllocatable limits the size of memory-backed volumes. In files of the downward API, it stands for a limit that a container does
+	// not have.
 	NodeAllocatable v1.ResourceList
 }
 
@@ -165,7 +166,7 @@ const ReasonFailedMount = "FailedMount"
 type Error struct {
 	// Volume is the name of the volume; empty if the failure concerns the pod's directory.
 	Volume string
-	// Reason is the reason of an event.
+	// Reason is the reason for the event about the failure, for example FailedMount.
 	Reason string
 	// Message says what is wrong with Volume and what to do, without its name. If other volumes of the pod failed too, their failures
 	// follow, each with the name of its volume.

@@ -21,7 +21,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcsi"
 )
 
-// cluster is a CSINode object.
+// cluster is a fake Cluster: it keeps the drivers that a CSINode object would list.
 type cluster struct {
 	mu  sync.Mutex
 	has map[string]csinode.Driver
@@ -107,7 +107,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// start starts a driver that registers.
+// start starts a simulated CSI driver and lets it register.
 func (n *node) start(file string, cfg simcsi.Config) *simcsi.Driver {
 	n.t.Helper()
 	d := n.make(cfg)
@@ -115,7 +115,7 @@ func (n *node) start(file string, cfg simcsi.Config) *simcsi.Driver {
 	return d
 }
 
-// make makes a driver that does not register yet.
+// make creates a simulated CSI driver that does not register yet.
 func (n *node) make(cfg simcsi.Config) *simcsi.Driver {
 	cfg.Called = n.note
 	d := simcsi.New(cfg)
@@ -123,7 +123,7 @@ func (n *node) make(cfg simcsi.Config) *simcsi.Driver {
 	return d
 }
 
-// announce makes a driver register.
+// announce starts the server of a driver, and lets the driver register in the registration directory.
 func (n *node) announce(d *simcsi.Driver, file string) {
 	n.t.Helper()
 	if err := errors.Join(d.Serve(filepath.Join(n.dir, file+".csi")), d.Announce(filepath.Join(n.dir, "reg", file))); err != nil {

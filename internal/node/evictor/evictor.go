@@ -20,7 +20,7 @@ import (
 // reasonThresholdMet is the reason of the node's event when a threshold is met.
 const reasonThresholdMet = "EvictionThresholdMet"
 
-// These constants limit the work that runs beside the rounds, and how often a signal gets an event.
+// These constants limit the work that may take long and therefore runs in a goroutine of its own, and how often a signal gets an event.
 const (
 	deadWithin    = 10 * time.Second // time for the removal of dead containers
 	imagesWithin  = time.Minute      // time for the removal of unused images
@@ -75,9 +75,9 @@ type Evictor struct {
 	policy *evict.Policy   // the policy is never changed; a new one replaces it
 	result pressure.Result // the newest result
 	known  bool            // result has been set
-	found  []finding       // the results of work beside the rounds that no round has seen
+	found  []finding       // the results of besideRounds that no round has read yet
 
-	// Only the rounds use these fields. Work beside the rounds adds its result to found.
+	// Only the rounds use these fields. Other goroutines (see besideRounds) add their results to found.
 	state  evict.State
 	tried  *evict.Tried
 	doing  string // the subject of the last plan; "": nothing was short
@@ -87,7 +87,7 @@ type Evictor struct {
 	beside sync.WaitGroup
 }
 
-// finding is the result of work beside the rounds. One of its fields is set.
+// finding is the result of work that besideRounds ran: a removal (tried) or a measurement of disks. One of the fields is set.
 type finding struct {
 	tried *evict.Tried
 	disks map[types.UID]*evict.Usage
@@ -146,8 +146,8 @@ func (e *Evictor) last() (pressure.Result, bool) {
 	return e.result, e.known
 }
 
-// Begin performs rounds in the background until ctx ends. It returns at once; join waits until the rounds and the work beside them
-// have ended.
+// Begin performs rounds in the background until ctx ends. It returns at once; join waits until the rounds have ended, and the
+// goroutines of besideRounds too.
 func (e *Evictor) Begin(ctx context.Context) (join func()) {
 	ended := e.rounds.Begin(ctx)
 	return func() {
@@ -156,10 +156,10 @@ func (e *Evictor) Begin(ctx context.Context) (join func()) {
 	}
 }
 
-// Run performs rounds until ctx ends, as Begin does.
+// Run calls Begin, and returns when ctx and the rounds have ended. Unlike Begin, it blocks.
 func (e *Evictor) Run(ctx context.Context) error { return rounds.Until(ctx, e.Begin) }
 
-// turn takes over the results of the work beside the rounds, and performs a round.
+// turn takes over the results of besideRounds from the field found, and performs a round.
 func (e *Evictor) turn(ctx context.Context) time.Duration {
 	e.mu.Lock()
 	found := e.found
@@ -180,7 +180,7 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	policy := e.currentPolicy()
 	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	if v := e.state.Victim(); v != "" {
-		in.VictimEnded = !e.cfg.Pods.Holds(v) // before Signals, so that the signals include what an ended victim freed
+		in.VictimEnded = !e.cfg.Pods.Holds(v) // called before Signals, so that the signals include what an ended victim freed
 	}
 	in.Signals, in.Now = e.cfg.Signals(ctx), time.Now()
 	if short(in.Signals, policy.Thresholds) {
@@ -219,7 +219,7 @@ func (e *Evictor) round(ctx context.Context) time.Duration {
 	}
 }
 
-// short reports whether any threshold is met. The layout of the disks matters only then.
+// short reports whether any threshold is met. Only then does a decision need the layout of the disks.
 func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
 	return slices.ContainsFunc(thresholds, func(t pressure.Threshold) bool {
 		seen, ok := s[t.Signal]
@@ -244,8 +244,8 @@ func (e *Evictor) next(p *evict.Plan, in *evict.Input) time.Duration {
 	return max(wait, leastWait)
 }
 
-// publish stores the pressure conditions of a plan. It logs a change of the conditions, and each change of what the plan does or waits
-// for.
+// publish stores the pressure conditions of a plan. It logs a change of the conditions. It also logs a plan that differs from the last one
+// in its threshold, its actions or its victim, unless the plan evicts a pod.
 func (e *Evictor) publish(p *evict.Plan) {
 	e.mu.Lock()
 	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)
@@ -275,7 +275,8 @@ func (e *Evictor) announce(p *evict.Plan, now time.Time) {
 	e.cfg.NodeEvent(v1.EventTypeWarning, reasonThresholdMet, evict.ThresholdMet(p.For))
 }
 
-// besideRounds runs work that may take long in a goroutine of its own. The caller makes sure that no other such work runs.
+// besideRounds runs do, which may take long, in a goroutine of its own, and adds the result to found. The caller makes sure that no earlier
+// call still runs.
 func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context) finding) {
 	e.busy = true
 	e.beside.Go(func() {
@@ -327,8 +328,8 @@ func objects(pods []syncloop.Holder) []*v1.Pod {
 	return out
 }
 
-// pods returns the pods that use resources now, and their use. Memory and processes are measured here; disks were measured beside
-// the rounds.
+// pods returns the pods that use resources now, and their use. It measures memory and processes. The use of disks comes from the
+// last result of measureDisks.
 func (e *Evictor) pods(ctx context.Context, use evict.Use) ([]evict.Pod, evict.Use) {
 	held := e.cfg.Pods.Holders()
 	usage := e.disks

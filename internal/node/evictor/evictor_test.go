@@ -228,8 +228,8 @@ func TestImagesThatTakeMinutes(t *testing.T) {
 	})
 }
 
-// Removing images is not enough. The node measures what pods have on disk, evicts the right pod, and evicts the next one only
-// after the first has ended.
+// The removal of images does not free enough disk space. The node measures what pods have on disk, and evicts the pod that uses the most.
+// It evicts the next pod only after the first one has ended.
 func TestDiskNeedsAPod(t *testing.T) {
 	t.Parallel()
 	n := newNode()

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Every is the period of collections.
+// Every is the time between two collections of unused images.
 const Every = 5 * time.Minute
 
 // These are the reasons of the node's events, as upstream's kubelet writes them.
@@ -107,7 +107,7 @@ func (c *Collector) Begin(ctx context.Context) (join func()) {
 	}).Begin(ctx)
 }
 
-// Run collects images until ctx ends, as Begin does.
+// Run calls Begin, and returns when ctx and the last collection have ended. Unlike Begin, it blocks.
 func (c *Collector) Run(ctx context.Context) error { return rounds.Until(ctx, c.Begin) }
 
 // begin reads the history file, which says when images were last used.
@@ -141,7 +141,7 @@ func (c *Collector) See(images []*runtimeapi.Image) {
 	}
 }
 
-// Collect removes images by age and by space, as the policy says. It ends after Every at the latest, and the next collection
+// Collect removes images by age and by space, as the policy says. It takes at most five minutes (Every); the next collection
 // continues.
 func (c *Collector) Collect(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, Every)
@@ -302,7 +302,7 @@ func (c *Collector) remove(ctx context.Context, img *runtimeapi.Image, reason st
 	return true, nil
 }
 
-// nameOf returns an image's name for people.
+// nameOf returns a readable name of an image, for logs and errors.
 func nameOf(img *runtimeapi.Image) string {
 	for _, names := range [][]string{img.GetRepoTags(), img.GetRepoDigests()} {
 		if len(names) > 0 {

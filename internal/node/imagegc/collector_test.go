@@ -184,7 +184,7 @@ func TestUseIsStoredWithoutACapacity(t *testing.T) {
 	}
 }
 
-// The error of an image is logged once. If the image disappears and is pulled again later, its error is logged again.
+// If an image cannot be removed, its error is logged once. If the image disappears and is pulled again later, its error is logged again.
 func TestAnErrorIsForgottenWithItsImage(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

@@ -41,7 +41,7 @@ func TestAddressOfV6(t *testing.T) {
 	}
 }
 
-// The ioctl and the table of addresses give the same address.
+// The address that defaultAddress finds with an ioctl is the same as the one that anyV4 finds in the interface's list of addresses.
 func TestPrimaryAddress(t *testing.T) {
 	t.Parallel()
 	if got := primaryV4("lo"); got != netip.MustParseAddr("127.0.0.1") {

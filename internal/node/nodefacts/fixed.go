@@ -21,7 +21,7 @@ type Fixed struct {
 
 var _ Machine = (*Fixed)(nil)
 
-// Facts returns the facts of the field Machine.
+// Facts returns the field Machine.
 func (f *Fixed) Facts() (nodestatus.Machine, error) { return f.Machine, nil }
 
 // EphemeralStorage returns the field Storage.

@@ -15,7 +15,7 @@ import (
 // Resolver reads the node's resolver configuration (resolvConf). Its methods may be called concurrently.
 type Resolver struct {
 	// Path is the path of resolvConf; "": there is no such file. The search list of pods also has three domains below ClusterDomain,
-	// which take up a part of its limits. Set may change both fields at any time.
+	// which count against the limits of the list. Set may change both fields at any time.
 	Path, ClusterDomain string
 	// Event records an event on the node.
 	Event func(eventType, reason, message string)

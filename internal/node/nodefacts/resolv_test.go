@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A problem of the node's resolver configuration is an event on the node, at the first read and when it changes.
+// A problem of the node's resolver configuration is reported as an event on the node: at the first read, and when the problem changes.
 func TestResolverRecordsANodeEvent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "resolv.conf")

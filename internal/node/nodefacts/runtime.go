@@ -101,7 +101,7 @@ func (r *Runtime) Begin(ctx context.Context) (join func()) {
 	}).Begin(ctx)
 }
 
-// Run reads the runtime's status periodically until ctx ends, as Begin does.
+// Run calls Begin, and returns when ctx and the last call to the runtime have ended. Unlike Begin, it blocks.
 func (r *Runtime) Run(ctx context.Context) error { return rounds.Until(ctx, r.Begin) }
 
 // ask reads the runtime's status once and reports whether everything is ready.

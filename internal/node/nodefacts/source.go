@@ -33,7 +33,7 @@ type Config struct {
 	VolumesInUse func() ([]v1.UniqueVolumeName, bool)
 	// Problems returns further reasons why the node is not ready. It is called at each computation.
 	Problems func() []string
-	// Failing returns the parts that fail and are retried. The status names them, and the node stays ready. It is called at
+	// Failing returns the parts of the agent that fail and are retried. The status names them, and the node stays ready. It is called at
 	// each computation.
 	Failing func() []string
 }
@@ -87,8 +87,8 @@ func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
 	return nodestatus.Update(s.Settings(), facts, node)
 }
 
-// Refresh builds the Node anew if the last one is older than builtFor. The build measures, which may take long. One caller builds. The
-// others return at once if there is an earlier Node; if not, they wait for the build.
+// Refresh builds the Node anew if the last one is older than builtFor. A build may take long, because it measures. Only one caller
+// builds at a time. The others return at once if there is an earlier Node; if not, they wait for the build.
 func (s *Source) Refresh(ctx context.Context) {
 	s.mu.Lock()
 	building, fresh := s.building, s.built != nil && time.Since(s.builtAt) < builtFor
@@ -111,8 +111,8 @@ func (s *Source) Refresh(ctx context.Context) {
 }
 
 // Node returns the Node that was last built from settings and measurements alone, not from the object in the API. Standalone nodes
-// use it, and admission does until the node is registered. It is nil until Refresh or Initial has returned. Node does no IO. Callers
-// must not modify the result.
+// use this Node. Other nodes use it for admission until they are registered. The result is nil until Refresh or Initial has returned. Node
+// does no IO. Callers must not modify the result.
 func (s *Source) Node() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
-// end ends the groups one after the other, and waits until the API server has the last statuses. It stops between any two steps
+// end ends the groups of pods one after the other, and waits until the API server has the last statuses. It stops between any two steps
 // when ctx ends.
 func (w *Watch) end(ctx context.Context) {
 	over := time.Now().Add(w.cfg.Policy.Whole())
@@ -43,7 +43,8 @@ func (w *Watch) end(ctx context.Context) {
 // knownWithin bounds how long an agent that starts during a shutdown waits until it knows the pods of the node.
 const knownWithin = 5 * time.Second
 
-// await waits until done is true for all pods, or until bound is over. It returns the pods for which done is still false.
+// await waits until done returns true for all pods, but no longer than bound and only until ctx ends. It returns the pods for which done is
+// still false.
 func await(ctx context.Context, bound time.Duration, pods []types.UID, done func(types.UID) bool) []types.UID {
 	pods = slices.Clone(pods)
 	until(ctx, bound, func() bool {
@@ -53,7 +54,7 @@ func await(ctx context.Context, bound time.Duration, pods []types.UID, done func
 	return pods
 }
 
-// until waits until ok returns true, or until bound is over. It reports whether ok returned true.
+// until waits until ok returns true, but no longer than bound and only until ctx ends. It reports whether ok returned true.
 func until(ctx context.Context, bound time.Duration, ok func() bool) bool {
 	over := time.NewTimer(bound)
 	defer over.Stop()

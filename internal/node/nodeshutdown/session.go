@@ -104,7 +104,7 @@ func (s *session) follow(ctx context.Context, bus Bus) error {
 		return err
 	}
 	if s.hold != nil {
-		return nil // the delay also applies to the next shutdown
+		return nil // the delay lock that the agent already holds also covers the next shutdown
 	}
 	return s.inhibit(bounded, bus)
 }
@@ -157,7 +157,8 @@ func (s *session) begin(ctx context.Context) {
 	}()
 }
 
-// cancelled ends a shutdown that is no longer under way: no further pod is ended. If there was none, it changes nothing.
+// cancelled is called when logind says that no shutdown is under way. If the agent had begun to end pods for a shutdown, it ends no
+// further pod. Otherwise nothing changes.
 func (s *session) cancelled() {
 	s.join()
 	s.w.set(false, shutdown.MessageCancelled)

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 )
 
-// world is a logind and the node's pods. It records what happens, with the second in which it happens.
+// world is a fake logind and the pods of a node. It records what happens, with the second in which it happens.
 type world struct {
 	mu            sync.Mutex
 	began         time.Time
@@ -244,7 +244,7 @@ func TestStartInAShutdown(t *testing.T) {
 0 end web within 5s for Terminated`)
 }
 
-// While it cannot connect to logind, the Watch tries again, at growing intervals. If a connection ends, it opens another one.
+// If the Watch cannot connect to logind, it tries again, at growing intervals. If a connection ends, the Watch opens another one.
 func TestTheBusComesAndGoes(t *testing.T) {
 	t.Parallel()
 	play(t, func(o *world) { o.openFails = 3 }, func(o *world) {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// writeAfter is how long the Keeper waits after a change, because several changes often follow each other.
+	// writeAfter is how long the Keeper waits after a change before it writes, because several changes often follow each other.
 	writeAfter = 2 * time.Second
 	// writeEvery is the shortest time between two writes.
 	writeEvery = 10 * time.Second
@@ -44,7 +44,7 @@ type Pods interface {
 // Objects has the objects that pods refer to.
 type Objects interface {
 	State(namespaces []string) objects.State
-	// Recall answers from the state until Answered is called.
+	// Recall makes the pods get the objects of the state s, until Answered is called.
 	Recall(s objects.State)
 	Answered()
 }
@@ -59,7 +59,7 @@ type Config struct {
 	Node func() *v1.Node
 	// After is how long the API server may take to answer before the node starts from the record.
 	After time.Duration
-	// Recalled is called when the node has started from the record, before its pods are passed on.
+	// Recalled is called when the node starts from the record, before the pods of the record are passed to Pods.
 	Recalled func(node *v1.Node)
 	Log      *slog.Logger
 }
@@ -234,7 +234,7 @@ func (k *Keeper) keep(ctx context.Context) {
 		pending := false
 		select {
 		case <-ctx.Done():
-			k.write() // the agent may be started again after a power cut
+			k.write() // the next agent may have to start without the API server, for example after a power cut
 			return
 		case <-k.changed:
 			at := time.Now().Add(writeAfter)

@@ -85,7 +85,7 @@ func (r *reads) prune(needed func(lastknown.ID) bool) map[lastknown.ID]runtime.O
 	return out
 }
 
-// version identifies the state of an object.
+// version returns a text that changes with every change of an object: its UID and resourceVersion.
 func version(obj runtime.Object) string {
 	m, err := meta.Accessor(obj)
 	if err != nil {

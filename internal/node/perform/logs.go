@@ -145,8 +145,8 @@ func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
 	return ref, nil
 }
 
-// removeLinks removes the pod's links in LinkDir whose target is gone, as the callback reports. A missing target is not enough
-// to remove a link, because during a rotation the log is missing for a moment.
+// removeLinks removes the pod's links in LinkDir for whose target the function gone returns true. A missing target is not enough to
+// remove a link, because during a rotation the log is missing for a moment.
 func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error {
 	if d.LinkDir == "" || ref.Name == "" {
 		return nil

@@ -239,7 +239,7 @@ func TestLinkFarmAmongLogs(t *testing.T) {
 	}
 }
 
-// A sweep returns a bounded number of orphans, however many directories there are. Later sweeps return the rest.
+// A call of Orphans returns a bounded number of pods, however many log directories there are. Later calls return the rest.
 func TestOrphanLogsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := &LogDirs{Root: t.TempDir(), RemoveTree: os.RemoveAll}

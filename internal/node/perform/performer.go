@@ -225,7 +225,7 @@ func byName(a pod.Action, text string) string {
 	return strings.ReplaceAll(pod.Text(text), a.ID, a.Container)
 }
 
-// container returns the spec of the container with the name, which may be of any kind. It converts ephemeral containers.
+// container returns the spec of a container of any kind by its name. The spec of an ephemeral container is converted to a v1.Container.
 func container(p *v1.Pod, name string) (*v1.Container, error) {
 	if c := pod.SpecOf(p, name); c != nil {
 		return c, nil

@@ -18,7 +18,7 @@ import (
 )
 
 // startContainer creates a container in the pod's sandbox and starts it. If the action has the ID of a container, startContainer only
-// starts that container. Then an earlier agent created the container, or an earlier CreateContainer whose answer was lost.
+// starts that container, which was created by an earlier agent, or by an earlier CreateContainer whose answer was lost.
 func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outcome) {
 	defer func() {
 		first := job.Action.Attempt == 0 && crispec.NeedsUserns(job.Pod)
@@ -135,7 +135,7 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	return cfg, handler, err
 }
 
-// services returns the services of the pod's namespace, and the API server's own.
+// services returns the services of a namespace, and those of the namespace default, which has the service of the API server.
 func (x *Performer) services(namespace string) ([]*v1.Service, bool) {
 	services, synced := x.cfg.Objects.Services(namespace)
 	if namespace != metav1.NamespaceDefault {

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// through sends pods through a gate of 2 to 16 slots. Each pod keeps its slot for a second. It returns how long all pods
-// together took.
+// through lets pods start through a Gate (the limit on pods that start at the same time) of 2 to 16 slots. Each pod keeps its slot for
+// a second, and then calls end. through returns how long all pods together took.
 func through(t *testing.T, pods int, end func(*Gate, types.UID)) (took time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -209,7 +209,7 @@ func (w *Worker) load(desired *v1.Pod) {
 	w.cfg.Host.Loaded(w.ref.UID, w.memory.Allocated)
 }
 
-// askAgain is how soon the worker asks the node again when it could not decide about the pod.
+// askAgain is how soon the worker asks the node again whether it takes a pod or accepts a resize, if the node could not decide yet.
 const askAgain = time.Second
 
 // admit asks the node once whether it takes a pod that it has never run. A pod that has a sandbox or a container is not asked about,

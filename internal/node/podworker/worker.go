@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
-// Cache is the pod cache. Both calls return at once and may come from many workers at a time.
+// Cache is the pod cache, which has the newest inspection of every pod. Both calls return at once and may come from many workers at a time.
 type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
@@ -220,7 +220,7 @@ func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
 // of the Turn that are valid only during the call. A worker that has retired never calls see.
 func (w *Worker) Ask(see func(*Turn)) { w.askTurn(see, false) }
 
-// AskExport is Ask for a turn whose Export is set.
+// AskExport does the same as Ask, but also sets the field Export of the Turn.
 func (w *Worker) AskExport(see func(*Turn)) { w.askTurn(see, true) }
 
 func (w *Worker) askTurn(see func(*Turn), export bool) {

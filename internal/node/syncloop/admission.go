@@ -22,7 +22,7 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	l.admission.Lock()
 	defer l.admission.Unlock()
 	if l.cfg.NodeKnown != nil && !pod.IsStatic(p) && !l.cfg.NodeKnown() {
-		return nil, true // a static pod needs no Node object
+		return nil, true // wait for the Node object, which a static pod does not need
 	}
 	others, unread := l.holders(p.UID)
 	if unread {

@@ -31,7 +31,7 @@ type Pods interface {
 	Forget(uid types.UID)
 }
 
-// Cache is the pod cache.
+// Cache is the pod cache, which has the newest inspection of every pod.
 type Cache interface {
 	podworker.Cache
 	// List returns every pod that the runtime holds, also those not inspected yet.
@@ -160,7 +160,7 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
-	// WentWrong is podworker.Config.WentWrong.
+	// WentWrong is called with each turn in which something of a pod went wrong (see podworker.Config.WentWrong).
 	WentWrong func(*replay.Turn)
 	// StartSlots is the minimum and MostStarts the maximum of how many pods may start at the same time. Between them the number adapts
 	// to how many starts the machine can do at once. If MostStarts is below StartSlots, the number is always StartSlots.

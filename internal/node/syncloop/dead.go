@@ -26,8 +26,8 @@ func (l *Loop) limitDead() {
 	}
 }
 
-// excessDead returns as many of the node's dead containers, by pod, as exceed limit: those that ended first. It neither counts nor returns
-// the newest attempt of a container, because its exit code decides whether the container has to run again.
+// excessDead returns the dead containers that have to be removed, by pod, so that the node has no more than limit: those that ended first.
+// It neither counts nor returns the newest attempt of a container, because its exit code decides whether the container has to run again.
 func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 	type dead struct {
 		uid   types.UID

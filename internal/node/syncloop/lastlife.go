@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A static pod has the same UID when its manifest is removed and put back. It begins a new life, and its restart counts
-// continue. The loop keeps the state of the last life for a minute, as long as upstream's kubelet keeps the containers of a pod
-// that is gone.
+// If the manifest of a static pod is removed and put back, the pod has the same UID as before. The pod then begins a new life, and its
+// restart counts continue from the last life. For that purpose the loop keeps the state of the last life for a minute. Upstream's kubelet
+// keeps the containers of a pod that is gone for the same time.
 const (
 	lastLifeFor   = time.Minute
 	lastLivesMost = 64

@@ -245,7 +245,7 @@ func (l *Loop) lookAll(cause string) {
 	}
 }
 
-// SetNetwork passes the state of the pod network that the runtime reports.
+// SetNetwork stores the state of the pod network that the runtime reports. If it has changed, all workers look again.
 func (l *Loop) SetNetwork(n Network) {
 	l.mu.Lock()
 	changed := l.network != n

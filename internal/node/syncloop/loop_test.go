@@ -111,7 +111,7 @@ func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 	runLoop(t, b, func(_ *Loop, set *podset.Set) { f(set) })
 }
 
-// runLoop is run for an f that also uses the loop.
+// runLoop does the same as run, but also passes the loop to f.
 func runLoop(t *testing.T, b *bare, f func(l *Loop, set *podset.Set)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

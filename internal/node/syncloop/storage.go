@@ -79,7 +79,7 @@ func (l *Loop) lookAtStorage(ctx context.Context, p *v1.Pod, limited bool) {
 		cancel()
 		use.Files = files
 	}
-	if err := errors.Join(filesErr, err); err != nil { // the other volumes were measured
+	if err := errors.Join(filesErr, err); err != nil { // only logged: use has what could be measured
 		l.cfg.Log.Debug("storage not measured", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
 	signal, why := overFiles(&use.Files)

@@ -19,11 +19,11 @@ import (
 const settled = 10 * time.Second
 
 // answers judges what an agent answers to "why does this pod not run?" (package why). It compares each answer with the situation of the
-// pod, as the Witness sees it from outside.
+// pod, which the Witness determines: it observes the runtime and the API from outside the agent.
 type answers struct {
 	since map[types.UID]time.Time // when each pod was first seen in its present situation
-	last  map[types.UID]string    // present situation (what) of each pod
-	tally map[string]*judged      // judged answers by situation (what)
+	last  map[types.UID]string    // field what of the present situation of each pod
+	tally map[string]*judged      // judged answers, by the field what of the situation
 	early int                     // number of answers that were not judged, because the situation or the agent was too new
 	blind int                     // number of answers that were not judged, because the agent could not know the situation
 	wrong []string                // texts of the first five wrong answers
@@ -77,7 +77,8 @@ func (w *World) newControl() *bufconn.Listener {
 	return w.control
 }
 
-// check asks the agent about all its pods. It judges the answer about each pod that has been in the same situation for long enough.
+// check asks the agent why each pod does not run. It judges the answer about a pod only if the pod has been in the same situation for the
+// time settled.
 func (a *answers) check(w *World) {
 	if !w.Alive() {
 		return
@@ -165,7 +166,7 @@ func (w *Witness) subjects() (out []types.UID) {
 	return out
 }
 
-// young reports whether the agent started less than the time settled ago, or no agent runs.
+// young reports whether the agent has run for less than the constant settled, or no agent runs.
 func (w *Witness) young() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// A run of the simulation fails if the agent misses too many causes of pods that do not run, and also if it names trouble of too many pods
-// that run well.
+// The simulation fails if too many answers of the agent to "why does this pod not run?" are wrong: answers that do not name the cause for
+// which a pod does not run, and answers that name such a cause for a pod that runs. Of 100 answers one may be wrong, but not three.
 func TestAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	pulls := situation{what: "an image cannot be pulled", causes: pullCauses}

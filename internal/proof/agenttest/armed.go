@@ -1,6 +1,7 @@
 package agenttest
 
-// Armed counts, for one rule, how often the Witness applied the rule, and how often it excused a case (Excused, by the reason).
+// Armed counts, for one rule that the Witness checks during a test run, how many cases it checked by the rule (Applied), and how many it
+// did not check because of an exception (Excused, by the reason).
 type Armed struct {
 	Applied int
 	Excused map[string]int
@@ -24,7 +25,7 @@ func (a *Armed) add(o Armed) {
 	}
 }
 
-// Armed returns the counts of all rules.
+// Armed returns, for each rule, how many cases the Witness has checked and excused.
 func (w *Witness) Armed() map[Rule]Armed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +52,7 @@ func (w *Witness) count(rule Rule, excuse string) {
 	}
 }
 
-// compared counts pods for which the API agreed with the runtime.
+// compared counts pods whose status in the API agreed with the runtime, as cases in which RuleConverges was applied.
 func (w *Witness) compared(pods int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,10 +16,11 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// bytesPerIdlePod bounds the heap that an agent needs for an idle pod. An idle pod has no goroutine and no timer. Not included are the pod
-// object that the watch decoded, the timeline, the simulated runtime and API server, the heap of an agent without pods, and the bounded
-// memory of events. The parts, in bytes: the last inspection (pod.Observed) 560, the worker 210 with its memory at rest 230, the token 135,
-// the status writer 135, the entry in the sync loop 120, pleg 90, references to objects 70, the set of pods 50, and small strings and maps.
+// bytesPerIdlePod bounds the heap that an agent needs for an idle pod. An idle pod has no goroutine and no timer. The bound does not
+// include the pod object that the watch decoded, the timeline, the simulated runtime and API server, the heap of an agent without pods, and
+// the bounded memory of events. The bytes of each part: the last inspection (pod.Observed) 560, the worker 210 with its memory at rest 230,
+// the token 135, the status writer 135, the entry in the sync loop 120, pleg 90, references to objects 70, the set of pods 50, and small
+// strings and maps.
 const bytesPerIdlePod = 2048
 
 // timelineOfIdlePod is the size, in bytes, of the timeline of a pod that has started and is idle: 16 records and their texts.

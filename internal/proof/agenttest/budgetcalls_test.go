@@ -19,7 +19,7 @@ const (
 	requestsPerStart = 8.0
 )
 
-// These are the limits of calls and requests for the deletion of one such pod, if many are deleted at once. The end of a pod needs four
+// These are the limits of calls and requests for the deletion of one pod with one container, if many are deleted at once. It needs four
 // inspections of two calls each, and a fifth if the runtime's event comes after an inspection has begun, which depends on Go's scheduler
 // (measured: 13.5 to 14.9 calls).
 const (

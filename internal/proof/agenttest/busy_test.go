@@ -22,7 +22,7 @@ const (
 )
 
 // busyMachine configures a runtime on two CPUs. The start of a pod takes a quarter of a second of CPU time, and a command in a container 20
-// ms. The pods want 500 commands a second; the machine can run a hundred if it does nothing else.
+// ms. So the machine can run 100 commands a second if it does nothing else. The exec probes of the test's 500 pods would need 500 a second.
 func busyMachine() simcri.Config {
 	ms := time.Millisecond
 	return simcri.Config{Processors: 2, Latency: latencies(), CPU: map[string]time.Duration{
@@ -42,7 +42,7 @@ func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, t
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
 			c.Processors, c.StartSlots, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
-			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without a cluster DNS the node would record an event for each pod, which would only disturb
+			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without a cluster DNS the node would record an event for each pod
 		}})
 		defer func() {
 			w.quiet = true
@@ -96,8 +96,8 @@ func readySince(p *v1.Pod) metav1.Time {
 	return metav1.Time{}
 }
 
-// 500 pods with one command a second need five times what the machine can do. Nevertheless new pods are soon Ready, the readiness of no pod
-// flaps, every old pod is still probed, and the node reports once that probes are late.
+// The probes of 500 pods, one command a second each, need five times what the machine can do. Nevertheless new pods are soon Ready, the
+// readiness of no pod flaps, every old pod is still probed, and the node reports once that probes are late.
 func TestBusyNodeStartsPods(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -211,8 +211,8 @@ func TestStartsFollowWhatTheRuntimeBears(t *testing.T) {
 	}
 }
 
-// Eighty pods are deleted by force; removing their networks keeps the whole machine busy for eight seconds. A pod that is created during
-// that time shares the machine with only a few of them.
+// Eighty pods are deleted by force. Stopping all their sandboxes keeps both CPUs busy for eight seconds. A pod that is created in this time
+// is Ready within four seconds, because only a few sandboxes are stopped at the same time.
 func TestAPodStartsBesideDeletions(t *testing.T) {
 	t.Parallel()
 	const pods = 80

@@ -16,10 +16,10 @@ type cause struct {
 	whole bool // the cause ends the whole pod, not only one container
 }
 
-// unknownGrace is the grace of a cause whose grace period the Witness does not know.
+// unknownGrace is the value of cause.grace if the grace period cannot be computed.
 const unknownGrace = time.Duration(-1)
 
-// causes returns the reasons to end a container, as far as agents can know them. The caller holds w.mu.
+// causes returns the reasons for which an agent may end a container now, without those that no agent can know yet. The caller holds w.mu.
 func (w *Witness) causes(in *Instance) (out []cause) {
 	spec := w.specOf(in.UID)
 	if spec == nil {

@@ -168,7 +168,7 @@ type lines struct {
 	err  error
 }
 
-// Read reads from the converted lines.
+// Read returns data of the body after the times in it have been converted.
 func (l *lines) Read(p []byte) (int, error) {
 	if len(l.rest) == 0 {
 		if l.err != nil {

@@ -82,8 +82,8 @@ func (w *World) createTrustBundle(name string) {
 	}
 }
 
-// A pod waits until its trust bundle and its certificate exist; an event says for what it waits. The certificate is renewed in time.
-// Between these events the agent sends no requests.
+// A pod waits until its trust bundle and its certificate exist, and an event says what is missing. The agent renews the certificate in
+// time. It creates one PodCertificateRequest for the first certificate and one for the renewal, and no more.
 func TestCredentialProjections(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Agent: credentialGates}, func(w *World) {

@@ -33,7 +33,8 @@ import (
 // atOnce is how many pods of the crowd exist at the same time.
 const atOnce = 40
 
-// crowd is a node on which any number of pods come and go. It has no Witness, because a Witness remembers all pods.
+// crowd is a node on which any number of pods come and go. Other tests have a Witness that observes the node. A
+// crowd has none, because a Witness remembers all pods.
 type crowd struct {
 	*testing.T
 	kube    *simkube.Kube

@@ -48,7 +48,7 @@ func (w *World) SetDiskFull(full bool) {
 // SetDiskSlow makes each operation of the disk take this long.
 func (w *World) SetDiskSlow(by time.Duration) { w.SetDisk(DiskFault{Slow: by}) }
 
-// disk is the disk as one agent uses it.
+// disk is the simulated disk of the machine, as one agent sees it. Its operations fail as the present DiskFault says.
 type disk struct {
 	*checkpoint.InMemory
 	l *line
@@ -59,8 +59,8 @@ var _ interface {
 	agent.VolumeDisk
 } = disk{}
 
-// operate simulates an operation of the disk for a pod: it waits for DiskFault.Slow, and returns the error that the function fails selects
-// from the present DiskFault, or nil if this operation succeeds.
+// operate simulates an operation of the disk for a pod. It waits for DiskFault.Slow. Then it returns nil, or one of the errors of the
+// present DiskFault; the parameter fails selects which.
 func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error {
 	w := d.l.w
 	f := w.diskFault.Load()
@@ -79,7 +79,7 @@ func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error
 	return err
 }
 
-// Load reads the checkpoint of a pod, if the disk allows it.
+// Load reads the checkpoint of a pod, unless the simulated disk fails.
 func (d disk) Load(uid types.UID) ([]byte, error) {
 	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Read }); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (d disk) Load(uid types.UID) ([]byte, error) {
 	return d.InMemory.Load(uid)
 }
 
-// Save writes the checkpoint of a pod, if the disk allows it.
+// Save writes the checkpoint of a pod, unless the simulated disk fails or the agent was killed.
 func (d disk) Save(uid types.UID, file []byte) error {
 	err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Write })
 	switch {
@@ -130,7 +130,7 @@ func (d disk) Volumes(uid types.UID) error {
 }
 
 // diskBegins records that the disk blocks the turn of a pod's worker, until the function done is called. The turn has read its input before
-// the wait, so it may decide without what the agent learns meanwhile.
+// the wait, so it may decide without facts that the agent learns during the wait.
 func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

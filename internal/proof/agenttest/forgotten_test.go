@@ -25,8 +25,8 @@ const (
 	wobble = 128 << 10
 )
 
-// The state of an agent does not grow with the number of pods that it has ever had: neither the number of values that its fields lead to,
-// nor the heap. The first half of the pods fills everything that has a bound; the second half must add nothing.
+// The state of an agent does not grow with the number of pods that it has ever had: neither the number of values that are reachable
+// from its fields, nor the heap. The first half of the pods fills everything that has a bound; the second half must add nothing.
 //
 // The test measures the heap of the process, so it is not parallel.
 func TestPodsAreForgotten(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPodsAreForgotten(t *testing.T) {
 		}
 		pass(n / 2)
 		before := reached()
-		heap := heapAlloc() // measured after reach, so that its result is in the heap, as in the later measurement
+		heap := heapAlloc() // measured after the call of reached, so that both measurements include the result of this call
 		pass(n)
 		later := heapAlloc()
 		after := reached()

@@ -27,8 +27,8 @@ type learned struct {
 // span is a time range, such as the duration of a call.
 type span struct{ began, ended time.Time }
 
-// steps counts the calls in flight for one pod. A call that begins at the instant when another one ends continues the same work, because an
-// agent does nothing between two calls that takes time.
+// steps counts the calls in flight for one pod. A call that begins at the instant when another one ends continues the same work, because
+// between two calls of the same work no virtual time passes.
 type steps struct {
 	busy  int
 	ended time.Time // when the last call ended
@@ -42,7 +42,8 @@ func newLearned() *learned {
 	return &learned{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}, calls: map[callKey]*callSeen{}}
 }
 
-// recalls makes an agent know the pods and the services that any agent before it has learned of.
+// recalls records that a new agent knows the pods and the services that earlier agents have learned of, because all of them use the same
+// record on disk (offline start). t is what the new agent knows.
 func (w *Witness) recalls(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,12 +194,15 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection follows the agent's inspections of one pod. An inspection consists of two lists, and then the status of each new or changed
-// object. The agent acts only on a complete inspection. So after a list has shown that an object has ended, the agent may learn of the end
-// only when the next successful inspection is complete. If another object ends meanwhile, the wait begins again. An agent that stops does
-// not complete its inspection.
+// inspection follows the agent's inspections of one pod. An inspection consists of two lists (sandboxes and containers), and then the
+// status of each new or changed object. The agent acts only on a complete inspection. So after a list has shown that an object has ended,
+// the agent may learn of the end only when the next successful inspection is complete. If another object ends meanwhile, the wait begins
+// again. An agent that stops does not complete its inspection.
 //
-//	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
+//	quiet ──an object ends──► ended ──an inspection begins──► anew ──the next inspection begins──► quiet
+//
+// The last step happens only if the inspection before was successful and was made by the same agent process; otherwise the state stays
+// anew. An end in the state anew leads back to ended.
 type inspection struct {
 	ended, anew, failed bool
 	by                  *learned // the agent process that makes the inspection
@@ -211,7 +215,8 @@ func (i *inspection) begin(by *learned) {
 	i.anew, i.failed, i.by = i.ended, false, by
 }
 
-// note records that an object of the pod has ended. The inspection in progress does not count for this end; a later one has to succeed.
+// note records that a container or a sandbox of the pod has ended. The inspection in progress does not count for this end; a later one
+// has to succeed.
 func (i *inspection) note() { i.ended, i.anew = true, false }
 
 func (w *Witness) inspection(uid types.UID) *inspection {

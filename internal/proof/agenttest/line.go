@@ -40,7 +40,7 @@ type line struct {
 // dead returns the error that every call of a killed agent gets.
 func dead() error { return status.Error(codes.Unavailable, "the agent that asks is dead") }
 
-// newLine returns the connections of a new agent. onCut is called once, when the line is cut.
+// newLine returns the connections of a new agent. onCut is called once, when the line is cut, that is, when the agent is killed.
 func newLine(w *World, onCut func()) *line {
 	l := &line{w: w, begin: onCut, known: newLearned()}
 	l.ctx, l.end = context.WithCancel(context.Background())
@@ -63,7 +63,8 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light sets the fuse: the n-th action from now cuts the line. The comments of the fields after and goesOn explain the other parameters.
+// light makes the n-th action from now cut the line, that is, kill the agent. An action is a call that changes something in the runtime.
+// The comments of the fields after and goesOn explain the other parameters.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,8 +78,8 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action. before and after report whether this action has to cut the line before or after it; lit is the present value of
-// the field lit.
+// burn counts an action (see light). before is true if the line has to be cut before the action, and after is true if it has to be cut
+// after the action. lit is the present value of the field lit.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,7 +280,8 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Bug is a defect between the agent and its surroundings. A test plants it to show that the Witness finds it.
+// Bug is a defect between the agent and its surroundings. A test plants it to show that the Witness, which observes the agent and checks
+// rules, finds it.
 type Bug struct {
 	// Runtime replaces each call to the runtime; nil: none. The function do performs the call.
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)

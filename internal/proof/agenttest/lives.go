@@ -114,7 +114,7 @@ func (w *World) CrashAfter(n int, done, goesOn bool) {
 	}
 }
 
-// bury lets the goroutines of a killed agent end in the background.
+// bury removes a killed agent from the World. Its goroutines end in the background; World.close waits for them.
 func (w *World) bury() {
 	if w.line != nil {
 		w.ghosts = append(w.ghosts, w.ended)

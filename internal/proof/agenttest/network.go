@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// dialer is the network between the agent and its pods. Each probe of a pod has a port of its own (portProbes), which tells the Witness to
-// which probe a result belongs.
+// dialer is the network between the agent and its pods. It reports the results of probes to the Witness, the observer of the test run. Each
+// probe of a pod has a port of its own (portProbes), by which the Witness recognizes the probe.
 type dialer struct {
 	w *World
 	l *line
@@ -135,7 +135,7 @@ func (w *Witness) checkProbe(key probeKey, failures int32) {
 	}
 }
 
-// doom records a cause for which a running container has to end.
+// doom records that the agent has to end a running container, for example because a probe failed.
 func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	if in == nil || !in.Running {
 		return

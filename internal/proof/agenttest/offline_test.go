@@ -35,7 +35,7 @@ type record struct {
 	forgets bool
 }
 
-// offline adds a record to the configuration of a World.
+// offline changes the configuration of a World so that agents may start without the API server, from a record on disk.
 func offline(t *testing.T, cfg Config) (Config, *record) {
 	r := &record{t: t, certs: t.TempDir(), dir: t.TempDir()}
 	cfg.Record = true
@@ -260,7 +260,8 @@ func TestOfflineStartFindsAPlantedBug(t *testing.T) {
 	}
 }
 
-// The record is not used if the API server answers in time, and not if the API server refuses the node.
+// The API server comes back soon after a reboot: the agent does not start a deleted pod from its record on disk. The API server answers but
+// refuses the node: the agent starts no pod from the record until the API server accepts the node again.
 func TestOfflineStartWaitsForTheAPIServersWord(t *testing.T) {
 	t.Parallel()
 	cfg, r := offline(t, Config{})
@@ -415,8 +416,8 @@ func TestOfflineNodeRefusesNoPod(t *testing.T) {
 	})
 }
 
-// All files of the record are damaged, except the head. Offline, the agent starts none of the pods. When the API server answers, all of
-// them run again.
+// All files of the record on disk are damaged, except the head, which has the time of the API server's last answer. A node that starts
+// without the API server runs none of the pods. When the API server answers, all of them run again.
 func TestOfflineStartWithDamagedFiles(t *testing.T) {
 	t.Parallel()
 	cfg, r := offline(t, Config{})

@@ -25,8 +25,8 @@ import (
 // plantedSeeds is the number of seeds within which the simulation has to find a planted bug.
 const plantedSeeds = 40
 
-// TestPlanted plants a bug against each rule, and fails if the simulation does not find it. A Witness that finds no bugs would prove
-// nothing.
+// TestPlanted plants a bug for each rule that the Witness (the observer of a test run) checks. It fails if the simulation does not find the
+// bug, because a Witness that finds no bugs would prove nothing.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	bugs := []struct {
@@ -117,7 +117,7 @@ func (r *requests) again(ctx context.Context, w *World, id string) {
 	}
 }
 
-// asks tells the Witness of a call that a bug makes in the agent's name.
+// asks makes the Witness treat a call that a planted bug makes as a call of the agent. The caller calls done after that call.
 func asks(w *World, in any) (done func()) {
 	w.Witness.mu.Lock()
 	t := w.Witness.lastAgent

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podsBody is the body of an answer about pods. When the agent has read the last byte about a pod, podsBody tells the Witness that the
-// agent knows this version of the pod.
+// podsBody is the body of the API server's answer to a list or a watch of pods. When the agent has read the last byte about a pod, podsBody
+// tells the Witness (the observer of the test run) that the agent knows this version of the pod.
 type podsBody struct {
 	io.ReadCloser
 	w     *Witness

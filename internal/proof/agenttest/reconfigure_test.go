@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// configured is a World whose agent has a configuration file, which it reads again once a minute.
+// configured is a World (a simulated node) whose agent has a configuration file and reads it again once a minute.
 type configured struct {
 	*World
 	file string

@@ -110,7 +110,7 @@ func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 			w.Delete(fmt.Sprint("p", i), 0)
 			w.Create(Pod(fmt.Sprint("p", i)))
 		}
-		// The status of each object is slow, but lists are fast.
+		// Requests for the status of a sandbox or of a container are slow, but lists are fast.
 		w.Runtime.Inject(simcri.Fault{Method: "PodSandboxStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.Runtime.Inject(simcri.Fault{Method: "ContainerStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.StartAgent()
@@ -210,7 +210,7 @@ func TestClockMoved(t *testing.T) {
 				w.Create(Pod("runs"))
 				w.Create(Pod("ends", Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
 					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
-					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness checks no grace period then, which would be wrong with a changed clock
+					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure
 				}))
 				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
 					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)

@@ -182,7 +182,8 @@ func TestDeferredResizesAreInOrder(t *testing.T) {
 	})
 }
 
-// If the runtime refuses to update a container, the API shows it, and the agent tries again. So does the next agent.
+// If the runtime refuses to update a container for a resize, the API shows the error, and the agent tries again. The next agent tries again
+// too.
 func TestResizeThatFails(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -24,8 +24,8 @@ var (
 )
 
 // TestSim runs an agent and random events, which depend on a seed: actions of users, faults of the runtime, network and disk, and kills of
-// the agent. The Witness checks its rules meanwhile. In the end all faults stop; then the API has to agree with the runtime, and deleted
-// pods have to be gone.
+// the agent. Meanwhile the Witness observes the runtime and the API, and checks its rules. In the end all faults stop; then the API has to
+// agree with the runtime, and deleted pods have to be gone.
 //
 // A seed determines what happens and when. But Go's scheduler decides the order of goroutines that wake at the same instant, so a few runs
 // cannot be repeated exactly.
@@ -58,7 +58,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simConfig returns the configuration of the World for a seed.
+// simConfig returns the configuration of the World (the simulated node with its API server) for a seed.
 func simConfig(seed uint64) Config {
 	return Config{
 		Seed: seed, ClockMoves: true,
@@ -68,7 +68,7 @@ func simConfig(seed uint64) Config {
 	}
 }
 
-// simStatics gives every other seed a directory of static pods; nil: this seed has none.
+// simStatics adds a directory of static pods to the configuration if the seed is odd. For an even seed it returns nil.
 func simStatics(t *testing.T, seed uint64, cfg *Config) *staticPods {
 	if seed%2 == 0 {
 		return nil

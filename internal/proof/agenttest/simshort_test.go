@@ -18,8 +18,9 @@ import (
 const shortWorlds = 40
 
 // TestSimShort lets machines run short of memory and of disk space. Random pods of all priorities come, use memory and disk, and may ignore
-// SIGTERM; the agent is killed and restarted. The Witness checks each stop. The test also checks that an evicted pod stays Failed, that no
-// critical pod is evicted, that no image is removed which a pod needs, and that the pressure ends if something can be freed.
+// SIGTERM; the agent is killed and restarted. The Witness, which observes the runtime and the API, checks each stop of a container. The
+// test also checks that an evicted pod stays Failed, that no critical pod is evicted, that no image is removed which a pod needs, and that
+// the pressure ends if something can be freed.
 func TestSimShort(t *testing.T) {
 	t.Parallel()
 	n := shortWorlds
@@ -70,7 +71,7 @@ func simShort(t *testing.T, seed uint64) (evictions int) {
 		time.Sleep(20 * time.Minute)
 		w.noteEvicted(evicted)
 		evictions = len(evicted)
-		if w.canFree() { // pods that use more and more memory may bring the pressure back
+		if w.canFree() { // wait, because the pressure may be back: some pods use more and more memory
 			w.Await("no pressure", 10*time.Minute, func() bool {
 				return w.condition(v1.NodeMemoryPressure) == v1.ConditionFalse && w.condition(v1.NodeDiskPressure) == v1.ConditionFalse
 			})

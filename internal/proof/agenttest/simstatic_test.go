@@ -103,7 +103,7 @@ func (s *sim) newManifest(name string) {
 	s.tally.pods++
 }
 
-// putManifest writes the manifest as it is in texts.
+// putManifest writes the whole content of a manifest, which is in statics.texts, to its file.
 func (s *sim) putManifest(name string) {
 	st := s.statics
 	s.file(name, st.texts[name])

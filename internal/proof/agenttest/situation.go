@@ -12,16 +12,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// situation is what keeps a pod from running, as it can be seen from outside the agent: in the runtime, in the API, and in the calls
-// and probe results of the agent. A test compares it with the agent's own explanation of the pod (package why). causes are the causes
-// that the agent may name in this situation.
+// situation is what keeps a pod from running, as the Witness sees it from outside the agent: in the runtime, in the API, and in the calls
+// and probe results of the agent. A test compares it with the agent's own explanation of the pod (package why). The field what describes
+// the situation. The field causes has the causes that the agent may name in it.
 type situation struct {
 	what   string
 	well   bool // everything runs as the spec says, or the pod has completed
 	causes []why.Cause
 }
 
-// These lists of causes belong to several situations.
+// These are causes that the agent may name in several situations.
 var (
 	pullCauses  = []why.Cause{why.ImageNotFound, why.ImageDenied, why.RegistryAway, why.PullFails}
 	startCauses = []why.Cause{why.StartFails, why.CommandNotFound, why.CommandDenied}
@@ -299,7 +299,7 @@ func (v *view) inSandbox(name string) *Instance {
 	return nil
 }
 
-// init returns the situation of a pod because of an init container that has not completed.
+// init returns the situation of a pod whose init container c has not completed.
 func (v *view) init(c *v1.Container) situation {
 	in := v.inSandbox(c.Name)
 	if in != nil && in.Running {
@@ -310,7 +310,7 @@ func (v *view) init(c *v1.Container) situation {
 	return s
 }
 
-// main returns the situation of a pod because of a main container or a sidecar.
+// main returns the situation of a pod as far as it depends on c, which is a main container or a sidecar.
 func (v *view) main(c *v1.Container) situation {
 	in := v.inSandbox(c.Name)
 	if in == nil || !in.Running {
@@ -350,7 +350,7 @@ func (v *view) doomCauses(of string) []why.Cause {
 	return []why.Cause{why.LivenessRestarts, why.StartupRestarts}
 }
 
-// probedSituation returns the situation of a pod because of the probe results of a running container.
+// probedSituation returns the situation of a pod as far as it depends on the probe results of c, which is a running container.
 func (v *view) probedSituation(c *v1.Container) situation {
 	failures := func(p *v1.Probe) (n int32, probed bool) {
 		if p == nil || p.HTTPGet == nil {
@@ -390,8 +390,8 @@ func (v *view) createdAt(name string) time.Time {
 	return time.Time{}
 }
 
-// waits returns the situation of a pod because of a container that does not run and has to start. in is its last instance; nil: there is
-// none in the ready sandbox.
+// waits returns the situation of a pod whose container c does not run and has to start. in is the last instance of the container; nil: the
+// ready sandbox has no instance of it.
 func (v *view) waits(c *v1.Container, in *Instance) situation {
 	switch {
 	case v.agent.inFlight(callPull, "", c.Image, 0):

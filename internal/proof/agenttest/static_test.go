@@ -27,7 +27,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// statics configures a World whose agent reads a directory of manifests every second.
+// statics configures a World (a simulated node) whose agent reads a directory of manifests every second.
 func statics(t *testing.T, cfg Config) (Config, *manifests) {
 	m := &manifests{t, t.TempDir()}
 	cfg.Agent = func(c *agent.Config) {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 )
 
-// tally counts what the seeds of TestSim have covered, and how the agents' answers were judged.
+// tally counts what the seeds of TestSim have covered, and how many answers of the agents to "why does this pod not run?" were right.
 type tally struct {
 	mu         sync.Mutex
 	seeds      int
@@ -21,7 +21,7 @@ type tally struct {
 	virtual    time.Duration
 	faults     map[string]int
 	rules      map[Rule]Armed
-	answers    map[string]*judged // judged answers by situation (what)
+	answers    map[string]*judged // judged answers, by the field what of the situation
 	early      int                // number of answers that were not judged, because the situation or the agent was too new
 	blind      int                // number of answers that were not judged, because the agent could not know the situation
 }
@@ -67,16 +67,17 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// enoughSeeds is the number of seeds from which on the shares in leastArmed are checked.
+// enoughSeeds is the smallest number of seeds with which the limits of leastArmed are checked.
 const enoughSeeds = 50
 
-// leastArmed returns, for some rules, the smallest share of cases (in thousandths) in which the Witness has to apply the rule and may not
-// make an exception. No share is 1000, because a run of many seeds may have a rare exception. The tally prints each exception.
+// leastArmed returns limits for some rules that the Witness checks: in at least this many of 1000 cases it has to apply the rule, and may
+// not make an exception. No limit is 1000, because a run of many seeds may have a rare exception. The tally prints each exception.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
 }
 
-// leastAnswered is the smallest recall and the smallest precision that the agents' answers must have (see answered).
+// leastAnswered is the smallest recall and the smallest precision that the agents' answers to "why does this pod not run?" must have (see
+// answered).
 const leastAnswered = 0.98
 
 // answered returns two shares. recall is the share of right causes among the answers about pods that are not well. precision is the share
@@ -94,7 +95,8 @@ func (t *tally) answered() (recall, precision float64) {
 	return float64(right) / float64(max(1, unwell)), float64(saidRight) / float64(max(1, said))
 }
 
-// unarmed returns the rules that were applied too rarely, with the exceptions that were made.
+// unarmed returns a text for each rule that the Witness applied too rarely (see leastArmed), with the exceptions. It also returns a text if
+// too many answers of the agents were wrong (see leastAnswered).
 func (t *tally) unarmed() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

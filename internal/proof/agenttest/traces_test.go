@@ -92,7 +92,7 @@ func (s *traceSink) count() int {
 	return len(s.spans)
 }
 
-// tracing returns a configuration with tracing.samplingRatePerMillion set to perMillion.
+// tracing returns a configuration with tracing.samplingRatePerMillion set to perMillion. The agent sends its spans to sink.
 func tracing(sink *traceSink, perMillion int32) Config {
 	return Config{
 		Agent: func(c *agent.Config) {

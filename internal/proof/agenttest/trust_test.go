@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A user may copy the annotations of a static pod into a pod. The pod does not get the priority of static pods, it has to match taints and
-// selectors, and it displaces no running pod.
+// If a user copies the annotation of static pods into an ordinary pod, the node treats that pod as an ordinary one: the pod is refused if
+// its nodeSelector does not match or the node lacks CPU, and it displaces no running pod.
 func TestForgedSourceGetsNothing(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

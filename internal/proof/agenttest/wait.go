@@ -12,7 +12,7 @@ import (
 )
 
 // Await waits until ok returns true, and fails the test after the time d. It calls ok every 20 ms and, after two seconds, every 200 ms.
-// what describes the condition.
+// The message of the failure contains what, a description of the condition.
 func (w *World) Await(what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	w.await(RuleConverges, what, d, ok)
@@ -33,7 +33,8 @@ func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
 	})
 }
 
-// await waits as Await does. If ok does not return true in time, it records that the rule is broken.
+// await waits until ok returns true, and fails the test after the time d. In a World with a planted bug it does not fail the test: it
+// records that the rule is broken, and ends the run.
 func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	began := time.Now()

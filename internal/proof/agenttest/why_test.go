@@ -21,8 +21,8 @@ type whyCase struct {
 	// annotations, spec and container are lines of YAML for the pod's annotations, its spec and its container.
 	annotations, spec, container string
 	faults                       []simcri.Fault
-	// wait is the time from the creation of the pod until the agent is asked. If end is true, the test stops the pod after that time and
-	// asks three seconds later.
+	// wait is the time from the creation of the pod until the test asks the agent to explain its state. If end is true, the test stops the
+	// pod after that time, and asks after the further time later.
 	wait  time.Duration
 	end   bool
 	later time.Duration
@@ -39,7 +39,7 @@ func slow(method string) []simcri.Fault {
 	return []simcri.Fault{{Method: method, Pod: "web", Effect: simcri.Slow, Delay: 90 * time.Second}}
 }
 
-// pullRefused lets every pull fail with this message. The fault names no pod, because the runtime does not know for which pod it pulls.
+// pullRefused returns a fault that makes every pull fail with this message. It names no pod, because the runtime pulls without a pod.
 func pullRefused(message string) []simcri.Fault {
 	return []simcri.Fault{{Method: "PullImage", Effect: simcri.Refuse, Err: status.Error(codes.Unknown, message)}}
 }

@@ -116,7 +116,7 @@ func meanings(t *testing.T) map[why.Cause]string {
 		for _, s := range g.Specs {
 			v := s.(*ast.ValueSpec)
 			if len(v.Values) == 0 {
-				continue // this constant is a level, not a cause
+				continue // this constant is of the type Level, not a cause
 			}
 			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
 				name, err := strconv.Unquote(lit.Value)

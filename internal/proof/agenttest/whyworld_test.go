@@ -30,7 +30,7 @@ import (
 type whyStory struct {
 	name   string // describes how the situation is made; docs/explain.md shows it
 	config func(*Config)
-	happen func(w *World) // brings the pod into the situation; when it returns, the agent is asked
+	happen func(w *World) // brings the pod into the situation; then the test asks the agent for the cause
 	cause  why.Cause
 	says   string // text that the answer must contain
 }
@@ -185,7 +185,7 @@ var whyStories = []whyStory{
 	{name: "a client changes the image of the pod, and the container takes 20 s to end", cause: why.DefinitionRestarts, happen: func(w *World) {
 		web := w.Create(Pod("web", Annotate(simcri.AnnotationStopAfter, "20s")))
 		w.WaitReady("web")
-		w.Witness.force(web) // lets the Witness accept a restart of the container, because it does not know that images change
+		w.Witness.force(web) // the Witness does not know that images change, and would call the restart of the container a violation
 		w.patch("web", `{"spec":{"containers":[{"name":"main","image":"registry.example/app:2"}]}}`)
 		time.Sleep(10 * time.Second)
 	}},
@@ -221,7 +221,7 @@ func (d slowVolumes) Volumes(types.UID) error {
 	return nil
 }
 
-// slowDirectories returns a whyStory on such a disk. happen can make the disk slow through its parameter slow.
+// slowDirectories returns a whyStory whose agent has a slowVolumes disk. The disk is fast until happen sets slow to true.
 func slowDirectories(name string, cause why.Cause, happen func(w *World, slow *atomic.Bool)) whyStory {
 	slow := &atomic.Bool{}
 	return whyStory{name: name, cause: cause, config: func(c *Config) {

@@ -79,7 +79,7 @@ type Witness struct {
 	lastAgent *learned  // what the newest agent knows
 	agentAt   time.Time // when the newest agent started
 	noAgent   bool
-	rereads   time.Duration // how often an agent reads the manifests again
+	rereads   time.Duration // interval at which an agent reads the manifests again
 	moved     bool          // the machine's clock has been changed
 
 	diskFaultAt time.Time // when a fault of the disk last began or ended
@@ -112,7 +112,7 @@ type apiSeen struct {
 // known records the facts that all agents together have learned from the runtime, the API and their probes.
 type known struct {
 	ends        map[types.UID]*ends
-	doomed      map[string]cause     // cause for which a failed probe or hook makes a container end, by container ID
+	doomed      map[string]cause     // cause of the end of each container whose probe or hook failed, by container ID
 	streaks     map[probeKey]*streak // number of failures in a row of each probe
 	knownAlive  map[string]types.UID // pod of each container and sandbox that an agent has seen alive, by its ID
 	unsaved     map[types.UID]bool   // pods whose last checkpoint could not be written
@@ -121,7 +121,7 @@ type known struct {
 	beganAnew   map[types.UID]bool      // static pods whose restart counts began at 0 again while an older mirror may still exist
 	troubleAt   map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod had ended
 	unreadyAt   map[types.UID]time.Time // when a probe of the pod last reached its failureThreshold, or a hook last failed
-	recorded    *learned                // what the last agent that keeps a record has learned (Config.Record)
+	recorded    *learned                // what the newest agent with Config.Record has learned; the next such agent knows it from its start
 }
 
 // sent is a status that an agent has sent, and when.
@@ -189,7 +189,7 @@ func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.broken(rule, format, args...)
 }
 
-// agent records that an agent starts; t will have what this agent learns, and is still empty. A nil t records that the agent has ended.
+// agent records that an agent starts. t is empty; the Witness adds to it what this agent learns. A nil t records that the agent ended.
 func (w *Witness) agent(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

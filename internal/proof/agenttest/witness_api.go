@@ -194,7 +194,7 @@ func (w *Witness) startsAnew(p *v1.Pod) bool {
 	return true
 }
 
-// wasAttempt reports whether a container has ever reached the attempt that the status counts. If not, the status is forged.
+// wasAttempt reports whether a container has been restarted as often as its status s says. If not, the status is forged.
 func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
 	uid := p.UID
 	if pod.IsMirror(p) {

@@ -132,7 +132,7 @@ func (w *Witness) killingAll(sandbox string) {
 	}
 }
 
-// mayKill checks that the grace period of a container has passed at the time at, when the container is killed.
+// mayKill checks a kill of a container at the time at: the grace period of the container must have passed by then.
 func (w *Witness) mayKill(in *Instance, at time.Time) {
 	causes := w.causes(in)
 	if len(causes) == 0 {

@@ -37,7 +37,7 @@ type callKey struct {
 	name string
 }
 
-// callSeen is what one agent process has seen of the calls with one key.
+// callSeen records the calls of one agent process that have the same callKey.
 type callSeen struct {
 	flights []time.Time // start times of the calls that are in flight
 	ended   bool        // a call has succeeded

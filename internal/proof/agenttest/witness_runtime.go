@@ -83,7 +83,7 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 	switch {
 	case in.Running && !was:
 		w.started(in)
-	case in.Exited: // also a container that could not be started
+	case in.Exited: // this is also the state of a container that could not be started
 		w.ended(in)
 	}
 	w.noteOver(uid)

@@ -19,11 +19,12 @@ type shortage struct {
 	victims map[types.UID]time.Time
 }
 
-// secondVictim is the time after an eviction from which on another pod may be evicted although the first one still runs.
+// secondVictim is how long an agent has to wait after an eviction before it may evict another pod while the first one still runs.
 const secondVictim = 30 * time.Second
 
 // evicts returns the cause of a stop of the pod if the stop may be an eviction: the machine is short, or was short when the agent first
-// stopped a container of this pod. It returns false for a critical pod, and for a second pod while the first evicted pod still runs.
+// stopped a container of this pod. It returns false for a critical pod, and for a second pod if an earlier victim still runs and
+// was evicted less than secondVictim ago.
 func (w *Witness) evicts(uid types.UID, spec *v1.PodSpec) (cause, bool) {
 	if since, was := w.shortage.victims[uid]; was {
 		return cause{"it was evicted", since, 0, true}, true

@@ -28,7 +28,7 @@ type staticSeen struct {
 	anew    bool      // a container counts its attempts from 0 again, which the mirror may not show yet
 }
 
-// manifest records that the directory now has this pod's manifest for a namespace/name; nil: it has none.
+// manifest records that the manifest directory now has p as the pod with this namespace/name. A nil p records that the manifest is removed.
 func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,10 +91,10 @@ func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	return m.since.Add(w.rereads + time.Second)
 }
 
-// staticGone forgets the attempts of those containers of a static pod that the runtime no longer has, because the attempts of their next
-// instances may begin at 0 again. It does so if the pod has no sandbox, or if its manifest was ever removed or replaced. The reason: if the
-// same manifest comes back, it describes a pod with the same UID, and if the disk was full, no checkpoint has the attempts. When nothing of
-// the pod is left, its next life begins with the present manifest.
+// staticGone is called after each change in the runtime, with the UID of the pod. If the pod is static, and it has no sandbox or its
+// manifest was ever removed or replaced, staticGone forgets the attempts of the containers that the runtime no longer has, because their
+// next instances may begin at attempt 0 again: a manifest that comes back describes a pod with the same UID, and if the disk was full, no
+// checkpoint has the attempts. When nothing of the pod is left, its next life begins with the present manifest.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {

@@ -43,8 +43,8 @@ type Config struct {
 	PullRecords string
 	// Memory and Storage are the sizes of the machine's memory and disk, as quantities ("4Gi"); "": the machine never runs short.
 	Memory, Storage string
-	// Short reports whether the machine is short when containers use this many bytes of memory and of storage. Only then may an agent evict
-	// a pod. nil: the machine is never short.
+	// Short reports whether the machine is short of memory or disk space when containers use this many bytes of each. Only then may an
+	// agent evict a pod. nil: the machine is never short.
 	Short func(memory, storage int64) bool
 	// Record is true if agents keep a record of what the API server says (agent.Config.OfflineStart). Then each agent knows the pods of the
 	// agent before it.

@@ -21,8 +21,9 @@ const module = "github.com/wherry-node/wherry"
 // root is the root of the repository.
 var root = filepath.Join("..", "..", "..")
 
-// rooms has the directories of internal/, each with those from which its packages may import. Imports go only downwards, so that a reader
-// can study one room at a time. Edges do not import each other, so that each edge can be replaced without a change of another one.
+// rooms has the directories of internal/ (called rooms here), each with the rooms whose packages it may import. Imports go only downwards,
+// so that a reader can study one room at a time. Edges do not import each other, so that each edge can be replaced without a change of
+// another one.
 var rooms = map[string][]string{
 	// core makes decisions. It has only values: no IO, clock, log or goroutine.
 	"core": {"core"},
@@ -41,7 +42,7 @@ var rooms = map[string][]string{
 	"proof": {"core", "base", "edge", "node", "sim", "proof"},
 }
 
-// mayUseAgent has the rooms that may import the public package agent, which itself imports the others.
+// mayUseAgent has the directories of internal/ that may import the public package agent. The agent itself imports packages of the others.
 var mayUseAgent = []string{"cli", "proof"}
 
 // pureForbidden has the packages that core may not import, because they bring IO, a clock or concurrency.
@@ -76,8 +77,8 @@ func packages(t *testing.T) []listed {
 	return pkgs
 }
 
-// roomOf returns the room and the name of a package below internal/. A nested package has the name of its parent. For other packages both
-// are "".
+// roomOf returns the room and the name of a package: "core" and "pod" for internal/core/pod. A nested package has the name of its parent.
+// For a package that is not below internal/, roomOf returns two empty strings.
 func roomOf(path string) (room, name string) {
 	rest, ok := strings.CutPrefix(path, module+"/internal/")
 	if !ok {
@@ -178,8 +179,8 @@ func globalState(d ast.Decl) (problems []string) {
 	return problems
 }
 
-// harmless reports whether the initial value of a variable is allowed: an error, a literal table, a compiled pattern or codec (also a lazy
-// one), or a set of strings.
+// harmless reports whether the initial value of a variable is allowed: an error, a literal table, a pattern or codec (compiled at once or
+// on first use), or a set of strings.
 func harmless(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.CompositeLit, *ast.BasicLit:

@@ -15,8 +15,6 @@ var mdLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 // mdCode matches Markdown code, in which there are no links.
 var mdCode = regexp.MustCompile("`[^`\n]*`")
 
-// root is the root of the repository, as a path from this package.
-
 // pages returns the paths of the documentation pages, relative to the root of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
@@ -52,7 +50,7 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// brokenLink says what is wrong with a link to target in a page; "": nothing.
+// brokenLink describes what is wrong with a link from a page to target; "": the link is correct.
 func brokenLink(t *testing.T, page, target string) string {
 	t.Helper()
 	path, heading, anchored := strings.Cut(target, "#")
@@ -147,7 +145,7 @@ func TestTestsThatPagesName(t *testing.T) {
 	}
 }
 
-// Each file that CONTRIBUTING.md names exists, except those that the reader is to write.
+// Each file that CONTRIBUTING.md names exists, except the files that its examples tell the reader to create.
 func TestPathsOfContributing(t *testing.T) {
 	t.Parallel()
 	written := []string{"internal/edge/volume/flocker.go", "internal/edge/volume/flocker_test.go",

@@ -143,7 +143,7 @@ func TestFilesOfContainersAreOpenedByTheHelper(t *testing.T) {
 	}
 }
 
-// The check finds uses of openers in every form.
+// The function openings finds each use of an opener, such as os.ReadFile: in calls, as a function value, and under another import name.
 func TestAPlantedOpenIsFound(t *testing.T) {
 	t.Parallel()
 	const source = `package volume

@@ -37,7 +37,7 @@ func TestPublicAPINamesNoInternalType(t *testing.T) {
 	}
 }
 
-// The check finds each way in which a type of internal/ can become visible.
+// The function leaks finds each exported name of package leaky that makes a type of internal/ visible, and no other name.
 func TestLeaksAreFound(t *testing.T) {
 	t.Parallel()
 	pkg, err := compiledPackages(t, module+"/internal/proof/archtest/testdata/leaky").Import(module + "/internal/proof/archtest/testdata/leaky")

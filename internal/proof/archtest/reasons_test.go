@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// said has the reasons that the agent uses, each with the places in the code. A reason is a word in an event, a condition or a status. The
-// keys "const NAME" are constants that are reasons, and the keys "use NAME" are names that the code uses.
+// said has the reasons that the agent uses, each with the files that use it. A reason is a word in an event, a condition or a status. For a
+// constant whose value is a reason, the key "const NAME" has the files that declare it, and "use NAME" those in which its name appears.
 type said map[string][]string
 
 // TestReasons checks that the table of reasons has each reason that the agent uses, and no reason that it does not use.

@@ -65,7 +65,7 @@ func packageDir(t *testing.T, pkg string) string {
 	return dirOf(t, pkg)
 }
 
-// docs/security.md is generated from the tables of holes (`make golden`).
+// docs/security.md is equal to the page that is generated from the tables of vulnerabilities. `make golden` writes it anew.
 func TestSecurityPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(root, "docs", "security.md")

@@ -38,7 +38,7 @@ func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	}
 }
 
-// The check finds functions that return a pointer to guarded data.
+// pointersInto finds the pointer in two functions that return one to data that a lock guards, and nothing in two that return other values.
 func TestPointerToSharedStateIsSeen(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]int{

@@ -16,7 +16,7 @@ import (
 // seeds is the number of runs of TestVolumes.
 const seeds = 60
 
-// run simulates half an hour, and returns the rules that were broken.
+// run simulates a node for half an hour, with the planted bug b unless b is nil. It returns the rules that were broken.
 func run(t *testing.T, seed uint64, b *bug) (broken []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -54,25 +54,25 @@ type world struct {
 	m      *machine
 	csi    *simcsi.Driver
 	bug    *bug
-	faults int // percent
+	faults int // probability, in percent, that a call of the driver fails before its work; the other faults are derived from it
 	late   sync.WaitGroup
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	node    v1.Node               // as the agent sees it
+	node    v1.Node               // the Node object, as the agent sees it
 	said    []v1.UniqueVolumeName // volumesInUse, as the API server has it
 	pods    []*simPod
 	dead    map[string]bool // pods that were torn down
 	away    bool            // the driver is not registered
 	volumes *volume.Volumes // the volumes of the running agent
-	inUse   chan struct{}   // has an element after InUse may have changed
-	quiet   bool            // no more faults
+	inUse   chan struct{}   // gets a value when the result of Volumes.InUse may have changed
+	quiet   bool            // from now on no faults are injected
 }
 
 type simPod struct {
 	pod   *v1.Pod
 	ends  time.Time
-	ready bool // its volumes are set up
+	ready bool // the pod's volumes are set up
 	gone  bool
 }
 

@@ -165,7 +165,7 @@ func (c *runtimeClient) GetContainerEvents(ctx context.Context, _ *runtimeapi.Ge
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, leave) // also for a caller that no longer reads the stream
+	context.AfterFunc(ctx, leave) // ends the subscription even if the caller no longer reads the stream
 	return &clientStream[runtimeapi.ContainerEventResponse]{ctx: ctx, recv: func(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 		e, err := sub.next(ctx)
 		if err != nil {

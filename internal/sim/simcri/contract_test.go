@@ -18,7 +18,7 @@ import (
 
 const busybox = "docker.io/library/busybox:1.36"
 
-// TestContract runs the contract's cases in process, in a synctest bubble.
+// TestContract runs the cases of package cricontract, which every runtime has to pass, against simcri: in process, in a synctest bubble.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for _, c := range cricontract.Cases() {
@@ -34,15 +34,15 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractOverGRPC runs the contract's cases over a socket.
+// TestContractOverGRPC runs the cases of package cricontract, which every runtime has to pass, against simcri over a socket.
 func TestContractOverGRPC(t *testing.T) {
 	t.Parallel()
 	r := simcri.New(simcri.Config{Images: []string{busybox}, WriteLogs: true})
 	cricontract.Run(t, dialed(t, serve(t, r), t.TempDir(), ""))
 }
 
-// TestContractOfContainerd runs the contract's cases against the runtime at WHERRY_CRI_SOCKET. It shows that the contract
-// describes containerd.
+// TestContractOfContainerd runs the cases of package cricontract against the runtime at WHERRY_CRI_SOCKET, for example containerd. It shows
+// that the cases describe a real runtime, and not only simcri.
 func TestContractOfContainerd(t *testing.T) {
 	socket := os.Getenv("WHERRY_CRI_SOCKET")
 	if socket == "" {

@@ -21,7 +21,7 @@ type processors struct {
 }
 
 type piece struct {
-	left float64 // seconds of CPU time
+	left float64 // CPU time that the piece of work still needs, in seconds
 	done chan struct{}
 }
 

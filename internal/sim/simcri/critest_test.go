@@ -44,7 +44,7 @@ type critestSpec struct {
 	Why   string
 }
 
-// runCritest runs the specs that match and returns the result of every spec.
+// runCritest runs the specs of critest whose names match the pattern focus, and returns the result of every spec.
 func runCritest(t *testing.T, endpoint, focus string) []critestSpec {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")

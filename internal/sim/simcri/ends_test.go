@@ -62,7 +62,7 @@ func TestStopsOfScripts(t *testing.T) {
 	}
 }
 
-// A stop with the longest timeout of the API waits, and does not kill at once.
+// With the longest timeout that a CRI request can have, StopContainer waits and does not kill at once, and ExecSync does not time out.
 func TestLongestTimeouts(t *testing.T) {
 	inBubble(t, simcri.Config{}, func(t *testing.T, r *simcri.Runtime) {
 		id := startContainer(t, r, createRequest(runSandbox(t, r, "p", nil), "p", "main", 0, "sleep", "1000"))

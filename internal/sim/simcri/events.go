@@ -21,7 +21,7 @@ type subscription struct {
 	mu     sync.Mutex
 	events []*runtimeapi.ContainerEventResponse
 	err    error
-	wake   chan struct{} // capacity 1
+	wake   chan struct{} // wakes the reader when events or err changes; capacity 1
 }
 
 func (s *subscription) push(e *runtimeapi.ContainerEventResponse) {
@@ -77,7 +77,7 @@ func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResp
 	}
 }
 
-// emit sends an event to all subscribers. The caller holds the lock and has made the change.
+// emit sends an event to all subscribers. The caller holds the lock and has already made the change that the event reports.
 func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType) {
 	if len(r.subs) == 0 && r.cfg.Observe == nil {
 		return

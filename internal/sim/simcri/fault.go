@@ -185,7 +185,7 @@ func pauseUntil(ctx context.Context, d time.Duration, ended <-chan struct{}) (cu
 	select {
 	case <-fired:
 		return false, nil
-	case <-ended: // if both happen at the same time, the pause counts as complete, whichever case is chosen
+	case <-ended: // if the channel closes just when d has passed, the pause counts as complete, as in the case above
 		return d < 0 || time.Since(began) < d, nil
 	case <-ctx.Done():
 		return false, status.FromContextError(ctx.Err()).Err()

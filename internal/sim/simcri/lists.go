@@ -48,7 +48,7 @@ func (c *runtimeClient) StreamPodSandboxes(ctx context.Context, in *runtimeapi.S
 	return listStream(ctx, resp.GetItems(), err, streamPodSandboxes)
 }
 
-// StreamPodSandboxes is ListPodSandbox in several answers.
+// StreamPodSandboxes sends the result of ListPodSandbox in several messages, each with at most 500 sandboxes.
 func (r *Runtime) StreamPodSandboxes(in *runtimeapi.StreamPodSandboxesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
 	resp, err := r.ListPodSandbox(stream.Context(), &runtimeapi.ListPodSandboxRequest{Filter: in.Filter})
 	return sendList(resp.GetItems(), err, streamPodSandboxes, stream.Send)
@@ -63,7 +63,7 @@ func (c *runtimeClient) StreamContainers(ctx context.Context, in *runtimeapi.Str
 	return listStream(ctx, resp.GetContainers(), err, streamContainers)
 }
 
-// StreamContainers is ListContainers in several answers.
+// StreamContainers sends the result of ListContainers in several messages, each with at most 500 containers.
 func (r *Runtime) StreamContainers(in *runtimeapi.StreamContainersRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
 	resp, err := r.ListContainers(stream.Context(), &runtimeapi.ListContainersRequest{Filter: in.Filter})
 	return sendList(resp.GetContainers(), err, streamContainers, stream.Send)
@@ -78,7 +78,7 @@ func (c *runtimeClient) StreamContainerStats(ctx context.Context, in *runtimeapi
 	return listStream(ctx, resp.GetStats(), err, streamContainerStats)
 }
 
-// StreamContainerStats is ListContainerStats in several answers.
+// StreamContainerStats sends the result of ListContainerStats in several messages, each with at most 500 containers.
 func (r *Runtime) StreamContainerStats(in *runtimeapi.StreamContainerStatsRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamContainerStatsResponse]) error {
 	resp, err := r.ListContainerStats(stream.Context(), &runtimeapi.ListContainerStatsRequest{Filter: in.Filter})
 	return sendList(resp.GetStats(), err, streamContainerStats, stream.Send)
@@ -93,7 +93,7 @@ func (c *runtimeClient) StreamPodSandboxStats(ctx context.Context, in *runtimeap
 	return listStream(ctx, resp.GetStats(), err, streamPodSandboxStats)
 }
 
-// StreamPodSandboxStats is ListPodSandboxStats in several answers.
+// StreamPodSandboxStats sends the result of ListPodSandboxStats in several messages, each with at most 500 sandboxes.
 func (r *Runtime) StreamPodSandboxStats(in *runtimeapi.StreamPodSandboxStatsRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse]) error {
 	resp, err := r.ListPodSandboxStats(stream.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: in.Filter})
 	return sendList(resp.GetStats(), err, streamPodSandboxStats, stream.Send)
@@ -108,7 +108,7 @@ func (c *runtimeClient) StreamPodSandboxMetrics(ctx context.Context, _ *runtimea
 	return listStream(ctx, resp.GetPodMetrics(), err, streamPodSandboxMetrics)
 }
 
-// StreamPodSandboxMetrics is ListPodSandboxMetrics in several answers.
+// StreamPodSandboxMetrics sends the result of ListPodSandboxMetrics in several messages, each with at most 500 sandboxes.
 func (r *Runtime) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMetricsRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse]) error {
 	resp, err := r.ListPodSandboxMetrics(stream.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
 	return sendList(resp.GetPodMetrics(), err, streamPodSandboxMetrics, stream.Send)
@@ -123,7 +123,7 @@ func (c *imageClient) StreamImages(ctx context.Context, in *runtimeapi.StreamIma
 	return listStream(ctx, resp.GetImages(), err, streamImages)
 }
 
-// StreamImages is ListImages in several answers.
+// StreamImages sends the result of ListImages in several messages, each with at most 500 images.
 func (r *Runtime) StreamImages(in *runtimeapi.StreamImagesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
 	resp, err := r.ListImages(stream.Context(), &runtimeapi.ListImagesRequest{Filter: in.Filter})
 	return sendList(resp.GetImages(), err, streamImages, stream.Send)

@@ -91,7 +91,7 @@ type Runtime struct {
 	streams    streams
 	made       struct {
 		at  time.Time
-		ids map[string]bool // the IDs that were made at the time at
+		ids map[string]bool // the IDs that newID has made at the time in the field at
 	}
 	serial uint64
 }

@@ -146,7 +146,7 @@ func (s *shell) command(words []string, to redirect) {
 		s.write(datePlaceholder+"\n", to)
 	case "break", "continue", "kill":
 	case "tail", "wait", "yes", "top", "pause":
-		s.forever(s.main && name != "pause" && name != "top") // other commands do not handle SIGTERM
+		s.forever(s.main && name != "pause" && name != "top") // in a container, pause and top end on SIGTERM; the others do not handle SIGTERM
 	default:
 		s.p.unknown = true
 		if s.main {
@@ -241,7 +241,7 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`).Replace(s)
 }
 
-// shell runs a script given with -c. A script in a file, or no script, counts as unknown.
+// shell runs a script given with -c. A shell that reads its script from a file, or has none, counts as an unknown command.
 func (s *shell) shell(args []string) {
 	for i, a := range args {
 		if strings.HasPrefix(a, "-") && strings.HasSuffix(a, "c") && i+1 < len(args) {

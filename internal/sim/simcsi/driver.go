@@ -24,7 +24,7 @@ type Config struct {
 	Topology     map[string]string
 	// Stage, MountGroup and Expand say which of these capabilities the driver has.
 	Stage, MountGroup, Expand bool
-	// Usage is what the driver says about how full each volume is. Nil: it does not have the capability.
+	// Usage is the usage of each volume that the driver reports. Nil: the driver does not have the capability GET_VOLUME_STATS.
 	Usage []*csi.VolumeUsage
 	// Type, Endpoint and Versions replace the true values in the answer to the registration, if they are not empty.
 	Type, Endpoint string
@@ -62,7 +62,7 @@ type Driver struct {
 	staged    map[string]string // staging path, by volume
 	published map[string]string // volume, by target path
 	last      *csi.NodePublishVolumeRequest
-	expanded  *csi.NodeExpandVolumeRequest // the last one
+	expanded  *csi.NodeExpandVolumeRequest // the last request to expand a volume
 	faults    map[string]*Fault            // by method
 	told      []string                     // see Told
 	servers   []*grpc.Server

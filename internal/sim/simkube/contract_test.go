@@ -25,8 +25,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractOfAPIServer runs the contract's cases against the API server of WHERRY_TEST_KUBECONFIG. test/integration runs
-// them against its own API server.
+// TestContractOfAPIServer runs the cases of package kubecontract against the real API server of WHERRY_TEST_KUBECONFIG. It shows that the
+// cases describe a real server, and not only simkube. test/integration runs them against its own API server.
 func TestContractOfAPIServer(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")

@@ -89,7 +89,7 @@ func New(cfg Config) *Kube {
 	return k
 }
 
-// addNamespace adds a namespace with the objects that controllers create in each.
+// addNamespace adds a namespace with the objects that controllers create in each namespace (see fillNamespace).
 func (k *Kube) addNamespace(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,7 +97,7 @@ func (k *Kube) addNamespace(name string) {
 	k.fillNamespace(name)
 }
 
-// fillNamespace adds the objects that controllers create. The caller holds the lock.
+// fillNamespace adds the objects that controllers create in every namespace. The caller holds the lock.
 func (k *Kube) fillNamespace(name string) {
 	k.add("v1/serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	k.add("v1/configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "simulated"}})

@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// The contract's case about a watch from a version also passes over a socket.
+// The case of package kubecontract about a watch from a version, which a real API server passes, also passes with simkube over a socket.
 func TestServesHTTP(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(New(Config{}))

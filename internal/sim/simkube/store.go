@@ -171,7 +171,7 @@ func selected(kd *kind, s *selector) []*object {
 	return out
 }
 
-// list returns all objects at once. A server may ignore limit.
+// list returns all objects that the request selects, in one answer. It ignores the query parameter limit, as an API server may.
 func (k *Kube) list(kd *kind, req *request) (answer, error) {
 	s, err := readSelector(kd, req)
 	if err != nil {

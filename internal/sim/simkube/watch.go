@@ -25,7 +25,7 @@ type change struct {
 	old, cur *object
 }
 
-// subscription is an open watch. It is the body of the response, and its method Read does the work.
+// subscription is an open watch. It is the body of the response. It has no goroutine: its method Read waits for events and returns them.
 type subscription struct {
 	k         *Kube
 	kind      *kind
@@ -40,7 +40,7 @@ type subscription struct {
 	rest   []byte // the rest of a frame that was read only in part
 	err    error  // Read returns it after the frames
 	mark   time.Time
-	wake   chan struct{} // capacity 1
+	wake   chan struct{} // wakes Read when frames or err changes; capacity 1
 }
 
 // frame is one encoded event, and the time when it arrives.

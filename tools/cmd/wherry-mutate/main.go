@@ -122,7 +122,7 @@ type result struct {
 	survivors []string
 }
 
-// runAll runs the tests for one mutant after another. The stages run until the tests of one notice the mutant.
+// runAll runs the tests for one mutant after another. For each mutant it runs the stages (sets of tests) in order, until one notices it.
 func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (*result, error) {
 	began := time.Now()
 	var among []byte

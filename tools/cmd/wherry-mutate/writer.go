@@ -25,8 +25,9 @@ type writer struct {
 	inserts []insert
 }
 
-// insert is a change of the text: it replaces what is between the offsets at and end. order sorts the inserts of one offset: first closing
-// texts, the innermost first, and then opening texts, the outermost first.
+// insert is a change of a file: text replaces the code between the offsets at and end. Inserts at the same offset are applied in ascending
+// order: first the texts that close a node, those of the innermost node first, and then the texts that open a node, those of the outermost
+// node first.
 type insert struct {
 	at, end int
 	order   int
@@ -35,7 +36,7 @@ type insert struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// mutant adds a mutant with the change what at the node at. It gives the mutant a unique name and returns its number.
+// mutant adds a mutant that changes the node at; what describes the change. It gives the mutant a unique name and returns its number.
 func (w *writer) mutant(what string, at ast.Node) int {
 	text := strings.Join(strings.Fields(w.text(at)), " ")
 	if len(text) > 60 {
@@ -55,7 +56,7 @@ func (w *writer) text(n ast.Node) string { return string(w.src[w.offset(n.Pos())
 // wrap inserts the texts before and after around a node.
 func (w *writer) wrap(n ast.Node, before, after string) {
 	at, end := w.offset(n.Pos()), w.offset(n.End())
-	seq := len(w.inserts) // of two pairs around the same node, the later one is inside
+	seq := len(w.inserts) // if two pairs of texts are put around the same node, the later pair is inside the earlier one
 	w.inserts = append(w.inserts, insert{at, at, (1<<20-(end-at))<<20 + seq, before}, insert{end, end, -((1<<20 - (end - at)) << 20) - seq, after})
 }
 

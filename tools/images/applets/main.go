@@ -81,7 +81,7 @@ func options(args []string, valued string) (flags map[string][]string, rest []st
 	return flags, rest
 }
 
-// first returns the value of the first flag in names that is given; false if none is.
+// first returns the value of the first of the names that is in flags. It returns false if flags has none of the names.
 func first(flags map[string][]string, names ...string) (string, bool) {
 	for _, name := range names {
 		if values, ok := flags[name]; ok {

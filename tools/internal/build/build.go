@@ -49,8 +49,8 @@ func Targets() []Target {
 	return []Target{
 		{Name: "wherry", Module: ".", Env: static, Makes: []string{"wherry"},
 			// Without the tag grpcnotrace, grpc's request traces bring in html/template, whose calls of methods by name make the
-			// linker keep every exported method of every type: 19 of 55 MB. No -buildmode=pie: without cgo the Go linker then
-			// makes a program that needs ld-linux.so on the node and is 10.6 % larger (30.8 MB instead of 27.9). The random
+			// linker keep every exported method of every type: 19 of 55 MB. The flag -buildmode=pie is left out, because without
+			// cgo it makes a program that needs ld-linux.so on the node and is 10.6 % larger (30.8 MB instead of 27.9). The random
 			// addresses of PIE protect against memory errors, which are rare in Go.
 			Args: []string{"build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", "{bin}/wherry", "./cmd/wherry"}},
 		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},

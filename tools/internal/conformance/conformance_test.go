@@ -43,8 +43,8 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	}
 }
 
-// For the node suite no file lists the tests that must pass: those are the tests that upstream's kubelet passes, except the tests in
-// node-open.txt.
+// No file lists the tests of the node suite that must pass. The tests that must pass are those that upstream's kubelet passes, except the
+// tests in node-open.txt.
 func TestWhatUpstreamPassesOfTheNodeSuitePassesOrIsOpen(t *testing.T) {
 	t.Parallel()
 	o := Options{Suite: SuiteNode, Checkout: "../../.."}

@@ -91,7 +91,7 @@ func (r Reference) With(run ReferenceRun) Reference {
 	return runs
 }
 
-// Wall returns the duration, in seconds, of a run that had exactly these tests; ok is false if no run had.
+// Wall returns the duration, in seconds, of a run that had exactly these tests; ok is false if there is no such run.
 func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	for _, run := range r {
 		_, wall, found := strings.Cut(run.Title, ", "+wallBegins)

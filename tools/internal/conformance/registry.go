@@ -71,8 +71,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// WriteHosts writes containerd's hosts.toml files, with which the registry at address replaces those that the tests use. Images of
-// localhost are not among them, because tests serve those themselves.
+// WriteHosts writes a hosts.toml file for each registry that the tests use, so that containerd pulls from the registry at address instead.
+// It writes none for localhost, because tests that pull from localhost run a registry there themselves.
 func WriteHosts(dir, address string) error {
 	for _, host := range []string{"registry.k8s.io", "docker.io", "gcr.io", "invalid.registry.k8s.io"} {
 		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {

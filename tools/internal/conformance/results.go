@@ -43,7 +43,7 @@ func (f *fault) String() string {
 	return strings.TrimSpace(cmp.Or(strings.TrimSpace(f.Message), f.Text))
 }
 
-// ReadJUnit reads the results of a JUnit report. Tests that the focus left out are not among them.
+// ReadJUnit reads the results from a JUnit report. It leaves out the tests that did not run because the focus did not select them.
 func ReadJUnit(path string) (Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -34,7 +34,7 @@ type Options struct {
 	Skip     string
 	List     string // path of a file with names of tests to run; it replaces Focus
 	Procs    int
-	Repeat   int  // number of times that the tests run; they stop after the first time with a failure. The table shows the last time
+	Repeat   int  // number of times that the tests run. After a failure they do not run again. The table shows the results of the last time
 	Keep     bool // leave the cluster running at the end
 	Retry    bool // run failed tests once more, alone, and count only the second result: for machines with other load, such as CI
 	Whole    bool // store a run of Wherry also in conformance/wherry.txt
@@ -274,7 +274,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		return nil, err
 	}
 	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + skip}
-	if o.Repeat > 1 { // each time in a new random order
+	if o.Repeat > 1 { // ginkgo runs the tests each time in a new random order
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
 	} else { // Both node agents run the tests in the same order, because the total time depends on which long test comes last.
 		args = append(args, "--seed=1")

@@ -63,7 +63,7 @@ func (o Options) list(name string) string {
 	return filepath.Join(o.Checkout, "conformance", o.suite().lists+name)
 }
 
-// runs returns the path of one of the suite's files of runs. Each runtime has its own file.
+// The method runs returns the path of a file with results of the suite (see Reference). Debian's containerd has files of its own.
 func (o Options) runs(name string) string {
 	if o.Runtime == RuntimeDebian {
 		name = RuntimeDebian + "-" + name

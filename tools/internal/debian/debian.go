@@ -21,6 +21,9 @@ func Needed() []string {
 	}
 }
 
+// Browser returns the Debian packages of the browser that the tests of the console use. Without it these tests are skipped.
+func Browser() []string { return []string{"chromium"} }
+
 // Missing returns those of the packages that are not installed. On a machine without dpkg it returns none.
 func Missing(ctx context.Context, packages []string) ([]string, error) {
 	if _, err := exec.LookPath("dpkg-query"); err != nil {

@@ -129,8 +129,8 @@ func (e *Env) runExample(ctx context.Context, s *state) error {
 	return e.askExample(ctx, "http://"+service+"/ (the Service)")
 }
 
-// askExample sends requests to a URL until it gets an answer, and prints the answer. what begins with the URL; after a space, a remark may
-// follow.
+// askExample sends requests to a URL until it gets an answer, and prints the answer. The text what is the URL, optionally followed by a
+// space and a remark for the messages.
 func (e *Env) askExample(ctx context.Context, what string) error {
 	var body string
 	url, _, _ := strings.Cut(what, " ")

@@ -188,7 +188,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 	return put(manifestType, data), nil
 }
 
-// withParents adds the parent directories of all files that are not among the files yet.
+// withParents returns files and, in addition, each of their parent directories that files does not contain.
 func withParents(files []File) []File {
 	have := map[string]bool{}
 	for _, f := range files {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// program is a shell script that acts as a test program. Its first run creates a file; {second} is what it does in a run that finds the
-// file.
+// program is a shell script that acts as a test program. Its first run creates the file "again" and executes the
+// commands in place of {first}. A run that finds the file executes those in place of {second} first.
 const program = `#!/bin/sh
 echo "ran $*" >> ran
 if [ -e again ]; then {second}; fi

@@ -116,7 +116,7 @@ func (p Process) end(ctx context.Context, signal syscall.Signal, bound time.Dura
 	return nil
 }
 
-// Matching returns the processes for whose arguments match returns true.
+// Matching returns the processes of the machine that match selects. match gets the arguments of a process, the program's name first.
 func Matching(match func(args []string) bool) ([]Process, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {

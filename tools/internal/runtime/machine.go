@@ -185,7 +185,7 @@ func (c Config) restoreMachine(ctx context.Context) error {
 	return os.Remove(c.path("machine.before"))
 }
 
-// RemoveVoidTables removes the tables of iptables that are empty and are not in before.
+// RemoveVoidTables removes the tables of iptables that are empty, except the tables listed in before.
 func RemoveVoidTables(ctx context.Context, before []string) error {
 	tables, err := Tables(ctx)
 	if err != nil {

@@ -201,7 +201,7 @@ func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data 
 	return err
 }
 
-// CopyOut reads a file of the guest. A file with more than most bytes is an error.
+// CopyOut reads a file of the guest. It returns an error if the file is larger than most, in bytes.
 func (a *Agent) CopyOut(ctx context.Context, path string, most int) (data []byte, err error) {
 	var handle int64
 	if err := a.call(ctx, "guest-file-open", map[string]any{"path": path, "mode": "r"}, &handle); err != nil {

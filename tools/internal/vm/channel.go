@@ -52,8 +52,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Desc }
 
-// call sends a request and decodes the value of the answer into out, unless out is nil. After any error that is not a refusal the channel
-// cannot be used any more.
+// call sends a request and decodes the value of the answer into out, unless out is nil. After any error whose type is not refusal, the
+// channel cannot be used any more.
 func (c *channel) call(ctx context.Context, execute string, arguments, out any) error {
 	defer c.until(ctx)()
 	line, err := json.Marshal(request{execute, arguments})
@@ -112,7 +112,7 @@ func (c *channel) until(ctx context.Context) func() {
 
 func (c *channel) close() error { return c.conn.Close() }
 
-// readLine reads a line. A line of more than most bytes is an error.
+// readLine reads a line. It returns an error if the line is longer than most, in bytes.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {

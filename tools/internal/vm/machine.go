@@ -61,7 +61,8 @@ func (m *Machine) Boot(ctx context.Context) error {
 	return m.awaitLife(ctx, "")
 }
 
-// awaitLife waits until the guest agent answers and the guest's boot ID is not before, the ID of an earlier boot; "": there was none.
+// awaitLife waits until the guest agent answers and the guest's boot ID differs from the argument before, which is the ID of an earlier
+// boot; "": there was none.
 func (m *Machine) awaitLife(ctx context.Context, before string) error {
 	var ended bool
 	err := Await(ctx, "the guest's first sign of life", bootBound, 500*time.Millisecond, func(ctx context.Context) (bool, string) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// emulator serves a fake QMP socket: it sends a greeting first, and events between the answers. It refuses the command refuse. asked
-// returns the commands that it got.
+// emulator serves a fake QMP socket: it sends a greeting first, and an event before each answer. It answers the command named refuse with
+// an error. The returned function asked returns the requests that have arrived since its last call.
 func emulator(t *testing.T, path string, refuse string) (asked func() []string) {
 	t.Helper()
 	listener, err := net.Listen("unix", path)

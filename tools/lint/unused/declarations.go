@@ -26,7 +26,7 @@ func (s *search) declarations(p *packages.Package) {
 	}
 	for _, tv := range p.TypesInfo.Types {
 		st, ok := tv.Type.(*types.Struct)
-		if !ok || !tv.IsType() { // the struct type itself, not a value or a named type
+		if !ok || !tv.IsType() { // skip everything except struct types themselves: values and named types
 			continue
 		}
 		for i := range st.NumFields() {

@@ -89,7 +89,7 @@ func supports(support []string, path string) bool {
 	})
 }
 
-// without removes the findings that the file lists as exceptions. It returns an error if a line has no reason.
+// without returns the findings in found that the file does not list as exceptions. It returns an error if a line of the file has no reason.
 func without(found []finding, file string) ([]finding, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

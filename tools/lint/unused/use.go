@@ -207,8 +207,8 @@ func (u *user) into(e ast.Expr, to types.Type) {
 	}
 }
 
-// all records all fields of a type as read, also the fields of structs within it. If through is true, it also follows pointers, slices and
-// maps.
+// The method all records every field of the type t as read, also the fields of structs within t. If through is true, it also follows
+// pointers, slices and maps.
 func (u *user) all(t types.Type, through bool) {
 	if t == nil || u.whole[t] {
 		return

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// some creates three pods with different fields that run until they are deleted, and returns their names.
+// The method some creates three pods, which have different fields and run until they are deleted. It returns their names when they are
+// Ready.
 func (n *node) some() []string {
 	n.Helper()
 	n.create("plain", idle, "")

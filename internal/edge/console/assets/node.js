@@ -43,7 +43,7 @@ function bar(parts, limit, label) {
 
 export const events = part("Events", ["events"], (app, now) => {
   const list = app.docs.get("events"), name = app.docs.get("node")?.name || "NODE";
-  if (!list) return [card("Events", null, null, h("p", { class: "empty" }, "This node sends its events to its API server. Read them there: ", h("code", {}, `kubectl get events -A --field-selector source=kubelet --watch`), ` (reporting instance ${name}).`))];
+  if (!list) return [card("Events", null, null, h("p", { class: "empty" }, "This node keeps no events: it sends them to its API server. Read them there: ", h("code", {}, `kubectl get events -A --field-selector source=kubelet --watch`), ` (reporting instance ${name}).`))];
   return [card("Events", "the newest first", null, list.length ? table("Events", ["When", "Type", "Reason", "Object", "Message"], list.map((e) => h("tr", { class: e.type === "Warning" ? "trouble" : "" },
     h("td", { class: "soft fixed" }, moment(Date.parse(e.at), now)), h("td", {}, h("span", { class: `state ${e.type === "Warning" ? "failing" : "waiting"}` }, e.type)), h("td", {}, e.reason, e.count > 1 ? h("span", { class: "soft" }, ` ×${e.count}`) : ""), h("td", {}, e.object), h("td", {}, e.message)))) : h("p", { class: "empty" }, "No events yet."))];
 });

@@ -155,7 +155,7 @@ func TestFollow(t *testing.T) {
 		add(t, path, "o\n")
 		f.expect(t, "one\ntwo\n")
 
-		// The log is rotated: it is renamed, still written to, and then created anew.
+		// The log is rotated: the file is renamed, the runtime still writes to it, and then a new file is created.
 		if err := os.Rename(path, path+".old"); err != nil {
 			t.Fatal(err)
 		}

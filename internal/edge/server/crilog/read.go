@@ -223,7 +223,7 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	return r.turn(ctx)
 }
 
-// written reports whether anybody has the held file open to write to it. At a rotation a runtime creates the new file, writes the
+// written reports whether anybody has the reader's file open for writing. At a rotation a runtime creates the new file, writes the
 // buffered output to the old file, and then closes the old file. The kernel grants a read lease only on a file that nobody has open
 // for writing (fcntl(2), F_SETLEASE). If the kernel grants no leases at all, the file counts as written to for half a second.
 func (r *reader) written() bool {

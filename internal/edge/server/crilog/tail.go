@@ -46,7 +46,8 @@ func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int
 	return t.start, nil
 }
 
-// front returns the first bytes of data followed by rest, as many as a head may need. It may reuse the memory of rest.
+// front returns the first maxHead bytes of data followed by rest: the head of a line (time, stream, tags) has at most this length. It may
+// reuse the memory of rest.
 func front(data, rest []byte) []byte {
 	if len(rest) == 0 {
 		return append(rest, data[:min(len(data), maxHead)]...)
@@ -60,7 +61,7 @@ type tail struct {
 	opts  *Options
 	left  int64 // number of complete lines still wanted
 	start int64 // offset in the file where the earliest wanted piece begins
-	begun bool  // true after the first call of take: the last piece of the file ends a line whatever its tag is
+	begun bool  // take has seen a wanted piece; the first one, at the end of the file, counts as the end of a line even if its tag is P
 }
 
 // take examines one line of the file, which begins at the offset begin. It returns true if the tail is complete, because the line

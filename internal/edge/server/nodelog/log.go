@@ -149,7 +149,7 @@ func (l *Log) copyNamed(ctx context.Context, name string, w io.Writer) error {
 	return err
 }
 
-// cut is a reader that ends when its context ends.
+// cut is a reader whose Read returns an error once its context has ended.
 type cut struct {
 	ctx  context.Context
 	from io.Reader

@@ -152,7 +152,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// The test runs commands journalctl that hang, or that write without end. Copy must return soon after the end of its context.
+// The test replaces journalctl by a script that hangs or that writes without end. Copy must return soon after the end of its context.
 func TestCopyEnds(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{

@@ -29,7 +29,7 @@ type Query struct {
 	Pattern      string    // a regular expression of journalctl; "": every message
 }
 
-// hasOptions reports whether the query has more than services or a file.
+// hasOptions reports whether the query has a time, a number of lines, a boot or a pattern, besides its services or its file.
 func (q *Query) hasOptions() bool {
 	return !q.Since.IsZero() || !q.Until.IsZero() || q.Tail != nil || q.Boot != nil || q.Pattern != ""
 }
@@ -62,7 +62,7 @@ func Parse(values url.Values) (*Query, *Error) {
 	return q, nil
 }
 
-// readNames divides the values of query into services and files. A name with a slash is a file.
+// readNames divides the values of the parameter "query" into services and files. A name with a slash is a file.
 func (q *Query) readNames(names []string) (files []string) {
 	for _, name := range names {
 		switch {
@@ -154,7 +154,7 @@ func (p *parser) check(q *Query, files []string) {
 	}
 }
 
-// journalTime is a time in UTC as journalctl reads it.
+// journalTime is the layout, for package time, of the times that journalctl accepts. The times are in UTC.
 const journalTime = "2006-01-02 15:04:05 MST"
 
 // arguments returns the command line of journalctl for services. It requests the output format that Kubernetes' kubelet requests.

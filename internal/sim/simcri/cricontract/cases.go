@@ -188,8 +188,9 @@ func creationsThatFail(t *testing.T, s Subject) {
 	}
 }
 
-// stubborn calls end on containers whose first process does not handle SIGTERM, until one ends by SIGKILL. Right after a start,
-// the first process may still be the runtime's own, which ends by SIGTERM. It returns the last container.
+// stubborn makes a container end by SIGKILL: it starts one whose process does not handle SIGTERM, and calls end, which stops it. Right
+// after the start the process may still be the runtime's own, which ends by SIGTERM; then stubborn tries again, five times at most. It
+// returns the ID of the last container.
 func (p *pod) stubborn(end func(id string)) (id string) {
 	for attempt := range uint32(5) {
 		id = p.start(p.create("main", attempt, "sleep", "1000"))

@@ -24,7 +24,7 @@ type Subject struct {
 	CgroupParent string
 }
 
-// Case is one case of the contract.
+// Case is one test of the contract, that is, of what a runtime has to do.
 type Case struct {
 	Name string
 	Run  func(t *testing.T, s Subject)
@@ -195,7 +195,8 @@ func (p *pod) ends(id string) *runtimeapi.ContainerStatus {
 	return st
 }
 
-// announce creates sandboxes until an event arrives. It needs several, because an event stream over gRPC begins some time after the call.
+// announce creates sandboxes until the channel arrived reports the first event. One sandbox may not be enough, because an event stream over
+// gRPC begins some time after the call that requests it.
 func (p *pod) announce(arrived <-chan struct{}) {
 	p.t.Helper()
 	for range 30 {
@@ -211,7 +212,7 @@ func (p *pod) announce(arrived <-chan struct{}) {
 	p.t.Fatal("no event of 30 sandboxes")
 }
 
-// eventually repeats ok until it returns true.
+// eventually calls ok every 50 ms until it returns true, and fails the test after two minutes.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Case is one rule of the contract.
+// Case is one rule that every API server has to keep, with the test of it.
 type Case struct {
 	Name string
 	run  func(*testing.T, *env)

@@ -29,7 +29,7 @@ func (e *env) tryStatus(t *testing.T, name string, status any) string {
 	return ""
 }
 
-// states returns a list of container statuses with one entry.
+// states returns the part of a pod status in which list, such as containerStatuses, has one entry: a container with this name and state.
 func states(list, name string, state v1.ContainerState) map[string]any {
 	return map[string]any{list: []any{v1.ContainerStatus{Name: name, State: state}}}
 }

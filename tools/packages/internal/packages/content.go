@@ -115,7 +115,7 @@ func (f *file) perm() os.FileMode {
 	return f.mode
 }
 
-// of returns those files that a kind of package (deb or rpm) has.
+// The function of returns the files that belong in a kind of package (deb or rpm).
 func of(files []file, kind string) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.only != "" && f.only != kind })
 }
