@@ -169,7 +169,7 @@ func (a *Agent) answer(p *v1.Pod, t *why.Turn) explanation {
 			t.Flights = append(t.Flights, why.Flight{Action: f.Action, Began: f.Began})
 		}
 	}
-	in := why.Input{Pod: p, Turn: t, Standalone: a.deps.Client == nil, Now: time.Now()}
+	in := why.Input{Pod: p, Turn: t, Pulls: a.imagePulls(), Standalone: a.deps.Client == nil, Now: time.Now()}
 	for _, f := range a.probes.Failing(p.UID) {
 		in.Failing = append(in.Failing, why.FailingProbe{
 			Container: f.Container, Kind: strings.ToLower(f.Kind.String()), Times: f.Times, Threshold: f.Threshold, Output: f.Output,

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -12,10 +13,12 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
+	"github.com/wherry-node/wherry/internal/core/why"
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/credplugin"
 	"github.com/wherry-node/wherry/internal/edge/image"
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
+	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
 // pacedImages limits the rate of pulls to registryPullQPS and registryBurst. A pull beyond the limit waits.
@@ -86,6 +89,16 @@ func (a *Agent) images(g *platform) *image.Images {
 	if a.plugins != nil {
 		cfg.Plugins = a.plugins
 	}
+	if list := a.opened.downloads; list != nil {
+		cfg.Downloads = func(ctx context.Context) ([]image.Download, error) {
+			found, err := list(ctx)
+			out := make([]image.Download, len(found))
+			for i, d := range found {
+				out[i] = image.Download(d)
+			}
+			return out, err
+		}
+	}
 	if a.pulls != nil {
 		cfg.Access, cfg.Records = a.pullPolicy, a.pullRecords
 		cfg.Listed = func() []*runtimeapi.Image { return a.runtime.Store().Images }
@@ -116,4 +129,33 @@ func pullAccess(k *kubelet.KubeletConfiguration) (pullaccess.Policy, error) {
 		return p, fmt.Errorf("preloadedImagesVerificationAllowlist: %w", err)
 	}
 	return p, nil
+}
+
+// imagePulls returns the pulls that have not ended, for the answers about pods.
+func (a *Agent) imagePulls() (out []why.Pull) {
+	for _, p := range a.platform.images.Pulls() {
+		out = append(out, why.Pull(p))
+	}
+	return out
+}
+
+// countImagePulls counts the pulls that have not ended, for the metrics.
+func (a *Agent) countImagePulls() (out stats.ImagePulls) {
+	if !a.built.Load() {
+		return out
+	}
+	for i, p := range a.platform.images.Pulls() {
+		switch {
+		case p.Queued:
+			out.Waiting++
+		case p.Stalled != "":
+			out.Stalled++
+		default:
+			out.Running++
+		}
+		if i == 0 {
+			out.Oldest = time.Since(p.Began)
+		}
+	}
+	return out
 }

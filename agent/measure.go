@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ func (a *Agent) buildMetrics() error {
 		catalogue.PullRecords = a.pullRecords.Count
 	}
 	catalogue.Tally, catalogue.PersistentVolumes = a.tally, a.persistentVolumes
+	catalogue.ImagePulls = a.countImagePulls
 	catalogue.Gates = func() (out []stats.Gate) {
 		for _, g := range gates(&a.cfg).List() {
 			out = append(out, stats.Gate(g))
@@ -64,7 +66,7 @@ func (a *Agent) buildMetrics() error {
 		return out
 	}
 	if a.deps.Machine.real {
-		catalogue.CgroupVersion = a.cgroupVersion
+		catalogue.CgroupVersion, catalogue.Volumes = a.cgroupVersion, a.volumeCounts
 	}
 	if a.deps.Client != nil {
 		catalogue.Startup = a.startupTimes()
@@ -90,6 +92,24 @@ func (a *Agent) buildMetrics() error {
 	}
 	a.probed, err = stats.NewProbed()
 	return err
+}
+
+// volumeCounts counts the volumes of the pods of a real machine.
+func (a *Agent) volumeCounts() (out []stats.VolumeCount) {
+	if !a.built.Load() {
+		return nil
+	}
+	volumes, ok := a.platform.volumes.(*volume.Volumes)
+	if !ok {
+		return nil
+	}
+	pods := slices.DeleteFunc(slices.Clone(a.pods.List()), func(p *v1.Pod) bool {
+		return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	})
+	for _, c := range volumes.Counts(pods) {
+		out = append(out, stats.VolumeCount(c))
+	}
+	return out
 }
 
 // buildStats wires the statistics that are measured on request.

@@ -27,6 +27,8 @@ type opened struct {
 	parts  []part
 	fails  []func() error // each function returns the error of a part that fails and is tried again, or nil if the part works
 	closes []func()
+	// downloads lists what the runtime downloads; nil: it cannot be asked.
+	downloads func(context.Context) ([]cri.Download, error)
 }
 
 // open opens everything that the agent needs before build. The order of the steps matters: the certificate of the HTTPS API
@@ -69,6 +71,7 @@ func (a *Agent) openRuntime(context.Context) error {
 		a.opened.closes = append(a.opened.closes, func() { _ = imageConn.Close() })
 	}
 	a.deps.Runtime, a.deps.Images = cri.Services(runtimeConn, imageConn)
+	a.opened.downloads = cri.Downloads(imageConn)
 	if a.cfg.Owner != "" {
 		a.deps.Runtime = cri.Owned(a.deps.Runtime, a.cfg.Owner)
 	}

@@ -181,6 +181,7 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(types.UID)) {
 	cfg := volume.Config{
 		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
+		Operated: func(op volume.Operation) { a.metrics.VolumeOperated(op.Plugin, op.Name, op.Migrated, op.Took, op.Err) },
 	}
 	if a.deps.Client == nil {
 		g.volumes = volume.New(cfg)
@@ -193,7 +194,7 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 	}
 	registry := drivers.New(drivers.Config{
 		Cluster:    cluster,
-		Registered: func(name string) { volumes.DriverRegistered(name) }, Log: a.log,
+		Registered: func(name string) { volumes.DriverRegistered(name) }, Called: a.metrics.DriverCalled, Log: a.log,
 	})
 	cfg.Driver = func(name string) volume.Driver {
 		if d := registry.Driver(name); d != nil {

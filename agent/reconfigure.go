@@ -118,6 +118,7 @@ func (a *Agent) Reconfigure(cfg Config) (Reconfigured, error) {
 		out.Changed = append(out.Changed, "images.neverRemove (--wherry-config)")
 	}
 	a.sayReconfigured(&out)
+	a.metrics.ConfigRead(true)
 	return out, nil
 }
 
@@ -230,6 +231,7 @@ func (a *Agent) RefuseConfiguration(err error) {
 	a.live.mu.Lock()
 	defer a.live.mu.Unlock()
 	a.log.Error("the new configuration is not valid, the one in effect stays", "err", err)
+	a.metrics.ConfigRead(false)
 	if a.live.running {
 		a.events.NodeEvent(v1.EventTypeWarning, reasonInvalidConfig, "The configuration in effect stays: "+err.Error())
 	}

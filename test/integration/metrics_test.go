@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,19 +13,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	v1 "k8s.io/api/core/v1"
 )
 
-// absent has metrics that kubernetes-mixin uses, but that this node lacks because it has no volumes and no evictions.
-var absent = []string{
-	"kubelet_evictions", // appears with the first eviction
-	"kubelet_node_config_error",
-	"kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes", "kubelet_volume_stats_inodes", "kubelet_volume_stats_inodes_free",
-	"kubelet_volume_stats_inodes_used", "kubelet_volume_stats_used_bytes", "storage_operation_duration_seconds", "storage_operation_errors_total",
-	"volume_manager_total_volumes",
-}
-
-// mayLack has metrics that may be absent: if nothing has failed, or if the kernel does not count the I/O of cgroups.
-var mayLack = []string{"kubelet_runtime_operations_errors_total", "container_fs_reads_bytes_total", "container_fs_writes_bytes_total"}
+// mayLack has metrics that are absent if the kernel does not count the I/O of cgroups.
+var mayLack = []string{"container_fs_reads_bytes_total", "container_fs_writes_bytes_total"}
 
 // pages reads the metrics of the node with Prometheus' own parser. A key is the path of the page and the name of the metric, such as
 // "/metrics kubelet_node_name".
@@ -44,7 +37,7 @@ func (s *space) pages() map[string]*dto.MetricFamily {
 	return out
 }
 
-// A real node has the metrics that the dashboards and alerts of kubernetes-mixin use, and the metrics that only a real machine can have: of
+// A real node that has done a bit of everything has all metrics that the dashboards and alerts of kubernetes-mixin use, and the metrics that only a real machine can have: of
 // certificates, cgroups, the start of the node and the reviews by the API server.
 func TestMetricsOfARealNode(t *testing.T) {
 	s := newSpace(t)
@@ -55,7 +48,25 @@ containers:
   command: [sleep, "100000"]
   resources: {limits: {cpu: 500m}}
   readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}`)
+	s.apply(fmt.Sprintf(boundClaim, s.name, fmt.Sprintf(localSource, s.TempDir(), s.env.node.Name)))
+	t.Cleanup(func() { s.kubectl("delete", "pv", s.name, "--wait=false") })
+	s.pod("claims", claimingPod, onNode(s.env.node))
+	s.pod("lacks", `
+volumes: [{name: v, secret: {secretName: nosuch}}]
+containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}]}]`, onNode(s.env.node))
+	s.pod("nowhere", `containers: [{name: main, image: "registry.invalid/none:1"}]`, onNode(s.env.node))
+	s.pod("grows", `
+volumes: [{name: cache, emptyDir: {sizeLimit: 1Mi}}]
+containers:
+- name: main
+  image: $busybox
+  command: [sh, -c, 'head -c 3000000 /dev/zero > /cache/file; sleep 100000']
+  volumeMounts: [{name: cache, mountPath: /cache}]`, onNode(s.env.node))
 	s.ready("a")
+	s.ready("claims")
+	s.event("lacks", "FailedMount", "nosuch")
+	s.event("nowhere", "Failed", "registry.invalid")
+	s.ended("grows", v1.PodFailed)
 	time.Sleep(3 * time.Second) // probes and the runtime's statistics exist only after some seconds
 	pages := s.pages()
 	has := func(name string) bool {
@@ -74,10 +85,8 @@ containers:
 			name = strings.TrimSuffix(name, part)
 		}
 		asked++
-		if expected := !slices.Contains(absent, name); expected && !has(name) && !slices.Contains(mayLack, name) {
+		if !has(name) && !slices.Contains(mayLack, name) {
 			t.Errorf("the mixin asks for %s, and the node does not serve it", name)
-		} else if !expected && name != "kubelet_evictions" && has(name) {
-			t.Errorf("%s is served: it is no exception any more", name)
 		}
 	}
 	if asked < 50 {

@@ -214,6 +214,7 @@ func starts(in *Input, a *Answer, name string, s *v1.ContainerStatus) bool {
 		}
 		a.set(Pulling, "the image of container %q is being pulled: %s", name, image)
 		a.Since = f.Began
+		pulling(in, a, image)
 		return true
 	}
 	if f := in.flightOf(name, pod.OpStartContainer); f != nil {
@@ -403,4 +404,32 @@ func times(n int32) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
+}
+
+// pulling adds what is known about the pull of an image.
+func pulling(in *Input, a *Answer, image string) {
+	i := slices.IndexFunc(in.Pulls, func(p Pull) bool { return p.Image == image })
+	if i < 0 {
+		return
+	}
+	p := &in.Pulls[i]
+	if p.Queued {
+		a.fact("waits", fmt.Sprintf("for %d other image pulls (serializeImagePulls, maxParallelImagePulls)", p.Running))
+		return
+	}
+	a.fact("stalled", p.Stalled)
+	if !p.Reported {
+		return
+	}
+	arrived := fmt.Sprintf("%.1f MiB", float64(p.Received)/(1<<20))
+	if p.Total > 0 {
+		arrived += fmt.Sprintf(" of %.1f MiB", float64(p.Total)/(1<<20))
+	}
+	if p.Running > 1 {
+		arrived += fmt.Sprintf(", of %d images together", p.Running)
+	}
+	a.fact("arrived", fmt.Sprintf("%s, the last data %v ago", arrived, in.Now.Sub(p.Moved).Round(time.Second)))
+	if p.Stalled != "" {
+		a.do("try the same pull without the agent: crictl pull %s", pod.Text(image))
+	}
 }

@@ -22,6 +22,8 @@ type Input struct {
 	Turn *Turn
 	// Failing are the probes whose last check failed.
 	Failing []FailingProbe
+	// Pulls are the image pulls of the node that have not ended.
+	Pulls []Pull
 	// Hangs is how long the current inspection has waited for the runtime. InspectionError is the error of the last inspection that
 	// ended.
 	Hangs           time.Duration
@@ -60,6 +62,20 @@ type FailingProbe struct {
 	Times     int    // failures in a row; the quick extra probes before a regular one do not count
 	Threshold int    // the number of failures in a row after which the failure takes effect
 	Output    string
+}
+
+// Pull is an image pull that has not ended.
+type Pull struct {
+	Image  string    // as in the spec of a container
+	Began  time.Time // when a pod first needed the pull
+	Queued bool      // the pull waits until fewer pulls run
+	// Reported: Received and Total are known. They are bytes of all parts of images that the runtime receives in the Running pulls, because
+	// it does not say to which image a part belongs. Total has only the parts whose size is known.
+	Reported        bool
+	Received, Total int64
+	Running         int
+	Moved           time.Time // when data last arrived
+	Stalled         string    // says since when nothing happens; "": the pull goes on
 }
 
 // rule fills the answer for a pod in one situation. It returns false if the pod is not in this situation.

@@ -49,6 +49,13 @@ func healthy() *situation {
 	return s
 }
 
+// pulls makes the pull of the container's image run, and says how far it is.
+func (s *situation) pulls(p Pull) *situation {
+	p.Image = "img:1"
+	s.in.Pulls = []Pull{{Image: "other:1", Stalled: "not this one"}, p}
+	return s.waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPullImage, Container: "app"})
+}
+
 // fresh returns the situation of a pod that has no sandbox and no containers yet.
 func fresh() *situation {
 	s := healthy()
@@ -230,6 +237,11 @@ var cases = []struct {
 	{"a sandbox that fails", fresh().and(func(s *situation) { s.turn.Memory.SetUp = true }).retries(pod.OpRunSandbox, "FailedCreatePodSandBox", "no addresses"), SandboxFails, "no addresses", 8 * time.Second},
 
 	{"a pull", healthy().waits("ContainerCreating", "").flies(pod.Action{Op: pod.OpPullImage, Container: "app"}), Pulling, "img:1", 0},
+	{"a pull that waits for another", healthy().pulls(Pull{Queued: true, Running: 1}), Pulling, "waits: for 1 other image pulls", 0},
+	{"a pull with data", healthy().pulls(Pull{Reported: true, Received: 3 << 19, Total: 10 << 20, Running: 1, Moved: now.Add(-2 * time.Second)}), Pulling, "arrived: 1.5 MiB of 10.0 MiB, the last data 2s ago", 0},
+	{"several pulls with data", healthy().pulls(Pull{Reported: true, Received: 1 << 20, Running: 3, Moved: now}), Pulling, "arrived: 1.0 MiB, of 3 images together, the last data 0s ago", 0},
+	{"a pull that stalls", healthy().pulls(Pull{Reported: true, Stalled: "no data has arrived for 2m0s", Moved: now}), Pulling, "stalled: no data has arrived for 2m0s", 0},
+	{"a pull that stalls, and what to do", healthy().pulls(Pull{Reported: true, Stalled: "no data has arrived for 2m0s", Moved: now}), Pulling, "crictl pull img:1", 0},
 	{"an image that does not exist", healthy().pullFails("ErrImagePull", "failed to resolve reference: img:1: not found"), ImageNotFound, "typing error", 30 * time.Second},
 	{"a registry that wants a login", healthy().pullFails("ErrImagePull", "pull access denied, repository does not exist or may require authorization"), ImageDenied, "imagePullSecret", 30 * time.Second},
 	{"a registry that is away", healthy().pullFails("ErrImagePull", "dial tcp 10.0.0.1:443: connect: connection refused"), RegistryAway, "crictl pull img:1", 30 * time.Second},

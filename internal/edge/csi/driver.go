@@ -35,7 +35,12 @@ type Driver struct {
 	conn *grpc.ClientConn
 	node csi.NodeClient
 	can  csispec.Capabilities
+	done Called
 }
+
+// Called is called after each call to a driver: with the method, such as NodePublishVolume, the name of the status code of the answer, such
+// as OK, and how long the call took. It must not block.
+type Called func(driver, method, code string, took time.Duration)
 
 // Info is what a driver reports about itself and about the node.
 type Info struct {
@@ -47,15 +52,15 @@ type Info struct {
 	Topology map[string]string
 }
 
-// New returns the driver that serves a socket.
-func New(name, socket string) (*Driver, error) {
-	return dialed(name, func(ctx context.Context, _ string) (net.Conn, error) {
+// New returns the driver that serves a socket. done may be nil.
+func New(name, socket string, done Called) (*Driver, error) {
+	return dialed(name, done, func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	})
 }
 
-func dialed(name string, dial func(context.Context, string) (net.Conn, error)) (*Driver, error) {
+func dialed(name string, done Called, dial func(context.Context, string) (net.Conn, error)) (*Driver, error) {
 	params := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}
 	params.Backoff.BaseDelay, params.Backoff.MaxDelay = 100*time.Millisecond, 3*time.Second
 	conn, err := grpc.NewClient("passthrough:///driver", // the dialer knows the socket, whose path need not be a valid URL
@@ -65,7 +70,10 @@ func dialed(name string, dial func(context.Context, string) (net.Conn, error)) (
 	if err != nil {
 		return nil, fmt.Errorf("connect to CSI driver %s: %w", name, err)
 	}
-	return &Driver{name: name, conn: conn, node: csi.NewNodeClient(conn)}, nil
+	if done == nil {
+		done = func(string, string, string, time.Duration) {}
+	}
+	return &Driver{name: name, conn: conn, node: csi.NewNodeClient(conn), done: done}, nil
 }
 
 // Close ends the connection. Calls in flight fail.
@@ -149,6 +157,7 @@ func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.
 	defer cancel()
 	answer, err := f(ctx, req)
 	st := status.Convert(err)
+	d.done(d.name, name, codeName(st.Code()), time.Since(began))
 	failed := &csispec.CallError{Driver: d.name, Method: name, Code: csispec.Code(st.Code())}
 	switch {
 	case err == nil:
@@ -159,4 +168,12 @@ func call[Q, A any](ctx context.Context, d *Driver, name string, f func(context.
 		failed.Text = pod.Text(st.Message())
 	}
 	return answer, failed
+}
+
+// codeName returns the name of a status code. A driver may answer with any number, and those that gRPC does not define count as Unknown.
+func codeName(c codes.Code) string {
+	if c > codes.Unauthenticated {
+		c = codes.Unknown
+	}
+	return c.String()
 }

@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ type hostile struct {
 	info    *csi.NodeGetInfoResponse
 	publish func(ctx context.Context, volume string) error
 	caps    int // number of capabilities that the driver reports
+	called  Called
 }
 
 func (h *hostile) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
@@ -54,7 +56,7 @@ func connect(t *testing.T, h *hostile) *Driver {
 		defer close(ended)
 		_ = s.Serve(l)
 	}()
-	d, err := dialed("disks.example.com", func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })
+	d, err := dialed("disks.example.com", h.called, func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,5 +210,23 @@ func TestCallsFailAfterClose(t *testing.T) {
 	d.Close()
 	if err := <-failed; err == nil {
 		t.Error("a call in flight has no error")
+	}
+}
+
+// Each call is reported with the name of its status code. A driver may answer with any number, so that numbers that gRPC does not define
+// have one name together.
+func TestCallsAreReportedByTheirCodes(t *testing.T) {
+	t.Parallel()
+	var got []string
+	answers := []error{nil, status.Error(codes.FailedPrecondition, "no"), status.Error(codes.Code(1234), "no"), status.Error(codes.Code(99999), "no")}
+	h := &hostile{called: func(driver, method, code string, _ time.Duration) { got = append(got, driver+" "+method+" "+code) }}
+	h.publish = func(context.Context, string) error { return answers[len(got)] }
+	d := connect(t, h)
+	for range answers {
+		_ = d.Publish(t.Context(), &csi.NodePublishVolumeRequest{})
+	}
+	const call = "disks.example.com NodePublishVolume "
+	if want := []string{call + "OK", call + "FailedPrecondition", call + "Unknown", call + "Unknown"}; !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
 	}
 }

@@ -10,8 +10,9 @@
 //   - There is one pull per image, runtime handler and set of credentials at a time. All requests for it share the pull. It is canceled
 //     when the last request has left, and it has ended before that Ensure returns.
 //   - At most MaxParallel pulls run at a time, first come first served.
-//   - CRI reports no progress of a pull, neither bytes nor layers. The node shows only that a pull is in flight and for how
-//     long; its size and times come with the Result.
+//   - CRI reports no progress of a pull, neither bytes nor layers. If the runtime has a call of its own for that (Config.Downloads), Pulls
+//     says how much has arrived; otherwise it says only how long a pull has taken. A pull in which nothing happens is reported once, and
+//     never ended for that.
 //   - Credentials are read again for every pull, so a changed secret takes effect at once.
 //   - A pod may use a present image only if Config.Access exempts it, or if Records show that the pod's credentials have pulled it. A pod
 //     that may not use an image does not learn that it is present. Before a pull, Images stores that the pull has begun (Records.Begin),

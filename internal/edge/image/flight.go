@@ -42,6 +42,7 @@ type flight struct {
 	took      time.Duration
 	err       error // error of the pull
 	lookupErr error // error of ImageStatus after the pull
+	sight     sight // what is known about the pull while it runs
 }
 
 // pull joins the pull of this image that is in flight, or begins one.
@@ -60,7 +61,7 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	o := order{image: req.Image, spec: spec, creds: distinct(all)}
 	began := time.Now()
 	f := m.board(ctx, o)
-	if err := m.await(ctx, o.key(), f); err != nil {
+	if err := m.await(ctx, o.key(), f, req.Stalled); err != nil {
 		e := m.pullFailure(ctx, req.Image, err)
 		if creds.plugins != nil {
 			e.Message += "; " + creds.plugins.Error()
@@ -99,7 +100,8 @@ func (m *Images) board(by context.Context, o order) *flight {
 		return f
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(by)) // the pull does not end with the caller's context, but keeps its trace
-	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
+	now := time.Now()
+	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{}), sight: sight{image: o.image, began: now, moved: now, say: make(chan struct{})}}
 	m.flights[key] = f
 	go func() {
 		defer close(f.done)
@@ -115,12 +117,22 @@ func (m *Images) board(by context.Context, o order) *flight {
 }
 
 // await waits until the flight (a pull in progress) has ended and returns its error, or the error of ctx if ctx ends first. When the last
-// waiter leaves in this way, await cancels the pull and waits for its end.
-func (m *Images) await(ctx context.Context, key string, f *flight) error {
-	select {
-	case <-f.done:
-		return f.err
-	case <-ctx.Done():
+// waiter leaves in this way, await cancels the pull and waits for its end. If the pull stalls meanwhile, await calls stalled, if it is
+// set, and waits on.
+func (m *Images) await(ctx context.Context, key string, f *flight, stalled func(string)) error {
+	said := f.sight.say
+	for waits := true; waits; {
+		select {
+		case <-f.done:
+			return f.err
+		case <-said:
+			said = nil
+			if stalled != nil {
+				stalled(f.sight.stalled) // written before the channel was closed, and never again
+			}
+		case <-ctx.Done():
+			waits = false
+		}
 	}
 	m.mu.Lock()
 	f.waiters--
@@ -147,6 +159,8 @@ func (m *Images) fly(ctx context.Context, f *flight, o order) {
 		}
 		noted = m.cfg.Records != nil
 		began := time.Now()
+		stop := m.begin(ctx, f, began)
+		defer stop()
 		var err error
 		ref, f.used, err = m.fetch(ctx, o)
 		f.took = time.Since(began)

@@ -56,6 +56,9 @@ type Config struct {
 	Records Records
 	// Listed returns the images of the last listing, without a call to the runtime. Nil: no image is known.
 	Listed func() []*runtimeapi.Image
+	// Downloads lists what the runtime downloads at the moment, for all images together. Calls may be concurrent; a call has to return
+	// soon. Nil: the runtime does not report that.
+	Downloads func(context.Context) ([]Download, error)
 	// Meter counts calls of Ensure. Default: none.
 	Meter Meter
 	// Log gets warnings for the administrator. Default: nothing is logged.
@@ -113,6 +116,9 @@ type Request struct {
 	RuntimeHandler string
 	// Pulling, if set, is called once before a pull begins or is joined. It is not called if the image is present.
 	Pulling func()
+	// Stalled, if set, is called at most once, while Ensure waits for a pull in which nothing happens. The text says since when. The pull
+	// goes on.
+	Stalled func(text string)
 }
 
 // Result describes an image that is present.

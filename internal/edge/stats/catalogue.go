@@ -3,6 +3,7 @@ package stats
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -24,6 +25,8 @@ type MetricsConfig struct {
 	Pods Pods
 	// Process adds process_* and go_*, which describe the whole process. Set it for only one agent of a process.
 	Process bool
+	// ImagePulls counts the image pulls that have not ended. It is called when the metrics are read; nil: the metrics are absent.
+	ImagePulls func() ImagePulls
 	// PullRecords counts the intents and records of image pulls on disk. It is called when the metrics are read; nil: the metrics are
 	// absent.
 	PullRecords func() (intents, records int)
@@ -34,6 +37,8 @@ type MetricsConfig struct {
 	// PersistentVolumes measures the persistent volumes of the node's pods, each claim once. It is called when the metrics are read; nil:
 	// kubelet_volume_stats_* are absent.
 	PersistentVolumes func() []Volume
+	// Volumes counts the volumes of the node's pods, each plugin once. It is called when the metrics are read; nil: the metric is absent.
+	Volumes func() []VolumeCount
 	// CgroupVersion returns 1 or 2, or 0 if it is not known; nil: the metric is absent.
 	CgroupVersion func() int
 	// Gates returns the feature gates, always the same ones. It is called when the metrics are read; nil: the metric is absent.
@@ -71,25 +76,30 @@ type Metrics struct {
 	probeLate, plugins, evictionAge         *distributions
 	pluginErrors                            *amounts
 	pluginConfig                            *amounts
+	configError                             *single
 
 	lives       lives
 	resizes     resizes
+	storage     storage
 	networkSeen atomic.Bool // true once the metric firstNetwork has its value, which is set only once
 }
 
 // NewMetrics makes the metrics and registers them.
 func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
-	m := &Metrics{lives: newLives(), resizes: newResizes()}
+	m := &Metrics{lives: newLives(), resizes: newResizes(), storage: newStorage()}
 	m.makePods()
 	m.makeRuntime()
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
-		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.evictionAge, m.collected, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, m.pluginConfig, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.evictionAge, m.collected, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, m.pluginConfig, m.configError, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
-	all = append(append(all, m.lives.collectors()...), m.resizes.collectors()...)
+	all = slices.Concat(all, m.lives.collectors(), m.resizes.collectors(), m.storage.collectors())
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
+	}
+	if cfg.ImagePulls != nil {
+		all = append(all, collector{func(out sink) { cfg.ImagePulls().put(out) }})
 	}
 	if cfg.PullRecords != nil {
 		all = append(all, collector{func(out sink) { countPullRecords(cfg.PullRecords, out) }})
@@ -102,6 +112,9 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	}
 	if cfg.PersistentVolumes != nil {
 		all = append(all, collector{func(out sink) { countPersistentVolumes(cfg.PersistentVolumes(), out) }})
+	}
+	if cfg.Volumes != nil {
+		all = append(all, collector{func(out sink) { countVolumes(cfg.Volumes, out) }})
 	}
 	if cfg.CgroupVersion != nil {
 		all = append(all, collector{func(out sink) { countCgroupVersion(cfg.CgroupVersion, out) }})
@@ -151,6 +164,7 @@ func (m *Metrics) makePods() {
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused at admission, by reason", "reason")
 	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds from when a probe was due until it began; a late probe does not count as failed",
 		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
+	m.configError = gauge("kubelet_node_config_error", "1 if the configuration on disk is not valid, so that the one in effect stays; otherwise 0")
 	m.restarted = counters("kubelet_restarted_pods_total", "Pods that started again with the UID of a pod that had just ended, such as a static pod whose manifest was written again", "static")
 }
 
@@ -206,6 +220,21 @@ func countCgroupVersion(read func() int, out sink) {
 	if v := read(); v != 0 {
 		out.put(newFamily(prometheus.GaugeValue, "kubelet_cgroup_version", "Version of the control groups on this machine"), time.Time{}, float64(v))
 	}
+}
+
+// ImagePulls counts image pulls that have not ended.
+type ImagePulls struct {
+	// Running are pulls that go on, Waiting those that wait for their turn, and Stalled those in which nothing happened for a while.
+	Running, Waiting, Stalled int
+	Oldest                    time.Duration // how long ago a pod first needed the oldest of them; 0: there is none
+}
+
+func (p ImagePulls) put(out sink) {
+	pulls := newFamily(prometheus.GaugeValue, "wherry_image_pulls", "Image pulls that have not ended: running, waiting for their turn, or stalled, which means that no data arrived for a while", "state")
+	for state, n := range map[string]int{"running": p.Running, "waiting": p.Waiting, "stalled": p.Stalled} {
+		out.put(pulls, time.Time{}, float64(n), state)
+	}
+	out.put(newFamily(prometheus.GaugeValue, "wherry_image_pull_oldest_seconds", "Seconds since a pod first needed the oldest image pull that has not ended; 0: there is none"), time.Time{}, p.Oldest.Seconds())
 }
 
 func countPullRecords(count func() (intents, records int), out sink) {
@@ -364,6 +393,17 @@ func (m *Metrics) CredentialPluginsRead(hash string) {
 	if m != nil {
 		m.pluginConfig.forget(func([]string) bool { return true })
 		m.pluginConfig.WithLabelValues(hash).Set(1)
+	}
+}
+
+// ConfigRead records whether the newest configuration on disk is valid.
+func (m *Metrics) ConfigRead(valid bool) {
+	switch {
+	case m == nil:
+	case valid:
+		m.configError.Set(0)
+	default:
+		m.configError.Set(1)
 	}
 }
 

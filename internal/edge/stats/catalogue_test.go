@@ -19,12 +19,16 @@ func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(),
+		ImagePulls:  func() ImagePulls { return ImagePulls{Running: 1, Waiting: 2, Stalled: 3, Oldest: time.Minute} },
 		PullRecords: func() (int, int) { return 1, 2 }, CgroupVersion: func() int { return 2 }, Gates: func() []Gate { return []Gate{{"A", "ALPHA", false}, {"B", "", true}} },
 		Tally: func() Tally {
 			return Tally{
 				Desired: map[bool]int{false: 3, true: 1}, Active: map[bool]int{false: 2, true: 1}, Mirrors: 1, Ephemeral: 2,
 				Working: map[Working]int{{"sync", "desired", ""}: 3, {"terminating", "orphan", "true"}: 1}, Pending: map[string]int{"deferred": 1, "infeasible": 2}, InProgress: 1,
 			}
+		},
+		Volumes: func() []VolumeCount {
+			return []VolumeCount{{"kubernetes.io/secret", 2, 1}, {"kubernetes.io/csi:disks.example.com", 0, 1}}
 		},
 		PersistentVolumes: func() []Volume { return []Volume{{PVCNamespace: "ns", PVCName: "data"}} },
 		Startup: func() Startup {
@@ -79,6 +83,11 @@ func TestCatalogue(t *testing.T) {
 		use.ResizeAccepted("pod_updated")
 		use.Resized(time.Second, true)
 		use.Resized(time.Second, false)
+		use.VolumeOperated("kubernetes.io/secret", "volume_mount", false, time.Millisecond, nil)
+		use.VolumeOperated("kubernetes.io/csi:disks.example.com", "volume_unmount", true, time.Minute, errors.New("no"))
+		use.DriverCalled("disks.example.com", "NodePublishVolume", "DeadlineExceeded", 2*time.Minute)
+		use.ConfigRead(true)
+		use.ConfigRead(false)
 	}
 	golden(t, "catalogue.prom", text(t, reg))
 	if _, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1"}); err == nil {

@@ -447,7 +447,10 @@ func (v *Volumes) takeDownCSI(ctx context.Context, uid types.UID) error {
 	var wg sync.WaitGroup
 	for i, b := range all {
 		wg.Go(func() {
-			if err := v.takeDownOne(ctx, uid, b); err != nil {
+			began := time.Now()
+			err := v.takeDownOne(ctx, uid, b)
+			v.unmounted(ctx, kindCSI, b.Driver, b.Block, began, err)
+			if err != nil {
 				errs[i] = fmt.Errorf("volume %q: %w", b.PersistentVolume, err)
 			}
 		})

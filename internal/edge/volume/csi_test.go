@@ -68,6 +68,7 @@ type csiFixture struct {
 	serves  string        // the driver serves this name, too; "": only driverName
 	changed chan struct{} // receives a value after each call of the driver and each change of InUse
 
+	ops        operations
 	mu         sync.Mutex
 	registered *csi.Driver
 	woken      []types.UID
@@ -179,7 +180,7 @@ func (f *csiFixture) await(t *testing.T, ok func() bool) {
 // register makes the driver known to the node.
 func (f *csiFixture) register(t *testing.T, socket string) {
 	t.Helper()
-	d, err := csi.New(driverName, socket)
+	d, err := csi.New(driverName, socket, nil)
 	if err == nil {
 		_, err = d.Ask(t.Context())
 	}
@@ -214,7 +215,7 @@ func (f *csiFixture) away() (back func()) {
 // restart returns new Volumes on the same root directory, as a new agent creates them.
 func (f *csiFixture) restart() *volume.Volumes {
 	return volume.New(volume.Config{
-		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note,
+		RootDir: f.root, Host: hostfs.Host{}, Objects: f.api, Claims: f.claims, ClaimStatus: f.claims, InUseChanged: f.note, Operated: f.ops.ended,
 		Event: func(ref *v1.ObjectReference, _, reason, _ string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -34,7 +34,10 @@ const (
 	kindInTree kind = "in-tree"
 )
 
-func (k kind) dir() string { return "kubernetes.io~" + string(k) }
+// pluginPrefix begins the names of the directories of volume kinds.
+const pluginPrefix = "kubernetes.io~"
+
+func (k kind) dir() string { return pluginPrefix + string(k) }
 
 // files reports whether the volume's content comes from the API; such volumes are read-only for containers.
 func (k kind) files() bool {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,7 +77,12 @@ func (v *Volumes) takeDownNFS(ctx context.Context, uid types.UID) error {
 	if err != nil {
 		return fmt.Errorf("list NFS volumes: %w", err)
 	}
-	return together(entries, func(e fs.DirEntry) error { return v.unmountNetwork(ctx, filepath.Join(parent, e.Name())) })
+	return together(entries, func(e fs.DirEntry) error {
+		began := time.Now()
+		err := v.unmountNetwork(ctx, filepath.Join(parent, e.Name()))
+		v.unmounted(ctx, kindNFS, "", false, began, err)
+		return err
+	})
 }
 
 // unmountNetwork unmounts a network file system in up to three tries. The first is an ordinary unmount. If it fails or takes too long,

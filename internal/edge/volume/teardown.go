@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -92,7 +93,10 @@ func (v *Volumes) unmountOthers(ctx context.Context, uid types.UID) error {
 		if e.Name() == kindCSI.dir() || e.Name() == kindNFS.dir() {
 			continue
 		}
-		if err := v.unmountBelow(ctx, filepath.Join(v.layout.volumes(uid), e.Name())); err != nil {
+		began := time.Now()
+		err := v.unmountBelow(ctx, filepath.Join(v.layout.volumes(uid), e.Name()))
+		v.unmounted(ctx, kind(strings.TrimPrefix(e.Name(), pluginPrefix)), "", false, began, err)
+		if err != nil {
 			return err
 		}
 	}

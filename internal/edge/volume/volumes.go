@@ -103,6 +103,8 @@ type Config struct {
 	// Notify is called when the caller should try the work on the volumes of a pod again: an earlier try failed because the volumes had to
 	// wait for something, and this wait is over. Notify may be called from any goroutine. It must not block. It may be nil.
 	Notify func(uid types.UID)
+	// Operated is called after each operation on a volume. It must not block. It may be nil.
+	Operated func(Operation)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()
 }
@@ -137,6 +139,9 @@ func New(cfg Config) *Volumes {
 	}
 	if cfg.Event == nil {
 		cfg.Event = func(*v1.ObjectReference, string, string, string) {}
+	}
+	if cfg.Operated == nil {
+		cfg.Operated = func(Operation) {}
 	}
 	if cfg.InUseChanged == nil {
 		cfg.InUseChanged = func() {}
@@ -220,7 +225,10 @@ func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
 	var wg sync.WaitGroup
 	for i, vol := range wanted {
 		setUp := func() {
-			if err := v.setUpVolume(ctx, p, vol); err != nil {
+			began := time.Now()
+			err := v.setUpVolume(ctx, p, vol)
+			v.mounted(ctx, p.Pod, vol, began, err)
+			if err != nil {
 				errs[i] = failed(vol.Name, err)
 			}
 		}

@@ -27,7 +27,9 @@ type Config struct {
 	Cluster Cluster
 	// Registered is called when a driver can be used. It must not block.
 	Registered func(driver string)
-	Log        *slog.Logger
+	// Called is called after each call to a driver. It may be nil.
+	Called csi.Called
+	Log    *slog.Logger
 }
 
 // Drivers are the CSI drivers of this node.
@@ -73,7 +75,7 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	if !speaksV1(p.Versions) {
 		return fmt.Errorf("CSI driver %s speaks the versions %q of CSI, this node agent speaks 1.x", p.Name, p.Versions)
 	}
-	driver, err := csi.New(p.Name, p.Endpoint)
+	driver, err := csi.New(p.Name, p.Endpoint, d.cfg.Called)
 	if err != nil {
 		return err
 	}

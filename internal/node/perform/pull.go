@@ -50,6 +50,9 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 	}
 	r.Pod = job.Pod
 	r.Pulling = func() { event(v1.EventTypeNormal, "Pulling", "Pulling image %q", r.Image) }
+	r.Stalled = func(text string) {
+		event(v1.EventTypeWarning, "ImagePullStalled", "Still pulling image %q: %s", r.Image, text)
+	}
 	res, ierr := x.cfg.Images.Ensure(ctx, r)
 	if ierr != nil {
 		return x.pullFailed(job, r.Image, ierr, event)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -124,6 +126,44 @@ func TestPodsStartWhileImagesAreRemoved(t *testing.T) {
 		w.Await("both run", 5*time.Minute, func() bool { return w.runs("again") == 1 && w.runs("d") == 1 })
 		if n := w.events("Evicted"); n != 0 {
 			t.Errorf("%d pods were evicted", n)
+		}
+	})
+}
+
+// The metrics count image pulls while they run and while they wait for another pull.
+func TestImagePullsAreCounted(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	slow := simcri.Config{Pull: func(string) simcri.Pull { return simcri.Pull{Took: 2 * time.Minute, Size: 1 << 20} }}
+	Run(t, Config{Runtime: slow, Deps: func(d *agent.Deps) { d.Metrics = reg }}, func(w *World) {
+		pulls := func() map[string]float64 {
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := map[string]float64{}
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					switch f.GetName() {
+					case "wherry_image_pulls":
+						out[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+					case "wherry_image_pull_oldest_seconds":
+						out["minutes"] = float64(int(m.GetGauge().GetValue() / 60))
+					}
+				}
+			}
+			return out
+		}
+		w.Create(Pod("a", withImage("registry.example/a:1")))
+		w.Create(Pod("b", withImage("registry.example/b:1")))
+		time.Sleep(90 * time.Second)
+		if d := cmp.Diff(map[string]float64{"running": 1, "waiting": 1, "stalled": 0, "minutes": 1}, pulls()); d != "" {
+			t.Errorf("after 90 s (-want +got):\n%s", d)
+		}
+		time.Sleep(90 * time.Second)
+		w.WaitReady("a", "b")
+		if d := cmp.Diff(map[string]float64{"running": 0, "waiting": 0, "stalled": 0, "minutes": 0}, pulls()); d != "" {
+			t.Errorf("at the end (-want +got):\n%s", d)
 		}
 	})
 }

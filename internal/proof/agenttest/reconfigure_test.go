@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -130,7 +131,13 @@ func TestReconfigureEviction(t *testing.T) {
 // and is also reported once.
 func TestReconfigureSaysWhatItCannot(t *testing.T) {
 	t.Parallel()
-	runConfigured(t, Config{Seed: 1}, "maxPods: 110\n", func(c *configured) {
+	reg := prometheus.NewRegistry()
+	runConfigured(t, Config{Seed: 1, Deps: func(d *agent.Deps) { d.Metrics = reg }}, "maxPods: 110\n", func(c *configured) {
+		wantError := func(when string, want bool) {
+			if got := moved(t, reg)["kubelet_node_config_error"]; got != want {
+				t.Errorf("%s, kubelet_node_config_error counts an error: %v", when, got)
+			}
+		}
 		c.set(t, "maxPods: 20\nport: 10999\nkubeAPIQPS: 7\n")
 		c.Await("it is said", 3*time.Minute, func() bool { return c.eventText("ConfigurationNeedsRestart") != "" })
 		if got := c.eventText("ConfigurationNeedsRestart"); !strings.HasPrefix(got, "These fields keep their values until the agent is restarted: kubeAPIQPS (") || !strings.Contains(got, "; port (") {
@@ -138,11 +145,13 @@ func TestReconfigureSaysWhatItCannot(t *testing.T) {
 		}
 		c.Await("the rest has changed", 3*time.Minute, func() bool { return c.allocatable(v1.ResourcePods) == "20" })
 
+		wantError("with a good file", false)
 		c.set(t, "maxPods: 30\nimageGCHighThresholdPercent: 200\n")
 		c.Await("the bad file is reported", 3*time.Minute, func() bool { return c.eventText("InvalidConfiguration") != "" })
 		if got := c.eventText("InvalidConfiguration"); !strings.Contains(got, "config.yaml line 4: imageGCHighThresholdPercent (--image-gc-high-threshold): 200: ") {
 			t.Errorf("the event says %q", got)
 		}
+		wantError("with a bad file", true)
 		if err := os.Remove(c.file); err != nil {
 			t.Fatal(err)
 		}
@@ -158,6 +167,7 @@ func TestReconfigureSaysWhatItCannot(t *testing.T) {
 		}
 		c.set(t, "maxPods: 40\n")
 		c.Await("the next good file counts", 3*time.Minute, func() bool { return c.allocatable(v1.ResourcePods) == "40" })
+		wantError("with a good file again", false)
 	})
 }
 

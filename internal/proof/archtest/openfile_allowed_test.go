@@ -102,6 +102,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/volume/podfiles.go:Volumes.messageFile", "os.OpenFile"}:          "makes a new file: O_EXCL opens nothing that exists; containers have the file mounted, not its directory",
 	{"internal/edge/volume/podfiles.go:pruneMessages", "os.ReadDir"}:                 "lists a directory that only the agent writes to: containers have single files of it mounted",
 	{"internal/edge/volume/subpath.go:makeTarget", "os.OpenFile"}:                    "makes a new file in a directory that only the agent writes to: O_EXCL opens nothing that exists",
+	{"internal/edge/volume/operations.go:Volumes.countDirs", "os.ReadDir"}:           ownFile,
 	{"internal/edge/volume/teardown.go:Volumes.Orphans", "os.ReadDir"}:               ownFile,
 	{"internal/edge/pullrecord/file.go:names", "os.Open"}:                            ownFile,
 }

@@ -42,6 +42,7 @@ var reasons = []reason{
 	{name: "OOMKilling", in: inPodEvent, own: true, when: "the kernel killed a process of the pod because memory ran out, even if it is not the first process of its container"},
 	{name: "FailedPostStartHook", in: inPodEvent}, {name: "FailedPreStopHook", in: inPodEvent}, {name: "LifecycleHTTPFallback", in: inPodEvent},
 	{name: "ServiceAccountTokenExpired", in: inPodEvent, own: true, when: "a pod of a node that has started without its API server uses a token that has expired"},
+	{name: "ImagePullStalled", in: inPodEvent, own: true, when: "no data of an image arrives for two minutes; the pull goes on"},
 	{name: "DNSConfigForming", in: inPodEvent}, {name: "MissingClusterDNS", in: inPodEvent},
 	{name: "Evicted", in: inPodEvent}, {name: "Preempting", in: inPodEvent}, {name: "DeadlineExceeded", in: inPodEvent},
 	{name: "ResizeDeferred", in: inPodEvent}, {name: "ResizeInfeasible", in: inPodEvent}, {name: "ResizeStarted", in: inPodEvent},
