@@ -10,6 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/why"
 )
 
 // These are the reasons of container states that Kubernetes defines.
@@ -315,12 +316,17 @@ func (d *derivation) anyMainMade() bool {
 	return false
 }
 
-// notYet returns the waiting state of a container that waits only because other steps of the pod's start come first.
+// notYet returns the waiting state of a container that waits only because other steps of the pod's start come first. If such a step fails,
+// the message is the first line of the answer of package why. Upstream's kubelet leaves the message empty.
 func (d *derivation) notYet() *v1.ContainerStateWaiting {
+	w := &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
 	if len(d.Pod.Spec.InitContainers) > 0 {
-		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}
+		w.Reason = ReasonPodInitializing
 	}
-	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
+	if sb, _ := decide.UsableSandbox(d.Pod, d.Observed); sb == nil {
+		w.Message = why.StartFailure(d.Memory)
+	}
+	return w
 }
 
 // waiting replaces the state of a container that has to start, or to start again, by a waiting state with the reason. If the container

@@ -290,6 +290,33 @@ var lacks = [...]struct {
 	pod.LackSupport:     {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
 }
 
+// setUpFailure returns the cause and the first line of the answer about a pod whose last set-up has failed.
+func setUpFailure(r *decide.Retry) (Cause, string) {
+	if r.Reason != "" && r.Reason != "FailedMount" {
+		return SetUpFails, "the directories or the cgroup of the pod cannot be made (" + r.Reason + ")"
+	}
+	return lacks[r.Lack].cause, lacks[r.Lack].line
+}
+
+// sandboxFailure is the first line of the answer about a pod whose last sandbox could not be made.
+const sandboxFailure = "the runtime cannot make the sandbox of the pod"
+
+// StartFailure returns the first line of the answer about a pod that cannot start any container, because its set-up or its sandbox fails
+// again and again; "": neither has failed. The line stays the same from one try to the next, so it can be a message in the pod's status.
+func StartFailure(m *decide.Memory) string {
+	for i := range m.Retry {
+		switch r := &m.Retry[i]; {
+		case r.Message == "":
+		case r.Op == pod.OpSetUp && !m.SetUp:
+			_, line := setUpFailure(r)
+			return line
+		case r.Op == pod.OpRunSandbox:
+			return sandboxFailure
+		}
+	}
+	return ""
+}
+
 // setUp fills the answer while the pod's volumes, directories or cgroup are not set up.
 func setUp(in *Input, a *Answer) bool {
 	if in.Turn == nil || in.Turn.Memory.SetUp {
@@ -297,10 +324,8 @@ func setUp(in *Input, a *Answer) bool {
 	}
 	if r := in.retry(pod.OpSetUp); r != nil {
 		l := lacks[r.Lack]
-		a.set(l.cause, "%s", l.line)
-		if r.Reason != "" && r.Reason != "FailedMount" {
-			a.set(SetUpFails, "the directories or the cgroup of the pod cannot be made (%s)", r.Reason)
-		}
+		cause, line := setUpFailure(r)
+		a.set(cause, "%s", line)
 		a.fact("error", r.Message)
 		a.Since = in.Turn.Memory.StartTime
 		a.then(r.Until, "the node tries again, at once if the object that is missing appears")
@@ -327,7 +352,7 @@ func sandbox(in *Input, a *Answer) bool {
 		return false
 	}
 	if r := in.retry(pod.OpRunSandbox); r != nil {
-		a.set(SandboxFails, "the runtime cannot make the sandbox of the pod")
+		a.set(SandboxFails, sandboxFailure)
 		a.fact("runtime", r.Message)
 		a.Since = t.Memory.StartTime
 		a.then(r.Until, "the node tries again")

@@ -461,3 +461,27 @@ func TestOutput(t *testing.T) {
 		t.Errorf("a container that left a message: the output of %q is wanted, %q", a.Ended, a.Facts)
 	}
 }
+
+// StartFailure returns the line of the answer for a set-up or a sandbox that fails, and nothing for a pod that only starts.
+func TestStartFailure(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		retry decide.Retry
+		setUp bool
+		want  string
+	}{
+		{"nothing failed", decide.Retry{}, false, ""},
+		{"a back-off without a failure", decide.Retry{Op: pod.OpSetUp}, false, ""},
+		{"a ConfigMap is missing", decide.Retry{Op: pod.OpSetUp, Reason: "FailedMount", Message: "x", Lack: pod.LackConfigMap}, false, "a volume of the pod needs a ConfigMap that does not exist"},
+		{"the cgroup cannot be made", decide.Retry{Op: pod.OpSetUp, Reason: "FailedToCreatePodContainer", Message: "x"}, false, "the directories or the cgroup of the pod cannot be made (FailedToCreatePodContainer)"},
+		{"a refresh of the volumes fails later", decide.Retry{Op: pod.OpSetUp, Reason: "FailedMount", Message: "x"}, true, ""},
+		{"the sandbox fails", decide.Retry{Op: pod.OpRunSandbox, Message: "attempt 7 of sandbox 3f2a"}, true, "the runtime cannot make the sandbox of the pod"},
+		{"a removal fails", decide.Retry{Op: pod.OpTearDown, Message: "x"}, true, ""},
+	} {
+		m := decide.Memory{PodTries: decide.PodTries{SetUp: c.setUp, Retry: []decide.Retry{c.retry}}}
+		if got := StartFailure(&m); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

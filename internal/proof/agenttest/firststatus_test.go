@@ -59,18 +59,19 @@ func TestNoWarningBeforeTheFirstStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, reason, waits string
+		says                string // the message of the wait, once the failure is known; "": not checked
 		cfg                 simcri.Config
 		fault               simcri.Fault
 		pod                 func(*v1.Pod)
 	}{
-		{name: "volume", reason: "FailedMount", waits: "ContainerCreating", pod: func(p *v1.Pod) {
+		{name: "volume", reason: "FailedMount", waits: "ContainerCreating", says: "a volume of the pod needs a Secret that does not exist", pod: func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "none"}}}}
 			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		}},
 		{name: "image", reason: "Failed", waits: "ErrImagePull", cfg: simcri.Config{
 			Pull: func(string) simcri.Pull { return simcri.Pull{Err: status.Error(codes.Unknown, "no such host")} },
 		}},
-		{name: "sandbox", reason: "FailedCreatePodSandBox", waits: "ContainerCreating", fault: simcri.Fault{Method: "RunPodSandbox"}},
+		{name: "sandbox", reason: "FailedCreatePodSandBox", waits: "ContainerCreating", says: "the runtime cannot make the sandbox of the pod", fault: simcri.Fault{Method: "RunPodSandbox"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,6 +99,20 @@ func TestNoWarningBeforeTheFirstStatus(t *testing.T) {
 				}
 				if s := first.Status.ContainerStatuses; len(s) != 1 || s[0].State.Waiting == nil || s[0].State.Waiting.Reason != c.waits {
 					t.Errorf("the first status has %+v, want a wait for %s", s, c.waits)
+				}
+				if c.says == "" {
+					return
+				}
+				now := w.Kube.Pod(Namespace, "a")
+				if s := now.Status.ContainerStatuses; s[0].State.Waiting == nil || s[0].State.Waiting.Message != c.says {
+					t.Errorf("the container waits with %+v, want the message %q", s[0].State.Waiting, c.says)
+				}
+				if answer := w.Explain(); len(answer) != 1 || answer[0].Answer.Line != c.says {
+					t.Errorf("the node answers %+v, want the line %q", answer, c.says)
+				}
+				time.Sleep(30 * time.Minute) // many more tries fail
+				if later := w.Kube.Pod(Namespace, "a"); later.ResourceVersion != now.ResourceVersion {
+					t.Errorf("the status was written again although nothing has changed: %+v", later.Status)
 				}
 			})
 		})
