@@ -38,6 +38,7 @@ type Fleet struct {
 	api   *kubeclient.Client // sends requests as the user of Config.Client
 	host  string             // the API server's address
 	next  http.RoundTripper  // the transport that all nodes share
+	count *requests          // next: it counts what it sends
 	wheel *wheel
 	pods  *podWatch
 	hub   *hub // nil with Config.OwnWatches
@@ -78,6 +79,8 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
 	}
+	f.count = &requests{next: f.next}
+	f.next = f.count
 	if f.api, err = newClient(cfg.Client, nil); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@ type Status struct {
 	Nodes Nodes  `json:"nodes"`
 	Pods  Pods   `json:"pods"`
 	// Leases says how late the nodes' leases are renewed.
-	Leases Lateness `json:"leases"`
+	Leases   Lateness `json:"leases"`
+	Requests Requests `json:"requests"`
 	// JoinWindow is how many nodes may join at the same time now.
 	JoinWindow int `json:"joinWindow"`
 	// Running is how long the fleet runs.
@@ -58,7 +59,7 @@ func (s *Status) Settled() bool {
 // Status returns the present state.
 func (f *Fleet) Status() Status {
 	pods, _ := f.pods.count()
-	s := Status{Name: f.cfg.Name, Pods: pods, Leases: f.wheel.lateness()}
+	s := Status{Name: f.cfg.Name, Pods: pods, Leases: f.wheel.lateness(), Requests: f.count.count()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.began.IsZero() {

@@ -79,9 +79,10 @@ func isReady(n *v1.Node) bool {
 type podWatch struct {
 	f *Fleet
 
-	mu     sync.Mutex
-	pods   map[types.UID]podState
-	starts []time.Time // when the newest pods were first seen Running, oldest first
+	mu      sync.Mutex
+	started int // how many pods were first seen Running
+	pods    map[types.UID]podState
+	starts  []time.Time // when the newest pods were first seen Running, oldest first
 }
 
 // podState has the fields of a pod that a podWatch keeps.
@@ -181,6 +182,7 @@ func (w *podWatch) note(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning {
+		w.started++
 		w.starts = append(w.starts, time.Now())
 		if len(w.starts) > maxStarts {
 			w.starts = w.starts[1:]
@@ -198,6 +200,8 @@ type Pods struct {
 	Ready     int `json:"ready"`
 	// StartsPerSecond is how many pods per second became Running, in the last ten seconds.
 	StartsPerSecond float64 `json:"startsPerSecond"`
+	// Starts is how many pods were first seen Running since the start.
+	Starts int `json:"starts"`
 }
 
 // nodePods counts the pods of one node.
@@ -233,6 +237,7 @@ func (w *podWatch) count() (all Pods, byNode map[string]nodePods) {
 	for len(w.starts) > 0 && w.starts[0].Before(since) {
 		w.starts = w.starts[1:]
 	}
+	all.Starts = w.started
 	all.StartsPerSecond = float64(len(w.starts)) / rateWindow.Seconds()
 	return all, byNode
 }

@@ -60,6 +60,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.DataDir, "data-dir", "", "where the control plane keeps its data; default: a directory that is removed at the end")
 	fs.StringVar(&r.ControlPlane, "controlplane", "", "program of the control plane; default: wherry-controlplane beside this program, then in PATH")
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed of the random values in the simulated runtimes")
+	fs.StringVar(&r.Metrics, "metrics", "", "serve metrics for Prometheus at this address, for example 127.0.0.1:9095, path /metrics; default: none")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 	fs.IntVarP(&r.Verbosity, "v", "v", 0, "verbosity of the log: 1 also the fleet's actions, 2 also those of its agents")
 	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetExpect(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())

@@ -82,6 +82,7 @@ func writeState(out io.Writer, s *State) {
 		p.Running, p.Ready, p.Pending, p.Succeeded, p.Failed, p.StartsPerSecond)
 	l := &s.Leases
 	fmt.Fprintf(t, "leases\trenewed %s late (p99 %s), %d failed\n", short(max(l.P50, l.Overdue)), short(max(l.P99, l.Overdue)), l.Failed)
+	fmt.Fprintf(t, "API\t%d requests of the nodes, %d failed, answered in %s on average\n", s.Requests.Total, s.Requests.Failed, short(mean(&s.Requests)))
 	fmt.Fprintf(t, "process\t%.0f MiB, %.0f KiB a node; %d goroutines; %.1f s of CPU\n",
 		float64(s.Memory)/(1<<20), float64(s.MemoryPerNode)/(1<<10), s.Goroutines, s.CPUSeconds)
 	_ = t.Flush() // an error means that the reader is gone
@@ -130,6 +131,7 @@ func (o *Top) Run(ctx context.Context, out io.Writer) error {
 	f, terminal := out.(interface{ Fd() uintptr })
 	terminal = terminal && term.IsTerminal(int(f.Fd()))
 	var cpu, at float64
+	var asked uint64
 	tick := time.NewTicker(o.Every)
 	defer tick.Stop()
 	for i := 1; ; i++ {
@@ -144,7 +146,9 @@ func (o *Top) Run(ctx context.Context, out io.Writer) error {
 		writeState(&b, &s)
 		if now := s.Running.Seconds(); i > 1 && now > at {
 			fmt.Fprintf(&b, "CPU       %.2f cores now\n", (s.CPUSeconds-cpu)/(now-at))
+			fmt.Fprintf(&b, "API       %.0f requests a second now\n", float64(s.Requests.Total-asked)/(now-at))
 		}
+		asked = s.Requests.Total
 		cpu, at = s.CPUSeconds, s.Running.Seconds()
 		b.WriteString(bars(&s))
 		if _, err := io.WriteString(out, b.String()); err != nil {

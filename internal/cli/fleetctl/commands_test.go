@@ -68,7 +68,7 @@ func TestCommands(t *testing.T) {
 	top := say(func(out *bytes.Buffer) error {
 		return (&Top{Client: c, Every: 100 * time.Millisecond, Count: 2}).Run(t.Context(), out)
 	})
-	if strings.Count(top, "nodes [########################################] 4/4") != 2 || strings.Count(top, "cores now") != 1 {
+	if strings.Count(top, "nodes [########################################] 4/4") != 2 || strings.Count(top, "cores now") != 1 || strings.Count(top, "requests a second now") != 1 {
 		t.Errorf("top said\n%s", top)
 	}
 	if said := say(func(out *bytes.Buffer) error { return (&Stop{c}).Run(t.Context(), out) }); said != "the fleet has ended\n" {

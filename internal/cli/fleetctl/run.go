@@ -62,6 +62,8 @@ type Run struct {
 	OwnWatches bool
 	// NoServe leaves out the nodes' HTTPS APIs and the logs of containers.
 	NoServe bool
+	// Metrics is an address at which the fleet serves its metrics for Prometheus; "": it serves none.
+	Metrics string
 	// Verbosity is how much the fleet and, from 2 on, its agents log.
 	Verbosity int
 }
@@ -148,6 +150,11 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	defer plays.wait()
 	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
 	serving.Go(func() { _ = server.Serve(served, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
+	if endMetrics, err := w.serveMetrics(); err != nil {
+		return err
+	} else {
+		defer endMetrics()
+	}
 	if plan != nil {
 		if err := plays.begin(r.Scenario, plan); err != nil {
 			return err

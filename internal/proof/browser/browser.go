@@ -24,6 +24,8 @@ type Tab struct {
 	answers chan answer
 	last    int
 	session string
+	// navigates is set while a call may fail because the page is replaced by another one: it then has no result.
+	navigates bool
 	// Problems are the errors that the page has written to its console, and exceptions.
 	Problems []string
 }
@@ -114,6 +116,9 @@ func (b *Tab) read(out io.Reader) {
 	}
 }
 
+// navigated is the browser's error for an expression whose page was replaced by another one during the evaluation.
+const navigated = "Inspected target navigated or closed"
+
 // call calls a method of the browser and decodes the result.
 func (b *Tab) call(method string, params map[string]any, into any) {
 	b.t.Helper()
@@ -138,6 +143,8 @@ func (b *Tab) call(method string, params map[string]any, into any) {
 			case a.Method == "Runtime.exceptionThrown" || a.Method == "Log.entryAdded":
 				b.Problems = append(b.Problems, string(a.Params))
 			case a.ID != b.last:
+			case a.Error != nil && b.navigates && a.Error.Message == navigated:
+				return
 			case a.Error != nil:
 				b.t.Fatalf("%s: %s", method, a.Error.Message)
 			default:
@@ -191,6 +198,8 @@ func (b *Tab) Eval(expression string, into any) {
 // Until waits until an expression is true in the page. It evaluates the expression every 50 ms, and fails the test after the time patience.
 func (b *Tab) Until(what, expression string) {
 	b.t.Helper()
+	b.navigates = true // a click before may still be loading the next page: then the expression is evaluated again there
+	defer func() { b.navigates = false }()
 	for limit := time.Now().Add(patience); ; {
 		var is bool
 		b.Eval(fmt.Sprintf(`(async () => { for (let i = 0; i < 60; i++) { if (%s) return true; await new Promise((f) => setTimeout(f, 50)); } return false; })()`, expression), &is)
