@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -447,5 +448,61 @@ func TestOfflineStartWithDamagedFiles(t *testing.T) {
 		}
 		restore()
 		w.WaitReady("p0", "p1", "p2", "p3", "p4")
+	})
+}
+
+// One file of the record is damaged, each file in turn. Offline, the agent then runs all pods that do not need the file, and logs the file's
+// name and what is wrong with it. One file has the Services of the cluster, which all pods need for their environment variables. When the
+// API server answers, all pods run again.
+func TestOfflineStartWithOneDamagedFile(t *testing.T) {
+	t.Parallel()
+	cfg, r := offline(t, Config{})
+	Run(t, cfg, func(w *World) {
+		names := []string{"p0", "p1", "p2"}
+		for _, name := range names {
+			w.Create(Pod(name))
+		}
+		w.WaitReady(names...)
+		time.Sleep(time.Minute)
+		hurt, shared := 0, 0
+		for i := 0; ; i++ {
+			files, err := filepath.Glob(filepath.Join(r.dir, "*.known"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = slices.DeleteFunc(files, func(f string) bool { return filepath.Base(f) == "head.known" })
+			if len(files) < len(names) {
+				t.Fatalf("the record has the files %v", files)
+			}
+			if i == len(files) {
+				break
+			}
+			restore := w.cutOff()
+			if err := os.Truncate(files[i], 100); err != nil {
+				t.Fatal(err)
+			}
+			r.reboot(w)
+			time.Sleep(time.Minute)
+			switch n := w.executes(names...); n {
+			case len(names):
+			case len(names) - 1:
+				hurt++
+			case 0:
+				shared++
+			default:
+				t.Errorf("%d of %d pods run, and %s is damaged", n, len(names), files[i])
+			}
+			if !slices.ContainsFunc(strings.Split(w.log.String(), "\n"), func(line string) bool {
+				return strings.Contains(line, "a file of the record of what the API server last said is not used") && strings.Contains(line, filepath.Base(files[i])+": ") && strings.Contains(line, "torn")
+			}) {
+				t.Errorf("the log does not name %s:\n%s", filepath.Base(files[i]), w.log)
+			}
+			restore()
+			w.WaitReady(names...)
+			time.Sleep(time.Minute)
+		}
+		if hurt != len(names) || shared != 1 {
+			t.Errorf("%d times one of %d pods was missing, and %d times all were", hurt, len(names), shared)
+		}
 	})
 }
