@@ -268,15 +268,15 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 		st.LastTerminationState = *old.LastTerminationState.DeepCopy()
 	}
 	switch {
-	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
-		d.restartedAll(&st)
-	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // an attempt was removed while the container waited to start again
-		st.RestartCount++
-	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
+	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade() && !d.Memory.RestartingAll: // while all are removed, main containers of before may exist
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  ReasonCompleted,
 			Message: "Unable to get init container status: the runtime no longer has the container; it must have completed, because the main containers were created after it",
 		}}
+	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
+		d.restartedAll(&st)
+	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // an attempt was removed while the container waited to start again
+		st.RestartCount++
 	case old != nil && old.State.Running != nil:
 		st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason: ReasonStatusUnknown, ExitCode: pod.ExitLost, ContainerID: old.ContainerID,

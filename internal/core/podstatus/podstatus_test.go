@@ -204,6 +204,11 @@ func cases() map[string]*fixture {
 			f.Observed.Containers = nil
 			f.Memory.RestartedAll, f.Memory.RestartingAll = true, true
 		}),
+		"an init container is removed after a restart in place": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 1, 0).running("app", 1).then(func(f *fixture) {
+			f.Memory.RestartedAll = true
+			f.Observed.Containers = nil
+			f.running("app", 1)
+		}),
 		"an init container after a restart in place works": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) { f.Observed.Containers = nil; f.Memory.RestartedAll = true; f.running("one", 1) }),
 	}
 	for name, f := range map[string]*fixture{
