@@ -145,7 +145,7 @@ func TestConsoleOfANodeInABrowser(t *testing.T) {
 
 	tab.Eval(`location.hash = "#/pod/`+s.name+`/crash"`, nil)
 	tab.Until("the answer", `document.querySelector(".answer.trouble")?.innerText.includes("exit code 3")`)
-	tab.Until("the last output as evidence", `document.querySelector(".answer").innerText.includes("cannot read /etc/app.conf")`)
+	tab.Until("the output of the last attempt", `document.querySelector("main").innerText.includes("cannot read /etc/app.conf")`)
 
 	tab.Eval(`location.hash = "#/events"`, nil)
 	tab.Until("an event that went to the API server", `document.querySelector("main").innerText.includes("Pod `+s.name+`/crash")`)
