@@ -1,83 +1,67 @@
 package fleet
 
 import (
-	"bytes"
-	"fmt"
-	"io"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// WriteMetrics writes the state of the fleet in the text format of Prometheus.
-func (f *Fleet) WriteMetrics(w io.Writer) error {
+var _ prometheus.Collector = (*Fleet)(nil)
+
+// Describe sends the descriptions of the fleet's metrics.
+func (f *Fleet) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(f, ch) }
+
+// Collect sends the state of the fleet as metrics. It may be called concurrently.
+func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	s := f.Status()
-	var m metricsText
-	m.head("wherry_fleet_nodes_wanted", "gauge", "Nodes that each group should have.")
-	for i := range s.Groups {
-		m.value("wherry_fleet_nodes_wanted", s.Groups[i].Want, "group", s.Groups[i].Name)
+	gauge := func(name, help string, labels ...string) func(float64, ...string) {
+		return sender(ch, prometheus.GaugeValue, name, help, labels)
 	}
-	m.head("wherry_fleet_nodes", "gauge", "Nodes of each group by state.")
+	counter := func(name, help string, labels ...string) func(float64, ...string) {
+		return sender(ch, prometheus.CounterValue, name, help, labels)
+	}
+	wanted := gauge("wherry_fleet_nodes_wanted", "Nodes that each group should have.", "group")
+	nodes := gauge("wherry_fleet_nodes", "Nodes of each group by state.", "group", "state")
 	for i := range s.Groups {
-		n := &s.Groups[i].Nodes
-		for _, state := range []struct {
-			name  string
-			count int
-		}{
-			{"ready", n.Ready}, {"joining", n.Joining}, {"leaving", n.Leaving}, {"crashed", n.Crashed}, {"partitioned", n.Partitioned}, {"failed", n.Failed},
+		g := &s.Groups[i]
+		wanted(float64(g.Want), g.Name)
+		for state, count := range map[string]int{
+			"ready": g.Nodes.Ready, "joining": g.Nodes.Joining, "leaving": g.Nodes.Leaving, "crashed": g.Nodes.Crashed,
+			"partitioned": g.Nodes.Partitioned, "failed": g.Nodes.Failed,
 		} {
-			m.value("wherry_fleet_nodes", state.count, "group", s.Groups[i].Name, "state", state.name)
+			nodes(float64(count), g.Name, state)
 		}
 	}
-	m.one("wherry_fleet_join_window", "gauge", "How many nodes may join at the same time now.", s.JoinWindow)
-	m.head("wherry_fleet_pods", "gauge", "Pods on nodes of the fleet by phase.")
-	for _, p := range []struct {
-		phase string
-		count int
-	}{{"Pending", s.Pods.Pending}, {"Running", s.Pods.Running}, {"Succeeded", s.Pods.Succeeded}, {"Failed", s.Pods.Failed}} {
-		m.value("wherry_fleet_pods", p.count, "phase", p.phase)
+	gauge("wherry_fleet_join_window", "How many nodes may join at the same time now.")(float64(s.JoinWindow))
+	pods := gauge("wherry_fleet_pods", "Pods on nodes of the fleet by phase.", "phase")
+	for phase, count := range map[string]int{
+		"Pending": s.Pods.Pending, "Running": s.Pods.Running, "Succeeded": s.Pods.Succeeded, "Failed": s.Pods.Failed,
+	} {
+		pods(float64(count), phase)
 	}
-	m.one("wherry_fleet_pods_ready", "gauge", "Pods on nodes of the fleet that are Ready.", s.Pods.Ready)
-	m.one("wherry_fleet_pod_starts_total", "counter", "Pods that were first seen Running.", s.Pods.Starts)
-	m.head("wherry_fleet_lease_lateness_seconds", "gauge", "How late the newest renewals of leases were.")
-	m.value("wherry_fleet_lease_lateness_seconds", s.Leases.P50.Seconds(), "quantile", "0.5")
-	m.value("wherry_fleet_lease_lateness_seconds", s.Leases.P99.Seconds(), "quantile", "0.99")
-	m.one("wherry_fleet_lease_overdue_seconds", "gauge", "How long the most overdue renewal of a lease waits now.", s.Leases.Overdue.Seconds())
-	m.one("wherry_fleet_lease_failures_total", "counter", "Renewals of leases that have failed.", s.Leases.Failed)
-	m.head("wherry_fleet_api_requests_total", "counter", "Requests of the nodes to the API server.")
-	for _, verb := range slices.Sorted(maps.Keys(s.Requests.ByVerb)) {
-		m.value("wherry_fleet_api_requests_total", s.Requests.ByVerb[verb], "verb", verb)
+	gauge("wherry_fleet_pods_ready", "Pods on nodes of the fleet that are Ready.")(float64(s.Pods.Ready))
+	counter("wherry_fleet_pod_starts_total", "Pods that were first seen Running.")(float64(s.Pods.Starts))
+	late := gauge("wherry_fleet_lease_lateness_seconds", "How late the newest renewals of leases were.", "quantile")
+	late(s.Leases.P50.Seconds(), "0.5")
+	late(s.Leases.P99.Seconds(), "0.99")
+	gauge("wherry_fleet_lease_overdue_seconds", "How long the most overdue renewal of a lease waits now.")(s.Leases.Overdue.Seconds())
+	counter("wherry_fleet_lease_failures_total", "Renewals of leases that have failed.")(float64(s.Leases.Failed))
+	requests := counter("wherry_fleet_api_requests_total", "Requests of the nodes to the API server.", "verb")
+	for verb, count := range s.Requests.ByVerb {
+		requests(float64(count), verb)
 	}
-	m.one("wherry_fleet_api_request_failures_total", "counter", "Requests of the nodes without an answer, or with the status 429 or 5xx.", s.Requests.Failed)
-	m.one("wherry_fleet_api_request_seconds_total", "counter", "Time until the answers of the API server began, of all requests together.", s.Requests.Waited.Seconds())
-	_, err := w.Write(m.Bytes())
-	return err
+	counter("wherry_fleet_api_request_failures_total",
+		"Requests of the nodes without an answer, or with the status 429 or 5xx.")(float64(s.Requests.Failed))
+	counter("wherry_fleet_api_request_seconds_total",
+		"Time until the answers of the API server began, of all requests together.")(s.Requests.Waited.Seconds())
 }
 
-// metricsText is a text in the format of Prometheus.
-type metricsText struct{ bytes.Buffer }
-
-func (m *metricsText) head(name, kind, help string) {
-	fmt.Fprintf(m, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
-// one writes a metric without labels.
-func (m *metricsText) one(name, kind, help string, v any) {
-	m.head(name, kind, help)
-	m.value(name, v)
-}
-
-// value writes one value. labels are names and values in turn; no value has a character that the format escapes, because they are names of groups,
-// states and verbs.
-func (m *metricsText) value(name string, v any, labels ...string) {
-	var pairs []string
-	for i := 0; i+1 < len(labels); i += 2 {
-		pairs = append(pairs, labels[i]+"="+strconv.Quote(labels[i+1]))
+// sender returns a function that sends one value of a metric to ch. The function gets the value and the values of the labels.
+func sender(ch chan<- prometheus.Metric, kind prometheus.ValueType, name, help string, labels []string) func(float64, ...string) {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	return func(v float64, values ...string) {
+		m, err := prometheus.NewConstMetric(d, kind, v, values...)
+		if err != nil {
+			m = prometheus.NewInvalidMetric(d, err)
+		}
+		ch <- m
 	}
-	m.WriteString(name)
-	if pairs != nil {
-		m.WriteString("{" + strings.Join(pairs, ",") + "}")
-	}
-	fmt.Fprintf(m, " %v\n", v)
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -26,9 +27,17 @@ func TestMetrics(t *testing.T) {
 		}
 		before := b.fleet.Status().Requests
 		time.Sleep(time.Minute)
-		var text bytes.Buffer
-		if err := b.fleet.WriteMetrics(&text); err != nil {
+		metrics := prometheus.NewPedanticRegistry()
+		metrics.MustRegister(b.fleet)
+		gathered, err := metrics.Gather()
+		if err != nil {
 			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		for _, family := range gathered {
+			if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
+				t.Fatal(err)
+			}
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		families, err := parser.TextToMetricFamilies(bytes.NewReader(text.Bytes()))

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
@@ -22,8 +25,10 @@ func (w *watcher) serveMetrics() (end func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(w.fleet, process{w})
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(rw http.ResponseWriter, _ *http.Request) { w.writeMetrics(rw) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(ctx, l, mux, server.ServeOptions{Log: w.run.log(2)}) })
@@ -34,23 +39,28 @@ func (w *watcher) serveMetrics() (end func(), err error) {
 	}, nil
 }
 
-// writeMetrics writes the metrics of the fleet and of the process.
-func (w *watcher) writeMetrics(rw http.ResponseWriter) {
-	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	if err := w.fleet.WriteMetrics(rw); err != nil {
-		return // the client is gone
-	}
-	s := w.state()
+// process collects the metrics of the process that runs the fleet.
+type process struct{ w *watcher }
+
+var _ prometheus.Collector = process{}
+
+// Describe sends the descriptions of the metrics of the process.
+func (p process) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, ch) }
+
+// Collect sends the metrics of the process.
+func (p process) Collect(ch chan<- prometheus.Metric) {
+	s := p.w.state()
 	for _, m := range []struct {
-		name, kind, help string
-		value            any
+		name, help string
+		kind       prometheus.ValueType
+		value      float64
 	}{
-		{"wherry_fleet_process_memory_bytes", "gauge", "Memory of objects and stacks of the process.", s.Memory},
-		{"wherry_fleet_process_memory_per_node_bytes", "gauge", "Growth of that memory since the first node began, for each node.", s.MemoryPerNode},
-		{"wherry_fleet_process_goroutines", "gauge", "Goroutines of the process.", s.Goroutines},
-		{"wherry_fleet_process_cpu_seconds_total", "counter", "CPU time of the process.", s.CPUSeconds},
+		{"wherry_fleet_process_memory_bytes", "Memory of objects and stacks of the process.", prometheus.GaugeValue, float64(s.Memory)},
+		{"wherry_fleet_process_memory_per_node_bytes", "Growth of that memory since the first node began, for each node.", prometheus.GaugeValue, float64(s.MemoryPerNode)},
+		{"wherry_fleet_process_goroutines", "Goroutines of the process.", prometheus.GaugeValue, float64(s.Goroutines)},
+		{"wherry_fleet_process_cpu_seconds_total", "CPU time of the process.", prometheus.CounterValue, s.CPUSeconds},
 	} {
-		fmt.Fprintf(rw, "# HELP %s %s\n# TYPE %s %s\n%s %v\n", m.name, m.help, m.name, m.kind, m.name, m.value)
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, nil, nil), m.kind, m.value)
 	}
 }
 

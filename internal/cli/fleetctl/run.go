@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -73,44 +74,15 @@ const progressEvery = 2 * time.Second
 
 // Run runs the fleet until ctx ends or the user calls `wherry fleet stop`. It writes progress to out.
 func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
-	groups, err := r.groups()
+	in, err := r.read()
 	if err != nil {
 		return err
 	}
-	expect, err := r.expectations()
+	cfg, err := r.config(&in)
 	if err != nil {
 		return err
 	}
-	var plan *fleet.Scenario
-	if r.Scenario != "" {
-		if plan, err = readScenario(r.Scenario); err != nil {
-			return err
-		}
-	}
-	rules, err := readRules(r.Rules)
-	if err != nil {
-		return err
-	}
-	total := 0
-	for i := range groups {
-		total += groups[i].Count
-	}
-	own := r.Kubeconfig == ""
-	cfg := fleet.Config{
-		Name: r.Name, Groups: groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, Rules: rules, OwnWatches: r.OwnWatches,
-		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
-	}
-	checked, err := fleet.New(cfg) // checks the configuration before anything is started
-	if err == nil && plan != nil {
-		err = checked.Check(plan)
-	}
-	if err != nil {
-		return err
-	}
-	l, err := socket.Listen(socketPath(r.Socket, r.Name), socketDir())
-	if errors.Is(err, socket.ErrInUse) {
-		return fmt.Errorf("a fleet %s runs already on this machine: choose another --name, or end it with wherry fleet stop --name %s", r.Name, r.Name)
-	}
+	l, err := r.listen()
 	if err != nil {
 		return err
 	}
@@ -121,12 +93,12 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { _ = l.Close() }()
 	defer endServing()
 	said := &progress{out: out, began: time.Now()}
-	if rules != nil {
-		for _, text := range rules.Ignored() {
+	if in.rules != nil {
+		for _, text := range in.rules.Ignored() {
 			said.line("%s", plain.Text(text))
 		}
 	}
-	client, kubeconfig, end, err := r.cluster(ctx, total, said)
+	client, kubeconfig, end, err := r.cluster(ctx, in.nodes, said)
 	if err != nil {
 		return err
 	}
@@ -145,18 +117,18 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	w := &watcher{run: r, fleet: f, expect: expect, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
+	w := &watcher{run: r, fleet: f, expect: in.expect, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
 	plays := &plays{ctx: ctx, fleet: f, said: said}
 	defer plays.wait()
 	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
 	serving.Go(func() { _ = server.Serve(served, l, c.handler(), server.ServeOptions{Log: r.log(2)}) })
-	if endMetrics, err := w.serveMetrics(); err != nil {
+	endMetrics, err := w.serveMetrics()
+	if err != nil {
 		return err
-	} else {
-		defer endMetrics()
 	}
-	if plan != nil {
-		if err := plays.begin(r.Scenario, plan); err != nil {
+	defer endMetrics()
+	if in.plan != nil {
+		if err := plays.begin(r.Scenario, in.plan); err != nil {
 			return err
 		}
 	}
@@ -171,6 +143,58 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	stop()
 	watching.Wait()
 	return errors.Join(err, late)
+}
+
+// input is what the options and the files that they name ask for.
+type input struct {
+	groups []fleet.Group
+	nodes  int // of all groups
+	expect []fleet.Expectation
+	plan   *fleet.Scenario  // nil: there is no --scenario
+	rules  *simulated.Rules // nil: there are no --rules
+}
+
+// read reads the files that the options name, and checks the options. It starts nothing.
+func (r *Run) read() (in input, err error) {
+	if in.groups, err = r.groups(); err != nil {
+		return in, err
+	}
+	for i := range in.groups {
+		in.nodes += in.groups[i].Count
+	}
+	if in.expect, err = r.expectations(); err != nil {
+		return in, err
+	}
+	if r.Scenario != "" {
+		if in.plan, err = readScenario(r.Scenario); err != nil {
+			return in, err
+		}
+	}
+	in.rules, err = readRules(r.Rules)
+	return in, err
+}
+
+// config returns the configuration of the fleet, before the cluster is known. It checks the configuration and the scenario.
+func (r *Run) config(in *input) (fleet.Config, error) {
+	own := r.Kubeconfig == ""
+	cfg := fleet.Config{
+		Name: r.Name, Groups: in.groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, Rules: in.rules, OwnWatches: r.OwnWatches,
+		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
+	}
+	checked, err := fleet.New(cfg) // checks the configuration before anything is started
+	if err == nil && in.plan != nil {
+		err = checked.Check(in.plan)
+	}
+	return cfg, err
+}
+
+// listen opens the control socket of the fleet.
+func (r *Run) listen() (net.Listener, error) {
+	l, err := socket.Listen(socketPath(r.Socket, r.Name), socketDir())
+	if errors.Is(err, socket.ErrInUse) {
+		return nil, fmt.Errorf("a fleet %s runs already on this machine: choose another --name, or end it with wherry fleet stop --name %s", r.Name, r.Name)
+	}
+	return l, err
 }
 
 // hostAddress returns the address at which an API server reaches this host. Without a network it is the loopback address. Then logs and

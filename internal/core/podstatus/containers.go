@@ -268,7 +268,8 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 		st.LastTerminationState = *old.LastTerminationState.DeepCopy()
 	}
 	switch {
-	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade() && !d.Memory.RestartingAll: // while all are removed, main containers of before may exist
+	// During a restart of all containers, the main containers from before the restart may still exist, so they show nothing.
+	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade() && !d.Memory.RestartingAll:
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  ReasonCompleted,
 			Message: "Unable to get init container status: the runtime no longer has the container; it must have completed, because the main containers were created after it",

@@ -94,6 +94,33 @@ func (c *container) memoryUsage() *simrules.Usage {
 	return nil
 }
 
+// ownEnd returns when and how a running container ends by itself; the zero time: never.
+func (c *container) ownEnd(b *Behavior) (time.Time, exit) {
+	started := time.Unix(0, c.started)
+	switch {
+	case b.Exits:
+		return started.Add(b.RunFor), exit{b.ExitCode, b.Reason, b.Message}
+	case !b.Serves && c.prog != nil && !c.prog.forever:
+		return started.Add(c.prog.took), exit{code: c.prog.code, message: c.prog.message}
+	}
+	return time.Time{}, exit{}
+}
+
+// limitMemory makes a running container end as out of memory at the time when its usage exceeds its limit, if a rule or an annotation says its usage.
+// The caller holds the lock, and plans the next change.
+func (r *Runtime) limitMemory(c *container) {
+	limit := c.resources.GetMemoryLimitInBytes()
+	usage := c.memoryUsage()
+	if limit <= 0 || usage == nil {
+		return
+	}
+	after, ok := usage.Exceeds(float64(limit), c.seed())
+	if at := time.Unix(0, c.started).Add(after); ok && (c.endsAt.IsZero() || at.Before(c.endsAt)) {
+		c.noRoom = true
+		c.endsAt, c.ending = at, exit{code: killed.code, reason: ReasonOOM}
+	}
+}
+
 // seed returns the seed of the noise of a container's usage.
 func (c *container) seed() uint64 {
 	var b [8]byte

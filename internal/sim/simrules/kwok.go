@@ -2,6 +2,7 @@ package simrules
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,7 +107,7 @@ type kwokSelector struct {
 // matches returns the pods of a document: the one with its name, or those that its selector selects.
 func (k *kwok) matches(meta *kwokMeta, sel *kwokSelector) []Match {
 	if !strings.HasPrefix(meta.Kind, "Cluster") {
-		return []Match{{Namespace: literal(meta.Metadata.Namespace, "default"), Pod: literal(meta.Metadata.Name, "")}}
+		return []Match{{Namespace: cmp.Or(meta.Metadata.Namespace, "default"), Pod: meta.Metadata.Name}}
 	}
 	if sel == nil {
 		sel = &kwokSelector{}
@@ -127,14 +128,6 @@ func (k *kwok) matches(meta *kwokMeta, sel *kwokSelector) []Match {
 		}
 	}
 	return out
-}
-
-// literal returns a name, or another one if it is empty.
-func literal(name, without string) string {
-	if name == "" {
-		return without
-	}
-	return name
 }
 
 // add adds a rule for each of the pods and containers.
@@ -330,7 +323,7 @@ func (k *kwok) stage(asJSON []byte) error {
 		return err
 	}
 	if kind := s.Spec.ResourceRef.Kind; kind != "Pod" {
-		k.ignore("spec.resourceRef.kind", fmt.Sprintf("the agent itself keeps the status of a %s: use a scenario or a template", literal(kind, "resource")))
+		k.ignore("spec.resourceRef.kind", fmt.Sprintf("the agent itself keeps the status of a %s: use a scenario or a template", cmp.Or(kind, "resource")))
 		return nil
 	}
 	match, deleted, ok := k.stageSelector(&s)
