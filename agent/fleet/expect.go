@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Expectation is a statement about a fleet, which holds or does not. The zero value is none: use ParseExpectation.
+// Expectation is a statement about a fleet, for example that all pods run. ParseExpectation makes one; the zero value is not valid.
 type Expectation struct {
 	text  string
 	state string // "pods=running"; "": a comparison
@@ -28,13 +28,13 @@ func (e Expectation) String() string { return e.text }
 type Outcome struct {
 	Expect string `json:"expect"`
 	Held   bool   `json:"held"`
-	Now    string `json:"now"` // what is the case now, for people
+	Now    string `json:"now"` // the present state, for people
 }
 
 // stateNames are the expectations about all nodes and all pods.
 var stateNames = []string{"nodes=ready", "nodes=gone", "pods=running", "pods=ready", "pods=succeeded", "pods=finished", "pods=gone"}
 
-// partNames are what a comparison can name.
+// partNames lists the numbers that a comparison can name: "nodes.ready", "pods.running" and so on.
 var partNames = map[string][]string{
 	"nodes":  {"ready", "notReady", "present", "joining", "leaving", "crashed", "partitioned", "failed"},
 	"pods":   {"running", "ready", "pending", "succeeded", "failed", "all"},
@@ -108,8 +108,8 @@ func ParseExpectations(texts []string) ([]Expectation, error) {
 	return all, errors.Join(errs...)
 }
 
-// Check says whether the expectation holds in the state s. wanted is how many pods there should be at least: with fewer, no state of all pods holds
-// except pods=gone.
+// Check reports whether the expectation holds in the state s. wanted is the least number of pods: with fewer pods, no expectation about all
+// pods holds, except pods=gone.
 func (e Expectation) Check(s *Status, wanted int) Outcome {
 	o := Outcome{Expect: e.text}
 	if e.state != "" {
@@ -221,8 +221,8 @@ func (f *Fleet) Await(ctx context.Context, hold time.Duration, all ...Expectatio
 	return AwaitStatus(ctx, hold, all, func(context.Context) (Status, int, error) { return f.Status(), 0, nil })
 }
 
-// AwaitStatus is Await for a fleet whose state is read by the function read: the state, and how many pods there should be at least. An error of read ends
-// the wait.
+// AwaitStatus does what Await does for a fleet in another process. read returns the state of the fleet, and the least number of pods. If read
+// returns an error, the wait ends.
 func AwaitStatus(ctx context.Context, hold time.Duration, all []Expectation, read func(context.Context) (Status, int, error)) ([]Outcome, error) {
 	var since time.Time // from when on all have held
 	for {

@@ -32,6 +32,7 @@ const (
 	maxDownloadBytes = 1 << 20
 	maxDownloads     = 4096
 	maxDownloadRef   = 256
+	maxDownloadSize  = 1 << 50 // bytes; the sum of maxDownloads such sizes fits into an int64
 )
 
 // Downloads returns a function that lists what the runtime downloads at the moment, for all its images together. Its error is
@@ -90,9 +91,9 @@ func parseStatuses(b []byte) (out []Download, err error) {
 			case 3:
 				d.Ref = string(text[:min(len(text), maxDownloadRef)])
 			case 4:
-				d.Received = max(0, int64(v))
+				d.Received = min(max(0, int64(v)), maxDownloadSize)
 			case 5:
-				d.Total = max(0, int64(v))
+				d.Total = min(max(0, int64(v)), maxDownloadSize)
 			}
 			return nil
 		})

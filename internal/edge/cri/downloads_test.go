@@ -77,6 +77,7 @@ func TestDownloads(t *testing.T) {
 	}{
 		{name: "two downloads", answer: statuses(two...), want: two},
 		{name: "none", answer: []byte{}},
+		{name: "sizes that no image has", answer: statuses(Download{"a", 1<<63 - 1, 1<<63 - 1}), want: []Download{{"a", maxDownloadSize, maxDownloadSize}}},
 		{name: "a runtime without this service", err: ErrNoDownloads.Error()},
 		{name: "a long reference", answer: statuses(Download{Ref: strings.Repeat("r", 1000)}), want: []Download{{Ref: strings.Repeat("r", maxDownloadRef)}}},
 		{name: "negative sizes", answer: statuses(Download{"r", -1, -5}), want: []Download{{Ref: "r"}}},
@@ -108,7 +109,7 @@ func FuzzParseStatuses(f *testing.F) {
 			t.Errorf("%d downloads, %v", len(got), err)
 		}
 		for _, d := range got {
-			if d.Received < 0 || d.Total < 0 || len(d.Ref) > maxDownloadRef {
+			if d.Received < 0 || d.Received > maxDownloadSize || d.Total < 0 || d.Total > maxDownloadSize || len(d.Ref) > maxDownloadRef {
 				t.Errorf("%+v", d)
 			}
 		}

@@ -24,7 +24,7 @@ var kwokVersion = regexp.MustCompile(`(?m)^["']?apiVersion["']?\s*:\s*["']?kwok\
 // isKWOK reports whether a document is of KWOK's API.
 func isKWOK(data []byte) bool { return kwokVersion.Match(data) }
 
-// kwok is a document of KWOK's API while it becomes rules.
+// kwok holds a document of KWOK's API and the rules that have been made of it so far.
 type kwok struct {
 	*yamldoc.Document
 	read  func(string) ([]byte, error)
@@ -32,7 +32,7 @@ type kwok struct {
 	rules Rules
 }
 
-// kwokMeta is the part that all documents have.
+// kwokMeta has the fields that documents of every kind have.
 type kwokMeta struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -42,7 +42,7 @@ type kwokMeta struct {
 	} `json:"metadata"`
 }
 
-// elsewhere are the kinds that have no meaning here, each with what does that instead.
+// elsewhere maps each kind of document that has no effect on simulated containers to the advice what to use instead.
 var elsewhere = map[string]string{
 	"Metric":               "each node serves its own metrics, of what its containers use",
 	"Exec":                 "a simulated container runs no program: write the answers in a document of kind SimulationRules, field exec",
@@ -193,7 +193,7 @@ var (
 	celAnnotation = regexp.MustCompile(`^["']([^"']+)["'] in pod\.metadata\.annotations \? Quantity\(pod\.metadata\.annotations\[["']([^"']+)["']\]\) : Quantity\(["']([^"']+)["']\)$`)
 )
 
-// celUsage reads the two kinds of expressions that KWOK's own files have; nil: it is another one.
+// celUsage reads a CEL expression of one of the two forms that KWOK's own files have. For any other expression it returns nil.
 func celUsage(expression string) *Usage {
 	text := strings.Join(strings.Fields(expression), " ")
 	var u Usage
@@ -315,8 +315,9 @@ var (
 	labelKey    = regexp.MustCompile(`^\.metadata\.labels\[["']([^"']+)["']\]$`)
 )
 
-// stage reads a Stage. One for pods maps if it ends the containers (phase Succeeded or Failed), lets them be ready after a delay (phase Running), or
-// deletes a pod whose deletion has begun (the time to stop).
+// stage reads a Stage for pods, and makes a rule of it if the Stage does one of these things: it ends the containers (phase Succeeded or
+// Failed), it lets them be ready after a delay (phase Running), or it deletes a pod whose deletion has begun; its delay is then the time
+// that the containers need to stop.
 func (k *kwok) stage(asJSON []byte) error {
 	var s kwokStage
 	if err := json.Unmarshal(asJSON, &s); err != nil {

@@ -126,10 +126,10 @@ func parseOwn(d *yamldoc.Document, data []byte) (*Rules, error) {
 		f.Containers, f.Images = nil, nil
 	}
 	for i := range f.Containers {
-		f.Containers[i].Do.check(func(field, text string) { d.Bad(join("containers["+itoa(i)+"].do", field), text) })
+		f.Containers[i].Do.check(func(field, text string) { d.Bad(join("containers["+strconv.Itoa(i)+"].do", field), text) })
 	}
 	for i := range f.Images {
-		f.Images[i].check(func(field, text string) { d.Bad(join("images["+itoa(i)+"]", field), text) })
+		f.Images[i].check(func(field, text string) { d.Bad(join("images["+strconv.Itoa(i)+"]", field), text) })
 	}
 	if len(d.Errs) > 0 {
 		return nil, errors.Join(d.Errs...)
@@ -137,7 +137,7 @@ func parseOwn(d *yamldoc.Document, data []byte) (*Rules, error) {
 	return &Rules{Containers: f.Containers, Images: f.Images}, nil
 }
 
-// ParseDo reads what a container does from the value of an annotation: what a rule of a file has in its field do.
+// ParseDo reads the value of the annotation that says what a container does. The value has the form of the field do of a rule.
 func ParseDo(name string, data []byte) (*Do, error) {
 	if len(data) > MaxDo {
 		return nil, fmt.Errorf("%s: %d bytes, more than %d", name, len(data), MaxDo)
@@ -154,8 +154,6 @@ func ParseDo(name string, data []byte) (*Do, error) {
 	return &do, nil
 }
 
-func itoa(i int) string { return strconv.Itoa(i) }
-
 // join joins the path of an object with that of a field in it; the field "" is the object itself.
 func join(path, field string) string {
 	if field == "" || field[0] == '[' {
@@ -171,7 +169,7 @@ func (d *Do) check(bad func(field, text string)) {
 		return
 	}
 	for i := range d.Exits {
-		d.Exits[i].check(func(field, text string) { bad(join("exits["+itoa(i)+"]", field), text) })
+		d.Exits[i].check(func(field, text string) { bad(join("exits["+strconv.Itoa(i)+"]", field), text) })
 	}
 	d.checkStop(bad)
 	for field, t := range map[string]time.Duration{"readyAfter": d.ReadyAfter.Duration, "failAfter": d.FailAfter.Duration} {
@@ -180,7 +178,7 @@ func (d *Do) check(bad func(field, text string)) {
 	d.Log.check(func(field, text string) { bad("log."+field, text) })
 	for i := range d.Exec {
 		e := &d.Exec[i]
-		at := "exec[" + itoa(i) + "]"
+		at := "exec[" + strconv.Itoa(i) + "]"
 		if e.Command == "" {
 			bad(at+".command", "write a pattern of the command, such as \"cat *\", or \"*\" for all commands")
 		}
@@ -191,7 +189,7 @@ func (d *Do) check(bad func(field, text string)) {
 	}
 	for i := range d.HTTP {
 		h := &d.HTTP[i]
-		at := "http[" + itoa(i) + "]"
+		at := "http[" + strconv.Itoa(i) + "]"
 		if h.Status < 200 || h.Status > 599 {
 			bad(at+".status", "use a status from 200 to 599")
 		}
@@ -248,9 +246,9 @@ func (l *Log) check(bad func(field, text string)) {
 	}{{"lines", l.Lines}, {"repeat", l.Repeat}} {
 		for i := range part.lines {
 			line := &part.lines[i]
-			checkTime(part.name+"["+itoa(i)+"].after", line.After.Duration, bad)
+			checkTime(part.name+"["+strconv.Itoa(i)+"].after", line.After.Duration, bad)
 			if len(line.Text) > maxText {
-				bad(part.name+"["+itoa(i)+"].text", "the text is too long")
+				bad(part.name+"["+strconv.Itoa(i)+"].text", "the text is too long")
 			}
 			if part.name == "repeat" {
 				lap += line.After.Duration

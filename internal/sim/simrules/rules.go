@@ -37,7 +37,7 @@ type Match struct {
 	Labels    map[string]string `json:"labels"` // of the pod; values are patterns
 }
 
-// Do is what a container does. What it does not say follows from the container's command.
+// Do says what a container does. The container's command decides about all that Do leaves out.
 type Do struct {
 	// StartError makes the start fail with this message.
 	StartError string `json:"startError"`
@@ -46,7 +46,7 @@ type Do struct {
 	// StopAfter is the time from the stop signal to the end, "never" for a container that has to be killed. StopCode is the exit code of that end.
 	StopAfter string `json:"stopAfter"`
 	StopCode  int32  `json:"stopCode"`
-	// ReadyAfter is the time until which requests and commands without output fail, FailAfter the time after which they fail.
+	// Requests, and commands that have no output, fail before the time ReadyAfter and after the time FailAfter.
 	ReadyAfter metav1.Duration `json:"readyAfter"`
 	FailAfter  metav1.Duration `json:"failAfter"`
 	Log        Log             `json:"log"`
@@ -119,7 +119,7 @@ type Image struct {
 	Chance float64 `json:"chance"`
 }
 
-// Subject is a container that is looked for in Rules.
+// Subject describes a container, for which Rules.Find looks for rules.
 type Subject struct {
 	Namespace, Pod, Container, Image string
 	Labels, Annotations              map[string]string // of the pod
@@ -199,7 +199,7 @@ func (d *Do) fill(other *Do) {
 	}
 }
 
-// of returns d with the usages that annotations of the pod say.
+// of returns d, or a copy of d if the pod has an annotation that a usage names: in the copy, the annotation's amount replaces that usage.
 func (d *Do) of(annotations map[string]string) *Do {
 	out := d
 	for _, u := range []func(*Do) **Usage{func(d *Do) **Usage { return &d.CPU }, func(d *Do) **Usage { return &d.Memory }, func(d *Do) **Usage { return &d.Disk }} {

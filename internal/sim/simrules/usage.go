@@ -2,6 +2,7 @@ package simrules
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,7 +25,7 @@ type Usage struct {
 	Series []Point `json:"series"`
 	Repeat bool    `json:"repeat"`
 	Wave   *Wave   `json:"wave"`
-	// Noise is by how much the usage differs at most, up and down, from second to second.
+	// Noise is the largest amount that is added to or subtracted from the usage, at random for each second.
 	Noise *resource.Quantity `json:"noise"`
 }
 
@@ -89,10 +90,10 @@ func (u *Usage) check(bad func(field, text string)) {
 	for i := range u.Series {
 		p := &u.Series[i]
 		if p.At.Duration < 0 || i > 0 && p.At.Duration <= u.Series[i-1].At.Duration || p.At.Duration > maxTime {
-			bad("series["+itoa(i)+"].at", "the times must grow from point to point")
+			bad("series["+strconv.Itoa(i)+"].at", "the times must grow from point to point")
 		}
 		if p.Value.Sign() < 0 || p.Value.AsApproximateFloat64() > maxAmount {
-			bad("series["+itoa(i)+"].value", "use an amount from 0 to 1Pi")
+			bad("series["+strconv.Itoa(i)+"].value", "use an amount from 0 to 1Pi")
 		}
 	}
 	if u.Repeat && (len(u.Series) < 2 || u.Series[0].At.Duration != 0) {
@@ -111,7 +112,7 @@ func amount(q *resource.Quantity) float64 {
 	return q.AsApproximateFloat64()
 }
 
-// swing is by how much wave and noise change the usage at most.
+// swing returns the largest amount by which wave and noise together change the usage.
 func (u *Usage) swing() float64 {
 	s := amount(u.Noise)
 	if u.Wave != nil {
