@@ -400,7 +400,7 @@ func (o *Objects) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience s
 }
 
 // Services lists the services of a namespace, with only the fields that environments need. They are shared and must not be
-// changed. synced is false until all services have been listed once.
+// changed. synced is false until the API server has listed all services once, or Recall has restored those of this namespace.
 func (o *Objects) Services(namespace string) (services []*v1.Service, synced bool) {
 	if o.cfg.NoServices {
 		return nil, true

@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,8 +23,10 @@ type serviceStore struct {
 
 	mu     sync.Mutex
 	synced bool
-	byName map[string]map[string]*v1.Service // services by namespace and name
-	errs   int
+	// recalled are the namespaces whose services are known from an earlier agent's record. It is nil once synced is true.
+	recalled []string
+	byName   map[string]map[string]*v1.Service // services by namespace and name
+	errs     int
 }
 
 func newServiceStore(cfg Config) *serviceStore {
@@ -54,7 +57,7 @@ func (s *serviceStore) services(namespace string) ([]*v1.Service, bool) {
 	for _, svc := range in {
 		all = append(all, svc)
 	}
-	return all, s.synced
+	return all, s.synced || slices.Contains(s.recalled, namespace)
 }
 
 func (s *serviceStore) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -76,7 +79,7 @@ func (s *serviceStore) Replace(items []runtime.Object) (done bool) {
 			s.put(svc)
 		}
 	}
-	s.synced, s.errs = true, 0
+	s.synced, s.recalled, s.errs = true, nil, 0
 	return false
 }
 

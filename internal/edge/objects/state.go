@@ -19,10 +19,9 @@ type State struct {
 	// Absent are the ConfigMaps and Secrets that do not exist. Unknown are those for which the API server has not answered yet.
 	Absent, Unknown []Name
 	Tokens          []Token
-	// Services are those of the namespaces with which State was called. Complete is false until all services of the cluster have
-	// been listed.
-	Services []*v1.Service
-	Complete bool
+	// Services are all services of the namespaces ServicesOf. The services of other namespaces are not known.
+	Services   []*v1.Service
+	ServicesOf []string
 }
 
 // Name names a ConfigMap or a Secret.
@@ -66,10 +65,10 @@ func (o *Objects) State(namespaces []string) State {
 		}
 	}
 	s.Tokens = o.tokens.state()
-	s.Complete = true
 	for _, ns := range namespaces {
-		services, complete := o.Services(ns)
-		s.Services, s.Complete = append(s.Services, services...), s.Complete && complete
+		if services, synced := o.Services(ns); synced {
+			s.Services, s.ServicesOf = append(s.Services, services...), append(s.ServicesOf, ns)
+		}
 	}
 	return s
 }
@@ -113,9 +112,7 @@ func (o *Objects) Recall(s State) {
 	o.recall.mu.Unlock()
 	o.recall.offline.Store(true)
 	o.tokens.recall(s.Tokens)
-	if s.Complete {
-		o.services.recall(s.Services)
-	}
+	o.services.recall(s.Services, s.ServicesOf)
 	o.mu.Lock()
 	waiting := make(map[*object]content)
 	for k, obj := range o.watched {
@@ -166,7 +163,7 @@ func (o *Objects) recalledContent(obj *object, k key) (content, error) {
 	return content{}, fmt.Errorf("read %s: the API server does not answer, and the record of what it last said does not have the object", k)
 }
 
-func (s *serviceStore) recall(services []*v1.Service) {
+func (s *serviceStore) recall(services []*v1.Service, namespaces []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.synced {
@@ -175,7 +172,7 @@ func (s *serviceStore) recall(services []*v1.Service) {
 	for _, svc := range services {
 		s.put(svc)
 	}
-	s.synced = true
+	s.recalled = namespaces
 }
 
 // state lists the tokens of all tracked pods.

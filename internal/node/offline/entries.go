@@ -71,7 +71,7 @@ func servicesOf(s *objects.State, namespaces []string) (out []lastknown.Entry) {
 		if in == nil {
 			in = []*v1.Service{}
 		}
-		out = append(out, lastknown.Entry{ID: lastknown.ID{Kind: lastknown.KindServices, Namespace: ns, Name: "all"}, Content: in, Keep: !s.Complete})
+		out = append(out, lastknown.Entry{ID: lastknown.ID{Kind: lastknown.KindServices, Namespace: ns, Name: "all"}, Content: in, Keep: !slices.Contains(s.ServicesOf, ns)})
 	}
 	return out
 }

@@ -66,7 +66,6 @@ func (k *Keeper) recall(rec *lastknown.Record) {
 // decode decodes a record. For an entry that cannot be decoded, it adds an error to rec.Refused.
 func (k *Keeper) decode(rec *lastknown.Record) state {
 	s := state{at: rec.At, reads: map[lastknown.ID]seen{}}
-	s.objects.Complete = true
 	for i := range rec.Known {
 		if err := s.add(&rec.Known[i], k.cfg.NodeName); err != nil {
 			rec.Refused = append(rec.Refused, fmt.Errorf("%s: %w", rec.Known[i].ID, err))
@@ -101,6 +100,7 @@ func (s *state) add(known *lastknown.Known, nodeName string) error {
 		services, err := decode[[]*v1.Service](raw)
 		if err == nil {
 			s.objects.Services = append(s.objects.Services, *services...)
+			s.objects.ServicesOf = append(s.objects.ServicesOf, id.Namespace)
 		}
 		return err
 	case lastknown.KindConfigMap, lastknown.KindSecret:

@@ -135,12 +135,13 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	return cfg, handler, err
 }
 
-// services returns the services of a namespace, and those of the namespace default, which has the service of the API server.
+// services returns the services of a namespace, and those of the namespace default, which has the service of the API server. It reports
+// false while those of one of them are not known.
 func (x *Performer) services(namespace string) ([]*v1.Service, bool) {
 	services, synced := x.cfg.Objects.Services(namespace)
 	if namespace != metav1.NamespaceDefault {
-		more, _ := x.cfg.Objects.Services(metav1.NamespaceDefault)
-		services = append(services[:len(services):len(services)], more...)
+		more, known := x.cfg.Objects.Services(metav1.NamespaceDefault)
+		services, synced = append(services[:len(services):len(services)], more...), synced && known
 	}
 	return services, synced
 }

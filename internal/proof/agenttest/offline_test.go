@@ -452,8 +452,8 @@ func TestOfflineStartWithDamagedFiles(t *testing.T) {
 }
 
 // One file of the record is damaged, each file in turn. Offline, the agent then runs all pods that do not need the file, and logs the file's
-// name and what is wrong with it. One file has the Services of the cluster, which all pods need for their environment variables. When the
-// API server answers, all pods run again.
+// name and what is wrong with it. One file has the Services of the pods' namespace, which all pods need for their environment variables. When
+// the API server answers, all pods run again.
 func TestOfflineStartWithOneDamagedFile(t *testing.T) {
 	t.Parallel()
 	cfg, r := offline(t, Config{})
@@ -499,7 +499,7 @@ func TestOfflineStartWithOneDamagedFile(t *testing.T) {
 			}
 			restore()
 			w.WaitReady(names...)
-			time.Sleep(time.Minute)
+			time.Sleep(11 * time.Minute) // after ten minutes the reboots do not count as crashes any more
 		}
 		if hurt != len(names) || shared != 1 {
 			t.Errorf("%d times one of %d pods was missing, and %d times all were", hurt, len(names), shared)
