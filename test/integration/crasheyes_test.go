@@ -33,9 +33,9 @@ type eyes struct {
 	pods       map[string]*podStory // pods by UID, including those that were deleted
 	polls      int
 	events     int
-	healed     []time.Time         // when the test restarted containerd, see heal
-	lostAt     map[string]bool     // IDs of the containers that containerd did not find again after such a restart, see lostInRestart
-	taken      int                 // how often the node lifecycle controller marked a Ready pod as not ready, because no agent ran
+	healed     []time.Time     // when the test restarted containerd, see heal
+	lostAt     map[string]bool // IDs of the containers that containerd did not find again after such a restart, see lostInRestart
+	taken      int             // how often the node lifecycle controller marked a Ready pod as not ready, because no agent ran
 }
 
 // finding is something that must not happen. uid is the UID of the pod; "": unknown.
