@@ -113,6 +113,9 @@ type shown struct {
 
 var _ console.Source = (*looker)(nil)
 
+// Forget drops what the looker has kept of the pods.
+func (l *looker) Forget() { l.rows = map[types.UID]shown{} }
+
 // Look stores the parts of the console's page in b: "node", "work", "use", "events", "row/UID" for each pod, and
 // "detail/NAMESPACE/NAME/pod" for each pod in wanted, the pods that somebody looks at in detail.
 func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
