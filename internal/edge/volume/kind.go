@@ -50,6 +50,18 @@ func (k kind) files() bool {
 	return false
 }
 
+// hasDirectory reports whether the agent makes a directory for each volume of this kind, below the directory of the pod. It is false for
+// the names of directories that the agent did not make.
+func (k kind) hasDirectory() bool {
+	switch k {
+	case kindEmptyDir, kindConfigMap, kindSecret, kindDownwardAPI, kindProjected, kindLocal, kindNFS, kindCSI:
+		return true
+	case kindHostPath, kindImage, kindClaim, kindInTree:
+		return false
+	}
+	return false
+}
+
 // ErrUnsupported means that this agent does not support the kind of a volume.
 var ErrUnsupported = errors.New("volume kind is not supported")
 

@@ -80,7 +80,7 @@ func (v *Volumes) mounted(ctx context.Context, p *v1.Pod, vol *v1.Volume, began 
 
 // unmounted reports the end of a take-down, unless the agent gave the take-down up. Directories that the agent did not make are no volumes.
 func (v *Volumes) unmounted(ctx context.Context, k kind, driver string, block bool, began time.Time, err error) {
-	if ctx.Err() != nil || !slices.Contains(kindsWithDirectory(), k) {
+	if ctx.Err() != nil || !k.hasDirectory() {
 		return
 	}
 	op := Operation{Plugin: v.pluginOf(k, driver), Name: "volume_unmount", Took: time.Since(began), Err: err}
@@ -88,11 +88,6 @@ func (v *Volumes) unmounted(ctx context.Context, k kind, driver string, block bo
 		op.Name = "unmap_volume"
 	}
 	v.cfg.Operated(op)
-}
-
-// kindsWithDirectory lists the kinds of volumes that have a directory below the directory of their pod.
-func kindsWithDirectory() []kind {
-	return []kind{kindEmptyDir, kindConfigMap, kindSecret, kindDownwardAPI, kindProjected, kindLocal, kindNFS, kindCSI}
 }
 
 // Count is a number of volumes with the same plugin.
@@ -148,7 +143,7 @@ func (v *Volumes) countDirs(uid types.UID, of func(plugin string) *Count) error 
 	}
 	for _, dir := range kinds {
 		k := kind(strings.TrimPrefix(dir.Name(), pluginPrefix))
-		if !slices.Contains(kindsWithDirectory(), k) {
+		if !k.hasDirectory() {
 			continue
 		}
 		if k == kindCSI {
