@@ -26,7 +26,9 @@ type pages struct {
 
 // page returns the node's console.
 func (a *Agent) page() *console.Console {
-	a.pages.once.Do(func() { a.pages.page = console.New(&looker{a: a, view: a.view(), rows: map[types.UID]shown{}}) })
+	a.pages.once.Do(func() {
+		a.pages.page = console.New(&looker{a: a, view: a.view(), rows: map[types.UID]shown{}, reading: make(chan struct{}, 1)})
+	})
 	return a.pages.page
 }
 
@@ -99,6 +101,8 @@ type looker struct {
 	nodeAt, usedAt time.Time
 	cpu, memory    int64  // of the node, as last measured
 	events         string // the version of the newest event that is shown
+
+	reading chan struct{} // holds a value while a goroutine reads the log of a container
 }
 
 // shown has the values from which the console made its row about a pod. The method changed compares them with the present values.
@@ -113,8 +117,12 @@ type shown struct {
 
 var _ console.Source = (*looker)(nil)
 
+// Forget drops what the looker has kept of the pods.
+func (l *looker) Forget() { l.rows = map[types.UID]shown{} }
+
 // Look stores the parts of the console's page in b: "node", "work", "use", "events", "row/UID" for each pod, and
-// "detail/NAMESPACE/NAME/pod" for each pod in wanted, the pods that somebody looks at in detail.
+// "detail/NAMESPACE/NAME/pod" for each pod in wanted, the pods that somebody looks at in detail. For a wanted pod that the node does not
+// have, it stores "detail/NAMESPACE/NAME/missing" instead.
 func (l *looker) Look(ctx context.Context, wanted []string, b *console.Board) {
 	now := time.Now()
 	l.lookPods(ctx, now, wanted, b)
@@ -159,7 +167,15 @@ func (l *looker) lookPods(ctx context.Context, now time.Time, wanted []string, b
 		l.rows[p.UID] = s
 		b.Put("row/"+string(p.UID), view.RowOf(&in))
 		if slices.Contains(wanted, p.Namespace+"/"+p.Name) {
+			if in.Answer.Ended != "" {
+				in.Answer.Output(l.lastOutput(ctx, p.UID, in.Answer.Ended))
+			}
 			b.Put(detailKey(p), view.DetailOf(&in))
+		}
+	}
+	for _, name := range wanted {
+		if !slices.ContainsFunc(all, func(p *v1.Pod) bool { return p.Namespace+"/"+p.Name == name }) {
+			b.Put("detail/"+name+"/missing", view.Missing{Near: nearest(all, name)})
 		}
 	}
 	if len(l.rows) > 2*len(all)+16 {
@@ -168,6 +184,30 @@ func (l *looker) lookPods(ctx context.Context, now time.Time, wanted []string, b
 }
 
 func detailKey(p *v1.Pod) string { return "detail/" + p.Namespace + "/" + p.Name + "/pod" }
+
+// lastOutput returns the last lines in the log of a container instance; none if the log cannot be read. All viewers wait for Look, so a
+// disk that does not answer may delay it only by outputWithin, and only one goroutine waits for such a disk.
+func (l *looker) lastOutput(ctx context.Context, uid types.UID, id string) []string {
+	select {
+	case l.reading <- struct{}{}:
+	default:
+		return nil
+	}
+	lines := make(chan []string, 1)
+	go func() {
+		text := l.a.lastOutput(ctx, uid, id)
+		<-l.reading
+		lines <- text
+	}()
+	patience := time.NewTimer(outputWithin)
+	defer patience.Stop()
+	select {
+	case text := <-lines:
+		return text
+	case <-patience.C:
+		return nil
+	}
+}
 
 // changed reports whether the row of a pod may differ from the row that is shown. If so, it stores the values for the next comparison.
 func (l *looker) changed(p *v1.Pod, now time.Time, detailed bool) bool {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/test/bufconn"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
@@ -24,7 +25,15 @@ const explainedPods = 500
 // BenchmarkExplain measures the explanations of a node with 500 pods, of which every tenth crashes again and again. It asks about one pod
 // that runs, about one pod that crashes, and about all pods. Its results are in docs/explain.md.
 func BenchmarkExplain(b *testing.B) {
-	get := startFullNode(b)
+	kubelet := agent.DefaultConfiguration()
+	kubelet.MaxPods = explainedPods
+	get := startFullNode(b, kubelet, func(i int) string {
+		crash := ""
+		if i%10 == 0 {
+			crash = `, command: [sh, -c, "exit 3"]`
+		}
+		return fmt.Sprintf("metadata: {name: web-%03d}\nspec: {containers: [{name: main, image: registry.example/app:1%s}]}\n", i, crash)
+	}).get
 	for _, c := range []struct{ name, path string }{
 		{"one pod", "/explain/default/web-001"}, {"one pod that crashes", "/explain/default/web-010"}, {"all pods", "/explain"},
 	} {
@@ -38,17 +47,23 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// startFullNode runs a simulated node with explainedPods pods until the benchmark ends. The returned function sends a GET request over
-// the control socket.
-func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
+// fullNode is a simulated node with many pods.
+type fullNode struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // connects to the control socket
+	get  func(path string) (int, []byte)                                      // sends a GET request over it
+}
+
+// startFullNode runs a simulated node with kubelet.MaxPods pods until the benchmark ends. manifest returns the metadata and the spec of
+// pod i. startFullNode returns when each pod runs, or has crashed.
+func startFullNode(b *testing.B, kubelet kubeletv1beta1.KubeletConfiguration, manifest func(i int) string) fullNode {
 	b.Helper()
 	n := simulated.New(simulated.Config{})
 	listener := bufconn.Listen(1 << 20)
-	kubelet := agent.DefaultConfiguration()
-	kubelet.EnableServer, kubelet.MaxPods = new(false), explainedPods
+	kubelet.EnableServer = new(false)
+	pods := int(kubelet.MaxPods)
 	deps := n.Deps()
 	deps.Log, deps.Control = slog.New(slog.DiscardHandler), listener
-	a, err := agent.New(agent.Config{NodeName: "full", Kubelet: kubelet}, deps)
+	a, err := agent.New(agent.Config{NodeName: "full", Kubelet: kubelet, Console: true}, deps)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -62,7 +77,8 @@ func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
 		}
 		n.Close()
 	})
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.DialContext(ctx) }}}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}}
 	ask := func(method, path, body string) (int, []byte) {
 		req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, strings.NewReader(body))
 		if err != nil {
@@ -80,15 +96,11 @@ func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
 		return resp.StatusCode, text
 	}
 	began := time.Now()
-	get = func(path string) (int, []byte) { return ask(http.MethodGet, path, "") }
-	for i := range explainedPods {
-		command := ""
-		if i%10 == 0 {
-			command = `, command: [sh, -c, "exit 3"]`
-		}
-		manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: web-%03d}\nspec: {containers: [{name: main, image: registry.example/app:1%s}]}\n", i, command)
+	get := func(path string) (int, []byte) { return ask(http.MethodGet, path, "") }
+	for i := range pods {
+		body := "apiVersion: v1\nkind: Pod\n" + manifest(i)
 		awaitCode(b, http.StatusOK, func() int { // pushes are refused until the agent has read the pods that were pushed before its start
-			code, _ := ask(http.MethodPost, "/pods", manifest)
+			code, _ := ask(http.MethodPost, "/pods", body)
 			return code
 		})
 	}
@@ -96,8 +108,8 @@ func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
 	awaitCode(b, 0, func() (wrong int) { // until each pod runs, or crashes and waits
 		_, text := get("/explain")
 		var list []struct{ Answer struct{ Cause string } }
-		if err := json.Unmarshal(text, &list); err != nil || len(list) != explainedPods {
-			return explainedPods
+		if err := json.Unmarshal(text, &list); err != nil || len(list) != pods {
+			return pods
 		}
 		for _, e := range list {
 			if e.Answer.Cause != "Running" && e.Answer.Cause != "CrashLoop" {
@@ -107,7 +119,7 @@ func startFullNode(b *testing.B) (get func(path string) (int, []byte)) {
 		return wrong
 	})
 	b.Logf("settled after %v", time.Since(began))
-	return get
+	return fullNode{dial, get}
 }
 
 // awaitCode calls ask until it returns want, at most for two minutes.

@@ -23,7 +23,7 @@ const (
 	outputWithin = time.Second
 )
 
-// mostNear is the maximum number of pods with similar names that notHere lists.
+// mostNear is the maximum number of pods with similar names that nearest returns.
 const mostNear = 3
 
 // lastOutput returns the last lines in the log of a container instance of a pod; none if the log cannot be read.
@@ -75,13 +75,19 @@ func (a *Agent) notHere(ctx context.Context, view *podView, namespace, name stri
 			return text + "; no node has been chosen for it: kubectl describe pod -n " + namespace + " " + name
 		}
 	}
-	var names []string
-	for _, p := range view.List() {
-		names = append(names, p.Namespace+"/"+p.Name)
-	}
-	if len(names) == 0 {
+	near := nearest(view.List(), name)
+	if len(near) == 0 {
 		return text + ", which has no pods"
 	}
-	near := why.Nearest(names, name)
-	return text + "; the pods of this node with the most similar names: " + strings.Join(near[:min(len(near), mostNear)], ", ")
+	return text + "; the pods of this node with the most similar names: " + strings.Join(near, ", ")
+}
+
+// nearest returns the pods whose names are the most similar to name (POD or NAMESPACE/POD), as NAMESPACE/POD, the most similar one first.
+func nearest(pods []*v1.Pod, name string) []string {
+	names := make([]string, len(pods))
+	for i, p := range pods {
+		names[i] = p.Namespace + "/" + p.Name
+	}
+	near := why.Nearest(names, name[strings.IndexByte(name, '/')+1:])
+	return near[:min(len(near), mostNear)]
 }

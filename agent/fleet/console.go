@@ -90,6 +90,9 @@ func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	b.Put("fleet", out)
 }
 
+// Forget does nothing, because Look keeps nothing.
+func (looker) Forget() {}
+
 // mostFaults is the maximum number of active faults that the console shows.
 const mostFaults = 50
 

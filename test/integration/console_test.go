@@ -145,7 +145,13 @@ func TestConsoleOfANodeInABrowser(t *testing.T) {
 
 	tab.Eval(`location.hash = "#/pod/`+s.name+`/crash"`, nil)
 	tab.Until("the answer", `document.querySelector(".answer.trouble")?.innerText.includes("exit code 3")`)
-	tab.Until("the output of the last attempt", `document.querySelector("main").innerText.includes("cannot read /etc/app.conf")`)
+	tab.Until("the last output as evidence", `document.querySelector(".answer").innerText.includes("cannot read /etc/app.conf")`)
+
+	tab.Eval(`location.hash = "#/pod/`+s.name+`/crsh"`, nil)
+	tab.Until("an unknown pod, with the pod that is meant", `document.querySelector("main").innerText.includes("not on this node") && [...document.querySelectorAll("main a")].some((a) => a.textContent === "`+s.name+`/crash")`)
+	tab.Until("the command that looks for it elsewhere", `document.querySelector("main").innerText.includes("wherry why -n `+s.name+` crsh")`)
+	tab.Eval(`location.hash = "#/pod/`+s.name+`/a%60reboot%60"`, nil)
+	tab.Until("no command with what a link chose", `document.querySelector("main").innerText.includes("a`+"`reboot`"+` is not on this node") && !document.querySelector("main").innerText.includes("wherry why")`)
 
 	tab.Eval(`location.hash = "#/events"`, nil)
 	tab.Until("an event that went to the API server", `document.querySelector("main").innerText.includes("Pod `+s.name+`/crash")`)

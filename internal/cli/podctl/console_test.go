@@ -1,6 +1,7 @@
 package podctl
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -131,6 +132,47 @@ func TestConsoleReachesOnlyTheConsole(t *testing.T) {
 	}
 }
 
+// A viewer of a pod gets the last output of a container that has failed as part of the answer. Other viewers get no output of containers.
+func TestTheConsoleHasTheLastOutput(t *testing.T) {
+	t.Parallel()
+	at := Target{Socket: startNode(t)}
+	failJob(t, at)
+	c, err := openClient(t.Context(), at.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := func(detail string) string { // all documents that a new viewer gets
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/console/stream?detail="+detail, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		all, lines := "", bufio.NewReader(resp.Body)
+		for !strings.Contains(all, `"gone":`) { // the last message of a round has it
+			line, err := lines.ReadString('\n')
+			if all += line; err != nil {
+				t.Fatalf("%v after %s", err, all)
+			}
+		}
+		return all
+	}
+	const output = `"facts":["last output: two","last output: three","last output: cannot read /etc/app.conf"]`
+	if got := first("default/job"); !strings.Contains(got, output) {
+		t.Errorf("no %s in %s", output, got)
+	}
+	for _, detail := range []string{"", "default/other"} {
+		if got := first(detail); !strings.Contains(got, `"name":"job"`) || strings.Contains(got, "app.conf") {
+			t.Errorf("a viewer of pod %q gets %s", detail, got)
+		}
+	}
+}
+
 // A node's response never becomes an HTML page in the browser, even if the node sends it as text/html. The node gets no cookie of the
 // browser, and cannot set one.
 func TestRelayTrustsNoNode(t *testing.T) {
@@ -221,6 +263,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	tab.Eval(`[...document.querySelectorAll("a.name")].find((a) => a.textContent.endsWith("crash")).click()`, nil)
 	tab.Until("the answer", `document.querySelector(".answer.trouble")?.innerText.includes("exit code 3")`)
 	tab.Until("the message of the container, as text", `document.querySelector(".answer").innerText.includes("<img src=x")`)
+	tab.Until("the name of the fact", `[...document.querySelectorAll(".answer dt")].some((e) => e.textContent === "last words")`)
 	tab.Until("the record", `document.querySelectorAll(".record tbody tr").length > 5`)
 	tab.Eval(`[...document.querySelectorAll("button")].find((b) => b.textContent.includes("back")).click()`, nil)
 	tab.Until("the step before the newest", `document.querySelector(".record tr[aria-current]")?.nextElementSibling && !document.querySelector(".record tr[aria-current]").nextElementSibling.hasAttribute("aria-current")`)
@@ -228,6 +271,9 @@ func TestConsoleInABrowser(t *testing.T) {
 		tab.Dark(dark)
 		tab.CheckAccess(fmt.Sprintf("a pod, dark=%v", dark))
 	}
+	tab.Eval(`location.hash = "#/pod/default/crahs"`, nil)
+	tab.Until("an unknown pod, with similar names", `document.querySelector("main").innerText.includes("not on this node") && [...document.querySelectorAll("main a")].some((a) => a.hash === "#/pod/default/crash")`)
+	tab.CheckAccess("an unknown pod")
 	for name, sign := range map[string]string{"node": "memory.available", "events": "Pod default/", "work": "Nothing waits"} {
 		tab.Eval(`location.hash = "#/`+name+`"`, nil)
 		tab.Until("the view "+name, `document.querySelector("main").innerText.includes("`+sign+`")`)

@@ -72,6 +72,10 @@ func TestReplay(t *testing.T) {
 	if err := (&Replay{}).Run(Streams{Out: &out}, other); err != nil {
 		t.Error(err)
 	}
+	newer := strings.Replace(turn.String(), `"schema": 1`, `"schema": 2, "weather": "fair"`, 1)
+	if err := (&Replay{}).Run(Streams{In: strings.NewReader(newer), Out: &out}, "-"); err == nil || !strings.Contains(err.Error(), "schema 2") || !strings.Contains(err.Error(), "does not know: weather;") {
+		t.Errorf("a turn of another schema: %v", err)
+	}
 	if err := (&Replay{}).Run(Streams{Out: &out}, file); err == nil || !strings.Contains(err.Error(), "not a turn that was exported") {
 		t.Errorf("a manifest: %v", err)
 	}

@@ -140,11 +140,9 @@ func TestWriteNode(t *testing.T) {
 	}
 }
 
-// The answer for a container that has failed without a termination message has the last lines of its log. The answer for a pod that the
-// node does not have names similar pods.
-func TestExplainShowsTheLastOutput(t *testing.T) {
-	t.Parallel()
-	at := Target{Socket: startNode(t)}
+// failJob runs pod "job" on a node. Its container writes four lines and ends with exit code 3.
+func failJob(t *testing.T, at Target) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "pod.yaml")
 	const manifest = `
 apiVersion: v1
@@ -160,6 +158,14 @@ spec:
 	run := Run{Files: []string{file}, Detach: true, Wait: true, Timeout: time.Minute, Grace: -1, Quiet: true}
 	run.Agent.Socket = at.Socket
 	_ = run.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}) // the pod fails
+}
+
+// The answer for a container that has failed without a termination message has the last lines of its log. The answer for a pod that the
+// node does not have names similar pods.
+func TestExplainShowsTheLastOutput(t *testing.T) {
+	t.Parallel()
+	at := Target{Socket: startNode(t)}
+	failJob(t, at)
 	var out bytes.Buffer
 	if err := (&Explain{Target: at}).Run(t.Context(), Streams{Out: &out}, "job"); err != nil ||
 		!strings.Contains(out.String(), "last output  cannot read /etc/app.conf\n") || strings.Contains(out.String(), "one") || strings.Count(out.String(), "\n") > 12 {

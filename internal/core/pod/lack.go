@@ -23,6 +23,7 @@ const (
 	LackSupport          // the agent does not support this kind of volume
 	LackBundle           // the ClusterTrustBundle of a volume does not exist, or its selector matches none
 	LackCertificate      // a signer has not issued a certificate for the pod
+	LackMount            // a mount did not end in time: the tool, the server or the CSI driver of a volume hangs
 )
 
 // Lacking is an error together with the lack that is its cause.

@@ -31,6 +31,11 @@ type Detail struct {
 	Lost       int               `json:"lost,omitempty"` // how many older records the timeline has dropped
 }
 
+// Missing is what the console shows in place of a Detail if the node does not have the pod.
+type Missing struct {
+	Near []string `json:"near"` // pods of the node with similar names (NAMESPACE/NAME), the most similar one first
+}
+
 // Link is one step of a pod's start or end: the newest attempt of one verb (pod.Op) on one container.
 type Link struct {
 	Verb      string        `json:"verb"`

@@ -52,6 +52,7 @@ const (
 	VolumeNotAttached  Cause = "VolumeNotAttached"  // a volume is not attached to the node yet
 	AttachFails        Cause = "AttachFails"        // a volume cannot be attached to the node
 	DriverMissing      Cause = "DriverMissing"      // the CSI driver of a volume has not registered on the node
+	MountHangs         Cause = "MountHangs"         // the mount of a volume does not end in time, because its server or CSI driver does not answer
 	BundleMissing      Cause = "BundleMissing"      // a volume needs a ClusterTrustBundle that does not exist
 	CertificateAwaited Cause = "CertificateAwaited" // a volume needs a certificate that its signer has not issued
 	ObjectForbidden    Cause = "ObjectForbidden"    // the API server does not let the node read an object of a volume
@@ -108,7 +109,7 @@ var Causes = [...]Cause{
 	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing, StoppedByUser,
 	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
 	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,
-	BundleMissing, CertificateAwaited, ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
+	MountHangs, BundleMissing, CertificateAwaited, ObjectForbidden, APIServerAway, VolumeUnsupported, SandboxStarts, SandboxFails,
 	Pulling, ImageNotFound, ImageDenied, RegistryAway, PullFails, ImageNameInvalid, ImageNeverPulled, ImageUnverified,
 	ConfigInvalid, CommandNotFound, CommandDenied, CreateFails, StartFails, ContainerStarts, PostStartRuns, PostStartFails,
 	OutOfMemory, CrashLoop, EndedRestarts, InitRuns, InitFailed, LivenessRestarts, StartupRestarts, DefinitionRestarts,

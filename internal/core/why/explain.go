@@ -299,6 +299,7 @@ var lacks = [...]struct {
 	pod.LackAttachment:  {VolumeNotAttached, "a volume is not attached to this node yet", "see what the attacher does: kubectl get volumeattachments"},
 	pod.LackAttach:      {AttachFails, "a volume cannot be attached to this node", "see what the attacher says: kubectl describe volumeattachments"},
 	pod.LackDriver:      {DriverMissing, "the CSI driver of a volume has not registered on this node", "see whether the driver's pod runs on this node: kubectl get csinode"},
+	pod.LackMount:       {MountHangs, "a volume of the pod cannot be mounted, because the mount does not end", "see whether the server of the volume answers this node, or its CSI driver"},
 	pod.LackBundle:      {BundleMissing, "a volume of the pod needs a ClusterTrustBundle that does not exist", "create the bundle, or mark the source optional in the pod"},
 	pod.LackCertificate: {CertificateAwaited, "a volume of the pod needs a certificate that its signer has not issued", "see what the signer says: kubectl describe podcertificaterequests"},
 	pod.LackRight:       {ObjectForbidden, "the API server does not let this node read an object of a volume", "see whether the pod is bound to this node and names the object"},
@@ -344,7 +345,11 @@ func setUp(in *Input, a *Answer) bool {
 		a.set(cause, "%s", line)
 		a.fact("error", r.Message)
 		a.Since = in.Turn.Memory.StartTime
-		a.then(r.Until, "the node tries again, at once if the object that is missing appears")
+		next := "the node tries again, at once if the object that is missing appears"
+		if r.Lack == pod.LackNone || r.Lack == pod.LackMount {
+			next = "the node tries again"
+		}
+		a.then(r.Until, "%s", next)
 		if l.do != "" {
 			a.do("%s", l.do)
 		}

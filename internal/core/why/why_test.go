@@ -227,6 +227,7 @@ var cases = []struct {
 	{"a volume that is not attached", fresh().lacks(pod.LackAttachment), VolumeNotAttached, "volumeattachments", 8 * time.Second},
 	{"a volume that cannot be attached", fresh().lacks(pod.LackAttach), AttachFails, "volumeattachments", 8 * time.Second},
 	{"a driver that is not there", fresh().lacks(pod.LackDriver), DriverMissing, "csinode", 8 * time.Second},
+	{"a mount that hangs", fresh().lacks(pod.LackMount), MountHangs, "does not end", 8 * time.Second},
 	{"a trust bundle that is not there", fresh().lacks(pod.LackBundle), BundleMissing, "ClusterTrustBundle", 8 * time.Second},
 	{"a certificate that is not issued", fresh().lacks(pod.LackCertificate), CertificateAwaited, "signer", 8 * time.Second},
 	{"an object that is forbidden", fresh().lacks(pod.LackRight), ObjectForbidden, "does not let", 8 * time.Second},

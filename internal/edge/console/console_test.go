@@ -19,12 +19,14 @@ import (
 // source is a Source for tests. It puts the documents of docs on the board, and counts the calls of Look.
 type source struct {
 	looks atomic.Int64
+	kept  atomic.Bool // whether Look was called after the last call of Forget
 	took  time.Duration
 	docs  func(round int64) map[string]any
 }
 
 func (s *source) Look(_ context.Context, wanted []string, b *Board) {
 	n := s.looks.Add(1)
+	s.kept.Store(true)
 	time.Sleep(s.took)
 	for k, v := range s.docs(n) {
 		b.Put(k, v)
@@ -33,6 +35,8 @@ func (s *source) Look(_ context.Context, wanted []string, b *Board) {
 		b.Put(detailPrefix+w+"/pod", w)
 	}
 }
+
+func (s *source) Forget() { s.kept.Store(false) }
 
 func fixed(docs map[string]any) func(int64) map[string]any {
 	return func(int64) map[string]any { return docs }
@@ -58,7 +62,8 @@ func decode(t *testing.T, messages [][]byte) (out []message) {
 	return out
 }
 
-// Without a viewer, Look is not called. After the last viewer has left, the hub keeps no documents.
+// Without a viewer, Look is not called. It is called again for the next viewer, who gets everything. After the last viewer has left,
+// the hub and the source keep nothing.
 func TestNothingIsComputedWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,12 +73,22 @@ func TestNothingIsComputedWhileNobodyLooks(t *testing.T) {
 		if n := s.looks.Load(); n != 0 {
 			t.Errorf("%d rounds without a viewer", n)
 		}
-		v := h.join("")
-		h.refresh(t.Context(), v)
-		h.leave(v)
-		time.Sleep(time.Hour)
-		if n := s.looks.Load(); n != 1 || h.board.docs != nil {
-			t.Errorf("%d rounds, want the one of the viewer; kept %v", n, h.board.docs)
+		for session := range int64(3) {
+			last, first := h.join(""), h.join("")
+			if messages, _ := h.refresh(t.Context(), first); len(messages) != 1 || decode(t, messages)[0].Set["a"] != 1.0 {
+				t.Errorf("session %d begins with %s", session, messages)
+			}
+			h.leave(first)
+			if !s.kept.Load() {
+				t.Error("the source forgets although a viewer is left")
+			}
+			time.Sleep(time.Minute)
+			h.refresh(t.Context(), last)
+			h.leave(last)
+			time.Sleep(time.Hour)
+			if n, want := s.looks.Load(), 2*(session+1); n != want || h.board.docs != nil || s.kept.Load() {
+				t.Errorf("%d rounds, want the %d of the viewers; the hub has kept %v, the source %v", n, want, h.board.docs, s.kept.Load())
+			}
 		}
 	})
 }

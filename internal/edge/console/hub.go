@@ -14,6 +14,8 @@ type Source interface {
 	// board. wanted names the pods whose details viewers want to see. Look is called by one goroutine at a time, only while there are
 	// viewers, at most four times a second. It must return soon after ctx ends.
 	Look(ctx context.Context, wanted []string, b *Board)
+	// Forget drops everything that Look has kept for its next call. It is called when the last viewer leaves, never during a call of Look.
+	Forget()
 }
 
 // These constants limit how often Look is called. part is the largest share of one processor that Look may use.
@@ -64,12 +66,13 @@ func (h *hub) join(wanted string) *viewer {
 	return v
 }
 
-// leave removes a viewer. When the last viewer leaves, it drops all documents.
+// leave removes a viewer. When the last viewer leaves, it drops all documents, and the source drops what it has kept.
 func (h *hub) leave(v *viewer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if delete(h.viewers, v); len(h.viewers) == 0 {
 		h.board = Board{}
+		h.source.Forget()
 	}
 }
 

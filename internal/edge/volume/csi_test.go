@@ -434,6 +434,28 @@ func TestCSIDriverThatHangs(t *testing.T) {
 	}
 }
 
+// The end of the time for a call to a driver is the cause of a mount that does not end. Another error of the driver is none.
+func TestCSIDriverThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for method, fault := range map[string]error{
+		"NodeStageVolume":   status.Error(codes.DeadlineExceeded, "the storage does not answer"),
+		"NodePublishVolume": status.Error(codes.Internal, "the disk is on fire"),
+	} {
+		f := newCSI(t, simcsi.Config{Stage: true})
+		f.disk("d", v1.ReadWriteOnce)
+		f.driver.SetFault(method, &simcsi.Fault{Err: fault})
+		err := f.SetUp(t.Context(), volume.Pod{Pod: podOf("a", claim("v", "d", false))})
+		want := pod.LackNone
+		if status.Code(fault) == codes.DeadlineExceeded {
+			want = pod.LackMount
+		}
+		var e *volume.Error
+		if !errors.As(err, &e) || e.Lack != want {
+			t.Errorf("%s fails with %v: %+v, want lack %d", method, fault, e, want)
+		}
+	}
+}
+
 // If a driver cannot unmount its volume, the other volumes of the pod are unmounted nevertheless.
 func TestCSIDriverKeepsNoOtherVolume(t *testing.T) {
 	t.Parallel()

@@ -161,6 +161,27 @@ func TestNFSThatCannotBeMounted(t *testing.T) {
 	}
 }
 
+// A server that does not answer is the cause of a mount that does not end, whether the tool gives up, is killed, or cannot be killed. Any
+// other failure of a mount is none of these.
+func TestNFSMountThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		mount error
+		want  pod.Lack
+	}{
+		"the tool gives up":            {errors.New("mount: mount.nfs: Connection timed out (exit status 32)"), pod.LackMount},
+		"the tool is killed":           {fmt.Errorf("mount: did not end in time and was killed: %w", context.DeadlineExceeded), pod.LackMount},
+		"the server refuses the mount": {errors.New("mount: mount.nfs: access denied by server (exit status 32)"), pod.LackNone},
+	} {
+		f := newTools(t, &toolHost{mount: func(string, string) error { return tt.mount }})
+		err := f.SetUp(t.Context(), volume.Pod{Pod: nfsPod("uid-1", &v1.NFSVolumeSource{Server: "server", Path: "/x"})})
+		var e *volume.Error
+		if !errors.As(err, &e) || e.Lack != tt.want {
+			t.Errorf("%s: %+v, want lack %d", name, e, tt.want)
+		}
+	}
+}
+
 // If a tool hangs and cannot be killed, the error names it, and no second tool is started for the same directory until it has ended.
 func TestNFSToolThatHangs(t *testing.T) {
 	t.Parallel()
@@ -176,6 +197,9 @@ func TestNFSToolThatHangs(t *testing.T) {
 		err := f.TearDown(t.Context(), pod.Ref{UID: p.UID})
 		if err == nil || !strings.Contains(err.Error(), "umount has hung in the kernel since") {
 			t.Fatal(err)
+		}
+		if lack := pod.LackOf(err); lack != pod.LackMount {
+			t.Errorf("lack %d, want LackMount", lack)
 		}
 	}
 	if n := len(h.commands(f.root)); n != 1 {

@@ -2,12 +2,15 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // Tools runs the mount tools of the machine.
@@ -51,6 +54,10 @@ func (v *Volumes) runTool(ctx context.Context, dir string, within time.Duration,
 		v.hangs.add(dir, hang{argv[0], began, ran.Ended})
 		v.cfg.Log.Warn("a mount tool hangs in the kernel", "program", argv[0], "dir", dir, "err", err)
 	}
+	// mount.nfs says "Connection timed out" when it gives up after two minutes.
+	if err != nil && (ran.Ended != nil || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "timed out")) {
+		err = &pod.Lacking{What: pod.LackMount, Err: err}
+	}
 	return ran, err
 }
 
@@ -76,7 +83,8 @@ func (h *hangs) check(dir string) error {
 		delete(h.tools, dir)
 		return nil
 	default:
-		return fmt.Errorf("%s has hung in the kernel since %s: see whether the server of the volume answers", one.program, one.since.UTC().Format(time.RFC3339))
+		return &pod.Lacking{What: pod.LackMount, Err: fmt.Errorf("%s has hung in the kernel since %s: see whether the server of the volume answers",
+			one.program, one.since.UTC().Format(time.RFC3339))}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/claims"
 	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/csispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -198,6 +199,8 @@ func lackOf(err error) pod.Lack {
 	case errors.Is(err, ErrUnsupported), errors.Is(err, claims.ErrBlock), errors.Is(err, errNoObjects), errors.Is(err, errNoClaims),
 		errors.Is(err, errNoDrivers):
 		return pod.LackSupport
+	case unansweredCall(err):
+		return pod.LackMount
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return pod.LackRight
 	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err),
@@ -205,6 +208,12 @@ func lackOf(err error) pod.Lack {
 		return pod.LackServer
 	}
 	return pod.LackNone
+}
+
+// unansweredCall reports whether a CSI driver did not answer a call in time, or says that its own storage did not.
+func unansweredCall(err error) bool {
+	var call *csispec.CallError
+	return errors.As(err, &call) && call.Code == csispec.CodeDeadlineExceeded
 }
 
 // unanswered reports whether a request to the API server got no answer.

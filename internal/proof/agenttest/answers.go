@@ -65,10 +65,13 @@ func (w *World) Explain() (out []explainedPod) {
 
 // askControl sends a GET request for path to the control socket of the running agent.
 func (w *World) askControl(path string) (*http.Response, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return w.control.DialContext(ctx)
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: w.dialControl}}
 	return client.Get("http://agent" + path)
+}
+
+// dialControl connects to the control socket of the running agent.
+func (w *World) dialControl(ctx context.Context, _, _ string) (net.Conn, error) {
+	return w.control.DialContext(ctx)
 }
 
 // newControl returns the listener that becomes the control socket of the next agent.

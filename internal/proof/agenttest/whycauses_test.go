@@ -24,6 +24,7 @@ var notMade = map[why.Cause]string{
 	why.NodeShutsDown:     "a simulated machine does not shut down; `internal/core/why` and `internal/node/nodeshutdown` test the parts",
 	why.VolumeNotAttached: "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
 	why.AttachFails:       "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
+	why.MountHangs:        "a simulated node mounts nothing; `internal/core/why` and `internal/edge/volume` test the parts",
 	why.DriverMissing:     "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
 }
 

@@ -51,7 +51,7 @@ export function draw(app) {
   parts.main.toggleAttribute("data-empty", !d);
   parts.main.querySelectorAll("section").forEach((s) => { s.hidden = !d; });
   if (!d) {
-    parts.head.replaceChildren(h("p", { class: "empty" }, app.docs.has("node") ? `Pod ${name} is not on this node. ` : "Waiting for the node…", h("a", { href: "#/pods" }, "All pods")));
+    missing(app);
     return;
   }
   const row = app.rows.get(d.uid) || d;
@@ -72,6 +72,18 @@ function head(d, now) {
   parts.head.replaceChildren(h("p", {}, h("a", { href: "#/pods" }, "← All pods")), h("h1", {}, `${d.namespace}/${d.name} `, h("span", { class: `state ${d.band}` }, words[d.band] || d.band)), h("p", { class: "soft facts" }, facts));
 }
 
+// missing says that the node does not have the pod, and what may help to find it.
+function missing(app) {
+  const node = app.docs.get("node"), near = app.docs.get(`detail/${name}/missing`)?.near || [], [ns, pod] = name.split("/");
+  const key = `missing ${!!node} ${near.join()}`;
+  if (parts.head.dataset.key === key) return;
+  parts.head.dataset.key = key;
+  const valid = /^[a-z0-9.-]+$/; // a link to this page may contain anything, also what is dangerous in a command
+  parts.head.replaceChildren(h("div", {}, h("p", {}, h("a", { href: "#/pods" }, "← All pods")), h("h1", {}, node ? `Pod ${name} is not on this node` : "Waiting for the node…"),
+    near.length > 0 && h("p", { class: "empty" }, "Pods of this node with similar names: ", near.map((n, i) => [i ? ", " : "", h("a", { href: `#/pod/${n.split("/").map(encodeURIComponent).join("/")}` }, n)])),
+    node && !node.standalone && valid.test(ns) && valid.test(pod) && h("p", { class: "empty" }, advice(`To look for it in the whole cluster: wherry why -n ${ns} ${pod}`))));
+}
+
 function answer(d, now) {
   const a = d.answer, then = next(a, now);
   const key = JSON.stringify([a, then, d.inspection, a.since ? age(now - Date.parse(a.since)) : ""]);
@@ -83,7 +95,10 @@ function answer(d, now) {
     h("dl", {},
       a.since && [h("dt", {}, "since"), h("dd", {}, `${moment(Date.parse(a.since), now)}, ${age(now - Date.parse(a.since))} ago`)],
       then && [h("dt", {}, "next"), h("dd", {}, then)],
-      (a.facts || []).map((f) => [h("dt", {}, "fact"), h("dd", {}, f)]),
+      (a.facts || []).map((f) => { // "what: text"
+        const i = f.indexOf(": ");
+        return [h("dt", {}, i < 0 ? "fact" : f.slice(0, i)), h("dd", {}, i < 0 ? f : f.slice(i + 2))];
+      }),
       d.inspection && [h("dt", {}, "inspection"), h("dd", {}, d.inspection)],
       (a.do || []).map((t) => [h("dt", {}, "what you can do"), h("dd", {}, advice(t))]))));
 }
@@ -155,7 +170,7 @@ function record(d, now) {
   parts.back.disabled = at <= 0;
   parts.forward.disabled = at >= n - 1;
   parts.last.disabled = follow;
-  const text = `${at + 1} of ${n}${d.lost ? `, ${d.lost} older ones were dropped` : ""}`;
+  const text = `${at + 1} of ${n}${d.lost ? `; ${d.lost} older ones were dropped, so the record is complete since ${moment(Date.parse(d.records[0].at), now)}` : ""}`;
   if (parts.place.textContent !== text) parts.place.textContent = text;
   const grown = follow && parts.newest !== d;
   parts.newest = d;
