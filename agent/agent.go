@@ -46,6 +46,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 	"github.com/wherry-node/wherry/internal/node/perform"
+	"github.com/wherry-node/wherry/internal/node/report"
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
@@ -80,7 +81,7 @@ type Agent struct {
 	offline     offlineStart
 	writer      *status.Writer  // nil when standalone
 	mirrors     *mirror.Mirrors // nil when standalone
-	report      *syncloop.Report
+	report      *report.Report
 	loop        *syncloop.Loop
 	server      *server.Server
 	push        *push.Source   // nil: pods cannot be pushed
@@ -266,10 +267,10 @@ func (a *Agent) buildLoop() error {
 			a.metrics.ProbeBegan(m.Kind.String(), m.Late)
 		},
 	})
-	rc := syncloop.ReportConfig{
+	rc := report.Config{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
-		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resizes: a.metrics,
+		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized,
 	}
 	if a.pushes() {
 		a.buildPush()
@@ -280,7 +281,7 @@ func (a *Agent) buildLoop() error {
 		rc.Writer = a.writer
 		a.buildMirrors()
 	}
-	a.report = syncloop.NewReport(rc)
+	a.report = report.New(rc)
 	performer := perform.New(perform.Config{
 		CRI: a.cri, Images: a.platform.images, Volumes: a.platform.volumes, Logs: a.platform.logs, Cgroups: a.platform.cgroups, IDs: a.platform.ids,
 		Objects: a.platform.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.platform.http, Log: a.log,

@@ -80,8 +80,6 @@ type ResizeMeter interface {
 	ResizeInfeasible(why string)
 	// ResizeAccepted is called when a deferred resize is accepted, with the cause for which the node decided about it again.
 	ResizeAccepted(trigger string)
-	// Resized is called when an accepted resize has been carried out, with the time since it was accepted, and after each failed attempt.
-	Resized(took time.Duration, ok bool)
 }
 
 // These are the values of the parameter trigger of ResizeMeter.ResizeAccepted. Upstream's kubelet uses the same names.
@@ -107,9 +105,8 @@ func (noMeter) Preempted(string)            {}
 // noResizeMeter counts nothing.
 type noResizeMeter struct{}
 
-func (noResizeMeter) ResizeInfeasible(string)     {}
-func (noResizeMeter) ResizeAccepted(string)       {}
-func (noResizeMeter) Resized(time.Duration, bool) {}
+func (noResizeMeter) ResizeInfeasible(string) {}
+func (noResizeMeter) ResizeAccepted(string)   {}
 
 // Objects tracks the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
 type Objects interface {

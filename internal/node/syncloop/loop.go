@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/node/lastlife"
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
@@ -35,9 +36,9 @@ type Loop struct {
 	met     bool                 // every pod of the runtime's first listing has a worker
 	settled bool                 // the result of Settled
 
-	tooMany map[types.UID][]string       // dead containers beyond MaxDeadContainers, by pod
-	short   map[types.UID][]string       // dead containers that must be removed because the disk is short, by pod
-	left    lastLives[*podworker.Worker] // the workers of static pods that may come back, from which the next life continues
+	tooMany map[types.UID][]string            // dead containers beyond MaxDeadContainers, by pod
+	short   map[types.UID][]string            // dead containers that must be removed because the disk is short, by pod
+	left    lastlife.Lives[*podworker.Worker] // the workers of static pods that may come back, from which the next life continues
 
 	pulse pulse.Pulse
 
@@ -187,7 +188,7 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted, static bool) {
 	}
 	m := l.workers[ref.UID]
 	if m == nil && wanted && l.worker.Context.Err() == nil {
-		w, again := l.left.take(ref.UID, time.Now())
+		w, again := l.left.Take(ref.UID, time.Now())
 		if !again {
 			w = podworker.New(&l.worker, ref)
 		}
@@ -297,7 +298,7 @@ func (l *Loop) gone(uid types.UID) {
 	}
 	delete(l.workers, uid)
 	if static { // before the lock is released, so that a concurrent Look continues from the last life
-		l.left.keep(uid, next, time.Now())
+		l.left.Keep(uid, next, time.Now())
 	}
 	l.mu.Unlock()
 	l.cfg.Prober.Forget(uid)
