@@ -15,13 +15,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/node/lastlife"
 	"github.com/wherry-node/wherry/internal/node/podworker"
+	"github.com/wherry-node/wherry/internal/node/resizes"
 )
 
 // Loop holds the workers of a node, one per pod. Create it with New, then Run it.
 type Loop struct {
-	cfg    Config
-	gate   *podworker.Gate
-	worker podworker.Config // Run sets the field Context
+	cfg     Config
+	gate    *podworker.Gate
+	worker  podworker.Config // Run sets the field Context
+	resizes *resizes.Queue   // the resizes that pods ask for; it decides only while the admission lock is held
 
 	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never during IO
 
@@ -67,7 +69,6 @@ type member struct {
 	asks     bool // the worker has to look again when all checkpoints have been read
 
 	allocated *pod.Allocation // resources allocated to the pod at its last turn
-	resize    *resize         // the resize that the pod asks for; nil: none
 
 	endsBy *time.Time // when the pod's grace period is over; nil: the pod does not end
 
@@ -83,10 +84,8 @@ func New(cfg Config) *Loop {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	if cfg.Resizes == nil {
-		cfg.Resizes = noResizeMeter{}
-	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, pulse: pulse.New("pods")}
+	l.resizes = resizes.New(resizing{l}, cfg.Resizes)
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.callHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartSlots, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
@@ -130,7 +129,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.sweeping.ask()
 			l.limitDead()
 			l.holdsChanged()
-			l.retryResizes(triggerPeriodic)
+			l.retryResizes(resizes.TriggerPeriodic)
 		}
 	}
 }
@@ -297,6 +296,7 @@ func (l *Loop) gone(uid types.UID) {
 		}
 	}
 	delete(l.workers, uid)
+	l.resizes.Drop(uid)
 	if static { // before the lock is released, so that a concurrent Look continues from the last life
 		l.left.Keep(uid, next, time.Now())
 	}
@@ -309,7 +309,7 @@ func (l *Loop) gone(uid types.UID) {
 	}
 	l.Look(uid, "wanted or seen again") // repeats a Look that came while the old worker was already retired
 	l.wakeWaiting()
-	l.retryResizes(triggerEnded)
+	l.retryResizes(resizes.TriggerEnded)
 }
 
 var (
@@ -353,7 +353,7 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		containers, first = m.see(t)
 		m.endsBy = nil
 		if t.Plan.Ending || ended {
-			m.resize = nil
+			l.resizes.Drop(t.Ref.UID)
 		}
 		if t.Plan.Ending && !ended {
 			m.endsBy = new(t.Plan.StopBegan.Add(t.Plan.StopGrace))
@@ -368,7 +368,7 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	if freed {
 		l.holdsChanged()
 		l.wakeWaiting()
-		l.retryResizes(triggerEnded)
+		l.retryResizes(resizes.TriggerEnded)
 	}
 }
 
