@@ -45,6 +45,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
+	"github.com/wherry-node/wherry/internal/node/ownnode"
 	"github.com/wherry-node/wherry/internal/node/perform"
 	"github.com/wherry-node/wherry/internal/node/report"
 	"github.com/wherry-node/wherry/internal/node/syncloop"
@@ -77,7 +78,7 @@ type Agent struct {
 	keptImages  atomic.Pointer[pullaccess.Allowlist] // images that are never removed (Config.KeepImages)
 	podsLimit   atomic.Int64                         // how much memory all pods together may use, in bytes (podsMemory); 0: not known yet
 	heartbeat   *heartbeat.Heartbeat                 // nil when standalone
-	own         *ownNode                             // nil when standalone
+	own         *ownnode.Follower                    // nil when standalone
 	offline     offlineStart
 	writer      *status.Writer  // nil when standalone
 	mirrors     *mirror.Mirrors // nil when standalone
@@ -97,7 +98,8 @@ type Agent struct {
 	settings    nodestatus.Settings
 	shares      *work.Shares // the shares of CPU time of the classes of jobs (package work); nil: the defaults
 	pullPolicy  pullaccess.Policy
-	facts       factsCache
+	facts       nodefacts.Recent[perform.Facts]
+	resolver    nodefacts.Resolver
 	host        hostFacts   // set by Run before the parts start
 	began       time.Time   // set by Run before anything runs
 	born        time.Time   // when New created the agent
@@ -231,20 +233,19 @@ func (a *Agent) buildNode() error {
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
 	})
 	k := &a.cfg.Kubelet
-	r := &a.facts.resolver
+	r := &a.resolver
 	r.Event, r.Log = a.events.NodeEvent, a.log
 	r.Set(a.resolvConf(k), k.ClusterDomain)
 	if a.deps.Client == nil {
 		return nil
 	}
-	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, func() {
+	a.own = ownnode.New(ownnode.Config{Nodes: a.clients.api.Nodes(), Name: a.cfg.NodeName, Follow: a.followOwnNode(), Volumes: func() {
 		if a.platform.nodeChanged != nil {
 			a.platform.nodeChanged()
 		}
 		a.offline.changed()
-	})
+	}})
 	var err error
-	a.own.follow = a.followOwnNode()
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
 		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
@@ -320,7 +321,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.facts.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
+	a.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
 	parts := a.parts()
 	a.live.begin()
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
