@@ -159,8 +159,8 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 // when the parts run. build may read files, so Run calls it, and New does not.
 func (a *Agent) build() error {
 	for _, step := range []func() error{
-		a.buildPullRecords,
-		a.buildMetrics, // first, because all other parts write to the metrics
+		a.buildPullRecords, // before the metrics, because they count the records
+		a.buildMetrics,     // before all other parts, because these write to the metrics
 		a.buildTracer,
 		a.buildRuntime,
 		a.buildClients,
