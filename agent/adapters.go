@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/pleg"
 	"github.com/wherry-node/wherry/internal/edge/podset"
 	"github.com/wherry-node/wherry/internal/edge/server"
-	"github.com/wherry-node/wherry/internal/node/syncloop"
+	"github.com/wherry-node/wherry/internal/node/report"
 )
 
 // podView is where the servers of the node's API read the node's pods: the desired pods with their newest statuses, and what the runtime
@@ -19,7 +19,7 @@ import (
 type podView struct {
 	set    *podset.Set
 	cache  *pleg.Generator
-	report *syncloop.Report
+	report *report.Report
 }
 
 var _ server.Pods = (*podView)(nil)

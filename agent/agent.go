@@ -45,7 +45,9 @@ import (
 	"github.com/wherry-node/wherry/internal/node/imagegc"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
+	"github.com/wherry-node/wherry/internal/node/ownnode"
 	"github.com/wherry-node/wherry/internal/node/perform"
+	"github.com/wherry-node/wherry/internal/node/report"
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
@@ -76,11 +78,11 @@ type Agent struct {
 	keptImages  atomic.Pointer[pullaccess.Allowlist] // images that are never removed (Config.KeepImages)
 	podsLimit   atomic.Int64                         // how much memory all pods together may use, in bytes (podsMemory); 0: not known yet
 	heartbeat   *heartbeat.Heartbeat                 // nil when standalone
-	own         *ownNode                             // nil when standalone
+	own         *ownnode.Follower                    // nil when standalone
 	offline     offlineStart
 	writer      *status.Writer  // nil when standalone
 	mirrors     *mirror.Mirrors // nil when standalone
-	report      *syncloop.Report
+	report      *report.Report
 	loop        *syncloop.Loop
 	server      *server.Server
 	push        *push.Source   // nil: pods cannot be pushed
@@ -96,7 +98,8 @@ type Agent struct {
 	settings    nodestatus.Settings
 	shares      *work.Shares // the shares of CPU time of the classes of jobs (package work); nil: the defaults
 	pullPolicy  pullaccess.Policy
-	facts       factsCache
+	facts       nodefacts.Recent[perform.Facts]
+	resolver    nodefacts.Resolver
 	host        hostFacts   // set by Run before the parts start
 	began       time.Time   // set by Run before anything runs
 	born        time.Time   // when New created the agent
@@ -156,8 +159,8 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 // when the parts run. build may read files, so Run calls it, and New does not.
 func (a *Agent) build() error {
 	for _, step := range []func() error{
-		a.buildPullRecords,
-		a.buildMetrics, // first, because all other parts write to the metrics
+		a.buildPullRecords, // before the metrics, because they count the records
+		a.buildMetrics,     // before all other parts, because these write to the metrics
 		a.buildTracer,
 		a.buildRuntime,
 		a.buildClients,
@@ -230,20 +233,19 @@ func (a *Agent) buildNode() error {
 		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
 	})
 	k := &a.cfg.Kubelet
-	r := &a.facts.resolver
+	r := &a.resolver
 	r.Event, r.Log = a.events.NodeEvent, a.log
 	r.Set(a.resolvConf(k), k.ClusterDomain)
 	if a.deps.Client == nil {
 		return nil
 	}
-	a.own = newOwnNode(a.clients.api, a.cfg.NodeName, func() {
+	a.own = ownnode.New(ownnode.Config{Nodes: a.clients.api.Nodes(), Name: a.cfg.NodeName, Follow: a.followOwnNode(), Volumes: func() {
 		if a.platform.nodeChanged != nil {
 			a.platform.nodeChanged()
 		}
 		a.offline.changed()
-	})
+	}})
 	var err error
-	a.own.follow = a.followOwnNode()
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
 		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
@@ -266,10 +268,10 @@ func (a *Agent) buildLoop() error {
 			a.metrics.ProbeBegan(m.Kind.String(), m.Late)
 		},
 	})
-	rc := syncloop.ReportConfig{
+	rc := report.Config{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
-		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resizes: a.metrics,
+		Started: a.podStarted, ContainerEnded: a.metrics.ContainerEnded, Resized: a.metrics.Resized,
 	}
 	if a.pushes() {
 		a.buildPush()
@@ -280,7 +282,7 @@ func (a *Agent) buildLoop() error {
 		rc.Writer = a.writer
 		a.buildMirrors()
 	}
-	a.report = syncloop.NewReport(rc)
+	a.report = report.New(rc)
 	performer := perform.New(perform.Config{
 		CRI: a.cri, Images: a.platform.images, Volumes: a.platform.volumes, Logs: a.platform.logs, Cgroups: a.platform.cgroups, IDs: a.platform.ids,
 		Objects: a.platform.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.platform.http, Log: a.log,
@@ -319,7 +321,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.facts.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
+	a.resolver.Read() // reports a wrong resolver file also on a node without pods; otherwise only container starts read the file
 	parts := a.parts()
 	a.live.begin()
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)

@@ -83,8 +83,12 @@ type Config struct {
 	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts,
 	// stops. The agent measures whether the machine can run more. 0: the number of CPUs.
 	Processors int
-	// WorkShares says how the processors are shared between classes of jobs while the machine is overloaded ("vital", "first",
-	// "periodic", "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
+	// WorkShares says how classes of the node's own jobs share the machine while it is overloaded: a class gets time in proportion to its
+	// number, from 0 to 1e6. A class with 0 runs only while no class with a larger number waits. The classes and their defaults are: "vital"
+	// (8, liveness probes of critical pods), "first" (8, probes that a container must pass to be started or ready), "periodic" (2, other
+	// probes), "removal" (2, removals of containers and sandboxes that have ended), "statistics" (1, reads of statistics from the runtime)
+	// and "rotation" (1, rotations of container logs). A class that is not named has its default. Starts and stops of pods, and
+	// commands of users, do not wait for these classes.
 	WorkShares map[string]float64
 	// Flags are shown at /flagz.
 	Flags map[string]string

@@ -17,9 +17,10 @@
 //
 // # Stability
 //
-// The exported names of this package and of agent/simulated are the public API of this module. It uses public types only, and a
-// test in another module is built against it (examples/embed). Before version 1, a minor release may change it, and the
-// changelog describes how. From version 1 on it follows Go's promise: a program that compiles continues to compile, except if
-// it builds a struct of this package without field names, or implements an interface that a minor release has extended.
+// The exported names of this package, of agent/simulated, of agent/fleet and of agent/fleet/fleettest are the public API of this module. It
+// uses public types only. A program in another module is built against agent and agent/simulated (examples/embed). Before version 1, a minor
+// release may change the API, and the changelog describes how. From version 1 on it follows Go's promise: a program that compiles continues
+// to compile, except if it builds a struct of these packages without field names, or implements an interface that a minor release has
+// extended.
 // Packages below internal/ may change in any way at any time.
 package agent

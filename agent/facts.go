@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,7 +19,6 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 	"github.com/wherry-node/wherry/internal/edge/cgroup"
-	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
@@ -98,51 +96,6 @@ func maxPulls(k *kubelet.KubeletConfiguration) int {
 
 func specHash(p *v1.Pod, c *v1.Container) string { return crispec.SpecHash(p, c) }
 
-// factsCache keeps facts from the host's files for a few seconds, because every container start needs them. No lock is held
-// while a container start reads the files. Other container starts meanwhile use the last facts; if there are none yet, they
-// read the files too.
-type factsCache struct {
-	mu       sync.Mutex
-	at       time.Time
-	reading  bool
-	forgets  int // how often forget was called
-	facts    perform.Facts
-	resolver nodefacts.Resolver
-}
-
-// last returns the last facts if they are recent enough. Otherwise ok is false, and the caller must read the facts and call put with
-// the ticket.
-func (c *factsCache) last() (f perform.Facts, ticket int, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := !c.at.IsZero()
-	if known && (c.reading || time.Since(c.at) < factsFor) {
-		return c.facts, c.forgets, true
-	}
-	c.reading = true
-	return perform.Facts{}, c.forgets, false
-}
-
-// put stores facts that were read, unless forget was called since the call of last that returned the ticket.
-func (c *factsCache) put(ticket int, f perform.Facts) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if ticket == c.forgets {
-		c.facts, c.at, c.reading = f, time.Now(), false
-	}
-}
-
-// forget makes the next start read the facts again.
-func (c *factsCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at, c.reading = time.Time{}, false
-	c.forgets++
-}
-
-// factsFor is how long facts from the host's files stay valid for new containers.
-const factsFor = 5 * time.Second
-
 // resolvConf returns the file that the DNS configuration of pods is based on; "": none.
 func (a *Agent) resolvConf(k *kubelet.KubeletConfiguration) string {
 	if !a.deps.Machine.real || k.ResolverConfig == nil {
@@ -153,7 +106,7 @@ func (a *Agent) resolvConf(k *kubelet.KubeletConfiguration) string {
 
 // performFacts returns those facts of the node that the requests to the runtime contain.
 func (a *Agent) performFacts() perform.Facts {
-	f, ticket, ok := a.facts.last()
+	f, ticket, ok := a.facts.Last()
 	if ok {
 		return f
 	}
@@ -172,9 +125,9 @@ func (a *Agent) performFacts() perform.Facts {
 	}
 	if a.deps.Machine.real {
 		f.NodeHosts = readFile("/etc/hosts")
-		f.HostResolv = a.facts.resolver.Read()
+		f.HostResolv = a.resolver.Read()
 	}
-	a.facts.put(ticket, f)
+	a.facts.Put(ticket, f)
 	return f
 }
 

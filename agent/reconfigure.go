@@ -161,8 +161,8 @@ func (a *Agent) follow(k *kubelet.KubeletConfiguration, fields []string) error {
 		rotation := a.logRotation()
 		a.rotator.SetLimits(rotation.Limits())
 	}
-	a.facts.resolver.Set(a.resolvConf(k), k.ClusterDomain)
-	a.facts.forget()
+	a.resolver.Set(a.resolvConf(k), k.ClusterDomain)
+	a.facts.Forget()
 	if a.staticPods != nil && (k.StaticPodPath != before.StaticPodPath || k.FileCheckFrequency != before.FileCheckFrequency) {
 		select {
 		case <-a.staticPods: // remove an older value that the source has not received yet

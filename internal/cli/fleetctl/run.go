@@ -93,11 +93,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { _ = l.Close() }()
 	defer endServing()
 	said := &progress{out: out, began: time.Now()}
-	if in.rules != nil {
-		for _, text := range in.rules.Ignored() {
-			said.line("%s", plain.Text(text))
-		}
-	}
+	said.ignored(in.rules)
 	client, kubeconfig, end, err := r.cluster(ctx, in.nodes, said)
 	if err != nil {
 		return err
@@ -132,14 +128,20 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	}
+	return w.runFleet(ctx, stop)
+}
+
+// runFleet runs the fleet and watches it until ctx ends. It calls stop, which ends ctx, when the time for the expectations is over, or when
+// they hold and the fleet runs only until then (Once).
+func (w *watcher) runFleet(ctx context.Context, stop func()) error {
 	var late error
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		if late = w.watch(ctx); late != nil || r.Once {
+		if late = w.watch(ctx); late != nil || w.run.Once {
 			stop()
 		}
 	})
-	err = f.Run(ctx)
+	err := w.fleet.Run(ctx)
 	stop()
 	watching.Wait()
 	return errors.Join(err, late)
@@ -322,6 +324,16 @@ type progress struct {
 	out   io.Writer
 	began time.Time
 	mu    sync.Mutex
+}
+
+// ignored writes what the files with rules contain and the fleet ignores. A nil rules has nothing.
+func (p *progress) ignored(rules *simulated.Rules) {
+	if rules == nil {
+		return
+	}
+	for _, text := range rules.Ignored() {
+		p.line("%s", plain.Text(text))
+	}
 }
 
 func (p *progress) line(format string, args ...any) {

@@ -224,7 +224,8 @@ func (m *Memory) Container(name string) *ContainerMemory {
 	return nil
 }
 
-// Ensure returns the memory of a container. If there is none, it makes one. Only Note, Meet and Remember call it.
+// Ensure returns the memory of a container. If there is none, it makes one. Its callers are the writers of the memory of containers (Note,
+// Meet and Remember), and Next, which makes a new Memory.
 func (m *Memory) Ensure(name string) *ContainerMemory {
 	if c := m.Container(name); c != nil {
 		return c

@@ -23,6 +23,8 @@ type cadvisorFamilies struct {
 	machineCPUs, machineMemory, machineSwap, machineError, version, containerError               family
 }
 
+// newCadvisorFamilies makes the families. The function is long because it is a table with a line for each metric: a reader finds the name,
+// the kind and the help of a metric in one place, in the order of the fields.
 func newCadvisorFamilies() *cadvisorFamilies {
 	base := []string{"container", "id", "image", "name", "namespace", "pod"}
 	gauge := func(name, help string, extra ...string) family {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,34 +33,6 @@ type Driver interface {
 	Unpublish(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) error
 	Stats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error)
 	Expand(ctx context.Context, req *csi.NodeExpandVolumeRequest) error
-}
-
-const (
-	// volumeData is a file beside a published or staged volume. It names the driver and the driver's handle of the volume. Upstream's kubelet
-	// writes and reads it too.
-	volumeData = "vol_data.json"
-	// stagedMark is a file beside a staged volume. Without it, the volume is staged again, because the last staging may have failed.
-	stagedMark = "staged"
-	mountDir   = "mount"
-	globalDir  = "globalmount"
-)
-
-// staging returns the directory of a staged volume, which contains the mount point and the files about the volume.
-func (l layout) staging(b *bound) string {
-	return filepath.Join(l.root, pluginsDir, "kubernetes.io/csi", b.Driver, csispec.StagingDir(b.Handle))
-}
-
-// stagingPath returns the path at which a driver stages a volume.
-func (l layout) stagingPath(b *bound) string {
-	if b.Block {
-		return l.deviceStaging(b)
-	}
-	return filepath.Join(l.staging(b), globalDir)
-}
-
-// published returns the directory of a CSI volume of a pod, which contains the mount point and the files about the volume.
-func (l layout) published(uid types.UID, b *bound) string {
-	return l.volume(uid, kindCSI, b.PersistentVolume)
 }
 
 // csiObject reads the CSIDriver object of a driver. It returns nil if the cluster has none.
@@ -334,107 +305,6 @@ func (v *Volumes) tokens(ctx context.Context, in *csispec.Input) (string, error)
 		return "", fmt.Errorf("encode tokens: %w", err)
 	}
 	return string(out), nil
-}
-
-func writeVolumeData(dir string, data map[string]string) error {
-	text, err := json.Marshal(data)
-	if err == nil {
-		err = hostfs.ReplaceFile(filepath.Join(dir, volumeData), append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", volumeData, err)
-	}
-	return nil
-}
-
-// entryOf returns an entry of a directory that belongs to the agent, or nil if there is none. It does not touch the entry itself, because
-// a dead file system may be mounted on it.
-func entryOf(dir, name string) (fs.DirEntry, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find volume on disk: %w", err)
-	}
-	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name }); i >= 0 {
-		return entries[i], nil
-	}
-	return nil, nil
-}
-
-// csiOf lists the CSI volumes of a pod: those with a record in the directory claims, and those that upstream's kubelet published. It fails
-// if a directory cannot be read, because a volume that is not listed may be unstaged while the pod uses it.
-func (v *Volumes) csiOf(uid types.UID) ([]*bound, error) {
-	records, err := v.records(uid)
-	if err != nil {
-		return nil, err
-	}
-	byDir := map[string]*bound{}
-	for _, b := range records {
-		if b.Kind == kindCSI {
-			byDir[b.PersistentVolume] = &b
-		}
-	}
-	for _, block := range []bool{false, true} {
-		if err := v.findCSI(uid, block, byDir); err != nil {
-			return nil, err
-		}
-	}
-	return slices.Collect(maps.Values(byDir)), nil
-}
-
-// findCSI adds to byDir the CSI volumes of a pod that have no record, because upstream's kubelet published them. It finds them by their
-// directories or, if block is true, by the links to their devices.
-func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) error {
-	all := filepath.Join(v.layout.volumes(uid), kindCSI.dir())
-	if block {
-		all = v.layout.devicesOf(uid, kindCSI)
-	}
-	entries, err := os.ReadDir(all)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("list CSI volumes: %w", err)
-	}
-	for _, e := range entries {
-		name := e.Name()
-		if byDir[name] != nil {
-			continue
-		}
-		dir := filepath.Join(all, name)
-		if block {
-			dir = v.layout.deviceData(&bound{PersistentVolume: name})
-		}
-		b, err := readVolumeData(dir)
-		if failedToRead(err) {
-			return fmt.Errorf("read %s: %w", volumeData, err)
-		}
-		if err != nil {
-			v.cfg.Log.Warn("a CSI volume has no valid "+volumeData+": the agent unmounts it without its driver", "pod", uid, "volume", name, "err", err)
-			continue
-		}
-		b.PersistentVolume, b.Block = name, block
-		byDir[name] = b
-	}
-	return nil
-}
-
-// readVolumeData reads the file volumeData in the directory of a volume.
-func readVolumeData(dir string) (*bound, error) {
-	data := map[string]string{}
-	text, err := hostfs.ReadUntrusted(filepath.Join(dir, volumeData), 1, maxRecord)
-	if err == nil {
-		err = json.Unmarshal(text, &data)
-	}
-	if err == nil {
-		err = errors.Join(checkName("driverName", data["driverName"]), checkHandle(data["volumeHandle"]))
-	}
-	if err != nil {
-		return nil, err
-	}
-	inline := data["volumeLifecycleMode"] == string(storagev1.VolumeLifecycleEphemeral)
-	return &bound{
-		PersistentVolume: filepath.Base(dir), Kind: kindCSI, Driver: data["driverName"], Handle: data["volumeHandle"], Inline: inline, Attach: !inline,
-	}, nil
 }
 
 // takeDownCSI unpublishes the CSI volumes of a pod, and unstages the volumes that no other pod of the node uses.

@@ -63,7 +63,8 @@ func (v *Volumes) pluginOfVolume(uid types.UID, vol *v1.Volume) (plugin string, 
 	return v.pluginOf(k, ""), false
 }
 
-// mounted reports the end of a set-up, unless the agent gave the set-up up.
+// mounted tells Config.Operated that the set-up of a volume has ended. If ctx has ended, the set-up has no result, because the agent gave it
+// up; then mounted does nothing.
 func (v *Volumes) mounted(ctx context.Context, p *v1.Pod, vol *v1.Volume, began time.Time, err error) {
 	if ctx.Err() != nil {
 		return
@@ -78,7 +79,9 @@ func (v *Volumes) mounted(ctx context.Context, p *v1.Pod, vol *v1.Volume, began 
 	v.cfg.Operated(op)
 }
 
-// unmounted reports the end of a take-down, unless the agent gave the take-down up. Directories that the agent did not make are no volumes.
+// unmounted tells Config.Operated that the volume of kind k has been taken down, or that this failed. It does nothing if the agent gave the
+// take-down up (ctx has ended), or if k is no kind of volume: TearDown also removes directories that somebody else made beside the volumes,
+// and takes the name of the directory as the kind.
 func (v *Volumes) unmounted(ctx context.Context, k kind, driver string, block bool, began time.Time, err error) {
 	if ctx.Err() != nil || !k.hasDirectory() {
 		return

@@ -155,11 +155,9 @@ func (l *Loop) holders(except types.UID) (pods []*v1.Pod, unread bool) {
 	for i, p := range pods {
 		m := l.workers[p.UID]
 		unread = unread || (m == nil || m.awaited()) && crispec.QOS(p) != v1.PodQOSBestEffort
-		switch {
-		case m == nil:
-		case m.resize != nil && m.resize.result.OK:
-			pods[i] = m.resize.pod
-		default:
+		if granted := l.resizes.Granted(p.UID); granted != nil {
+			pods[i] = granted
+		} else if m != nil {
 			pods[i] = m.allocated.Apply(p)
 		}
 	}

@@ -23,11 +23,9 @@ func (l *Loop) Census() []Life {
 	defer l.mu.Unlock()
 	out := make([]Life, 0, len(l.workers))
 	for uid, m := range l.workers {
-		life := Life{UID: uid, Static: m.static, Sourced: m.sourced, Ends: m.endsBy != nil, Ended: m.ended, Resizing: m.resizing}
-		if m.resize != nil && !m.resize.result.OK {
-			life.Pending = m.resize.result.Reason
-		}
-		out = append(out, life)
+		out = append(out, Life{
+			UID: uid, Static: m.static, Sourced: m.sourced, Ends: m.endsBy != nil, Ended: m.ended, Pending: l.resizes.Pending(uid), Resizing: m.resizing,
+		})
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/replay"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 	"github.com/wherry-node/wherry/internal/node/podworker"
+	"github.com/wherry-node/wherry/internal/node/resizes"
 )
 
 // Pods is the set of desired pods.
@@ -74,24 +75,6 @@ type Meter interface {
 	Preempted(resource string)
 }
 
-// ResizeMeter counts resizes. Calls may be concurrent and must not block.
-type ResizeMeter interface {
-	// ResizeInfeasible is called once for each spec that the node can never accept; why is admit.ResizeResult.Detail.
-	ResizeInfeasible(why string)
-	// ResizeAccepted is called when a deferred resize is accepted, with the cause for which the node decided about it again.
-	ResizeAccepted(trigger string)
-	// Resized is called when an accepted resize has been carried out, with the time since it was accepted, and after each failed attempt.
-	Resized(took time.Duration, ok bool)
-}
-
-// These are the values of the parameter trigger of ResizeMeter.ResizeAccepted. Upstream's kubelet uses the same names.
-const (
-	triggerUpdated  = "pod_updated"
-	triggerResized  = "pod_resized"
-	triggerEnded    = "pod_terminated"
-	triggerPeriodic = "periodic_retry"
-)
-
 // noMeter counts nothing.
 type noMeter struct{}
 
@@ -103,13 +86,6 @@ func (noMeter) Restarted(bool)              {}
 func (noMeter) PodSeen(int)                 {}
 func (noMeter) Orphans(int, int)            {}
 func (noMeter) Preempted(string)            {}
-
-// noResizeMeter counts nothing.
-type noResizeMeter struct{}
-
-func (noResizeMeter) ResizeInfeasible(string)     {}
-func (noResizeMeter) ResizeAccepted(string)       {}
-func (noResizeMeter) Resized(time.Duration, bool) {}
 
 // Objects tracks the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
 type Objects interface {
@@ -134,7 +110,7 @@ type Config struct {
 	Recorder    Recorder
 	// Meter and Resizes may be nil.
 	Meter   Meter
-	Resizes ResizeMeter
+	Resizes resizes.Meter
 	Objects Objects
 	// Policy returns the policy of the node. It is called in every turn, and the value is never changed; a new policy replaces
 	// it.

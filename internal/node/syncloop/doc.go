@@ -4,6 +4,9 @@
 // flipped, a change of an object that a pod refers to, and a runtime that is ready again. No goroutine dispatches. Run only does
 // the housekeeping: leftovers of pods, dead containers, limits of storage and waiting resizes.
 //
+// What a turn means for the API is the subject of package report, and in which order pods get the resources that they ask for is that of
+// package resizes. The loop decides when: it has the admission lock, and knows which pods hold resources.
+//
 // Contract and invariants:
 //   - A worker exists from the first look at a pod that is wanted or present until nothing of it is left.
 //   - Admission is decided for one pod at a time, against all pods that the node has admitted and that have not ended.

@@ -13,14 +13,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/node/lastlife"
 	"github.com/wherry-node/wherry/internal/node/podworker"
+	"github.com/wherry-node/wherry/internal/node/resizes"
 )
 
 // Loop holds the workers of a node, one per pod. Create it with New, then Run it.
 type Loop struct {
-	cfg    Config
-	gate   *podworker.Gate
-	worker podworker.Config // Run sets the field Context
+	cfg     Config
+	gate    *podworker.Gate
+	worker  podworker.Config // Run sets the field Context
+	resizes *resizes.Queue   // the resizes that pods ask for; it decides only while the admission lock is held
 
 	admission sync.Mutex // the admission lock: held while admission of one pod is decided, never during IO
 
@@ -35,9 +38,9 @@ type Loop struct {
 	met     bool                 // every pod of the runtime's first listing has a worker
 	settled bool                 // the result of Settled
 
-	tooMany map[types.UID][]string       // dead containers beyond MaxDeadContainers, by pod
-	short   map[types.UID][]string       // dead containers that must be removed because the disk is short, by pod
-	left    lastLives[*podworker.Worker] // the workers of static pods that may come back, from which the next life continues
+	tooMany map[types.UID][]string            // dead containers beyond MaxDeadContainers, by pod
+	short   map[types.UID][]string            // dead containers that must be removed because the disk is short, by pod
+	left    lastlife.Lives[*podworker.Worker] // the workers of static pods that may come back, from which the next life continues
 
 	pulse pulse.Pulse
 
@@ -66,7 +69,6 @@ type member struct {
 	asks     bool // the worker has to look again when all checkpoints have been read
 
 	allocated *pod.Allocation // resources allocated to the pod at its last turn
-	resize    *resize         // the resize that the pod asks for; nil: none
 
 	endsBy *time.Time // when the pod's grace period is over; nil: the pod does not end
 
@@ -82,10 +84,8 @@ func New(cfg Config) *Loop {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	if cfg.Resizes == nil {
-		cfg.Resizes = noResizeMeter{}
-	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, pulse: pulse.New("pods")}
+	l.resizes = resizes.New(resizing{l}, cfg.Resizes)
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.callHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartSlots, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
@@ -129,7 +129,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.sweeping.ask()
 			l.limitDead()
 			l.holdsChanged()
-			l.retryResizes(triggerPeriodic)
+			l.retryResizes(resizes.TriggerPeriodic)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted, static bool) {
 	}
 	m := l.workers[ref.UID]
 	if m == nil && wanted && l.worker.Context.Err() == nil {
-		w, again := l.left.take(ref.UID, time.Now())
+		w, again := l.left.Take(ref.UID, time.Now())
 		if !again {
 			w = podworker.New(&l.worker, ref)
 		}
@@ -296,8 +296,9 @@ func (l *Loop) gone(uid types.UID) {
 		}
 	}
 	delete(l.workers, uid)
+	l.resizes.Drop(uid)
 	if static { // before the lock is released, so that a concurrent Look continues from the last life
-		l.left.keep(uid, next, time.Now())
+		l.left.Keep(uid, next, time.Now())
 	}
 	l.mu.Unlock()
 	l.cfg.Prober.Forget(uid)
@@ -308,7 +309,7 @@ func (l *Loop) gone(uid types.UID) {
 	}
 	l.Look(uid, "wanted or seen again") // repeats a Look that came while the old worker was already retired
 	l.wakeWaiting()
-	l.retryResizes(triggerEnded)
+	l.retryResizes(resizes.TriggerEnded)
 }
 
 var (
@@ -352,7 +353,7 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		containers, first = m.see(t)
 		m.endsBy = nil
 		if t.Plan.Ending || ended {
-			m.resize = nil
+			l.resizes.Drop(t.Ref.UID)
 		}
 		if t.Plan.Ending && !ended {
 			m.endsBy = new(t.Plan.StopBegan.Add(t.Plan.StopGrace))
@@ -367,7 +368,7 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	if freed {
 		l.holdsChanged()
 		l.wakeWaiting()
-		l.retryResizes(triggerEnded)
+		l.retryResizes(resizes.TriggerEnded)
 	}
 }
 

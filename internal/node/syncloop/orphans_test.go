@@ -77,9 +77,10 @@ func TestOrphans(t *testing.T) {
 		}
 		mu.Unlock()
 		time.Sleep(3 * time.Minute)
-		if m.most != 2 {
+		if m.mu.Lock(); m.most != 2 {
 			t.Errorf("at most %d orphans were found", m.most)
 		}
+		m.mu.Unlock()
 		m.want(t, "while one cannot be removed", 1, 1)
 		mu.Lock()
 		stuck = false

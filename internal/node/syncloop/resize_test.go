@@ -13,6 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/podset"
 	"github.com/wherry-node/wherry/internal/node/podworker"
+	"github.com/wherry-node/wherry/internal/node/resizes"
 )
 
 // A worker reads the result of Resize without a lock, while turns of other pods decide about the same resize again. So Resize
@@ -37,14 +38,14 @@ func TestResizeAnswersWithACopy(t *testing.T) {
 	allocated := pod.AllocationOf(running("a", "1"))
 	first, ok := l.Resize(p, allocated)
 	was := first.Reason
-	l.retryResizes(triggerPeriodic)
+	l.retryResizes(resizes.TriggerPeriodic)
 	if !ok || first.Reason != was {
 		t.Errorf("the answer %q became %q", was, first.Reason)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 500 {
-			l.retryResizes(triggerPeriodic)
+			l.retryResizes(resizes.TriggerPeriodic)
 		}
 	})
 	for range 500 {

@@ -291,7 +291,8 @@ func (u *Usage) seriesExceeds(limit float64) (time.Duration, bool) {
 	return 0, false
 }
 
-// seconds returns a time a little later than x, at which a usage that reaches a limit at x is beyond it; false: the time is too far away.
+// seconds converts x, a number of seconds, to a duration. At the time x a usage is equal to a limit, and Exceeds returns when it is larger, so
+// seconds adds a millisecond. The result is false if x is larger than maxTime.
 func seconds(x float64) (time.Duration, bool) {
 	if x > maxTime.Seconds() {
 		return 0, false

@@ -1,4 +1,4 @@
-package syncloop
+package report
 
 import (
 	"encoding/json"
@@ -54,8 +54,8 @@ func (r *Report) resizeEvents(t *podworker.Turn, rep *reported) {
 }
 
 func (r *Report) resized(took time.Duration, ok bool) {
-	if r.cfg.Resizes != nil {
-		r.cfg.Resizes.Resized(took, ok)
+	if r.cfg.Resized != nil {
+		r.cfg.Resized(took, ok)
 	}
 }
 
