@@ -184,6 +184,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 		return unwell
 	}
 	c.Logf("%v: the runtime has lost the task of %.12s: it is started again", unwell, lost)
+	c.eyes.restartsRuntime()
 	_ = syscall.Kill(c.containerdPid(c.rt), syscall.SIGKILL)
 	if err := c.env.runtimeUp(c.rt, c.env.subnet(c.rt)); err != nil {
 		c.Fatal(err)

@@ -137,6 +137,8 @@ func (e *eyes) check(s *podStory, uid, name string) {
 			bad(i, "the attempts do not grow: %s and %s", prev, i)
 		case init && prev.exit == 0:
 			bad(i, "an init container that had succeeded was run again: %s and %s", prev, i)
+		case e.lostInRestart(prev):
+			e.lostAt[prev.id] = true
 		case !slices.Contains(spec.again, name):
 			bad(i, "it was restarted and should not be: %s and %s", prev, i)
 		case s.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && prev.exit == 0:

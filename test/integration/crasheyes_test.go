@@ -33,7 +33,9 @@ type eyes struct {
 	pods       map[string]*podStory // pods by UID, including those that were deleted
 	polls      int
 	events     int
-	taken      int // how often the node lifecycle controller marked a Ready pod as not ready, because no agent ran
+	healed     []time.Time     // when the test restarted containerd, see heal
+	lostAt     map[string]bool // IDs of the containers that containerd did not find again after such a restart, see lostInRestart
+	taken      int             // how often the node lifecycle controller marked a Ready pod as not ready, because no agent ran
 }
 
 // finding is something that must not happen. uid is the UID of the pod; "": unknown.
@@ -73,7 +75,7 @@ type podStory struct {
 }
 
 func newEyes(c *crash) *eyes {
-	e := &eyes{crash: c, containers: map[string]*instance{}, pods: map[string]*podStory{}}
+	e := &eyes{crash: c, containers: map[string]*instance{}, pods: map[string]*podStory{}, lostAt: map[string]bool{}}
 	conn, err := cri.Dial(c.rt + "/containerd.sock")
 	if err != nil {
 		c.Fatal(err)
@@ -261,6 +263,22 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 	}
 }
 
+// restartsRuntime records that the test restarts containerd now.
+func (e *eyes) restartsRuntime() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.healed = append(e.healed, time.Now())
+}
+
+// lostInRestart reports whether containerd lost this container in a restart by heal. A containerd that starts on a busy machine gives up a
+// shim that does not answer in time; it then ends the container and lists it with exit code 255 and reason Unknown. So the agent has to
+// start the container again. The container must have ended within 30 s of the restart.
+func (e *eyes) lostInRestart(i *instance) bool {
+	return i.exit == 255 && i.reason == "Unknown" && slices.ContainsFunc(e.healed, func(at time.Time) bool {
+		return i.finished.After(at) && i.finished.Before(at.Add(30*time.Second))
+	})
+}
+
 // lostTasks returns the IDs of tasks that the runtime has lost, because the start of their container or sandbox was interrupted. It finds
 // them by the status of the container, or because a task has no container or sandbox.
 func (e *eyes) lostTasks() (ids []string) {
@@ -340,6 +358,6 @@ func (e *eyes) String() string {
 	for _, s := range e.pods {
 		kinds[s.kind] = true
 	}
-	return fmt.Sprintf("%d pods of %d kinds, %d containers started, %d created and never started, %d events of the runtime, %d looks at it, %d times no longer Ready by the control plane",
-		len(e.pods), len(kinds), started, never, e.events, e.polls, e.taken)
+	return fmt.Sprintf("%d pods of %d kinds, %d containers started, %d created and never started, %d events of the runtime, %d looks at it, %d times no longer Ready by the control plane, %d containers lost by the runtime in its own restart",
+		len(e.pods), len(kinds), started, never, e.events, e.polls, e.taken, len(e.lostAt))
 }

@@ -77,8 +77,9 @@ containers:
 		t.Fatal(err)
 	}
 	asked := 0
-	for name := range strings.Lines(string(raw)) {
-		if name = strings.TrimSpace(name); name == "" || strings.HasPrefix(name, "#") {
+	for line := range strings.Lines(string(raw)) {
+		name, _, _ := strings.Cut(line, " ")
+		if name == "#" {
 			continue
 		}
 		for _, part := range []string{"_bucket", "_count", "_sum"} {

@@ -20,8 +20,8 @@ The node serves its metrics on the port of its API (10250) to clients with the r
 it is open. ` + "`kubectl get --raw /api/v1/nodes/NODE/proxy/metrics`" + ` shows them. A metric that upstream's kubelet has too has the same name and
 labels; the names of Wherry's own metrics begin with ` + "`wherry_`" + `. A histogram has one row; its series end with ` + "`_bucket`, `_count` and `_sum`" + `.
 
-The column "mixin" says whether the dashboards, alerts or recording rules of [kubernetes-mixin](https://github.com/kubernetes-monitoring/kubernetes-mixin)
-use the metric. They read the metrics that begin with ` + "`container_`" + ` from /metrics/cadvisor.
+The column "mixin" names the dashboards, alerts and groups of recording rules of [kubernetes-mixin](https://github.com/kubernetes-monitoring/kubernetes-mixin)
+that use the metric. They read the metrics that begin with ` + "`container_`" + ` from /metrics/cadvisor.
 `
 
 // metricsPage returns the content of docs/metrics.md.
@@ -31,7 +31,7 @@ func metricsPage(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used := mixinNames(t)
+	used, found := mixinUses(t), map[string]bool{}
 	var b strings.Builder
 	b.WriteString(metricsHead)
 	for _, s := range []struct {
@@ -50,14 +50,15 @@ func metricsPage(t *testing.T) string {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| name | type | labels | mixin | what it says |\n|---|---|---|---|---|\n", s.title, s.about)
 		for _, m := range s.list {
 			uses := ""
-			if _, ok := used[m.name]; ok && (s.containers || !strings.HasPrefix(m.name, "container_")) {
-				uses, used[m.name] = "yes", true
+			if s.containers || !strings.HasPrefix(m.name, "container_") {
+				uses = strings.Join(used[m.name], "; ")
+				found[m.name] = true
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.name, m.kind, m.labels, uses, strings.ReplaceAll(m.help, "|", "\\|"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		if !used[name] {
+		if !found[name] {
 			t.Errorf("kubernetes-mixin uses %s, and no page of the node has it", name)
 		}
 	}
@@ -70,26 +71,33 @@ func metricsPage(t *testing.T) string {
 	return b.String()
 }
 
-// mixinNames returns the names of the metrics that kubernetes-mixin uses (testdata/mixin.txt), all marked as not found yet.
-func mixinNames(t *testing.T) map[string]bool {
+// mixinUses returns for each metric that kubernetes-mixin uses what uses it (testdata/mixin.txt).
+func mixinUses(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "mixin.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]bool{}
+	uses := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
+		name, by, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "#" {
 			continue
 		}
-		for _, part := range []string{"_bucket", "_count", "_sum"} {
-			line = strings.TrimSuffix(line, part)
+		if !ok {
+			t.Fatalf("testdata/mixin.txt does not say what uses %s", name)
 		}
-		names[line] = false
+		for _, part := range []string{"_bucket", "_count", "_sum"} {
+			name = strings.TrimSuffix(name, part)
+		}
+		for use := range strings.SplitSeq(by, "; ") {
+			if !slices.Contains(uses[name], use) {
+				uses[name] = append(uses[name], use)
+			}
+		}
 	}
-	if len(names) < 40 {
-		t.Fatalf("testdata/mixin.txt has %d names only", len(names))
+	if len(uses) < 40 {
+		t.Fatalf("testdata/mixin.txt has %d names only", len(uses))
 	}
-	return names
+	return uses
 }
