@@ -91,10 +91,11 @@ func (v *Volumes) usesChanged(b *bound, gone bool) {
 	if v.using.reported == nil {
 		v.using.reported = map[v1.UniqueVolumeName]bool{}
 	}
-	if name := csispec.UniqueName(b.Driver, b.Handle); gone {
+	name := csispec.UniqueName(b.Driver, b.Handle)
+	if _, known := v.using.reported[name]; gone {
 		delete(v.using.reported, name)
-	} else {
-		v.using.reported[name] = v.using.reported[name] // add false if there is no entry; the next call of Reported sets it
+	} else if !known {
+		v.using.reported[name] = false // the next call of Reported sets it to true
 	}
 	v.using.known = false
 	v.using.mu.Unlock()
