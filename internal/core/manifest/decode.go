@@ -127,10 +127,8 @@ func (d *decoder) failAt(at *field.Path, object, detail string) {
 // document reads one document, or the JSON values that follow one another in it.
 func (d *decoder) document(doc yamldoc.Part) {
 	d.before, d.tree = doc.Before, nil
-	if t := bytes.TrimSpace(doc.Text); t[0] == '{' {
-		if d.jsonValues(doc) {
-			return
-		}
+	if bytes.HasPrefix(bytes.TrimSpace(doc.Text), []byte("{")) && d.jsonValues(doc) {
+		return
 	}
 	tree, err := yamldoc.ParseTree(doc.Text)
 	if err != nil {
