@@ -54,7 +54,7 @@ func TestBadTemplates(t *testing.T) {
 	const head = "apiVersion: wherry.dev/v1alpha1\nkind: FleetTemplate\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", " \n", "t.yaml: the template is empty"},
-		{"no YAML", "a: [", "t.yaml: not valid YAML"},
+		{"no YAML", "a: [", "t.yaml:1: not valid YAML"},
 		{"another kind", "apiVersion: v1\nkind: Pod\n", "t.yaml: apiVersion v1, kind Pod: must be"},
 		{"no groups", head, "t.yaml:1: groups: a fleet needs at least one group"},
 		{"unknown field", head + "groups:\n- name: a\n  cpu: 4\n", `t.yaml:5: groups[0].cpu: unknown field; did you mean "cpus"?`},

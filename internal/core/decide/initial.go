@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -99,8 +97,7 @@ func (t *turn) wasStarted(name string, inst *pod.Container) bool {
 
 // SameContainer reports whether an API container ID ("containerd://abc") means this container of the runtime.
 func SameContainer(apiID, id string) bool {
-	_, bare, ok := strings.Cut(apiID, "://")
-	return ok && bare == id
+	return id != "" && pod.BareID(apiID) == id
 }
 
 // Started reports whether a running container counts as started: its postStart hook is done and its startup probe, where it has one, has

@@ -88,7 +88,7 @@ func TestSameContainer(t *testing.T) {
 		want    bool
 	}{
 		{"containerd://abc", "abc", true}, {"containerd://abc", "ab", false}, {"containerd://abc", "bc", false},
-		{"abc", "abc", false}, {"", "", false}, {"://", "abc", false}, {"containerd://abc", "", false},
+		{"abc", "abc", false}, {"", "", false}, {"://", "abc", false}, {"containerd://abc", "", false}, {"containerd://", "", false},
 	} {
 		if got := decide.SameContainer(tt.api, tt.id); got != tt.want {
 			t.Errorf("SameContainer(%q, %q) = %v", tt.api, tt.id, got)

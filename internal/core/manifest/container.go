@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 func (v *validator) container(c *v1.Container, at *field.Path) {
@@ -44,7 +46,7 @@ func (v *validator) container(c *v1.Container, at *field.Path) {
 
 // initContainer refuses probes and hooks for an init container that runs once and ends.
 func (v *validator) initContainer(c *v1.Container, at *field.Path) {
-	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+	if pod.IsSidecar(c) {
 		return
 	}
 	none := func(set bool, name string) {

@@ -7,17 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/strict"
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
 // MaxBytes is the size limit of one manifest, as in upstream's kubelet.
@@ -86,58 +84,11 @@ func Decode(name string, data []byte) *Manifest {
 		d.fail(0, "", "", fmt.Sprintf("the manifest has %d bytes, more than %d; split it", len(data), MaxBytes))
 		return d.out
 	}
-	for i, doc := range split(data) {
+	for i, doc := range yamldoc.Split(data) {
 		d.doc = i + 1
 		d.document(doc)
 	}
 	return d.out
-}
-
-// document is one document of a manifest, with the number of lines before it.
-type document struct {
-	text   []byte
-	before int
-}
-
-// split cuts a stream into documents at the markers "---" and "..." at the beginning of a line. It leaves out documents that
-// contain only comments and directives.
-func split(data []byte) []document {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	var out []document
-	cur, empty := document{}, true
-	flush := func() {
-		if !empty {
-			out = append(out, cur)
-		}
-	}
-	line := 0
-	for len(data) > 0 {
-		end := bytes.IndexByte(data, '\n') + 1
-		if end == 0 {
-			end = len(data)
-		}
-		text := data[:end]
-		data = data[end:]
-		line++
-		t := bytes.TrimRight(text, " \t\r\n")
-		marker := bytes.Equal(t, []byte("---")) || bytes.HasPrefix(t, []byte("--- ")) || bytes.HasPrefix(t, []byte("---\t"))
-		if marker || bytes.Equal(t, []byte("...")) {
-			flush()
-			cur, empty = document{before: line - 1}, true
-			text = append([]byte("   "), text[3:]...) // text on the same line as the marker belongs to the document
-			t = bytes.TrimRight(text, " \t\r\n")
-		}
-		if empty && bytes.HasPrefix(t, []byte("%")) {
-			text = []byte("\n")
-			t = nil
-		}
-		if t = bytes.TrimLeft(t, " \t"); len(t) > 0 && t[0] != '#' {
-			empty = false
-		}
-		cur.text = append(cur.text, text...)
-	}
-	flush()
-	return out
 }
 
 // decoder reads one manifest.
@@ -147,8 +98,8 @@ type decoder struct {
 	out   *Manifest
 
 	doc    int
-	before int          // number of lines before the present document
-	tree   *yamlv3.Node // the current document, which has the line numbers; nil: not known
+	before int           // number of lines before the present document
+	tree   *yamldoc.Tree // the present document, which has the line numbers; nil: not known
 }
 
 // maxErrors bounds the errors of one manifest, and the errors of one object.
@@ -174,28 +125,30 @@ func (d *decoder) failAt(at *field.Path, object, detail string) {
 }
 
 // document reads one document, or the JSON values that follow one another in it.
-func (d *decoder) document(doc document) {
-	d.before, d.tree = doc.before, nil
-	if t := bytes.TrimSpace(doc.text); t[0] == '{' {
-		if d.jsonValues(doc) {
-			return
-		}
-	}
-	var tree yamlv3.Node
-	if err := yamlv3.Unmarshal(doc.text, &tree); err != nil {
-		d.syntax(err)
+func (d *decoder) document(doc yamldoc.Part) {
+	d.before, d.tree = doc.Before, nil
+	if bytes.HasPrefix(bytes.TrimSpace(doc.Text), []byte("{")) && d.jsonValues(doc) {
 		return
 	}
-	d.tree = &tree
-	if d.expands(&tree, maxExpansion*len(doc.text)) || d.duplicates(&tree) {
-		return
-	}
-	text, err := yaml.YAMLToJSON(doc.text)
+	tree, err := yamldoc.ParseTree(doc.Text)
 	if err != nil {
 		d.syntax(err)
 		return
 	}
-	v, err := generic(text)
+	d.tree = tree
+	if tree.Expands(maxExpansion * len(doc.Text)) {
+		d.fail(0, "", "", fmt.Sprintf("its aliases expand it to more than %d times its text; write out what they name, or use fewer; the document is left out", maxExpansion))
+		return
+	}
+	if d.duplicates() {
+		return
+	}
+	text, err := yaml.YAMLToJSON(doc.Text) // not strict, so that a field may override one of a merge key (<<)
+	if err != nil {
+		d.syntax(err)
+		return
+	}
+	v, err := yamldoc.Plain(text)
 	if err != nil {
 		d.syntax(err)
 		return
@@ -204,11 +157,11 @@ func (d *decoder) document(doc document) {
 }
 
 // jsonValues reads a document as JSON. If the document is not JSON, it returns false and changes nothing.
-func (d *decoder) jsonValues(doc document) bool {
-	dec := json.NewDecoder(bytes.NewReader(doc.text))
+func (d *decoder) jsonValues(doc yamldoc.Part) bool {
+	dec := json.NewDecoder(bytes.NewReader(doc.Text))
 	type value struct {
 		v      any
-		tree   *yamlv3.Node
+		tree   *yamldoc.Tree
 		before int
 	}
 	var values []value
@@ -218,124 +171,42 @@ func (d *decoder) jsonValues(doc document) bool {
 		if dec.Decode(&raw) != nil {
 			return false
 		}
-		v, err := generic(raw)
+		v, err := yamldoc.Plain(raw)
 		if err != nil {
 			return false
 		}
-		val := value{v: v, before: doc.before + bytes.Count(doc.text[:begin], []byte("\n"))}
-		var tree yamlv3.Node
-		if yamlv3.Unmarshal(doc.text[begin:dec.InputOffset()], &tree) == nil {
-			val.tree = &tree
-		}
-		values = append(values, val)
+		tree, _ := yamldoc.ParseTree(doc.Text[begin:dec.InputOffset()]) // nil if that fails: then the lines are unknown
+		values = append(values, value{v, tree, doc.Before + bytes.Count(doc.Text[:begin], []byte("\n"))})
 	}
 	for _, v := range values {
 		d.before, d.tree = v.before, v.tree
-		if v.tree != nil && d.duplicates(v.tree) {
-			continue
+		if !d.duplicates() {
+			d.object(v.v, nil)
 		}
-		d.object(v.v, nil)
 	}
 	return true
 }
 
-// generic decodes JSON and keeps numbers as they were written.
-func generic(text []byte) (any, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	var v any
-	err := dec.Decode(&v)
-	return v, err
-}
-
-// yamlLine finds the line number in a parser's error.
-const yamlLine = `line (\d+): `
-
 func (d *decoder) syntax(err error) {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 0
-	if m := regexp.MustCompile(yamlLine).FindStringSubmatchIndex(text); m != nil {
-		n, _ := strconv.Atoi(text[m[2]:m[3]])
-		line = d.before + n
-		text = text[:m[0]] + text[m[1]:]
+	for _, f := range yamldoc.Faults(err) {
+		line := 0
+		if f.Line > 0 {
+			line = d.before + f.Line
+		}
+		d.fail(line, "", "", "not YAML or JSON: "+f.Text+"; the document is left out")
 	}
-	d.fail(line, "", "", "not YAML or JSON: "+text+"; the document is left out")
 }
 
 // maxExpansion limits the size that a document may have after its YAML aliases are expanded, as a multiple of the length of its text.
 const maxExpansion = 10
 
-// expands reports whether a document with its aliases expanded has more than limit bytes. It measures the tree before
-// anything copies it, because a few thousand aliases of one long text would fill the memory.
-func (d *decoder) expands(tree *yamlv3.Node, limit int) bool {
-	const open = -1 // the size of this node is being computed, so an alias to it would be endless
-	sizes := map[*yamlv3.Node]int{}
-	var size func(n *yamlv3.Node) int
-	size = func(n *yamlv3.Node) int {
-		if n.Kind == yamlv3.AliasNode {
-			n = n.Alias
-		}
-		if n.Anchor != "" {
-			if known, ok := sizes[n]; ok && known != open {
-				return known
-			} else if ok {
-				return limit + 1
-			}
-			sizes[n] = open
-		}
-		sum := 1 + len(n.Value)
-		for _, c := range n.Content {
-			if sum += size(c); sum > limit {
-				sum = limit + 1
-				break
-			}
-		}
-		if n.Anchor != "" {
-			sizes[n] = sum
-		}
-		return sum
+// duplicates reports whether a mapping of the present document has the same key twice, and adds an error for each.
+func (d *decoder) duplicates() bool {
+	all := d.tree.Duplicates(maxErrors + 1)
+	for _, twice := range all {
+		d.fail(d.before+twice.Line, "", twice.Path, twice.Text(d.before))
 	}
-	if size(tree) <= limit {
-		return false
-	}
-	d.fail(0, "", "", fmt.Sprintf("its aliases expand it to more than %d times its text; write out what they name, or use fewer; the document is left out", maxExpansion))
-	return true
-}
-
-// duplicates reports whether a mapping has the same key twice.
-func (d *decoder) duplicates(tree *yamlv3.Node) bool {
-	found := false
-	var path []string // the steps to the present node
-	var walk func(n *yamlv3.Node, step string)
-	walk = func(n *yamlv3.Node, step string) {
-		path = append(path, step)
-		defer func() { path = path[:len(path)-1] }()
-		if n.Kind == yamlv3.MappingNode {
-			first := map[string]int{}
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				k := n.Content[i]
-				if line, twice := first[k.Value]; twice && k.Kind == yamlv3.ScalarNode && k.Tag != "!!merge" {
-					found = true
-					if len(d.out.Errors) <= maxErrors {
-						name := strings.TrimPrefix(strings.Join(path, "")+"."+k.Value, ".")
-						d.fail(d.before+k.Line, "", name, fmt.Sprintf("duplicate field, it is in line %d already; remove one", d.before+line))
-					}
-				}
-				first[k.Value] = k.Line
-				walk(n.Content[i+1], "."+k.Value)
-			}
-			return
-		}
-		for i, c := range n.Content {
-			step := ""
-			if n.Kind == yamlv3.SequenceNode {
-				step = fmt.Sprintf("[%d]", i)
-			}
-			walk(c, step)
-		}
-	}
-	walk(tree, "")
-	return found
+	return len(all) > 0
 }
 
 // object reads one object, or the items of a list.

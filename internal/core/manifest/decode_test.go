@@ -64,6 +64,7 @@ func TestDecodeShapes(t *testing.T) {
 			[]string{"Pod default/web", "Pod kube-system/b"}, nil},
 		{"a directive", "%YAML 1.1\n---\n" + web, []string{"Pod default/web"}, nil},
 		{"nothing", "# later\n", []string{}, nil},
+		{"a form feed", "\f", []string{}, []string{"f.yaml: document 1: not YAML or JSON: control characters are not allowed; the document is left out"}},
 		{"a list", `apiVersion: v1
 kind: List
 items:
@@ -399,6 +400,7 @@ func TestDeepManifestCostsLittleMemory(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(web))
+	f.Add([]byte("\f"))
 	f.Add([]byte("a: &a [*a]\n---\n<<: {a: b}\n"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"kind":"Pod","apiVersion":"v1","spec":{"volumes":[{"name":"x"}],"containers":[null]}}]}`))
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  labels: {a: 1}\nspec:\n  resources: {limits: {cpu: 1}}\n  containers: [{name: a, resources: {limits: {cpu: 1e99}}}]\n"))

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"iter"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -37,6 +38,13 @@ func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
 		}
 	}
 	return nil
+}
+
+// BareID returns the ID that the runtime has for a container, from the ID in a status ("containerd://abc"). It returns "" for a text of
+// another form.
+func BareID(id string) string {
+	_, bare, _ := strings.Cut(id, "://")
+	return bare
 }
 
 // IsSidecar reports whether an init container is a sidecar: one that keeps running beside the main containers

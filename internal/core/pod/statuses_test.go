@@ -55,3 +55,12 @@ func TestIsSidecar(t *testing.T) {
 		t.Error("without a policy it is one")
 	}
 }
+
+func TestBareID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"containerd://abc": "abc", "cri-o://a://b": "a://b", "abc": "", "": "", "containerd://": ""} {
+		if got := BareID(id); got != want {
+			t.Errorf("%q: %q, want %q", id, got, want)
+		}
+	}
+}

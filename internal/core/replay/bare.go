@@ -92,15 +92,13 @@ func bareStatus(s *v1.PodStatus) {
 	for i := range s.Conditions {
 		s.Conditions[i].Message = ""
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			for _, state := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
-				if state.Waiting != nil {
-					state.Waiting.Message = ""
-				}
-				if state.Terminated != nil {
-					state.Terminated.Message = ""
-				}
+	for one := range pod.Statuses(s) {
+		for _, state := range []*v1.ContainerState{&one.State, &one.LastTerminationState} {
+			if state.Waiting != nil {
+				state.Waiting.Message = ""
+			}
+			if state.Terminated != nil {
+				state.Terminated.Message = ""
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func (a *Answer) Output(lines []string) {
 // end of the container's log.
 func (a *Answer) lastWords(end *v1.ContainerStateTerminated) {
 	if end.Message == "" {
-		_, a.Ended, _ = strings.Cut(end.ContainerID, "://")
+		a.Ended = pod.BareID(end.ContainerID)
 	}
 	a.fact("last words", end.Message)
 }

@@ -3,7 +3,6 @@ package why
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -250,7 +249,7 @@ func crashed(in *Input, a *Answer, s *v1.ContainerStatus) {
 		case pod.CauseStartup:
 			a.set(StartupRestarts, "container %q was ended because its startup probe failed; it has been restarted %s", s.Name, times(s.RestartCount))
 		}
-		if _, id, _ := strings.Cut(end.ContainerID, "://"); cm.PostStartFailed && id != "" && cm.PostStartedID == id {
+		if id := pod.BareID(end.ContainerID); cm.PostStartFailed && id != "" && cm.PostStartedID == id {
 			a.set(PostStartFails, "container %q was ended because its postStart hook failed; it has been restarted %s", s.Name, times(s.RestartCount))
 		}
 		if in.Now.Before(cm.CrashUntil) {

@@ -2,13 +2,13 @@ package yamldoc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/internal/core/strict"
@@ -19,141 +19,204 @@ type Document struct {
 	Name string // the name of the file
 	// Offset is how many lines of the file precede the document.
 	Offset int
+	// Unknown returns the text, with path, for a field that does not exist. nearest is the path of the most similar field, or "". If Unknown is
+	// nil, the text is that of package strict.
+	Unknown func(path, nearest string) string
 	// Errs are the problems, each with file, line and field.
 	Errs []error
-	tree yamlv3.Node
+
+	data []byte
+	tree *Tree // data with its lines; nil: no problem has needed them yet
 }
 
 // maxProblems is how many problems of a document are reported at most.
 const maxProblems = 50
 
-// Bad adds a problem with the field at path.
-func (t *Document) Bad(path, text string) {
-	switch n := len(t.Errs); {
+// Bad adds a problem with the field at path; "": the whole document.
+func (d *Document) Bad(path, text string) {
+	if path != "" {
+		text = path + ": " + text
+	}
+	d.add(path, text)
+}
+
+func (d *Document) add(path, text string) {
+	if len(d.Errs) <= maxProblems { // fail keeps no more, so do not search for the line
+		line, _ := d.Find(path)
+		d.fail(line, text)
+	}
+}
+
+// fail adds a problem with a line of the document; 0: unknown.
+func (d *Document) fail(line int, text string) {
+	switch n := len(d.Errs); {
 	case n > maxProblems:
 	case n == maxProblems:
-		t.Errs = append(t.Errs, fmt.Errorf("%s: more than %d problems in all", t.Name, maxProblems))
+		d.Errs = append(d.Errs, fmt.Errorf("%s: more than %d problems in all", d.Name, maxProblems))
 	default:
-		t.Errs = append(t.Errs, fmt.Errorf("%s: %s: %s", t.At(path), path, text))
+		d.Errs = append(d.Errs, fmt.Errorf("%s: %s", d.where(line), text))
 	}
 }
 
-// At returns the file and the line of the field at path: "FILE:LINE", or "FILE" if the line is unknown.
-func (t *Document) At(path string) string {
-	if line := lineOf(&t.tree, path); line > 0 {
-		return t.Name + ":" + strconv.Itoa(line+t.Offset)
-	}
-	return t.Name
+// At returns the file and the line of the field at path, or of the nearest parent: "FILE:LINE", or "FILE" if the line is unknown.
+func (d *Document) At(path string) string {
+	line, _ := d.Find(path)
+	return d.where(line)
 }
 
-// Parse parses data into plain values (maps, slices, strings, json.Numbers), and returns them also as JSON.
-func (t *Document) Parse(data []byte) (v any, asJSON []byte, err error) {
-	asJSON, err = yaml.YAMLToJSONStrict(data)
+func (d *Document) where(line int) string {
+	if line == 0 {
+		return d.Name
+	}
+	return d.Name + ":" + strconv.Itoa(line+d.Offset)
+}
+
+// Find returns the line in the document of the field at path, as Tree.Find does.
+func (d *Document) Find(path string) (line int, missing string) { return d.lines().Find(path) }
+
+func (d *Document) lines() *Tree {
+	if d.tree == nil {
+		d.tree, _ = ParseTree(d.data)
+		if d.tree == nil { // the lines stay unknown
+			d.tree = &Tree{}
+		}
+	}
+	return d.tree
+}
+
+// Parse parses data into plain values (maps, slices, strings, json.Numbers), and returns them also as JSON. It keeps data.
+func (d *Document) Parse(data []byte) (v any, asJSON []byte, err error) {
+	d.data, d.tree = data, nil
+	if bytes.IndexByte(data, '&') >= 0 && bytes.IndexByte(data, '*') >= 0 { // otherwise there are no aliases
+		if d.tree, err = ParseTree(data); err == nil && d.tree.Expands(maxExpanded) {
+			return nil, nil, fmt.Errorf("%s: its aliases expand it to more than %d bytes; write out what they name, or use fewer", d.Name, maxExpanded)
+		}
+	}
 	if err == nil {
-		err = yamlv3.Unmarshal(data, &t.tree)
+		asJSON, err = yaml.YAMLToJSONStrict(data)
+	}
+	if err == nil {
+		v, err = Plain(asJSON)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: not valid YAML or JSON: %w", t.Name, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(asJSON))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, nil, fmt.Errorf("%s: not valid YAML or JSON: %w", t.Name, err)
+		d.syntax(err)
+		return nil, nil, errors.Join(d.Errs...)
 	}
 	return v, asJSON, nil
 }
 
+// maxExpanded bounds the bytes of a document whose aliases are expanded.
+const maxExpanded = 10 << 20
+
+// syntax adds the problems of a text that a parser refuses.
+func (d *Document) syntax(err error) {
+	if strings.Contains(err.Error(), "already set in map") { // only then: the lines cost another pass over the text
+		for _, twice := range d.lines().Duplicates(maxProblems + 1) {
+			d.fail(twice.Line, twice.Path+": "+twice.Text(d.Offset))
+		}
+		if len(d.Errs) > 0 {
+			return
+		}
+	}
+	for _, f := range Faults(err) {
+		d.fail(f.Line, "not valid YAML or JSON: "+f.Text)
+	}
+}
+
+// Plain decodes JSON into plain values, and keeps each number as it is written.
+func Plain(asJSON []byte) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(asJSON))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+// Fault is what a parser of YAML or JSON refuses.
+type Fault struct {
+	Line int // 0: unknown
+	Text string
+}
+
+// Faults returns the faults in the error of a parser, with their lines. A parser returns one or several in one text.
+func Faults(err error) (out []Fault) {
+	for text := range strings.Lines(strings.TrimPrefix(err.Error(), "yaml: ")) {
+		text = strings.TrimSpace(text)
+		f := Fault{Text: text}
+		if rest, ok := strings.CutPrefix(text, "line "); ok {
+			number, after, _ := strings.Cut(rest, ": ")
+			if line, err := strconv.Atoi(number); err == nil {
+				f = Fault{line, after}
+			}
+		}
+		if text != "" && text != "unmarshal errors:" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // Decode parses data, which has to be of the API version and kind, and checks that all its fields are fields of the type of file. It decodes data
 // into file and into each of others.
-func (t *Document) Decode(data []byte, apiVersion, kind string, file any, others ...any) error {
-	v, asJSON, err := t.Parse(data)
+func (d *Document) Decode(data []byte, apiVersion, kind string, file any, others ...any) error {
+	_, asJSON, err := d.Check(data, apiVersion, kind, file)
 	if err != nil {
 		return err
+	}
+	return d.fill(asJSON, append([]any{file}, others...)...)
+}
+
+// DecodePlain parses data, which need not have an API version and kind, and checks that all its fields are fields of the type of into.
+func (d *Document) DecodePlain(data []byte, into any) error {
+	v, asJSON, err := d.Parse(data)
+	if err != nil {
+		return err
+	}
+	if err := d.check(v, into); err != nil {
+		return err
+	}
+	return d.fill(asJSON, into)
+}
+
+// Check parses data as Decode does, and returns it as plain values and as JSON. It decodes nothing into file.
+func (d *Document) Check(data []byte, apiVersion, kind string, file any) (m map[string]any, asJSON []byte, err error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil, fmt.Errorf("%s: the file is empty: write at least apiVersion: %s and kind: %s", d.Name, apiVersion, kind)
+	}
+	v, asJSON, err := d.Parse(data)
+	if err != nil {
+		return nil, nil, err
 	}
 	m, ok := v.(map[string]any)
-	if !ok || m["apiVersion"] != apiVersion || m["kind"] != kind {
-		return fmt.Errorf("%s: apiVersion %v, kind %v: must be %s and %s", t.Name, m["apiVersion"], m["kind"], apiVersion, kind)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s: not a map of fields: write apiVersion: %s, kind: %s and other fields", d.Name, apiVersion, kind)
 	}
-	return t.fill(v, asJSON, append([]any{file}, others...))
+	if m["apiVersion"] != apiVersion || m["kind"] != kind {
+		return nil, nil, fmt.Errorf("%s: apiVersion %v, kind %v: must be %s and %s", d.Name, cmp.Or(m["apiVersion"], "none"), cmp.Or(m["kind"], "none"), apiVersion, kind)
+	}
+	return m, asJSON, d.check(m, file)
 }
 
-// DecodePlain parses data, which has no API version and kind, and checks that all its fields are fields of the type of into.
-func (t *Document) DecodePlain(data []byte, into any) error {
-	v, asJSON, err := t.Parse(data)
-	if err != nil {
-		return err
+// check adds a problem for each field that the type of obj does not have, and for each value of a wrong type.
+func (d *Document) check(v, obj any) error {
+	for _, p := range (strict.Types{}).Check(v, obj) {
+		if !p.Unknown || d.Unknown == nil {
+			d.Bad(p.Path, p.Detail)
+			continue
+		}
+		nearest := p.Nearest
+		if nearest != "" {
+			nearest = p.Path[:strings.LastIndexByte(p.Path, '.')+1] + nearest
+		}
+		d.add(p.Path, d.Unknown(p.Path, nearest))
 	}
-	return t.fill(v, asJSON, []any{into})
+	return errors.Join(d.Errs...)
 }
 
-// fill checks v against the type of the first of into, and decodes asJSON into each of them.
-func (t *Document) fill(v any, asJSON []byte, into []any) error {
-	for _, p := range (strict.Types{}).Check(v, into[0]) {
-		t.Bad(p.Path, p.Detail)
-	}
-	if len(t.Errs) > 0 {
-		return errors.Join(t.Errs...)
-	}
+func (d *Document) fill(asJSON []byte, into ...any) error {
 	for _, one := range into {
 		if err := json.Unmarshal(asJSON, one); err != nil {
-			return fmt.Errorf("%s: %w", t.Name, err)
+			return fmt.Errorf("%s: %w", d.Name, err)
 		}
 	}
 	return nil
-}
-
-// lineOf returns the line of the field at path in a YAML document. If the document lacks the field, it returns the line of the nearest
-// parent that the document has; 0: unknown.
-func lineOf(tree *yamlv3.Node, path string) int {
-	if len(tree.Content) == 0 {
-		return 0
-	}
-	n := tree.Content[0]
-	line := n.Line
-	for _, step := range steps(path) {
-		if n.Kind == yamlv3.AliasNode {
-			n = n.Alias
-		}
-		next, at := child(n, step)
-		if next == nil {
-			break
-		}
-		n, line = next, at
-	}
-	return line
-}
-
-// child returns the value that a mapping has for a key, or that a sequence has at an index, and the line on which the entry begins.
-func child(n *yamlv3.Node, step string) (*yamlv3.Node, int) {
-	switch n.Kind {
-	case yamlv3.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i+1], n.Content[i].Line
-			}
-		}
-	case yamlv3.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i].Line
-		}
-	}
-	return nil, 0
-}
-
-// steps splits a path such as "groups[0].labels[a.b/c]" into its field names, indexes and map keys.
-func steps(path string) (out []string) {
-	for path != "" {
-		if rest, ok := strings.CutPrefix(path, "["); ok {
-			key, after, _ := strings.Cut(rest, "]")
-			out, path = append(out, key), strings.TrimPrefix(after, ".")
-			continue
-		}
-		end := strings.IndexAny(path, ".[")
-		if end < 0 {
-			return append(out, path)
-		}
-		out = append(out, path[:end])
-		path = strings.TrimPrefix(path[end:], ".")
-	}
-	return out
 }

@@ -190,6 +190,21 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// The error for a bad value names the file that sets it, not a later one that sets other keys of the same map.
+func TestErrorsNameTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "config.yaml", "evictionHard:\n  nodefs.available: much\n  imagefs.available: much\n")
+	drops := filepath.Join(dir, "conf.d")
+	write(t, drops, "10.conf", "evictionHard: {memory.available: 5%, imagefs.available: more}\n")
+	_, _, err := config.Load([]string{"--config=" + file, "--config-dir=" + drops})
+	for _, want := range []string{"config.yaml:4: evictionHard[nodefs.available]", `10.conf:3: evictionHard[imagefs.available] (--eviction-hard): "more"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // The error for bad input names every bad value with its path and the remedy.
 func TestBad(t *testing.T) {
 	t.Parallel()
@@ -200,7 +215,7 @@ func TestBad(t *testing.T) {
 	}{
 		{"unknown field", "evictionHrad: {}\nauthentication: {webhook: {enable: true}}\n", nil,
 			[]string{`unknown field evictionHrad (did you mean "evictionHard"?)`, `unknown field authentication.webhook.enable (did you mean "authentication.webhook.enabled"?)`}},
-		{"repeated field", "maxPods: 1\nmaxPods: 2\n", nil, []string{`line 4: key "maxPods" already set`}},
+		{"repeated field", "maxPods: 1\nmaxPods: 2\n", nil, []string{"c.yaml:4: maxPods: duplicate field, it is in line 3 already; remove one"}},
 		{"wrong type", "maxPods: many\n", nil, []string{`maxPods: expected a whole number, found the string "many"`}},
 		{"wrong duration", "syncFrequency: 5 minutes\n", nil, []string{"unknown unit"}},
 		{"not a map", "- a\n", nil, []string{"not valid YAML"}},
@@ -234,8 +249,8 @@ func TestBad(t *testing.T) {
 			`imagePullCredentialsVerificationPolicy: "Sometimes": use one of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify`}},
 		{"bootstrap alone", "", []string{"--bootstrap-kubeconfig=x"}, []string{"also give --kubeconfig"}},
 		{"locked gate", "maxPods: 10\nfeatureGates:\n  NoSuch: true\n", []string{"--feature-gates=NoSuchEither=true"}, []string{
-			"c.yaml line 5: featureGates.NoSuch (--feature-gates): Kubernetes", "\nfeatureGates.NoSuchEither (--feature-gates): Kubernetes"}},
-		{"simulated in the file", "containerRuntimeEndpoint: \"simulated://?cpus=3\"\n", nil, []string{"c.yaml line 3: containerRuntimeEndpoint"}},
+			"c.yaml:5: featureGates.NoSuch (--feature-gates): Kubernetes", "\nfeatureGates.NoSuchEither (--feature-gates): Kubernetes"}},
+		{"simulated in the file", "containerRuntimeEndpoint: \"simulated://?cpus=3\"\n", nil, []string{"c.yaml:3: containerRuntimeEndpoint"}},
 		{"thresholds by flag", "evictionHard: {memory.available: 5%}\n", []string{"--eviction-hard=memory.available<much"}, []string{
 			"invalid configuration:\nevictionHard[memory.available] (--eviction-hard): \"much\""}},
 		{"numbers of CPUs", "reservedSystemCPUs: 0-9999999999\n", nil, []string{"reservedSystemCPUs (--reserved-cpus): \"0-9999999999\": write a list of CPUs"}},

@@ -1,21 +1,16 @@
 package config
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
-	"github.com/wherry-node/wherry/internal/core/strict"
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
 const (
@@ -32,78 +27,33 @@ var pathFields = [][]string{
 // readFile reads one configuration file, YAML or JSON, as a map that can be merged. It checks the file against KubeletConfiguration: the
 // error names every unknown or repeated field and every value of a wrong type, with its path and line. It is an error if the file has
 // more than most bytes; size is the number of its bytes.
-func readFile(name string, most int64) (m map[string]any, from origin, size int, err error) {
+func readFile(name string, most int64) (m map[string]any, from *yamldoc.Document, size int, err error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
-		return nil, from, 0, fmt.Errorf("resolve the path of configuration file %s: %w", name, err)
+		return nil, nil, 0, fmt.Errorf("resolve the path of configuration file %s: %w", name, err)
 	}
 	data, err := readBounded(abs, min(most, maxFile))
 	if err != nil {
-		return nil, from, 0, fmt.Errorf("read configuration file: %w", err)
+		return nil, nil, 0, fmt.Errorf("read configuration file: %w", err)
 	}
-	from = origin{name, linesOf(data)}
-	if m, err = decode(data, from.lines); err != nil {
-		return nil, from, 0, fmt.Errorf("configuration file %s: %w", name, err)
+	from = newDocument(name, fmt.Sprintf("not a field of %s in Kubernetes %s: remove or correct it", fileAPIVersion, KubernetesVersion))
+	m, _, err = from.Check(data, fileAPIVersion, fileKind, &kubelet.KubeletConfiguration{})
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("configuration file %w", err)
 	}
 	resolvePaths(m, filepath.Dir(abs))
 	return m, from, len(data), nil
 }
 
-func decode(data []byte, lines map[string]int) (map[string]any, error) {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, fmt.Errorf("the file is empty: write at least apiVersion: %s and kind: %s", fileAPIVersion, fileKind)
-	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, fmt.Errorf("not valid YAML or JSON: %w", err)
-	}
-	m := map[string]any{}
-	if err := unmarshalMap(asJSON, &m); err != nil {
-		return nil, errors.New("not a map of fields: write apiVersion, kind and fields of a " + fileKind)
-	}
-	if m["apiVersion"] != fileAPIVersion || m["kind"] != fileKind {
-		return nil, fmt.Errorf("apiVersion %v, kind %v: must be %s and %s", cmp.Or(m["apiVersion"], "none"), cmp.Or(m["kind"], "none"), fileAPIVersion, fileKind)
-	}
-	return m, checkFields(asJSON, lines, &kubelet.KubeletConfiguration{}, func(path, meant string) error {
-		return fmt.Errorf("unknown field %s%s: not a field of %s in Kubernetes %s: remove or correct it", path, meant, fileAPIVersion, KubernetesVersion)
-	})
+// newDocument returns the document of a configuration file. advice is for those who wrote a field that does not exist.
+func newDocument(name, advice string) *yamldoc.Document {
+	return &yamldoc.Document{Name: name, Unknown: func(path, nearest string) string {
+		if nearest != "" {
+			nearest = meant(nearest)
+		}
+		return fmt.Sprintf("unknown field %s%s: %s", path, nearest, advice)
+	}}
 }
-
-// checkFields returns an error for every field of a file that obj, a pointer to a struct, does not have, and for every value of a
-// wrong type, with the line of each. unknown creates the error for a field that does not exist; its parameter meant is ` (did you
-// mean "x"?)` or empty.
-func checkFields(asJSON []byte, lines map[string]int, obj any, unknown func(path, meant string) error) error {
-	d := json.NewDecoder(bytes.NewReader(asJSON))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return fmt.Errorf("not valid YAML or JSON: %w", err)
-	}
-	var errs []error
-	for i, p := range (strict.Types{}).Check(v, obj) {
-		if i == maxProblems {
-			errs = append(errs, fmt.Errorf("and more than %d problems in all", maxProblems))
-			break
-		}
-		var err error
-		switch {
-		case !p.Unknown:
-			err = fmt.Errorf("%s: %s", p.Path, p.Detail)
-		case p.Nearest == "":
-			err = unknown(p.Path, "")
-		default:
-			err = unknown(p.Path, meant(p.Path[:strings.LastIndexByte(p.Path, '.')+1]+p.Nearest))
-		}
-		if line := lineOf(lines, p.Path); line > 0 {
-			err = fmt.Errorf("line %d: %w", line, err)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// maxProblems bounds how many problems of one file an error names.
-const maxProblems = 50
 
 // meant returns a suggestion for a misspelled name.
 func meant(name string) string { return fmt.Sprintf(" (did you mean %q?)", name) }
@@ -122,7 +72,7 @@ func resolvePaths(m map[string]any, dir string) {
 }
 
 // readDropIns reads the *.conf files of a directory and its subdirectories, in lexical order.
-func readDropIns(dir string) (all []map[string]any, from []origin, err error) {
+func readDropIns(dir string) (all []map[string]any, from []*yamldoc.Document, err error) {
 	files, _, err := dropIns(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read drop-in directory (--config-dir): %w", err)
@@ -192,22 +142,16 @@ func toConfiguration(m map[string]any, kc *kubelet.KubeletConfiguration) error {
 	return nil
 }
 
-// unmarshalMap decodes a map and keeps every number as it is written, because float64 holds whole numbers only up to 2^53.
-func unmarshalMap(data []byte, m *map[string]any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	return d.Decode(m)
-}
-
 func toMap(kc *kubelet.KubeletConfiguration) (map[string]any, error) {
 	data, err := json.Marshal(kc)
 	if err != nil {
 		return nil, fmt.Errorf("encode configuration: %w", err)
 	}
-	m := map[string]any{}
-	if err := unmarshalMap(data, &m); err != nil {
+	v, err := yamldoc.Plain(data)
+	if err != nil {
 		return nil, fmt.Errorf("decode configuration: %w", err)
 	}
+	m, _ := v.(map[string]any)
 	// Values that are empty on purpose are added again, because omitempty drops them, and a missing value would mean the default.
 	if kc.EvictionHard != nil && len(kc.EvictionHard) == 0 {
 		m["evictionHard"] = map[string]any{}

@@ -23,15 +23,16 @@ func TestHostileFiles(t *testing.T) {
 		return b.String()
 	}
 	for name, body := range map[string]string{
-		"brackets":          "maxPods: " + fill("["),
-		"braces":            "maxPods: " + fill("{a: "),
-		"unknown fields":    keys("N: 1\n"),
-		"signals":           "evictionHard:\n" + keys("  N: 1%\n"),
-		"one long key":      fill("a") + ": 1\n",
-		"one long value":    "clusterDomain: " + fill("a") + "\n",
-		"indented":          fill(" -"),
-		"aliases":           "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
-		"list of addresses": "clusterDNS:\n" + fill("- 10.0.0.1\n"),
+		"brackets":           "maxPods: " + fill("["),
+		"braces":             "maxPods: " + fill("{a: "),
+		"unknown fields":     keys("N: 1\n"),
+		"signals":            "evictionHard:\n" + keys("  N: 1%\n"),
+		"one long key":       fill("a") + ": 1\n",
+		"one long value":     "clusterDomain: " + fill("a") + "\n",
+		"indented":           fill(" -"),
+		"aliases":            "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
+		"comments in a list": "a: [" + fill("1, # x\n") + "]\n", // an unknown field, so its line is looked up
+		"list of addresses":  "clusterDNS:\n" + fill("- 10.0.0.1\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -126,25 +126,3 @@ func TestCompare(t *testing.T) {
 		})
 	}
 }
-
-// linesOf finds the line of each field in indented YAML and JSON. For a field in flow style it returns the line of the field above.
-func TestLinesOf(t *testing.T) {
-	t.Parallel()
-	yaml := "apiVersion: v1\n# a: comment\nauthentication:\n  x509:\n    clientCAFile: /x\n  webhook:\n    enabled: true\n" +
-		"evictionHard:\n  memory.available: 1Gi\n  \"nodefs.available\": 5%\nregisterWithTaints:\n- key: a\n  effect: b\nport: 1\n"
-	json := "{\n  \"kind\": \"x\",\n  \"evictionHard\": {\n    \"memory.available\": \"1Gi\"\n  },\n  \"port\": 1\n}\n"
-	for _, c := range []struct {
-		text, path string
-		want       int
-	}{
-		{yaml, "apiVersion", 1}, {yaml, "authentication.x509.clientCAFile", 5}, {yaml, "authentication.webhook.enabled", 7},
-		{yaml, "evictionHard[memory.available]", 9}, {yaml, "evictionHard[nodefs.available]", 10}, {yaml, "evictionHard[other]", 8},
-		{yaml, "registerWithTaints[0]", 11}, {yaml, "port", 14}, {yaml, "a", 0}, {yaml, "enabled", 0},
-		{json, "evictionHard[memory.available]", 4}, {json, "port", 6}, {json, "kind", 2},
-		{"a: {b: 1}\n", "a.b", 1},
-	} {
-		if got := lineOf(linesOf([]byte(c.text)), c.path); got != c.want {
-			t.Errorf("%s: line %d, want %d, in:\n%s", c.path, got, c.want, c.text)
-		}
-	}
-}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
 // Load reads a kubelet's command line (without the program's name) and the files that it names. The error joins all problems,
@@ -124,7 +126,7 @@ func dropComments(args []string) ([]string, []Notice) {
 
 // loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set, and the files. It needs the
 // gates of the command line, because some defaults depend on them.
-func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfiguration) (set map[string]string, origins []origin, err error) {
+func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfiguration) (set map[string]string, origins []*yamldoc.Document, err error) {
 	set = map[string]string{}
 	known := maps.Collect(leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()))
 	base := map[string]any{}
@@ -176,7 +178,7 @@ func decodeOver(m map[string]any, flagGates map[string]bool, kc *kubelet.Kubelet
 
 // finish derives the remaining values from the flags and validates everything. set maps the paths that are set to their flags, or to ""
 // if one of the files set them.
-func finish(cfg *Config, f *flagSet, set map[string]string, files []origin) error {
+func finish(cfg *Config, f *flagSet, set map[string]string, files []*yamldoc.Document) error {
 	var errs []error
 	note := func(err error) {
 		if err != nil {

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,8 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
@@ -142,8 +138,8 @@ func loadWherry(name string) (Wherry, error) {
 	if err != nil {
 		return w, fmt.Errorf("read --wherry-config: %w", err)
 	}
-	if err := decodeWherry(data, &w); err != nil {
-		return w, fmt.Errorf("--wherry-config %s: %w", name, err)
+	if err := decodeWherry(name, data, &w); err != nil {
+		return w, fmt.Errorf("--wherry-config %w", err)
 	}
 	if p := w.ControlSocket.Path; p != "" && !filepath.IsAbs(p) {
 		abs, err := filepath.Abs(name)
@@ -162,67 +158,47 @@ func loadWherry(name string) (Wherry, error) {
 	return w, nil
 }
 
-func decodeWherry(data []byte, w *Wherry) error {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return fmt.Errorf("the file is empty: write at least apiVersion: %s and kind: %s", WherryAPIVersion, WherryKind)
+// decodeWherry reads the file of this name, with content data, over the values of w.
+func decodeWherry(name string, data []byte, w *Wherry) error {
+	d := newDocument(name, "remove or correct it (docs/wherry-config.md lists the fields)")
+	if err := d.Decode(data, WherryAPIVersion, WherryKind, w); err != nil {
+		return err
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return fmt.Errorf("not valid YAML or JSON: %w", err)
-	}
-	var head struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-	}
-	if err := json.Unmarshal(asJSON, &head); err != nil {
-		return fmt.Errorf("not a map of fields with apiVersion and kind: %w", err)
-	}
-	if head.APIVersion != WherryAPIVersion || head.Kind != WherryKind {
-		return fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", head.APIVersion, head.Kind, WherryAPIVersion, WherryKind)
-	}
-	wrong := checkFields(asJSON, linesOf(data), w, func(path, meant string) error {
-		return fmt.Errorf("unknown field %s%s: remove or correct it (docs/wherry-config.md lists the fields)", path, meant)
-	})
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, w); err != nil {
-		if wrong == nil {
-			wrong = err
-		}
-		return wrong
-	}
-	return errors.Join(append([]error{wrong}, w.check()...)...)
+	w.check(d.Bad)
+	return errors.Join(d.Errs...)
 }
 
-func (w *Wherry) check() (errs []error) {
+// check calls bad for each value that is not valid.
+func (w *Wherry) check(bad func(path, text string)) {
 	s := &w.Server
 	if s.StreamingByGet != StreamingRequireCreate && s.StreamingByGet != StreamingAsUpstream {
-		errs = append(errs, fmt.Errorf("server.streamingByGet: %q must be %s or %s", s.StreamingByGet, StreamingRequireCreate, StreamingAsUpstream))
+		bad("server.streamingByGet", fmt.Sprintf("%q must be %s or %s", s.StreamingByGet, StreamingRequireCreate, StreamingAsUpstream))
 	}
 	if !(s.ReviewQPS > 0) || s.ReviewQPS > 10_000 {
-		errs = append(errs, fmt.Errorf("server.reviewQPS: %v must be above 0 and at most 10000", s.ReviewQPS))
+		bad("server.reviewQPS", fmt.Sprintf("%v must be above 0 and at most 10000", s.ReviewQPS))
 	}
 	for _, n := range []struct {
 		path  string
 		value int
 	}{{"server.reviewBurst", s.ReviewBurst}, {"server.maxWaitingReviews", s.MaxWaitingReviews}, {"server.maxUnknownConnections", s.MaxUnknownConnections}} {
 		if n.value < 1 || n.value > 100_000 {
-			errs = append(errs, fmt.Errorf("%s: %d must be from 1 to 100000", n.path, n.value))
+			bad(n.path, fmt.Sprintf("%d must be from 1 to 100000", n.value))
 		}
 	}
 	if n := w.FlightRecorder.MaxBytes; n != 0 && (n < 64<<10 || n > 1<<30) {
-		errs = append(errs, fmt.Errorf("flightRecorder.maxBytes: %d must be 0 or from 65536 to 1073741824", n))
+		bad("flightRecorder.maxBytes", fmt.Sprintf("%d must be 0 or from 65536 to 1073741824", n))
 	}
-	errs = append(errs, w.OfflineStart.check()...)
+	w.OfflineStart.check(bad)
 	if _, err := pullaccess.ParseAllowlist(w.Images.NeverRemove); err != nil {
-		errs = append(errs, fmt.Errorf("images.neverRemove: %w", err))
+		bad("images.neverRemove", err.Error())
 	}
 	if e := w.ControlSocket.Enabled; e != nil && !*e && w.ControlSocket.Path != "" {
-		errs = append(errs, errors.New("controlSocket.path: has no effect with controlSocket.enabled: false: remove one of them"))
+		bad("controlSocket.path", "has no effect with controlSocket.enabled: false: remove one of them")
 	}
-	return errs
 }
 
 // Limits returns the values of after, maxAge and maxSize (bytes). The values must be valid: the method check
-// returns an error for each invalid one.
+// reports each that is not.
 func (o *WherryOffline) Limits() (after, maxAge time.Duration, maxBytes int64) {
 	after, _ = time.ParseDuration(o.After)
 	maxAge, _ = time.ParseDuration(o.MaxAge)
@@ -230,22 +206,21 @@ func (o *WherryOffline) Limits() (after, maxAge time.Duration, maxBytes int64) {
 	return after, maxAge, size.Value()
 }
 
-func (o *WherryOffline) check() (errs []error) {
+func (o *WherryOffline) check(bad func(path, text string)) {
 	for _, d := range []struct {
 		path, value string
 		least, most time.Duration
 	}{{"offlineStart.after", o.After, time.Second, 10 * time.Minute}, {"offlineStart.maxAge", o.MaxAge, time.Minute, 87600 * time.Hour}} {
 		if got, err := time.ParseDuration(d.value); err != nil || got < d.least || got > d.most {
-			errs = append(errs, fmt.Errorf("%s: %q must be a duration from %v to %v, for example 90s or 48h", d.path, d.value, d.least, d.most))
+			bad(d.path, fmt.Sprintf("%q must be a duration from %v to %v, for example 90s or 48h", d.value, d.least, d.most))
 		}
 	}
 	if size, err := resource.ParseQuantity(o.MaxSize); err != nil || size.Value() < 1<<20 || size.Value() > 1<<30 {
-		errs = append(errs, fmt.Errorf("offlineStart.maxSize: %q must be a quantity from 1Mi to 1Gi", o.MaxSize))
+		bad("offlineStart.maxSize", fmt.Sprintf("%q must be a quantity from 1Mi to 1Gi", o.MaxSize))
 	}
 	if !o.Enabled && o.KeyFile != "" {
-		errs = append(errs, errors.New("offlineStart.keyFile: has no effect without offlineStart.enabled: true: set it, or remove the field"))
+		bad("offlineStart.keyFile", "has no effect without offlineStart.enabled: true: set it, or remove the field")
 	}
-	return errs
 }
 
 // WherryDoc returns the content of docs/wherry-config.md.

@@ -13,11 +13,10 @@ import (
 	"strings"
 
 	kubeletv1 "k8s.io/kubelet/config/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
-	"github.com/wherry-node/wherry/internal/core/strict"
+	"github.com/wherry-node/wherry/internal/core/yamldoc"
 )
 
 // maxConfig bounds a configuration file, in bytes.
@@ -98,41 +97,31 @@ func readFile(file string, tokens bool, sum hash.Hash) ([]kubeletv1.CredentialPr
 	sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(raw))))
 	sum.Write(raw)
 	var c kubeletv1.CredentialProviderConfig
-	var written any
-	if err := yaml.UnmarshalStrict(raw, &written); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	d := yamldoc.Document{Name: file}
+	if err := d.DecodePlain(raw, &c); err != nil { // of any API version: those that are known have the same fields
+		return nil, err
 	}
-	problems := []error{}
-	for _, p := range (strict.Types{}).Check(written, &c) {
-		problems = append(problems, fmt.Errorf("%s: %s: %s", file, p.Path, p.Detail))
+	if c.Kind != "CredentialProviderConfig" || !slices.Contains(configVersions, c.APIVersion) {
+		d.Bad("", fmt.Sprintf("kind and apiVersion are %q and %q: they must be CredentialProviderConfig and one of %s",
+			c.Kind, c.APIVersion, strings.Join(configVersions, ", ")))
 	}
-	if len(problems) == 0 {
-		if err := yaml.Unmarshal(raw, &c); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if c.Kind != "CredentialProviderConfig" || !slices.Contains(configVersions, c.APIVersion) {
-			problems = append(problems, fmt.Errorf("%s: kind and apiVersion are %q and %q: they must be CredentialProviderConfig and one of %s",
-				file, c.Kind, c.APIVersion, strings.Join(configVersions, ", ")))
-		}
-		for i := range c.Providers {
-			v := validator{at: fmt.Sprintf("%s: providers[%d]", file, i), configVersion: c.APIVersion, tokens: tokens}
-			v.provider(&c.Providers[i])
-			problems = append(problems, v.problems...)
-		}
+	for i := range c.Providers {
+		v := validator{at: fmt.Sprintf("providers[%d]", i), configVersion: c.APIVersion, tokens: tokens, file: &d}
+		v.provider(&c.Providers[i])
 	}
-	return c.Providers, errors.Join(problems...)
+	return c.Providers, errors.Join(d.Errs...)
 }
 
-// validator collects the problems of one provider.
+// validator adds the problems of one provider to its file.
 type validator struct {
-	at            string
+	at            string // the path of the provider
 	configVersion string
 	tokens        bool
-	problems      []error
+	file          *yamldoc.Document
 }
 
 func (v *validator) bad(field, format string, args ...any) {
-	v.problems = append(v.problems, fmt.Errorf("%s.%s: %s", v.at, field, fmt.Sprintf(format, args...)))
+	v.file.Bad(v.at+"."+field, fmt.Sprintf(format, args...))
 }
 
 func (v *validator) provider(p *kubeletv1.CredentialProvider) {

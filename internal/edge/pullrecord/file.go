@@ -130,7 +130,8 @@ func decodeRecord(raw []byte) (*kubelet.ImagePulledRecord, error) {
 	return record, nil
 }
 
-// decode is strict: if it ignored fields of a newer kubelet, writing the file back would lose them.
+// decode is strict: if it ignored fields of a newer kubelet, writing the file back would lose them. It does not use package yamldoc, because
+// kubelets write these files, as JSON on one line: nobody corrects them by line and field, and the first fault is enough to refuse a file.
 func decode(raw []byte, kind string, into runtime.Object) error {
 	strict, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestReconfigureSaysWhatItCannot(t *testing.T) {
 		wantError("with a good file", false)
 		c.set(t, "maxPods: 30\nimageGCHighThresholdPercent: 200\n")
 		c.Await("the bad file is reported", 3*time.Minute, func() bool { return c.eventText("InvalidConfiguration") != "" })
-		if got := c.eventText("InvalidConfiguration"); !strings.Contains(got, "config.yaml line 4: imageGCHighThresholdPercent (--image-gc-high-threshold): 200: ") {
+		if got := c.eventText("InvalidConfiguration"); !strings.Contains(got, "config.yaml:4: imageGCHighThresholdPercent (--image-gc-high-threshold): 200: ") {
 			t.Errorf("the event says %q", got)
 		}
 		wantError("with a bad file", true)

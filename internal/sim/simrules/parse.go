@@ -45,14 +45,14 @@ func Parse(name string, data []byte, read func(file string) ([]byte, error)) (*R
 	}
 	rules := &Rules{}
 	var errs []error
-	for _, part := range split(data) {
-		d := yamldoc.Document{Name: name, Offset: part.offset}
+	for _, part := range yamldoc.Split(data) {
+		d := yamldoc.Document{Name: name, Offset: part.Before}
 		var one *Rules
 		var err error
-		if isKWOK(part.text) {
-			one, err = parseKWOK(&d, part.text, read)
+		if isKWOK(part.Text) {
+			one, err = parseKWOK(&d, part.Text, read)
 		} else {
-			one, err = parseOwn(&d, part.text)
+			one, err = parseOwn(&d, part.Text)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -67,49 +67,6 @@ func Parse(name string, data []byte, read func(file string) ([]byte, error)) (*R
 		return nil, fmt.Errorf("%s: %d rules, more than %d", name, n, maxRules)
 	}
 	return rules, nil
-}
-
-// part is one document of a file.
-type part struct {
-	text   []byte
-	offset int // the number of lines before it
-}
-
-// split cuts a file into its documents. Empty ones are left out.
-func split(data []byte) (out []part) {
-	var text []byte
-	begin := 0
-	end := func() {
-		if len(bytes.TrimSpace(text)) > 0 && !onlyComments(text) {
-			out = append(out, part{text, begin})
-		}
-	}
-	line := 0
-	for rest := data; len(rest) > 0; line++ {
-		var one []byte
-		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
-			one, rest = rest[:i+1], rest[i+1:]
-		} else {
-			one, rest = rest, nil
-		}
-		if t := bytes.TrimRight(one, " \t\r\n"); string(t) == "---" || bytes.HasPrefix(t, []byte("--- #")) {
-			end()
-			text, begin = nil, line+1
-			continue
-		}
-		text = append(text, one...)
-	}
-	end()
-	return out
-}
-
-func onlyComments(text []byte) bool {
-	for line := range bytes.SplitSeq(text, []byte("\n")) {
-		if t := bytes.TrimSpace(line); len(t) > 0 && t[0] != '#' {
-			return false
-		}
-	}
-	return true
 }
 
 // parseOwn reads a document of kind SimulationRules.

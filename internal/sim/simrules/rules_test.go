@@ -154,7 +154,7 @@ func TestWrongRules(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                              "r.yaml: the file is empty",
-		"kind: [":                       "r.yaml: not valid YAML",
+		"kind: [":                       "r.yaml:1: not valid YAML",
 		"kind: Pod":                     "must be wherry.dev/v1alpha1 and SimulationRules",
 		head:                            "r.yaml:1: containers: the file has no rule",
 		head + "containers: [{dew: 1}]": "r.yaml:3: containers[0].dew",
