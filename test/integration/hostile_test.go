@@ -184,7 +184,13 @@ containers:
   image: $busybox
   command: [sh, -c, "cd /tree; p=$(yes d | head -n 2000 | tr '\\n' /); i=0; while [ $i -lt 10 ]; do mkdir -p $p; cd -P $p 2>/dev/null; i=$((i+1)); done; echo deep > bottom; echo done; sleep 100000"]
   volumeMounts: [{name: tree, mountPath: /tree}]`)
-	h.logged("deep", "done\n")
+	// On a busy machine the container needs minutes for the tree. How long it takes says nothing about the agent.
+	h.within(3*patience, "the tree to be made", func() error {
+		if out, errOut, err := h.try("logs", "deep"); err != nil || out != "done\n" {
+			return errorf("the log is %q; %v %s", out, err, errOut)
+		}
+		return nil
+	})
 	h.eventually("the volume to be measured", func() error {
 		summary := h.kubectl("get", "--raw", "/api/v1/nodes/hostile/proxy/stats/summary")
 		used := regexp.MustCompile(`(?s)"podRef":\s*\{\s*"name":\s*"deep".*?"volume":.*?"usedBytes":\s*(\d+)[^}]*"name":\s*"tree"`).FindStringSubmatch(summary)
@@ -199,7 +205,7 @@ containers:
 	h.remove("deep")
 }
 
-// linkFarm fills a volume with symbolic links that lead out of the volume. When the agent removes the volume, it deletes the links and none
+// linkFarm fills a volume with 2,000 symbolic links that lead out of the volume. When the agent removes the volume, it deletes the links and none
 // of their targets.
 func (h *hostile) linkFarm() {
 	treasure := filepath.Join(h.on.dir, "treasure")
@@ -214,7 +220,7 @@ volumes: [{name: farm, emptyDir: {}}, {name: logs, hostPath: {path: %[2]s}}]
 containers:
 - name: main
   image: $busybox
-  command: [sh, -c, "cd /farm; i=0; while [ $i -lt 2000 ]; do ln -s %[1]s $i; i=$((i+1)); done; ln -s %[1]s/inner /logs/${NS}_links_$UID/other; echo done; sleep 100000"]
+  command: [sh, -c, "mkdir /farm/0; cd /farm/0; i=0; while [ $i -lt 40 ]; do ln -s %[1]s $i; i=$((i+1)); done; i=1; while [ $i -lt 50 ]; do cp -a /farm/0 /farm/$i; i=$((i+1)); done; ln -s %[1]s/inner /logs/${NS}_links_$UID/other; echo done; sleep 100000"]
   env: [{name: UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}, {name: NS, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}]
   volumeMounts: [{name: farm, mountPath: /farm}, {name: logs, mountPath: /logs}]`, treasure, filepath.Join(h.on.dir, "logs")))
 	h.logged("links", "done\n")
