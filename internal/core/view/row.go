@@ -1,7 +1,6 @@
 package view
 
 import (
-	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -100,11 +99,6 @@ func probes(failing []why.FailingProbe) (out []Probe) {
 		out = append(out, Probe{Container: f.Container, Kind: f.Kind, Times: f.Times, Threshold: f.Threshold, Output: text(f.Output)})
 	}
 	return out
-}
-
-// Compare orders rows by level, trouble first and then progress. Rows of the same level are ordered by namespace and name.
-func Compare(a, b *Row) int {
-	return cmp.Or(-cmp.Compare(a.Level, b.Level), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // text limits the length of a text that a tenant may have chosen, and removes control characters.

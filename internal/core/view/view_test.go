@@ -169,11 +169,3 @@ func TestNodeOf(t *testing.T) {
 		t.Errorf("pressure %+v", got.Pressure)
 	}
 }
-
-func TestCompare(t *testing.T) {
-	t.Parallel()
-	well, bad := &view.Row{Name: "a"}, &view.Row{Name: "b", Level: why.Trouble}
-	if view.Compare(bad, well) >= 0 || view.Compare(well, bad) <= 0 || view.Compare(well, well) != 0 {
-		t.Error("trouble does not come first")
-	}
-}
