@@ -185,12 +185,7 @@ containers:
   command: [sh, -c, "cd /tree; p=$(yes d | head -n 2000 | tr '\\n' /); i=0; while [ $i -lt 10 ]; do mkdir -p $p; cd -P $p 2>/dev/null; i=$((i+1)); done; echo deep > bottom; echo done; sleep 100000"]
   volumeMounts: [{name: tree, mountPath: /tree}]`)
 	// On a busy machine the container needs minutes for the tree. How long it takes says nothing about the agent.
-	h.within(3*patience, "the tree to be made", func() error {
-		if out, errOut, err := h.try("logs", "deep"); err != nil || out != "done\n" {
-			return errorf("the log is %q; %v %s", out, err, errOut)
-		}
-		return nil
-	})
+	h.loggedWithin(3*patience, "deep", "done\n")
 	h.eventually("the volume to be measured", func() error {
 		summary := h.kubectl("get", "--raw", "/api/v1/nodes/hostile/proxy/stats/summary")
 		used := regexp.MustCompile(`(?s)"podRef":\s*\{\s*"name":\s*"deep".*?"volume":.*?"usedBytes":\s*(\d+)[^}]*"name":\s*"tree"`).FindStringSubmatch(summary)

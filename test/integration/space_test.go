@@ -269,7 +269,13 @@ func (s *space) logs(pod string, args ...string) string {
 // logged waits until the log of a running container is exactly want.
 func (s *space) logged(pod, want string, args ...string) {
 	s.Helper()
-	s.eventually("log of "+pod, func() error {
+	s.loggedWithin(patience, pod, want, args...)
+}
+
+// loggedWithin does what logged does, with a timeout for containers whose own work takes long.
+func (s *space) loggedWithin(timeout time.Duration, pod, want string, args ...string) {
+	s.Helper()
+	s.within(timeout, "log of "+pod, func() error {
 		out, errOut, err := s.try(append([]string{"logs", pod}, args...)...)
 		if err != nil || out != want {
 			return errorf("it is %q, want %q; %v %s", out, want, err, errOut)
