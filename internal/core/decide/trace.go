@@ -114,7 +114,7 @@ func (t *turn) at(when time.Time) string {
 	if when.IsZero() {
 		return "no time"
 	}
-	d := when.Round(0).Sub(t.in.Now.Round(0)).Round(time.Millisecond)
+	d := when.Sub(t.in.Now).Round(time.Millisecond)
 	if d < 0 {
 		return d.String()
 	}
@@ -162,7 +162,11 @@ func (t *turn) saw(rule, container string) string {
 	case ruleResize:
 		f.add("a resize is in progress: %t; sizes: %d", m.Resize.InProgress, len(in.Sizes))
 	case ruleGrace:
-		f.add("the end began at %s with %s", t.at(m.StopBegan), m.StopGrace)
+		if m.StopBegan.IsZero() {
+			f.add("the end has not begun")
+		} else {
+			f.add("the end began at %s with %s", t.at(m.StopBegan), m.StopGrace)
+		}
 	case ruleStrays, ruleStop, rulePrune, ruleHooks, ruleClear:
 		t.sawAll(&f)
 	}

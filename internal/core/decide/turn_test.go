@@ -222,6 +222,10 @@ func holdTurns() []turnCase {
 		row("nobody knows its state, and it was stopped", func(m *moment) {
 			m.c("app").State, m.cm("app").StopID, m.cm("app").Stopped = pod.StateUnknown, "app-0", true
 		}),
+		row("nobody knows its state, it was stopped, and its sandbox is new", func(m *moment) {
+			m.c("app").State, m.cm("app").StopID, m.cm("app").Stopped = pod.StateUnknown, "app-0", true
+			m.c("app").SandboxID = "sb-old"
+		}),
 		row("it failed its liveness probe", func(m *moment) { m.sick("app") }),
 		row("it lives in another sandbox", func(m *moment) { m.c("app").SandboxID = "sb-old" }),
 		{"holds: one that is created, too", two, func(m *moment) {
