@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/cri"
 	"github.com/wherry-node/wherry/internal/edge/firewall"
@@ -36,7 +38,7 @@ type opened struct {
 // error of the start.
 func (a *Agent) open(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
+		a.lockRoot, a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -50,6 +52,30 @@ func (a *Agent) close() {
 	for _, c := range a.opened.closes {
 		c()
 	}
+}
+
+// lockRoot locks the root directory until Run ends, so that two agents never manage the pods of one directory. If the directory cannot be
+// created or locked, for example on a network file system without locks, the agent says so and starts: later steps report what is wrong
+// with the directory itself.
+func (a *Agent) lockRoot(context.Context) error {
+	if !a.deps.Machine.real {
+		return nil
+	}
+	dir := a.cfg.RootDir
+	err := makeRoot(dir)
+	var root *os.File
+	if err == nil {
+		root, err = hostfs.LockDir(dir)
+	}
+	switch {
+	case err == nil:
+		a.opened.closes = append(a.opened.closes, func() { _ = root.Close() })
+	case errors.Is(err, hostfs.ErrLocked):
+		return fmt.Errorf("another agent uses the root directory %s: %w; end that agent, or start this one with another directory (--root-dir)", dir, err)
+	default:
+		a.log.Warn("the root directory is not locked, so a second agent with the same directory will not be noticed", "dir", dir, "err", err)
+	}
+	return nil
 }
 
 // openRuntime connects to the container runtime.

@@ -55,6 +55,36 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 }
 
+// The second of two agents with one root directory does not start, and its error says which process to end. After the first one has ended,
+// it starts. A directory that cannot be locked is no reason not to start.
+func TestTwoAgentsWithOneRootDirectory(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	agent := func(dir string) *Agent {
+		return &Agent{cfg: Config{RootDir: dir}, deps: Deps{Machine: RealMachine()}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	}
+	dir := filepath.Join(t.TempDir(), "root")
+	first, second := agent(dir), agent(dir)
+	if err := first.lockRoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.lockRoot(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "another agent uses the root directory "+dir+": it is locked by process "+strconv.Itoa(os.Getpid())) {
+		t.Errorf("the second agent: %v", err)
+	}
+	first.close()
+	if err := second.lockRoot(t.Context()); err != nil {
+		t.Errorf("after the first agent has ended: %v", err)
+	}
+	second.close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent(file).lockRoot(t.Context()); err != nil || !strings.Contains(log.String(), "is not locked") {
+		t.Errorf("a file instead of a directory: %v; log: %s", err, log.String())
+	}
+}
+
 // With Config.ManageHost, makeIPTablesUtilChains: true adds the iptables rules, and protectKernelDefaults: false changes kernel settings.
 // An agent that shares its runtime with others does not change kernel settings.
 func TestMakeIPTablesUtilChains(t *testing.T) {

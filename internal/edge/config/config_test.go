@@ -308,7 +308,7 @@ func TestNotHonoured(t *testing.T) {
 	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\n")
 	_, notices := load(t, "--config", file, "--topology-manager-scope=pod", "--housekeeping-interval=10s", "--lock-file=/x")
 	want := "not honoured --housekeeping-interval: a flag of the cAdvisor inside Kubernetes' kubelet; statistics are read on demand here: remove it\n" +
-		"not honoured --lock-file: no effect: let systemd ensure that only one agent runs\n" +
+		"not honoured --lock-file: no effect: the agent locks its root directory\n" +
 		"not honoured cpuManagerPolicy: static has no effect: CPUs are shared by all containers: there is no static CPU policy\n" +
 		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not used\n"
 	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {

@@ -144,8 +144,8 @@ func gateSettings(c *Config) []setting {
 
 // idleFlags are flags that set no field and have no effect, each with the remedy.
 var idleFlags = map[string]string{
-	"lock-file":                 "let systemd ensure that only one agent runs",
-	"exit-on-lock-contention":   "let systemd ensure that only one agent runs",
+	"lock-file":                 "the agent locks its root directory",
+	"exit-on-lock-contention":   "the agent locks its root directory",
 	"experimental-mounter-path": "the agent mounts by system calls, without a program: remove the flag",
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
 // controlListener is the control socket. The agent holds a lock on a file beside the socket, and the kernel releases the lock when the
@@ -97,9 +99,12 @@ func lockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := hostfs.Lock(lock); err != nil {
 		_ = lock.Close()
-		return nil, ErrInUse
+		if errors.Is(err, hostfs.ErrLocked) {
+			return nil, ErrInUse
+		}
+		return nil, err
 	}
 	// The last holder of the lock may have removed the file after this process opened it.
 	mine, err1 := lock.Stat()

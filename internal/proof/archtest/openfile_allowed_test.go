@@ -40,6 +40,8 @@ var openAllowed = map[opening]string{
 	{"internal/edge/volume/block.go:Volumes.deviceIsUsed", "os.ReadDir"}:             ownFile,
 	{"internal/edge/volume/localdevice.go:Volumes.releaseLocal", "os.ReadDir"}:       ownFile,
 	{"internal/edge/volume/nfs.go:Volumes.takeDownNFS", "os.ReadDir"}:                ownFile,
+	{"internal/base/hostfs/lock.go:LockDir", "os.Open"}:                              "the agent's root directory; its parents are root's",
+	{"internal/base/hostfs/lock.go:holderOf", "os.Open"}:                             kernelText,
 	{"internal/base/hostfs/loop.go:loopsOf", "os.ReadFile"}:                          kernelText,
 	{"internal/base/hostfs/loop.go:loopsOf", "path/filepath.Glob"}:                   kernelText,
 	{"internal/edge/volume/record.go:Volumes.records", "os.ReadDir"}:                 ownFile,
