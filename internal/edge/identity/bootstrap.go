@@ -54,6 +54,8 @@ type BootstrapConfig struct {
 // for problems of this machine that waiting does not solve: a bootstrap kubeconfig that does not exist at the start, or a disk to which
 // the files cannot be written.
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
+	st := store{dir: cfg.CertDir, prefix: clientPrefix}
+	st.mend(cfg.Log)
 	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
 	if err != nil {
 		return err
@@ -69,7 +71,6 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 		return fmt.Errorf("TLS bootstrap: %w: make one with a token (wherry token create, kubeadm token create)", err)
 	}
 	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
-	st := store{dir: cfg.CertDir, prefix: clientPrefix}
 	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
 	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
 	if _, err := req.run(ctx); err != nil {

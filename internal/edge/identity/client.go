@@ -62,6 +62,7 @@ func OpenClient(cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, store: store{dir: cfg.CertDir, prefix: clientPrefix}}
+	c.store.mend(cfg.Log)
 	if err := c.findPair(kubeconfig); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,10 @@ func (c *Client) findPair(kubeconfig *rest.Config) error {
 	if c.cfg.Rotate {
 		stored, err := c.store.load()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			if named == nil {
+				return err
+			}
+			c.cfg.Log.Error("The renewed client certificate is damaged, the kubeconfig's certificate is used", "err", err, "kubeconfig", c.cfg.Kubeconfig)
 		}
 		sameName := named == nil || stored != nil && stored.Leaf.Subject.CommonName == named.Leaf.Subject.CommonName
 		if stored != nil && sameName && time.Now().Before(stored.Leaf.NotAfter) {

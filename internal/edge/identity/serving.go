@@ -7,9 +7,9 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -77,10 +77,7 @@ func OpenServing(cfg ServingConfig) (*Serving, error) {
 		s.stamps = s.fileStamps()
 		s.pair, err = loadPair(cfg.CertFile, cfg.KeyFile)
 	case cfg.Request:
-		s.pair, err = s.store.load()
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+		s.loadSigned()
 	default:
 		if err = s.selfSign(); err != nil && s.pair != nil {
 			cfg.Log.Error("The self-signed serving certificate is used, but cannot be kept yet", "err", err)
@@ -92,6 +89,18 @@ func OpenServing(cfg ServingConfig) (*Serving, error) {
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
 	return s, nil
+}
+
+// loadSigned reads the certificate that the cluster has signed. If there is none, or it is damaged, Run requests a new one.
+func (s *Serving) loadSigned() {
+	s.store.mend(s.cfg.Log)
+	var err error
+	if s.pair, err = s.store.load(); err == nil {
+		return
+	}
+	if _, missing := os.Lstat(s.store.current()); missing == nil { // the link exists, so there was a certificate
+		s.cfg.Log.Error("The serving certificate is damaged, the node requests a new one", "err", err)
+	}
 }
 
 // GetCertificate returns the newest certificate, for tls.Config.

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
@@ -46,25 +48,76 @@ func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	if err := hostfs.WriteFile(name, append(append([]byte{}, certPEM...), keyPEM...), 0o600); err != nil {
 		return nil, fmt.Errorf("write certificate: %w", err)
 	}
-	// A link cannot be changed, but renaming another link over it is atomic.
-	next := s.current() + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove old link: %w", err)
-	}
-	target, err := filepath.Abs(name)
-	if err != nil {
-		return nil, fmt.Errorf("find certificate: %w", err)
-	}
-	if err := os.Symlink(target, next); err != nil {
-		return nil, fmt.Errorf("link certificate: %w", err)
-	}
-	if err := os.Rename(next, s.current()); err != nil {
-		return nil, fmt.Errorf("make certificate current: %w", err)
+	if err := s.point(name); err != nil {
+		return nil, err
 	}
 	if err := os.Remove(s.pendingKey()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove key of the answered request: %w", err)
 	}
 	return pair, hostfs.SyncDir(s.dir)
+}
+
+// point makes the link point to a file. A link cannot be changed, but renaming another link over it is atomic.
+func (s store) point(file string) error {
+	next := s.current() + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove old link: %w", err)
+	}
+	target, err := filepath.Abs(file)
+	if err != nil {
+		return fmt.Errorf("find certificate: %w", err)
+	}
+	if err := os.Symlink(target, next); err != nil {
+		return fmt.Errorf("link certificate: %w", err)
+	}
+	if err := os.Rename(next, s.current()); err != nil {
+		return fmt.Errorf("make certificate current: %w", err)
+	}
+	return nil
+}
+
+// mend points the link to the earlier pair that is valid longest, if the current pair is damaged or lost, as after a power cut or an error
+// of the disk. If there is no such pair, it changes nothing, and the callers request a new one.
+func (s store) mend(log *slog.Logger) {
+	if _, err := os.Lstat(s.current()); s.dir == "" || err != nil {
+		return // there has never been a pair, or somebody has removed the link to get a new one
+	}
+	_, damage := s.load()
+	if damage == nil {
+		return
+	}
+	file, earlier := s.newest()
+	if file == "" {
+		return
+	}
+	if err := s.point(file); err != nil {
+		log.Error("The certificate is damaged, and an earlier one cannot take its place", "certificate", s.current(), "damage", damage, "earlier", file, "err", err)
+		return
+	}
+	log.Warn("The certificate is damaged, an earlier one that is still valid has taken its place", "certificate", s.current(), "damage", damage,
+		"earlier", file, "ends", stamp(earlier.Leaf.NotAfter))
+}
+
+// newest returns the pair that is valid longest, with its file. file is empty if no file has a pair that is valid now.
+func (s store) newest() (file string, pair *tls.Certificate) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return "", nil
+	}
+	for _, e := range entries {
+		name := filepath.Join(s.dir, e.Name())
+		if !e.Type().IsRegular() || !strings.HasPrefix(e.Name(), s.prefix+"-") || filepath.Ext(name) != ".pem" {
+			continue
+		}
+		p, err := loadPair(name, name)
+		if err != nil || time.Now().After(p.Leaf.NotAfter) {
+			continue
+		}
+		if pair == nil || p.Leaf.NotAfter.After(pair.Leaf.NotAfter) {
+			file, pair = name, p
+		}
+	}
+	return file, pair
 }
 
 // freeName returns an unused file name for a new pair: the time, and a number if another pair was saved in the same second.

@@ -74,6 +74,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/identity/byhand.go:HandRequest.kubeconfig", "os.ReadFile"}:       userCommand,
 	{"internal/edge/identity/key.go:keptKey", "os.ReadFile"}:                         ownFile,
 	{"internal/edge/identity/store.go:loadPair", "os.ReadFile"}:                      ownFile,
+	{"internal/edge/identity/store.go:store.newest", "os.ReadDir"}:                   ownFile,
 	{"internal/edge/image/credentials.go:readNodeConfig", "os.Open"}:                 adminFile,
 	{"internal/edge/credplugin/config.go:readFile", "os.Open"}:                       adminFile,
 	{"internal/edge/credplugin/config.go:configFiles", "os.ReadDir"}:                 adminFile,
