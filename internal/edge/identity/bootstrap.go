@@ -50,9 +50,9 @@ type BootstrapConfig struct {
 
 // Bootstrap returns when Kubeconfig holds a usable identity: either it held one before, or the API server has signed one that was
 // requested with the bootstrap token ("TLS bootstrapping",
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/). It tries until ctx ends. It returns an error only
-// for problems of this machine that waiting does not solve: a bootstrap kubeconfig that does not exist at the start, or a disk to which
-// the files cannot be written.
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/), or somebody has written the file or set the clock
+// meanwhile. It tries until ctx ends. It returns an error only for problems of this machine that waiting does not solve: a bootstrap
+// kubeconfig that does not exist at the start, or a disk to which the files cannot be written.
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	st := store{dir: cfg.CertDir, prefix: clientPrefix}
 	st.mend(cfg.Log)
@@ -73,7 +73,15 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
 	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
 	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
-	if _, err := req.run(ctx); err != nil {
+	req.needless = func() bool {
+		usable, _, err := usableKubeconfig(cfg.Kubeconfig)
+		return usable && err == nil
+	}
+	switch _, err := req.run(ctx); {
+	case errors.Is(err, errNeedless): // somebody has set the clock or written the kubeconfig
+		cfg.Log.Info("The kubeconfig works now, so the node needs no new identity", "node", cfg.NodeName, "kubeconfig", cfg.Kubeconfig)
+		return nil
+	case err != nil:
 		return fmt.Errorf("TLS bootstrap: %w", err)
 	}
 	// The bootstrap kubeconfig is read again, because somebody may have corrected the server in it during the wait.

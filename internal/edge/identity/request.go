@@ -49,16 +49,21 @@ type request struct {
 	final   bool
 	failing *failure
 	failed  func() // called after each failed try; may be nil
+	// needless reports, after a failed try, that the node needs no certificate any more; nil: it always needs one.
+	needless func() bool
 	// client makes a client for one attempt, because credentials may have changed since the last attempt. done releases
 	// it.
 	client func() (c CSRs, done func(), server, file string, err error)
 }
 
+// errNeedless means that the node needs the certificate no more.
+var errNeedless = errors.New("the certificate is not needed any more")
+
 // errAnew means that the certificate request does not exist any more, so that it must be created again.
 var errAnew = errors.New("the certificate request is gone")
 
-// run tries until there is a certificate, and saves it. It returns early only if ctx ends or, with final, after an
-// error of this machine.
+// run tries until there is a certificate, and saves it. It returns early only if ctx ends, if the certificate is not needed any more
+// (errNeedless), or, with final, after an error of this machine.
 func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 	pause := newBackoff(time.Second, 30*time.Second)
 	said := newRepeats(r.patience)
@@ -85,6 +90,9 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 		}
 		if !pause.wait(ctx) {
 			return nil, ctx.Err()
+		}
+		if r.needless != nil && r.needless() {
+			return nil, errNeedless
 		}
 	}
 }

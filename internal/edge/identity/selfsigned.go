@@ -36,7 +36,7 @@ func (s *Serving) selfSign() error {
 	case err == nil && !ours(pair.Leaf):
 		s.use(pair)
 		return nil
-	case err == nil && covers(pair.Leaf, wish) && time.Now().Before(pair.Leaf.NotBefore.Add(selfSignedLife*4/5)):
+	case err == nil && covers(pair.Leaf, wish) && fresh(pair.Leaf):
 		s.use(pair)
 		return s.saveSelfSigned()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -51,6 +51,13 @@ func (s *Serving) selfSign() error {
 	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
 	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
 	return s.saveSelfSigned()
+}
+
+// fresh reports whether a self-signed certificate is valid and need not be renewed yet. One that was made while the clock was early is not
+// valid yet when the clock has been set.
+func fresh(cert *x509.Certificate) bool {
+	now := time.Now()
+	return !now.Before(cert.NotBefore) && now.Before(cert.NotBefore.Add(selfSignedLife*4/5))
 }
 
 // pemPair is a certificate and its key in PEM.

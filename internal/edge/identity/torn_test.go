@@ -157,3 +157,47 @@ func TestADamagedServingCertificateIsRequestedAnew(t *testing.T) {
 		})
 	}
 }
+
+// The machine's clock is ten years early at boot, so the node's certificate seems to have ended, and the token is refused. When the clock
+// is set, the certificate serves again, and nothing was requested. (Here the certificate changes instead of the clock.)
+func TestACertificateServesAgainAfterTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.approve = true
+	n := newNode(t, a)
+	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
+		t.Fatal(err)
+	}
+	link := n.cfg.CertDir + "/kubelet-client-current.pem"
+	whole := must(os.ReadFile(link))(t)
+	n.expire(t)
+	a.kubeconfig(t, n.cfg.BootstrapKubeconfig, "unknown-token", a.ca)
+	result := n.start(soon(t))
+	n.log.wait(t, 1, "Cannot get the node's certificate yet")
+	must(0, os.WriteFile(link, whole, 0o600))(t)
+	if err := result(); err != nil {
+		t.Fatal(err)
+	}
+	n.works(t)
+	if len(a.created) != 1 {
+		t.Errorf("%d certificates were requested, want only the first", len(a.created))
+	}
+}
+
+// A self-signed certificate that was made while the clock was ten years early is not valid yet when the clock is right: it is replaced.
+func TestASelfSignedCertificateOfTheFutureIsReplaced(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	n := newNode(t, a)
+	at := time.Now().AddDate(10, 0, 0)
+	certPEM, keyPEM := a.ca.pair(t, x509.Certificate{
+		Subject: pkix.Name{CommonName: "n1", Organization: []string{"wherry self-signed"}}, DNSNames: []string{"n1"}, NotBefore: at, NotAfter: at.AddDate(1, 0, 0),
+	})
+	must(0, os.MkdirAll(n.cfg.CertDir, 0o755))(t)
+	must(0, os.WriteFile(n.cfg.CertDir+"/kubelet.crt", certPEM, 0o600))(t)
+	must(0, os.WriteFile(n.cfg.CertDir+"/kubelet.key", keyPEM, 0o600))(t)
+	s := must(identity.OpenServing(identity.ServingConfig{CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)
+	if now := must(s.GetCertificate(nil))(t).Leaf; time.Now().Before(now.NotBefore) {
+		t.Errorf("the certificate is valid from %s", now.NotBefore)
+	}
+}
