@@ -73,6 +73,8 @@ type Result struct {
 	OK      bool
 	Reason  string
 	Message string
+	// Detail says what is behind the message, which has upstream's words: the taint, the port and the pod that has it. It may be empty.
+	Detail  string
 	Preempt []*v1.Pod
 	// Passing is set if the reason of a refusal is temporary. The refusal of a pod from the API is final nevertheless, because its
 	// controller creates another pod; a static pod waits until it can be admitted.

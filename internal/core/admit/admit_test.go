@@ -237,6 +237,33 @@ func TestAdmit(t *testing.T) {
 
 // TestSysctls checks which sysctls a pod may set. Kubernetes documents: "All safe sysctls are enabled by default. All unsafe sysctls
 // are disabled by default."
+// A refusal whose message has upstream's words says in its detail which label, which taint, or which port of which pod it is about.
+func TestRefusalsHaveDetails(t *testing.T) {
+	t.Parallel()
+	here := func(changes ...func(*v1.Node)) *v1.Node { return node("cpu=10", changes...) }
+	unlabeled := func(n *v1.Node) { n.Labels = nil }
+	for _, tt := range []struct {
+		name   string
+		in     Input
+		reason string
+		detail string
+	}{
+		{"a label that the node does not have", Input{Pod: newPod("p", "cpu=1", selector), Node: here(unlabeled)}, ReasonNodeAffinity,
+			"the pod wants a node with the label zone=b, and this node has no label of that name"},
+		{"a label with another value", Input{Pod: newPod("p", "cpu=1", selector), Node: here()}, ReasonNodeAffinity,
+			"the pod wants a node with the label zone=b, and this node has zone=a"},
+		{"a taint", Input{Pod: newPod("p", "cpu=1"), Node: here(taint)}, ReasonTaint, "the node has the taint gone:NoExecute"},
+		{"a port", Input{Pod: newPod("p", "cpu=1", port(80, "")), Others: []*v1.Pod{newPod("free", "cpu=1"), newPod("other", "cpu=1", port(80, "10.0.0.1"))}, Node: here()},
+			ReasonNodePorts, "port 80/TCP of the host is used by pod " + newPod("other", "").Namespace + "/other"},
+		{"another node", Input{Pod: newPod("p", "cpu=1", func(p *v1.Pod) { p.Spec.NodeName = "there" }), Node: here()}, ReasonNodeName,
+			fmt.Sprintf("the pod names the node \"there\", and this is %q", here().Name)},
+	} {
+		if r := Admit(tt.in); r.OK || r.Reason != tt.reason || r.Detail != tt.detail {
+			t.Errorf("%s: %s, detail %q; want %s, %q", tt.name, r.Reason, r.Detail, tt.reason, tt.detail)
+		}
+	}
+}
+
 func TestSysctls(t *testing.T) {
 	t.Parallel()
 	host := func(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }

@@ -1,6 +1,10 @@
 package admit
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -11,25 +15,27 @@ import (
 // kube-scheduler did not place the pod, or if the node has changed since.
 func (in *Input) predicates() []Result {
 	var failed []Result
-	fail := func(reason, description string) {
-		failed = append(failed, refuse(reason, messagePredicate, reason, description))
+	fail := func(reason, description, detail string) {
+		r := refuse(reason, messagePredicate, reason, description)
+		r.Detail = detail
+		failed = append(failed, r)
 	}
 	// A selector that cannot be parsed matches nothing. Selectors and taints do not apply to a static pod, because
 	// somebody placed it on this node.
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); (err != nil || !ok) && !pod.IsStatic(in.Pod) {
-		fail(ReasonNodeAffinity, descriptionAffinity)
+		fail(ReasonNodeAffinity, descriptionAffinity, in.unmatchedLabel())
 	}
 	if n := in.Pod.Spec.NodeName; n != "" && n != in.Node.Name {
-		fail(ReasonNodeName, descriptionName)
+		fail(ReasonNodeName, descriptionName, fmt.Sprintf("the pod names the node %q, and this is %q", n, in.Node.Name))
 	}
-	if in.portsTaken() {
-		fail(ReasonNodePorts, descriptionPorts)
+	if p, by := in.portTaken(); by != nil {
+		fail(ReasonNodePorts, descriptionPorts, fmt.Sprintf("port %d/%s of the host is used by pod %s/%s", p.port, p.protocol, by.Namespace, by.Name))
 	}
 	if !pod.IsStatic(in.Pod) {
 		for i := range in.Node.Spec.Taints {
 			t := &in.Node.Spec.Taints[i]
 			if t.Effect == v1.TaintEffectNoExecute && !tolerated(in.Pod, t) {
-				fail(ReasonTaint, descriptionTaint)
+				fail(ReasonTaint, descriptionTaint, "the node has the taint "+t.ToString())
 				break
 			}
 		}
@@ -47,12 +53,27 @@ type hostPort struct {
 // anyIP stands for every address of the host.
 const anyIP = "0.0.0.0"
 
-// portsTaken reports whether another pod already uses a host port that the pod wants. It looks the ports up in a map, because a pod may
-// have very many.
-func (in *Input) portsTaken() bool {
+// unmatchedLabel describes the first label, by name, of the pod's nodeSelector that the node does not have. It returns "" if the node has
+// them all, so that only the pod's affinity does not match.
+func (in *Input) unmatchedLabel() string {
+	for _, name := range slices.Sorted(maps.Keys(in.Pod.Spec.NodeSelector)) {
+		want := in.Pod.Spec.NodeSelector[name]
+		switch has, ok := in.Node.Labels[name]; {
+		case !ok:
+			return fmt.Sprintf("the pod wants a node with the label %s=%s, and this node has no label of that name", name, want)
+		case has != want:
+			return fmt.Sprintf("the pod wants a node with the label %s=%s, and this node has %s=%s", name, want, name, has)
+		}
+	}
+	return ""
+}
+
+// portTaken returns a host port that the pod wants and that another pod already uses, with that pod. The pod is nil if all ports are
+// free. It looks the ports up in a map, because a pod may have very many.
+func (in *Input) portTaken() (hostPort, *v1.Pod) {
 	want := hostPorts(in.Pod)
 	if len(want) == 0 {
-		return false
+		return hostPort{}, nil
 	}
 	wanted := make(map[hostPort]bool, 2*len(want)) // has each port twice: as it is, and with the address ""
 	for _, w := range want {
@@ -65,11 +86,11 @@ func (in *Input) portsTaken() bool {
 			same, atAny, atSome := used, used, used
 			atAny.ip, atSome.ip = anyIP, ""
 			if wanted[same] || wanted[atAny] || used.ip == anyIP && wanted[atSome] {
-				return true
+				return used, o
 			}
 		}
 	}
-	return false
+	return hostPort{}, nil
 }
 
 // hostPorts returns the host ports of the containers that run as long as the pod runs. In a pod with hostNetwork, every container port is

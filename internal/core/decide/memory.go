@@ -178,6 +178,8 @@ type Stop struct {
 	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
 	Reason  string
 	Message string
+	// Detail is what is behind the message, for people; it may be empty.
+	Detail string
 	// Disruption is the message of the pod's condition DisruptionTarget. It is empty for a pod that caused its own end, for example by
 	// exceeding its storage limit; such a pod does not have the condition.
 	Disruption string

@@ -169,12 +169,12 @@ func inspection(in *Input, a *Answer) bool {
 
 // stopped fills the answer for a pod that the node refused or ended, and that has no running containers.
 func stopped(in *Input, a *Answer) bool {
-	var reason, message string
+	var reason, message, detail string
 	rejected := false
 	switch t := in.Turn; {
 	case t != nil && t.Memory.Stop != nil:
 		s := t.Memory.Stop
-		reason, message, rejected, a.Since = s.Reason, s.Message, s.Rejected, s.Since
+		reason, message, detail, rejected, a.Since = s.Reason, s.Message, s.Detail, s.Rejected, s.Since
 	case in.Pod.Status.Phase == v1.PodFailed && in.Pod.Status.Reason != "":
 		reason, message = in.Pod.Status.Reason, in.Pod.Status.Message
 		rejected = len(in.Pod.Status.ContainerStatuses) == 0
@@ -182,9 +182,20 @@ func stopped(in *Input, a *Answer) bool {
 		return false
 	}
 	a.set(stopCause(reason, message, rejected), "%s", strings.TrimSuffix(reason+": "+message, ": "))
+	a.fact("detail", detail)
 	switch a.Cause {
 	case DoesNotFit:
 		a.do("lower the requests of the pod, or free some on the node: %s", nodeCommand(in))
+	case TaintRefuses:
+		a.do("add a toleration of the taint to the pod, or remove the taint from the node: %s", nodeCommand(in))
+	case PortTaken:
+		a.do("end the pod that has the port, or give this one another hostPort or another node")
+	case LabelsDiffer:
+		a.do("change the pod's nodeSelector or affinity, or the labels of the node: %s", nodeCommand(in))
+	case PressureRefuses:
+		a.do("see what the node is short of, and what ends that: wherry explain node")
+	case SysctlForbidden:
+		a.do("remove the sysctl from the pod, or allow it on this node: allowedUnsafeSysctls in the agent's configuration")
 	case Evicted:
 		a.do("see what the node was short of: %s; give the pod requests that match what it uses", nodeCommand(in))
 	case Preempted:
@@ -206,11 +217,28 @@ func stopCause(reason, message string, rejected bool) Cause {
 	case reason == decide.ReasonDeadlineExceeded:
 		return DeadlineExceeded
 	case rejected:
-		return Refused
+		return refusalCause(reason)
 	case reason == admit.ReasonEvicted:
 		return Evicted
 	}
 	return Stopped
+}
+
+// refusalCause returns the cause that belongs to the reason of a refusal.
+func refusalCause(reason string) Cause {
+	switch reason {
+	case admit.ReasonTaint:
+		return TaintRefuses
+	case admit.ReasonNodePorts:
+		return PortTaken
+	case admit.ReasonNodeAffinity:
+		return LabelsDiffer
+	case admit.ReasonEvicted:
+		return PressureRefuses
+	case admit.ReasonSysctl:
+		return SysctlForbidden
+	}
+	return Refused
 }
 
 // finished fills the answer for a pod whose containers have all ended for good.
@@ -284,27 +312,34 @@ func waitsForNode(in *Input, a *Answer) bool {
 	return true
 }
 
-// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line and a piece of advice.
+// These are what the node does next after a failed set-up.
+const (
+	triesAgain = "the node tries again"
+	triesSoon  = "the node tries again, at once if the object that is missing appears"
+)
+
+// lacks maps each pod.Lack, the reason why the volumes of a pod cannot be set up, to a cause, a line, what the node does next, and a piece
+// of advice.
 var lacks = [...]struct {
-	cause    Cause
-	line, do string
+	cause          Cause
+	line, next, do string
 }{
-	pod.LackNone:        {SetUpFails, "the volumes of the pod cannot be set up", ""},
-	pod.LackConfigMap:   {ConfigMapMissing, "a volume of the pod needs a ConfigMap that does not exist", "create the ConfigMap, or mark it optional in the pod"},
-	pod.LackSecret:      {SecretMissing, "a volume of the pod needs a Secret that does not exist", "create the Secret, or mark it optional in the pod"},
-	pod.LackKey:         {KeyMissing, "a volume of the pod needs a key that its ConfigMap or Secret does not have", "add the key, or remove the item from the pod"},
-	pod.LackClaim:       {ClaimMissing, "the persistent volume claim of a volume does not exist", "create the claim in the pod's namespace"},
-	pod.LackBinding:     {ClaimNotBound, "the claim of a volume is not bound to a persistent volume yet", "see what its provisioner does: kubectl describe pvc"},
-	pod.LackTurn:        {ClaimInUse, "the claim of a volume may be used by one pod only, and another pod uses it", "end the other pod"},
-	pod.LackAttachment:  {VolumeNotAttached, "a volume is not attached to this node yet", "see what the attacher does: kubectl get volumeattachments"},
-	pod.LackAttach:      {AttachFails, "a volume cannot be attached to this node", "see what the attacher says: kubectl describe volumeattachments"},
-	pod.LackDriver:      {DriverMissing, "the CSI driver of a volume has not registered on this node", "see whether the driver's pod runs on this node: kubectl get csinode"},
-	pod.LackMount:       {MountHangs, "a volume of the pod cannot be mounted, because the mount does not end", "see whether the server of the volume answers this node, or its CSI driver"},
-	pod.LackBundle:      {BundleMissing, "a volume of the pod needs a ClusterTrustBundle that does not exist", "create the bundle, or mark the source optional in the pod"},
-	pod.LackCertificate: {CertificateAwaited, "a volume of the pod needs a certificate that its signer has not issued", "see what the signer says: kubectl describe podcertificaterequests"},
-	pod.LackRight:       {ObjectForbidden, "the API server does not let this node read an object of a volume", "see whether the pod is bound to this node and names the object"},
-	pod.LackServer:      {APIServerAway, "a volume needs an object of the API server, which does not answer", "see whether this node reaches the API server"},
-	pod.LackSupport:     {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", "docs/what-works.md lists the kinds; bind the pod to another node"},
+	pod.LackNone:        {SetUpFails, "the volumes of the pod cannot be set up", triesAgain, ""},
+	pod.LackConfigMap:   {ConfigMapMissing, "a volume of the pod needs a ConfigMap that does not exist", triesSoon, "create the ConfigMap, or mark it optional in the pod"},
+	pod.LackSecret:      {SecretMissing, "a volume of the pod needs a Secret that does not exist", triesSoon, "create the Secret, or mark it optional in the pod"},
+	pod.LackKey:         {KeyMissing, "a volume of the pod needs a key that its ConfigMap or Secret does not have", triesSoon, "add the key, or remove the item from the pod"},
+	pod.LackClaim:       {ClaimMissing, "the persistent volume claim of a volume does not exist", triesSoon, "create the claim in the pod's namespace"},
+	pod.LackBinding:     {ClaimNotBound, "the claim of a volume is not bound to a persistent volume yet", "the node tries again, at once when the claim is bound", "see what its provisioner does: kubectl describe pvc"},
+	pod.LackTurn:        {ClaimInUse, "the claim of a volume may be used by one pod only, and another pod uses it", triesAgain, "end the other pod"},
+	pod.LackAttachment:  {VolumeNotAttached, "a volume is not attached to this node yet", "the node tries again, at once when the volume is attached", "see what the attacher does: kubectl get volumeattachments"},
+	pod.LackAttach:      {AttachFails, "a volume cannot be attached to this node", triesAgain, "see what the attacher says: kubectl describe volumeattachments"},
+	pod.LackDriver:      {DriverMissing, "the CSI driver of a volume has not registered on this node", "the node tries again, at once when the driver has registered", "see whether the driver's pod runs on this node: kubectl get csinode"},
+	pod.LackMount:       {MountHangs, "a volume of the pod cannot be mounted, because the mount does not end", triesAgain, "see whether the server of the volume answers this node, or its CSI driver"},
+	pod.LackBundle:      {BundleMissing, "a volume of the pod needs a ClusterTrustBundle that does not exist", triesSoon, "create the bundle, or mark the source optional in the pod"},
+	pod.LackCertificate: {CertificateAwaited, "a volume of the pod needs a certificate that its signer has not issued", triesSoon, "see what the signer says: kubectl describe podcertificaterequests"},
+	pod.LackRight:       {ObjectForbidden, "the API server does not let this node read an object of a volume", triesAgain, "see whether the pod is bound to this node and names the object"},
+	pod.LackServer:      {APIServerAway, "a volume needs an object of the API server, which does not answer", triesAgain, "see whether this node reaches the API server"},
+	pod.LackSupport:     {VolumeUnsupported, "this agent does not have a kind of volume that the pod uses", triesAgain, "docs/what-works.md lists the kinds; bind the pod to another node"},
 }
 
 // setUpFailure returns the cause and the first line of the answer about a pod whose last set-up has failed.
@@ -345,11 +380,7 @@ func setUp(in *Input, a *Answer) bool {
 		a.set(cause, "%s", line)
 		a.fact("error", r.Message)
 		a.Since = in.Turn.Memory.StartTime
-		next := "the node tries again, at once if the object that is missing appears"
-		if r.Lack == pod.LackNone || r.Lack == pod.LackMount {
-			next = "the node tries again"
-		}
-		a.then(r.Until, "%s", next)
+		a.then(r.Until, "%s", l.next)
 		if l.do != "" {
 			a.do("%s", l.do)
 		}

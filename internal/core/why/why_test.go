@@ -158,10 +158,17 @@ var cases = []struct {
 	{"no turn, and a container that crashes", healthy().crashes(1, "Error", "").and(func(s *situation) { s.in.Turn = nil }), CrashLoop, "exit code 1", 0},
 
 	{"a node that cannot decide", fresh().and(func(s *situation) { s.turn.Memory.Admitted, s.turn.WakeAt = false, now.Add(time.Second) }), AdmissionWaits, "cannot decide", time.Second},
-	{"a taint", fresh().stops("TaintToleration", "Predicate TaintToleration failed", true), Refused, "TaintToleration", 0},
+	{"a taint", fresh().stops("TaintToleration", "Predicate TaintToleration failed", true), TaintRefuses, "add a toleration", 0},
+	{"a taint, in detail", fresh().stops("TaintToleration", "Predicate TaintToleration failed", true).and(func(s *situation) {
+		s.turn.Memory.Stop.Detail = "the node has the taint k=v:NoExecute"
+	}), TaintRefuses, "detail: the node has the taint k=v:NoExecute", 0},
+	{"a port of the host that another pod has", fresh().stops("NodePorts", "Predicate NodePorts failed", true), PortTaken, "hostPort", 0},
+	{"a label that the node does not have", fresh().stops("NodeAffinity", "Predicate NodeAffinity failed", true), LabelsDiffer, "kubectl describe node n1", 0},
+	{"a sysctl that the node does not allow", fresh().stops("SysctlForbidden", "forbidden sysctl", true), SysctlForbidden, "allowedUnsafeSysctls", 0},
+	{"a profile of AppArmor on a node without it", fresh().stops("AppArmor", "AppArmor is not enabled", true), Refused, "AppArmor", 0},
 	{"no CPU left", fresh().stops("OutOfcpu", "requested: 4000, used: 1000, capacity: 2000", true), DoesNotFit, "kubectl describe node n1", 0},
 	{"an eviction", healthy().stops("Evicted", "The node was low on resource: memory.", false), Evicted, "low on resource", 0},
-	{"a pressure that refuses a pod", fresh().stops("Evicted", "The node had condition: [MemoryPressure].", true), Refused, "MemoryPressure", 0},
+	{"a pressure that refuses a pod", fresh().stops("Evicted", "The node had condition: [MemoryPressure].", true), PressureRefuses, "wherry explain node", 0},
 	{"an eviction known only from the status", healthy().and(func(s *situation) {
 		s.in.Turn = nil
 		s.pod.Status.Phase, s.pod.Status.Reason, s.pod.Status.Message = v1.PodFailed, "Evicted", "low"

@@ -45,7 +45,7 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	if !r.OK {
 		l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
 		l.cfg.Meter.Rejected(r.Reason)
-		return &decide.Stop{Reason: r.Reason, Message: r.Message, Rejected: true, Since: time.Now()}, false
+		return &decide.Stop{Reason: r.Reason, Message: r.Message, Detail: r.Detail, Rejected: true, Since: time.Now()}, false
 	}
 	l.mu.Lock()
 	if m := l.workers[p.UID]; m != nil {

@@ -72,6 +72,32 @@ var whyStories = []whyStory{
 		w.Create(Pod("web", using(1000, 100)))
 		w.Await("it is evicted", 2*time.Minute, func() bool { return w.evicted("web") })
 	}},
+	{name: "the node has a NoExecute taint that the pod does not tolerate", cause: why.TaintRefuses, says: "broken=yes:NoExecute", happen: func(w *World) {
+		w.Await("the node is Ready", time.Minute, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
+		w.patchNode(`{"spec":{"taints":[{"key":"broken","value":"yes","effect":"NoExecute"}]}}`)
+		time.Sleep(10 * time.Minute) // the node reads its taints with its status
+		w.Create(Pod("web"))
+		w.WaitPhase("web", v1.PodFailed)
+	}},
+	{name: "another pod has the hostPort of the pod", cause: why.PortTaken, says: "port 8080/TCP of the host is used by pod default/other", happen: func(w *World) {
+		at8080 := func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}} }
+		w.Create(Pod("other", at8080))
+		w.WaitReady("other")
+		w.Create(Pod("web", at8080))
+		w.WaitPhase("web", v1.PodFailed)
+	}},
+	{name: "the nodeSelector of the pod names a label that the node does not have", cause: why.LabelsDiffer, says: "disk=fast", happen: func(w *World) {
+		w.Create(Pod("web", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} }))
+		w.WaitPhase("web", v1.PodFailed)
+	}},
+	{name: "the memory of the node is short, and the pod has no requests", cause: why.PressureRefuses, says: "MemoryPressure", config: func(c *Config) {
+		c.Memory, c.Short, c.Agent = "4Gi", shortOfMemory, thresholds(map[string]string{"memory.available": "1Gi"})
+	}, happen: func(w *World) {
+		w.Create(Pod("other", using(1000, 100)))
+		w.Await("it is evicted", 2*time.Minute, func() bool { return w.evicted("other") })
+		w.Create(Pod("web"))
+		w.WaitPhase("web", v1.PodFailed)
+	}},
 	{name: "a client sets status.phase of the pod to Failed, with a reason", cause: why.Stopped, says: "NodeLost", happen: func(w *World) {
 		web := w.Create(Pod("web"))
 		w.WaitReady("web")
@@ -240,6 +266,14 @@ func (w *World) patch(name, patch string, subresource ...string) {
 	w.Helper()
 	if _, err := w.Admin.CoreV1().Pods(Namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
 		w.Fatalf("patch %s: %v", name, err)
+	}
+}
+
+// patchNode changes the Node object.
+func (w *World) patchNode(patch string) {
+	w.Helper()
+	if _, err := w.Admin.CoreV1().Nodes().Patch(context.Background(), NodeName, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		w.Fatalf("patch the Node: %v", err)
 	}
 }
 
