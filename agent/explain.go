@@ -40,7 +40,7 @@ type explanation struct {
 // explanations returns the endpoints that say why pods are in their state.
 func (a *Agent) explanations(view *podView) map[string]http.Handler {
 	return map[string]http.Handler{
-		"GET /explain": a.explainAll(view), "GET /explain/{namespace}/{pod}": a.explain(view), "GET /explain/{namespace}/{pod}/turn": a.exportTurn(view),
+		"GET /explain": a.explainAll(view), "GET /explain/node": http.HandlerFunc(a.explainNode), "GET /explain/{namespace}/{pod}": a.explain(view), "GET /explain/{namespace}/{pod}/turn": a.exportTurn(view),
 	}
 }
 
@@ -65,6 +65,28 @@ func (a *Agent) explain(view *podView) http.Handler {
 		out.Dropped, out.Records = dropped, records
 		writeJSON(w, out)
 	})
+}
+
+// nodeExplanation is the answer of /explain/node.
+type nodeExplanation struct {
+	Changes []why.Change `json:"changes"`
+}
+
+// explainNode serves what would change the conditions of the node. It measures the node.
+func (a *Agent) explainNode(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+	defer cancel()
+	a.refreshNode(ctx)
+	in := why.NodeInput{
+		Node: a.nodeObject(), Signals: a.platform.signals(ctx), Pressure: a.evictor.Pressure(ctx),
+		Runtime: a.runtime.Facts(), Endpoint: a.cfg.Kubelet.ContainerRuntimeEndpoint, Down: a.goesDown(),
+	}
+	policy := a.evictor.Policy()
+	in.Thresholds, in.Transition = policy.Thresholds, policy.TransitionPeriod
+	if err := a.pleg.Healthy(); err != nil {
+		in.Inspections = err.Error()
+	}
+	writeJSON(w, nodeExplanation{why.NodeChanges(&in)})
 }
 
 // exportTurn serves the present turn of a pod in the format of package replay: the inputs of the decision, and the decision.

@@ -240,6 +240,16 @@ func (c *client) explainAll(ctx context.Context) ([]explanation, error) {
 	return l, err
 }
 
+// nodeChanges returns what would change the conditions of the node. An older agent does not say; for such an agent the result is empty.
+func (c *client) nodeChanges(ctx context.Context) ([]why.Change, error) {
+	var answer struct{ Changes []why.Change }
+	err := c.ask(ctx, http.MethodGet, "/explain/node", nil, nil, &answer)
+	if isNotFound(err) {
+		err = nil
+	}
+	return answer.Changes, err
+}
+
 // stream runs a command in a container, or attaches to it.
 func (c *client) stream(ctx context.Context, path string, query url.Values, o remotecommand.StreamOptions) error {
 	set := func(name string, on bool) {

@@ -29,8 +29,15 @@ func (r *Explain) node(ctx context.Context, s Streams) error {
 	if err := c.ask(ctx, http.MethodGet, "/node", nil, nil, &n); err != nil {
 		return err
 	}
+	changes, err := c.nodeChanges(ctx)
+	if err != nil {
+		return err
+	}
 	if r.Format != "" {
-		return printObject(s.Out, n, r.Format)
+		return printObject(s.Out, explainedNode{n, changes}, r.Format)
+	}
+	if !r.All {
+		changes = slices.DeleteFunc(changes, func(ch why.Change) bool { return !bad(&v1.NodeCondition{Type: ch.Condition, Status: ch.Status}) })
 	}
 	pods, err := c.pods(ctx)
 	if err != nil {
@@ -40,7 +47,13 @@ func (r *Explain) node(ctx context.Context, s Streams) error {
 	if err != nil {
 		return err
 	}
-	return writeNode(s.Out, &n, pods, answers, time.Now())
+	return writeNode(s.Out, &explainedNode{n, changes}, pods, answers, time.Now())
+}
+
+// explainedNode is a Node, and what would change its conditions.
+type explainedNode struct {
+	v1.Node `json:",inline"`
+	Changes []why.Change `json:"changes,omitempty"`
 }
 
 // bad reports whether a condition of a node shows a problem.
@@ -51,7 +64,7 @@ func bad(c *v1.NodeCondition) bool {
 	return c.Status != v1.ConditionFalse
 }
 
-func writeNode(w io.Writer, n *v1.Node, pods []v1.Pod, answers []explanation, now time.Time) error {
+func writeNode(w io.Writer, n *explainedNode, pods []v1.Pod, answers []explanation, now time.Time) error {
 	var wrong []string
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; bad(c) {
@@ -70,6 +83,7 @@ func writeNode(w io.Writer, n *v1.Node, pods []v1.Pod, answers []explanation, no
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
 		fmt.Fprintf(t, "  %s\t%s\tsince %s\t%s\n", plain.Text(string(c.Type)), plain.Text(string(c.Status)), sinceText(c.LastTransitionTime.Time, now), plain.Text(strings.TrimSpace(c.Message)))
+		writeChange(t, n.Changes, c.Type, now)
 	}
 	for _, taint := range n.Spec.Taints {
 		fmt.Fprintf(t, "  taint\t%s\t\tpods that do not tolerate it are refused or ended\n", plain.Text(taint.ToString()))
@@ -80,13 +94,31 @@ func writeNode(w io.Writer, n *v1.Node, pods []v1.Pod, answers []explanation, no
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	writeRequested(w, n, pods)
+	writeRequested(w, &n.Node, pods)
 	count := map[why.Level]int{}
 	for i := range answers {
 		count[answers[i].Answer.Level]++
 	}
 	_, err := fmt.Fprintf(w, "  pods: %d well, %d on their way, %d in trouble (wherry explain lists them)\n", count[why.Well], count[why.Progress], count[why.Trouble])
 	return err
+}
+
+// writeChange prints what would change a condition, if the agent has said so.
+func writeChange(t io.Writer, changes []why.Change, condition v1.NodeConditionType, now time.Time) {
+	for i := range changes {
+		ch := &changes[i]
+		if ch.Condition != condition {
+			continue
+		}
+		at := ""
+		if !ch.At.IsZero() {
+			at = "in " + until(ch.At, now)
+		}
+		fmt.Fprintf(t, "  \tnext\t%s\t%s\n", at, plain.Text(ch.Line))
+		for _, do := range ch.Do {
+			fmt.Fprintf(t, "  \tdo\t\t%s\n", plain.Text(do))
+		}
+	}
 }
 
 // writeRequested prints how much of the node its pods request.

@@ -127,12 +127,15 @@ func TestWriteNode(t *testing.T) {
 	}
 	answers := []explanation{{Answer: why.Answer{Level: why.Trouble}}, {}}
 	var b bytes.Buffer
-	if err := writeNode(&b, n, pods, answers, now); err != nil {
+	changes := []why.Change{{
+		Condition: v1.NodeMemoryPressure, Status: v1.ConditionTrue, Line: "it ends if this stays so", At: now.Add(3 * time.Minute), Do: []string{"wait"},
+	}}
+	if err := writeNode(&b, &explainedNode{*n, changes}, pods, answers, now); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
 		"node n1: MemoryPressure is True (KubeletHasInsufficientMemory)", "since 60m", "cpu 1 of 4, pods 1 of 110", "kubectl uncordon n1",
-		"pods: 1 well, 0 on their way, 1 in trouble",
+		"pods: 1 well, 0 on their way, 1 in trouble", "next  in 3m      it ends if this stays so", "do               wait",
 	} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())

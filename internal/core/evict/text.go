@@ -46,23 +46,6 @@ func format(c pressure.Crossing, n int64) string {
 	return resource.NewQuantity(n, resource.DecimalSI).String()
 }
 
-// about writes an amount for people: bytes are rounded to about three digits, other amounts are written in full.
-func about(c pressure.Crossing, n int64) string {
-	switch c.Threshold.Signal.Resource() {
-	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
-		return bytes(n)
-	}
-	return resource.NewQuantity(n, resource.DecimalSI).String()
-}
-
-func bytes(n int64) string {
-	shift := 0
-	for n>>shift >= 10<<10 && shift < 30 {
-		shift += 10
-	}
-	return resource.NewQuantity(n>>shift<<shift, resource.BinarySI).String()
-}
-
 // message returns the message of a pod's status in the form that upstream's kubelet writes and tools read, and the annotations of
 // its event.
 func message(p *Pod, c pressure.Crossing) (string, map[string]string) {
@@ -131,11 +114,11 @@ func why(in *Input, c pressure.Crossing, order []claim) string {
 	case first.pod.Usage == nil:
 		b.WriteString("; what the pod uses could not be measured")
 	case what(c.Threshold.Signal) != "": // inodes and processes cannot be requested
-		fmt.Fprintf(&b, "; the pod has %s %s", about(c, first.used), what(c.Threshold.Signal))
+		fmt.Fprintf(&b, "; the pod has %s %s", c.Threshold.Signal.Amount(first.used), what(c.Threshold.Signal))
 	case first.exceeds:
-		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", about(c, first.used), about(c, first.over()))
+		fmt.Fprintf(&b, "; the pod uses %s, %s more than it requests", c.Threshold.Signal.Amount(first.used), c.Threshold.Signal.Amount(first.over()))
 	default:
-		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", about(c, first.used))
+		fmt.Fprintf(&b, "; no pod uses more than it requests, and this one uses %s", c.Threshold.Signal.Amount(first.used))
 	}
 	if u := first.pod.Usage; u != nil && u.NoLayers && in.Layout.parts(c.Threshold.Signal)&layers != 0 {
 		b.WriteString(" beside what its containers wrote, which could not be measured")
@@ -179,7 +162,7 @@ func (t *Tried) String() string {
 		parts = append(parts, count(t.Containers, "dead container"))
 	}
 	if t.Images > 0 {
-		parts = append(parts, fmt.Sprintf("%s (%s)", count(t.Images, "unused image"), bytes(amount(t.Bytes))))
+		parts = append(parts, fmt.Sprintf("%s (%s)", count(t.Images, "unused image"), pressure.NodefsAvailable.Amount(amount(t.Bytes))))
 	}
 	text := "there was nothing to remove before"
 	if parts != nil {

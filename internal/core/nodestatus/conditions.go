@@ -123,6 +123,22 @@ func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	return changed, true
 }
 
+// KeepTransitions gives each condition of a Node that was built anew the time since which an earlier Node has had the same status. earlier
+// may be nil.
+func KeepTransitions(node, earlier *v1.Node) {
+	if earlier == nil {
+		return
+	}
+	for i := range node.Status.Conditions {
+		c := &node.Status.Conditions[i]
+		for _, was := range earlier.Status.Conditions {
+			if was.Type == c.Type && was.Status == c.Status {
+				c.LastTransitionTime = was.LastTransitionTime
+			}
+		}
+	}
+}
+
 // join joins problems in the form of Kubernetes' aggregated errors: a single problem as it is, several in brackets, and each only
 // once.
 func join(problems []string) string {

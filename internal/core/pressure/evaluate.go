@@ -41,6 +41,18 @@ type State struct {
 	last     map[v1.NodeConditionType]Status    // status that the last evaluation gave a condition, by condition
 }
 
+// Limit returns how much has to be available so that a threshold is not met, in the capacity's unit. While the node reclaims for a
+// threshold, that is more than the threshold, by its minimum reclaim.
+func (s State) Limit(t Threshold, capacity int64) int64 {
+	if s.active[t.String()] {
+		return t.Wanted(capacity)
+	}
+	return t.Value.Of(capacity)
+}
+
+// Seen returns when a threshold of a condition was last met; zero: never.
+func (s State) Seen(c v1.NodeConditionType) time.Time { return s.lastSeen[c] }
+
 // Crossing is a threshold that is met, with the reading that met it.
 type Crossing struct {
 	Threshold Threshold
@@ -113,11 +125,7 @@ func Evaluate(in Input) Result {
 // evaluate records a threshold if it is met.
 func (r *Result) evaluate(in Input, t Threshold, obs Observation) {
 	key := t.String()
-	limit := t.Value.Of(obs.Capacity)
-	if in.Previous.active[key] {
-		limit = t.Wanted(obs.Capacity)
-	}
-	if obs.Available >= limit {
+	if obs.Available >= in.Previous.Limit(t, obs.Capacity) {
 		return
 	}
 	since, ok := in.Previous.firstMet[key]

@@ -73,6 +73,19 @@ func (s Signal) Resource() v1.ResourceName {
 	return ""
 }
 
+// Amount writes an amount of the signal's resource for people: bytes are rounded to about three digits, other amounts are written in full.
+func (s Signal) Amount(n int64) string {
+	switch s.Resource() {
+	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
+		shift := 0
+		for n>>shift >= 10<<10 && shift < 30 {
+			shift += 10
+		}
+		return resource.NewQuantity(n>>shift<<shift, resource.BinarySI).String()
+	}
+	return resource.NewQuantity(n, resource.DecimalSI).String()
+}
+
 // Observation is one reading of a signal, in bytes, inodes or processes.
 type Observation struct {
 	Available int64

@@ -304,7 +304,7 @@ func waitsForNode(in *Input, a *Answer) bool {
 		a.set(NetworkNotReady, "the node has no pod network")
 		a.fact("runtime", t.Node.NetworkMessage)
 		a.then(time.Time{}, "the pod starts when the runtime reports that the network is ready")
-		a.do("install or mend the network plugin: the runtime wants a configuration in /etc/cni/net.d and programs in /opt/cni/bin")
+		a.do("%s", networkAdvice)
 	default:
 		return false
 	}

@@ -108,7 +108,8 @@ func (e *Evictor) SetPolicy(p evict.Policy) {
 	e.Wake()
 }
 
-func (e *Evictor) currentPolicy() *evict.Policy {
+// Policy returns the policy in effect. It must not be changed.
+func (e *Evictor) Policy() *evict.Policy {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.policy
@@ -122,7 +123,7 @@ func (e *Evictor) Pressure(ctx context.Context) pressure.Result {
 	if r, known := e.last(); known {
 		return r
 	}
-	policy := e.currentPolicy()
+	policy := e.Policy()
 	r := pressure.Evaluate(pressure.Input{
 		Signals: e.cfg.Signals(ctx), Thresholds: policy.Thresholds, TransitionPeriod: policy.TransitionPeriod, Now: time.Now(),
 	})
@@ -177,7 +178,7 @@ func (e *Evictor) turn(ctx context.Context) time.Duration {
 
 // round measures the signals, makes a decision, and begins the actions of the decision. It returns the time until the next round.
 func (e *Evictor) round(ctx context.Context) time.Duration {
-	policy := e.currentPolicy()
+	policy := e.Policy()
 	in := evict.Input{Policy: policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
 	if v := e.state.Victim(); v != "" {
 		in.VictimEnded = !e.cfg.Pods.Holds(v) // called before Signals, so that the signals include what an ended victim freed

@@ -76,6 +76,7 @@ func (s *Source) Initial(ctx context.Context) nodestatus.Result {
 	facts := s.facts(ctx)
 	r := nodestatus.Build(s.Settings(), facts)
 	s.mu.Lock()
+	nodestatus.KeepTransitions(r.Node, s.built)
 	s.built, s.builtAt = r.Node, time.Now()
 	s.mu.Unlock()
 	return r

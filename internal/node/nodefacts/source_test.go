@@ -1,6 +1,7 @@
 package nodefacts
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
@@ -8,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
 // slow is a machine that takes a minute for every answer.
@@ -64,6 +68,41 @@ func TestKnownFactsAreReadWhileTheMachineIsMeasured(t *testing.T) {
 		time.Sleep(5 * aMinute)
 		if s.Node() == old {
 			t.Error("the Node is never measured again")
+		}
+	})
+}
+
+// A standalone node is built anew again and again. A condition keeps the time since which it has its status.
+func TestConditionsKeepTheirTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var problems []string
+		s := New(Config{
+			Settings: nodestatus.Settings{Name: "n"}, Machine: &Fixed{}, Runtime: NewRuntime(nil, func() {}, slog.New(slog.DiscardHandler)),
+			Problems: func() []string { return problems },
+			Pressure: func(context.Context) pressure.Result {
+				return pressure.Result{Memory: pressure.Status(1 + len(problems)), Disk: pressure.False, PID: pressure.False}
+			},
+		})
+		since := func(kind v1.NodeConditionType) time.Duration {
+			s.Refresh(t.Context())
+			for _, c := range s.Node().Status.Conditions {
+				if c.Type == kind {
+					return time.Since(c.LastTransitionTime.Time)
+				}
+			}
+			t.Fatalf("the node has no condition %s", kind)
+			return 0
+		}
+		since(v1.NodeMemoryPressure)
+		time.Sleep(time.Hour)
+		if m, d := since(v1.NodeMemoryPressure), since(v1.NodeDiskPressure); m != time.Hour || d != time.Hour {
+			t.Errorf("after an hour, the conditions have their status since %s and %s", m, d)
+		}
+		problems = []string{"one"} // now the memory is short
+		time.Sleep(time.Hour)
+		if m, d := since(v1.NodeMemoryPressure), since(v1.NodeDiskPressure); m != 0 || d != 2*time.Hour {
+			t.Errorf("after a change, the conditions have their status since %s and %s", m, d)
 		}
 	})
 }

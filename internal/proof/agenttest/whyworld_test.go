@@ -2,6 +2,7 @@ package agenttest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -332,6 +333,50 @@ func TestWhyOfAPodThatIsNotHere(t *testing.T) {
 					t.Errorf("%s%s: %d %s, want %q", name, path, resp.StatusCode, text, want)
 				}
 			}
+		}
+	})
+}
+
+// A node that is short of memory says what would end that: first how much has to become free, and after an eviction how long it must stay free.
+func TestNodeSaysWhatEndsItsPressure(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		ask := func() (out []why.Change) {
+			resp, err := w.askControl("/explain/node")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var answer struct{ Changes []why.Change }
+			if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range answer.Changes {
+				if c.Condition == v1.NodeMemoryPressure {
+					out = append(out, c)
+				}
+			}
+			return out
+		}
+		w.Create(Pod("eater", using(3200, 0), Annotate(simcri.AnnotationStopAfter, "20s")))
+		w.awaitCondition(v1.NodeMemoryPressure, v1.ConditionTrue, time.Minute)
+		if c := ask(); len(c) != 1 || !strings.Contains(c[0].Line, "memory.available is 896Mi and has to reach 1Gi, so 128Mi more have to become free; ") ||
+			!strings.HasSuffix(c[0].Line, "; it ends 1m0s after that") {
+			t.Errorf("while a pod uses too much: %+v", c)
+		}
+		w.Await("the pod is evicted", 2*time.Minute, func() bool { return w.evicted("eater") })
+		time.Sleep(20 * time.Second)
+		c := ask()
+		if len(c) != 1 || !strings.Contains(c[0].Line, "it ends if this stays so: memory.available is ") || c[0].At.IsZero() {
+			t.Fatalf("after the eviction: %+v", c)
+		}
+		time.Sleep(time.Until(c[0].At) - 10*time.Second)
+		if is := w.condition(v1.NodeMemoryPressure); is != v1.ConditionTrue {
+			t.Errorf("10 s before the time that the node has named, the condition is %s", is)
+		}
+		time.Sleep(30 * time.Second)
+		if is := w.condition(v1.NodeMemoryPressure); is != v1.ConditionFalse {
+			t.Errorf("20 s after the time that the node has named, the condition is %s", is)
 		}
 	})
 }
