@@ -29,11 +29,11 @@ func hasRestarted(p *v1.Pod) bool {
 	return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > 0
 }
 
-// console starts `wherry console --node` for the node that all tests share, with a kubeconfig, and returns its link.
-func (s *space) console(kubeconfig string) (link string) {
+// console starts `wherry console --node` with a kubeconfig, and returns its link.
+func (s *space) console(kubeconfig, node string) (link string) {
 	s.Helper()
 	log := filepath.Join(s.env.dir, s.name+"-console.log")
-	p, err := start(log, s.env.wherry, "console", "--node", s.env.node.Name, "--kubeconfig", kubeconfig)
+	p, err := start(log, s.env.wherry, "console", "--node", node, "--kubeconfig", kubeconfig)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestConsoleThroughTheAPIServer(t *testing.T) {
 	s := newSpace(t)
 	s.pod("crash", crashSpec)
 	s.pod("well", `containers: [{name: main, image: $busybox, command: [sleep, "1000"]}]`)
-	link := s.console(s.env.kubeconfig())
+	link := s.console(s.env.kubeconfig(), s.env.node.Name)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestConsoleOfANodeInABrowser(t *testing.T) {
 	s.pod("busy", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do echo tick; sleep 1; done'], resources: {limits: {cpu: 200m, memory: 32Mi}}}]`)
 	s.pod("reader", `{containers: [{name: main, image: $busybox, volumeMounts: [{name: conf, mountPath: /conf}]}], volumes: [{name: conf, configMap: {name: words}}]}`)
 	s.until("crash", "restarted", hasRestarted)
-	tab.Go(s.console(s.env.kubeconfig()))
+	tab.Go(s.console(s.env.kubeconfig(), s.env.node.Name))
 	tab.Until("the node", `document.title.startsWith("`+s.env.node.Name+` ")`)
 	row := func(name string) string {
 		return `[...document.querySelectorAll("a.name")].find((a) => a.textContent === "` + s.name + `/` + name + `")`
@@ -139,9 +139,6 @@ func TestConsoleOfANodeInABrowser(t *testing.T) {
 	tab.Until("more logs as they are written", fmt.Sprintf(`document.querySelector("pre.logs").textContent.length > %d`, before))
 	tab.Until("use as plots with their limits", `[...document.querySelectorAll("svg.plot")].filter((p) => p.querySelector("line.limit") && p.querySelector("polyline")).length === 2`)
 	tab.CheckAccess("a pod that runs")
-	if dir := os.Getenv("WHERRY_PICTURES"); dir != "" {
-		tab.Picture(filepath.Join(dir, "console-real-pod.png"))
-	}
 
 	tab.Eval(`location.hash = "#/pod/`+s.name+`/crash"`, nil)
 	tab.Until("the answer", `document.querySelector(".answer.trouble")?.innerText.includes("exit code 3")`)
@@ -205,7 +202,7 @@ func TestConsoleWithoutRights(t *testing.T) {
 	})
 
 	// the right to get nodes/console is none to use the API server's proxy
-	link := s.console(kubeconfig)
+	link := s.console(kubeconfig, s.env.node.Name)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -5,10 +5,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -97,7 +99,7 @@ func Open(t *testing.T, width, height int) *Tab {
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		tab.call(domain+".enable", nil, nil)
 	}
-	tab.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	tab.resize(width, height)
 	return tab
 }
 
@@ -212,6 +214,29 @@ func (b *Tab) Until(what, expression string) {
 			b.t.Fatalf("the page does not show %s; it shows:\n%s\nproblems: %v", what, text, b.Problems)
 		}
 	}
+}
+
+// Terminal shows commands, each followed by its output, as a terminal shows them, and makes the page as high as the text.
+func (b *Tab) Terminal(commandsAndOutputs ...string) {
+	b.t.Helper()
+	var page strings.Builder
+	page.WriteString(`<body style="margin:0;background:#14181f"><pre style="margin:0;padding:16px 20px;font:14px/1.45 'DejaVu Sans Mono',monospace;color:#d8dee9;white-space:pre-wrap">`)
+	for i, text := range commandsAndOutputs {
+		if i%2 == 0 {
+			fmt.Fprintf(&page, `<span style="color:#8fbcbb">$</span> <b style="color:#fff">%s</b>`+"\n", html.EscapeString(text))
+		} else {
+			page.WriteString(html.EscapeString(strings.TrimRight(text, "\n")) + "\n\n")
+		}
+	}
+	b.Go("data:text/html;charset=utf-8;base64," + base64.StdEncoding.EncodeToString([]byte(page.String())))
+	var size struct{ Width, Height int }
+	b.Until("the terminal", `document.querySelector("pre")`)
+	b.Eval(`({width: innerWidth, height: document.querySelector("pre").offsetHeight})`, &size)
+	b.resize(size.Width, size.Height)
+}
+
+func (b *Tab) resize(width, height int) {
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
 // Picture writes a PNG of the page to a file.
