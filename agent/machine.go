@@ -28,7 +28,8 @@ type Machine struct {
 	proc  hostfs.Machine
 	shape Shape
 	// kept stores checkpoints on a simulated machine, for the next agent; nil: the next agent finds no checkpoints.
-	kept Disk
+	kept  Disk
+	power power // of a simulated machine
 }
 
 // RealMachine returns the machine of the process. Pods get directories, mounts and cgroups there.

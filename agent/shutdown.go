@@ -20,18 +20,12 @@ import (
 // time to end (shutdownGracePeriod), there is no such part.
 func (a *Agent) buildShutdown() error {
 	policy := shutdownPolicy(&a.cfg)
-	if policy.Whole() == 0 || !a.deps.Machine.real {
+	if policy.Whole() == 0 {
 		return nil
 	}
 	a.shutdown = nodeshutdown.New(nodeshutdown.Config{
 		Policy: policy, Pods: endingPods{a.loop, a}, Log: a.log,
-		Open: func(ctx context.Context) (nodeshutdown.Bus, error) {
-			bus, err := logind.Open(ctx, logind.SystemBus)
-			if err != nil {
-				return nil, err
-			}
-			return delays{bus}, nil
-		},
+		Open: a.openPower,
 		Changed: func() {
 			if a.heartbeat != nil {
 				a.heartbeat.Now()
@@ -77,6 +71,18 @@ func (e endingPods) Reported(uid types.UID) bool {
 		p = e.a.pods.Mirror(p)
 	}
 	return p == nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+// openPower connects the agent to what says when the machine shuts down: logind, or the simulated machine.
+func (a *Agent) openPower(ctx context.Context) (nodeshutdown.Bus, error) {
+	if !a.deps.Machine.real {
+		return a.deps.Machine.power.open(), nil
+	}
+	bus, err := logind.Open(ctx, logind.SystemBus)
+	if err != nil {
+		return nil, err
+	}
+	return delays{bus}, nil
 }
 
 // delays is the connection to logind, by which the agent delays a shutdown. Its methods call logind.Bus with the directory of logind's

@@ -32,12 +32,16 @@ const (
 	FaultLease FaultKind = "lease"
 	// FaultPressure makes processes outside the pods use memory, disk space or process IDs, as Fault.Pressure says.
 	FaultPressure FaultKind = "pressure"
+	// FaultShutdown makes the machine begin to shut down. If the node has a shutdownGracePeriod, it becomes not ready, refuses pods and ends
+	// its pods in the order of their priority; without one, nothing happens until somebody crashes the machine. When the fault is healed,
+	// the shutdown is cancelled.
+	FaultShutdown FaultKind = "shutdown"
 	// FaultExit ends running containers once, as Fault.Exit says. It does not last.
 	FaultExit FaultKind = "exit"
 )
 
 // faultKinds are all kinds.
-var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultExit}
+var faultKinds = []FaultKind{FaultCrash, FaultAgent, FaultPartition, FaultRuntime, FaultSlowAPI, FaultLease, FaultPressure, FaultShutdown, FaultExit}
 
 // Fault is something that goes wrong on nodes.
 type Fault struct {
@@ -236,7 +240,7 @@ func (n *node) suffer(fault Fault, number int) error {
 		if fault.Kind == FaultCrash && n.sim != nil {
 			n.sim.Close()
 			n.sim = nil
-			n.forgetRuntimeFaults()
+			n.forgetFaultsOfMachine()
 		}
 	case FaultPartition:
 		n.link.partition(true)
@@ -265,6 +269,11 @@ func (n *node) suffer(fault Fault, number int) error {
 			return err
 		}
 		active.end = end
+	case FaultShutdown:
+		if n.sim == nil {
+			return fmt.Errorf("node %s has crashed: it cannot shut down", n.name)
+		}
+		n.sim.SetShutdown(true)
 	}
 	if n.faults == nil {
 		n.faults = map[int]activeFault{}
@@ -291,10 +300,11 @@ func describe(r *simulated.Fault) string {
 	return text
 }
 
-// forgetRuntimeFaults removes the node's faults of the kinds FaultRuntime and FaultPressure, because the runtime and the processes have
-// ended in a crash of the machine. The caller holds the lock.
-func (n *node) forgetRuntimeFaults() {
-	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return a.kind == FaultRuntime || a.kind == FaultPressure })
+// forgetFaultsOfMachine removes the node's faults of the kinds FaultRuntime, FaultPressure and FaultShutdown, because the runtime, the
+// processes and the shutdown have ended in a crash of the machine. The caller holds the lock.
+func (n *node) forgetFaultsOfMachine() {
+	of := []FaultKind{FaultRuntime, FaultPressure, FaultShutdown}
+	maps.DeleteFunc(n.faults, func(_ int, a activeFault) bool { return slices.Contains(of, a.kind) })
 }
 
 // has reports whether the node has a fault of one of the kinds. The caller holds the lock.
@@ -324,6 +334,9 @@ func (n *node) heal(number int) {
 		if h := n.fleet.hub; h != nil {
 			h.heal(n.link)
 		}
+	}
+	if n.sim != nil && !n.has(FaultShutdown) {
+		n.sim.SetShutdown(false)
 	}
 	if !n.has(FaultLease) {
 		n.link.keepLease(true)

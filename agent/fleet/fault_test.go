@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
 )
@@ -75,6 +76,38 @@ func TestCrashAndReturn(t *testing.T) {
 			b.end(t)
 		})
 	}
+}
+
+// A machine that shuts down ends its pods if its node has a shutdownGracePeriod. Without one, and after the shutdown has been cancelled, pods
+// run.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		graceful := agent.DefaultConfiguration()
+		graceful.ShutdownGracePeriod.Duration, graceful.ShutdownGracePeriodCriticalPods.Duration = time.Minute, 10*time.Second
+		b := start(t, fleet.Config{Name: "f", Groups: []fleet.Group{{Count: 1, Kubelet: &graceful}, {Name: "abrupt", Count: 1}}})
+		b.until(t, "both join", settled)
+		b.createPod(t, "p", "f-node-1")
+		b.createPod(t, "q", "f-abrupt-1")
+		b.until(t, "they run", func(s fleet.Status) bool { return s.Pods.Running == 2 })
+		if _, err := b.fleet.Inject(fleet.Selector{All: true}, fleet.Fault{Kind: fleet.FaultShutdown}); err != nil {
+			t.Fatal(err)
+		}
+		b.until(t, "the pod of one ends", func(s fleet.Status) bool { return s.Pods.Running == 1 && s.Pods.Failed == 1 })
+		if c := b.container(t, "q"); c.State.Running == nil {
+			t.Errorf("a node without shutdownGracePeriod ended its container: %+v", c)
+		}
+		if s := b.fleet.Status(); s.Nodes.Ready != 1 {
+			t.Errorf("%d nodes are ready, want the one without shutdownGracePeriod", s.Nodes.Ready)
+		}
+		if _, err := b.fleet.Heal(fleet.Selector{All: true}); err != nil {
+			t.Fatal(err)
+		}
+		b.until(t, "both are ready", func(s fleet.Status) bool { return s.Nodes.Ready == 2 })
+		b.createPod(t, "r", "f-node-1")
+		b.until(t, "a new pod runs", func(s fleet.Status) bool { return s.Pods.Running == 2 })
+		b.end(t)
+	})
 }
 
 // A partitioned node does not renew its lease and does not see new pods. After the partition it starts the pod that was created meanwhile

@@ -102,6 +102,9 @@ func New(cfg Config) *Node {
 	return n
 }
 
+// SetShutdown makes the machine begin to shut down, or cancels that: see agent.Machine.SetShutdown.
+func (n *Node) SetShutdown(down bool) { n.machine.SetShutdown(down) }
+
 // Deps returns the dependencies of an agent on this node: Runtime, Images, Dialer and Machine. The caller adds Log, and Client if there is
 // an API server.
 func (n *Node) Deps() agent.Deps {

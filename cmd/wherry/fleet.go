@@ -222,7 +222,7 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
   wherry fleet fault runtime --all --method PullImage --delay 30s
   wherry fleet fault pressure fleet-node-3 --memory 99 --for 5m
   wherry fleet fault exit --all --pod 'web-*' --oom`,
-		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "exit"},
+		ValidArgs: []cobra.Completion{"crash", "agent", "partition", "runtime", "slow-api", "lease", "pressure", "shutdown", "exit"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Fault.Kind, f.Nodes.Names = fleet.FaultKind(args[0]), args[1:]
 			if f.Fault.Kind == fleet.FaultSlowAPI { // two kinds of faults use the flag --delay

@@ -17,11 +17,10 @@ import (
 var update = flag.Bool("update", false, "rewrite the table of causes in docs/explain.md")
 
 // leastCauses is the number of causes (why.Cause) that tests have to produce with a whole agent.
-const leastCauses = 75
+const leastCauses = 76
 
 // notMade has the causes that no test produces with a whole agent, each with the reason.
 var notMade = map[why.Cause]string{
-	why.NodeShutsDown:     "a simulated machine does not shut down; `internal/core/why` and `internal/node/nodeshutdown` test the parts",
 	why.VolumeNotAttached: "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
 	why.AttachFails:       "a simulated node has no CSI drivers; `internal/core/why` and `internal/edge/volume` test the parts",
 	why.MountHangs:        "a simulated node mounts nothing; `internal/core/why` and `internal/edge/volume` test the parts",

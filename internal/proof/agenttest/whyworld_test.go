@@ -99,6 +99,7 @@ var whyStories = []whyStory{
 		w.Create(Pod("web"))
 		w.WaitPhase("web", v1.PodFailed)
 	}},
+	shutDown("the machine shuts down"),
 	{name: "a client sets status.phase of the pod to Failed, with a reason", cause: why.Stopped, says: "NodeLost", happen: func(w *World) {
 		web := w.Create(Pod("web"))
 		w.WaitReady("web")
@@ -268,6 +269,26 @@ func (w *World) patch(name, patch string, subresource ...string) {
 	if _, err := w.Admin.CoreV1().Pods(Namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
 		w.Fatalf("patch %s: %v", name, err)
 	}
+}
+
+// shutDown returns the story of a pod whose machine shuts down.
+func shutDown(name string) whyStory {
+	var machine *agent.Machine
+	return whyStory{name: name, cause: why.NodeShutsDown, says: "imminent node shutdown", config: func(c *Config) {
+		c.Agent = func(c *agent.Config) {
+			c.Kubelet.ShutdownGracePeriod.Duration, c.Kubelet.ShutdownGracePeriodCriticalPods.Duration = time.Minute, 20*time.Second
+		}
+		c.Deps = func(d *agent.Deps) { machine = d.Machine }
+	}, happen: func(w *World) {
+		web := w.Create(Pod("web"))
+		w.WaitReady("web")
+		w.Witness.force(web)
+		machine.SetShutdown(true)
+		w.WaitPhase("web", v1.PodFailed)
+		if ready := w.NodeReady(); ready.Status != v1.ConditionFalse || !strings.Contains(ready.Message, "shutting down") {
+			w.Errorf("while the machine shuts down, Ready is %s: %s", ready.Status, ready.Message)
+		}
+	}}
 }
 
 // patchNode changes the Node object.
