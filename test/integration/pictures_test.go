@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/proof/browser"
 )
@@ -21,13 +22,18 @@ func TestPictures(t *testing.T) {
 		t.Skip("WHERRY_PICTURES names no directory")
 	}
 	s := newSpace(t)
+	s.enter("shop")
 	rt := filepath.Join(s.env.dir, "rt-pictures")
 	s.env.addRuntime(rt)
 	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(s.env.dir, "pictures.sock")
-	n, err := s.env.startNode(nodeConfig{Name: "edge-1", Runtime: rt, Flags: []string{"--push-socket", socket},
+	settings := filepath.Join(s.env.dir, "pictures.yaml")
+	if err := os.WriteFile(settings, []byte(mainSettings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := s.env.startNode(nodeConfig{Name: "edge-1", Runtime: rt, Flags: []string{"--push-socket", socket, "--wherry-config", settings},
 		Config: "registerWithTaints: [{key: pictures, effect: NoSchedule}]\n"})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +42,7 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.node = n
-	s.pod("orders", crashSpec, onNode(n))
+	s.pod("orders", crashSpec, onNode(n), func(p *v1.Pod) { p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError })
 	s.pod("billing", `{containers: [{name: main, image: $busybox, volumeMounts: [{name: conf, mountPath: /conf}]}], volumes: [{name: conf, configMap: {name: prices}}]}`, onNode(n))
 	s.pod("reports", `containers: [{name: main, image: $busybox, command: [sleep, "1000"], resources: {requests: {cpu: "1000"}}}]`, onNode(n))
 	s.pod("search", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do echo tick; sleep 1; done'], resources: {limits: {cpu: 200m, memory: 32Mi}}}]`, onNode(n))
@@ -76,16 +82,28 @@ func TestPictures(t *testing.T) {
 	tab := browser.Open(t, 1280, 800)
 	tab.Go(s.console(s.env.kubeconfig(), n.Name))
 	tab.Until("the pods", `document.querySelectorAll("a.name").length >= 5 && document.body.innerText.includes("ConfigMapMissing")`)
-	tab.Picture(filepath.Join(dir, "console-real-node.png"))
+	tab.Picture(filepath.Join(dir, "console-pods.png"))
 	tab.Eval(`location.hash = "#/pod/`+s.name+`/orders"`, nil)
 	tab.Until("the answer", `document.querySelector(".answer.trouble")?.innerText.includes("cannot read /etc/app.conf")`)
-	tab.Picture(filepath.Join(dir, "console-real-pod.png"))
+	tab.Picture(filepath.Join(dir, "console-pod.png"))
+}
+
+// enter makes the test use another new namespace, whose name is known.
+func (s *space) enter(namespace string) {
+	s.Helper()
+	s.kubectl("create", "namespace", namespace)
+	s.name = namespace
+	s.Cleanup(func() { s.kubectl("delete", "namespace", namespace, "--wait=false") })
+	s.eventually("service account", func() error {
+		_, err := s.client().CoreV1().ServiceAccounts(namespace).Get(s.Context(), "default", metav1.GetOptions{})
+		return err
+	})
 }
 
 // terminal writes a picture of a terminal that shows commands, each with its output.
 func terminal(t *testing.T, file string, commandsAndOutputs ...string) {
 	t.Helper()
-	tab := browser.Open(t, 1180, 100)
+	tab := browser.Open(t, 1240, 100)
 	tab.Terminal(commandsAndOutputs...)
 	tab.Picture(file)
 }

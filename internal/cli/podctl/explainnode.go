@@ -86,7 +86,7 @@ func writeNode(w io.Writer, n *explainedNode, pods []v1.Pod, answers []explanati
 		writeChange(t, n.Changes, c.Type, now)
 	}
 	for _, taint := range n.Spec.Taints {
-		fmt.Fprintf(t, "  taint\t%s\t\tpods that do not tolerate it are refused or ended\n", plain.Text(taint.ToString()))
+		fmt.Fprintf(t, "  taint\t%s\t\t%s\n", plain.Text(taint.ToString()), taintText(taint.Effect))
 	}
 	if n.Spec.Unschedulable {
 		fmt.Fprintf(t, "  unschedulable\ttrue\t\tsomebody has cordoned it: kubectl uncordon %s\n", plain.Text(n.Name))
@@ -101,6 +101,19 @@ func writeNode(w io.Writer, n *explainedNode, pods []v1.Pod, answers []explanati
 	}
 	_, err := fmt.Fprintf(w, "  pods: %d well, %d on their way, %d in trouble (wherry explain lists them)\n", count[why.Well], count[why.Progress], count[why.Trouble])
 	return err
+}
+
+// taintText says what a taint does to pods.
+func taintText(effect v1.TaintEffect) string {
+	switch effect {
+	case v1.TaintEffectNoSchedule:
+		return "the scheduler places no pods here that do not tolerate it"
+	case v1.TaintEffectPreferNoSchedule:
+		return "the scheduler prefers other nodes for pods that do not tolerate it"
+	case v1.TaintEffectNoExecute:
+		return "pods that do not tolerate it are refused, and ended"
+	}
+	return "this effect is not known here"
 }
 
 // writeChange prints what would change a condition, if the agent has said so.

@@ -113,7 +113,7 @@ func TestWriteNode(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	since := metav1.NewTime(now.Add(-time.Hour))
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{Unschedulable: true}, Status: v1.NodeStatus{
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{Unschedulable: true, Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}, {Key: "b", Effect: v1.TaintEffectNoExecute}}}, Status: v1.NodeStatus{
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")},
 		Conditions: []v1.NodeCondition{
 			{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue, Reason: "KubeletHasInsufficientMemory", LastTransitionTime: since, Message: "short"},
@@ -134,8 +134,8 @@ func TestWriteNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
-		"node n1: MemoryPressure is True (KubeletHasInsufficientMemory)", "since 60m", "cpu 1 of 4, pods 1 of 110", "kubectl uncordon n1",
-		"pods: 1 well, 0 on their way, 1 in trouble", "next  in 3m      it ends if this stays so", "do               wait",
+		"node n1: MemoryPressure is True (KubeletHasInsufficientMemory)", "a:NoSchedule             the scheduler places no pods here", "b:NoExecute              pods that do not tolerate it are refused, and ended", "since 60m", "cpu 1 of 4, pods 1 of 110", "kubectl uncordon n1",
+		"pods: 1 well, 0 on their way, 1 in trouble", "  next          in 3m      it ends if this stays so", "  do                       wait",
 	} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())

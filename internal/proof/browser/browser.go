@@ -220,7 +220,7 @@ func (b *Tab) Until(what, expression string) {
 func (b *Tab) Terminal(commandsAndOutputs ...string) {
 	b.t.Helper()
 	var page strings.Builder
-	page.WriteString(`<body style="margin:0;background:#14181f"><pre style="margin:0;padding:16px 20px;font:14px/1.45 'DejaVu Sans Mono',monospace;color:#d8dee9;white-space:pre-wrap">`)
+	page.WriteString(`<body style="margin:0;background:#14181f"><pre style="margin:0;padding:16px 20px;font:13px/1.45 'DejaVu Sans Mono',monospace;color:#d8dee9;white-space:pre-wrap">`)
 	for i, text := range commandsAndOutputs {
 		if i%2 == 0 {
 			fmt.Fprintf(&page, `<span style="color:#8fbcbb">$</span> <b style="color:#fff">%s</b>`+"\n", html.EscapeString(text))
