@@ -42,7 +42,9 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.node = n
-	s.pod("orders", crashSpec, onNode(n), func(p *v1.Pod) { p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError })
+	s.pod("orders", crashSpec, onNode(n), func(p *v1.Pod) {
+		p.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
+	})
 	s.pod("billing", `{containers: [{name: main, image: $busybox, volumeMounts: [{name: conf, mountPath: /conf}]}], volumes: [{name: conf, configMap: {name: prices}}]}`, onNode(n))
 	s.pod("reports", `containers: [{name: main, image: $busybox, command: [sleep, "1000"], resources: {requests: {cpu: "1000"}}}]`, onNode(n))
 	s.pod("search", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do echo tick; sleep 1; done'], resources: {limits: {cpu: 200m, memory: 32Mi}}}]`, onNode(n))
