@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,8 +29,10 @@ type Machine struct {
 	proc  hostfs.Machine
 	shape Shape
 	// kept stores checkpoints on a simulated machine, for the next agent; nil: the next agent finds no checkpoints.
-	kept  Disk
-	power power // of a simulated machine
+	kept Disk
+	// mounts and power belong to a simulated machine.
+	mounts volume.SimulatedHost
+	power  power
 }
 
 // RealMachine returns the machine of the process. Pods get directories, mounts and cgroups there.
@@ -57,6 +60,12 @@ type Shape struct {
 	// PollManifests makes the agent read KubeletConfiguration.staticPodPath only every fileCheckFrequency. Otherwise the agent
 	// also watches it by inotify, as on a real machine, which does not work with virtual time (testing/synctest).
 	PollManifests bool
+	// Volumes is a directory of the real machine below which the agent makes the volumes of pods, as on a real machine. Only the mounts are
+	// simulated. "": the agent makes none; it only checks whether it could make them.
+	Volumes string
+	// Drivers has the machine's CSI drivers by name, each with a function that connects to its Node service (gRPC). A driver registers as
+	// soon as an agent has started. Drivers has no effect without Volumes or without an API server.
+	Drivers map[string]func(context.Context) (net.Conn, error)
 }
 
 // Used has the resources that the processes of a simulated machine use.

@@ -94,7 +94,7 @@ func (a *Agent) buildMetrics() error {
 	return err
 }
 
-// volumeCounts counts the volumes of the pods of a real machine.
+// volumeCounts counts the volumes of the pods, unless a simulated machine only checks them.
 func (a *Agent) volumeCounts() (out []stats.VolumeCount) {
 	if !a.built.Load() {
 		return nil

@@ -23,6 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/edge/cri"
+	"github.com/wherry-node/wherry/internal/edge/csi"
 	"github.com/wherry-node/wherry/internal/edge/csinode"
 	"github.com/wherry-node/wherry/internal/edge/image"
 	"github.com/wherry-node/wherry/internal/edge/objects"
@@ -56,7 +57,7 @@ type platform struct {
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
-	plugins     *plugin.Watcher                      // nil: the node accepts no CSI plugins
+	plugins     func(context.Context) error          // registers CSI drivers until ctx ends; nil: the node accepts none
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
 	visits      func(context.Context) error          // checks the mounted volumes periodically until ctx ends; nil: not used
 	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
@@ -123,9 +124,15 @@ func (a *Agent) buildPlatform() error {
 	if a.deps.Machine.shape.Logs {
 		g.logs = a.logDirs("")
 	}
-	g.volumes = volume.NewInMemory(volume.Config{
-		RootDir: "/var/lib/kubelet", Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh,
-	})
+	if dir := a.deps.Machine.shape.Volumes; dir != "" {
+		if registry := a.buildVolumes(g, dir, &a.deps.Machine.mounts, a.deps.Machine.dialDriver, refresh); registry != nil {
+			g.plugins = a.deps.Machine.registers(registry, a.log)
+		}
+	} else {
+		g.volumes = volume.NewInMemory(volume.Config{
+			RootDir: "/var/lib/kubelet", Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh,
+		})
+	}
 	if kept := a.deps.Machine.kept; kept != nil {
 		g.volumes = keptVolumes{g.volumes, kept}
 	}
@@ -152,7 +159,11 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	}
 	real.LayerDir = a.layerDir
 	g.machine, g.signals = real, real.Signals
-	a.buildRealVolumes(g, host, refresh)
+	if registry := a.buildVolumes(g, a.cfg.RootDir, host, csi.Socket, refresh); registry != nil {
+		g.plugins = plugin.New(plugin.Config{
+			Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
+		}).Run
+	}
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
@@ -177,15 +188,16 @@ func (a *Agent) buildRealPlatform(g *platform, refresh func(types.UID)) error {
 	return nil
 }
 
-// buildRealVolumes builds the handling of volumes on a real machine, and of CSI drivers if there is an API server.
-func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(types.UID)) {
+// buildVolumes builds the handling of volumes below the directory root. If there is an API server, it also builds that of CSI drivers, and
+// returns where they register; otherwise it returns nil.
+func (a *Agent) buildVolumes(g *platform, root string, host volume.Host, dial csi.Dial, refresh func(types.UID)) *drivers.Drivers {
 	cfg := volume.Config{
-		RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
+		RootDir: root, Host: host, Objects: g.objects, Credentials: g.objects, Claims: a.claims(), Notify: refresh, Log: a.log, MaySwap: a.saysTmpfsMaySwap,
 		Operated: func(op volume.Operation) { a.metrics.VolumeOperated(op.Plugin, op.Name, op.Migrated, op.Took, op.Err) },
 	}
 	if a.deps.Client == nil {
 		g.volumes = volume.New(cfg)
-		return
+		return nil
 	}
 	var volumes *volume.Volumes
 	var cluster drivers.Cluster = csinode.New(csinode.Config{API: a.clients.api.CSINodes(), Nodes: a.clients.api.Nodes(), NodeName: a.cfg.NodeName})
@@ -193,7 +205,7 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 		cluster = a.offline.keeper.Drivers(cluster)
 	}
 	registry := drivers.New(drivers.Config{
-		Cluster:    cluster,
+		Cluster: cluster, Dial: dial,
 		Registered: func(name string) { volumes.DriverRegistered(name) }, Called: a.metrics.DriverCalled, Log: a.log,
 	})
 	cfg.Driver = func(name string) volume.Driver {
@@ -208,9 +220,7 @@ func (a *Agent) buildRealVolumes(g *platform, host hostfs.Host, refresh func(typ
 	volumes = volume.New(cfg)
 	g.volumes, g.inUse, g.nodeChanged, g.visits = volumes, volumes.InUse, volumes.NodeChanged, volumes.Run
 	g.reported = func(n *v1.Node) { volumes.Reported(n.Status.VolumesInUse) }
-	g.plugins = plugin.New(plugin.Config{
-		Dir: filepath.Join(a.cfg.RootDir, "plugins_registry"), Handlers: map[string]plugin.Handler{drivers.PluginType: registry}, Log: a.log,
-	})
+	return registry
 }
 
 // layerDir returns where the runtime keeps the writable layers of containers. "": the directory is not known, or no eviction

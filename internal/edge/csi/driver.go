@@ -52,19 +52,22 @@ type Info struct {
 	Topology map[string]string
 }
 
-// New returns the driver that serves a socket. done may be nil.
-func New(name, socket string, done Called) (*Driver, error) {
-	return dialed(name, done, func(ctx context.Context, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	})
+// Dial connects to the service of a driver.
+type Dial func(ctx context.Context, endpoint string) (net.Conn, error)
+
+// Socket connects to a driver whose endpoint is the path of a socket.
+func Socket(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", path)
 }
 
-func dialed(name string, done Called, dial func(context.Context, string) (net.Conn, error)) (*Driver, error) {
+// New returns the driver with this name, to whose endpoint dial connects. done may be nil.
+func New(name, endpoint string, dial Dial, done Called) (*Driver, error) {
 	params := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}
 	params.Backoff.BaseDelay, params.Backoff.MaxDelay = 100*time.Millisecond, 3*time.Second
-	conn, err := grpc.NewClient("passthrough:///driver", // the dialer knows the socket, whose path need not be a valid URL
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithContextDialer(dial),
+	conn, err := grpc.NewClient("passthrough:///driver", // the dialer knows the endpoint, which need not be a valid URL
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, endpoint) }),
 		grpc.WithConnectParams(params), grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0),
 		grpc.WithDisableServiceConfig(), grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {

@@ -56,7 +56,7 @@ func connect(t *testing.T, h *hostile) *Driver {
 		defer close(ended)
 		_ = s.Serve(l)
 	}()
-	d, err := dialed("disks.example.com", h.called, func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) })
+	d, err := New("disks.example.com", "", func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, h.called)
 	if err != nil {
 		t.Fatal(err)
 	}

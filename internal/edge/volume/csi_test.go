@@ -180,7 +180,7 @@ func (f *csiFixture) await(t *testing.T, ok func() bool) {
 // register makes the driver known to the node.
 func (f *csiFixture) register(t *testing.T, socket string) {
 	t.Helper()
-	d, err := csi.New(driverName, socket, nil)
+	d, err := csi.New(driverName, socket, csi.Socket, nil)
 	if err == nil {
 		_, err = d.Ask(t.Context())
 	}

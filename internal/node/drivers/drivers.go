@@ -25,6 +25,8 @@ type Cluster interface {
 type Config struct {
 	// Cluster is nil on a node without an API server.
 	Cluster Cluster
+	// Dial connects to the endpoint of a driver; nil: csi.Socket.
+	Dial csi.Dial
 	// Registered is called when a driver can be used. It must not block.
 	Registered func(driver string)
 	// Called is called after each call to a driver. It may be nil.
@@ -56,6 +58,9 @@ var _ plugin.Handler = (*Drivers)(nil)
 
 // New returns Drivers. It does no IO and starts nothing.
 func New(cfg Config) *Drivers {
+	if cfg.Dial == nil {
+		cfg.Dial = csi.Socket
+	}
 	return &Drivers{cfg: cfg, telling: make(chan struct{}, 1), byName: map[string]*registered{}}
 }
 
@@ -75,7 +80,7 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	if !speaksV1(p.Versions) {
 		return fmt.Errorf("CSI driver %s speaks the versions %q of CSI, this node agent speaks 1.x", p.Name, p.Versions)
 	}
-	driver, err := csi.New(p.Name, p.Endpoint, d.cfg.Called)
+	driver, err := csi.New(p.Name, p.Endpoint, d.cfg.Dial, d.cfg.Called)
 	if err != nil {
 		return err
 	}
@@ -124,6 +129,16 @@ func (d *Drivers) turn(ctx context.Context) (done func(), err error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the registration of another driver: %w", ctx.Err())
 	}
+}
+
+// Close ends the connections to all drivers, whose calls in flight fail. The cluster still lists the drivers.
+func (d *Drivers) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.byName {
+		r.driver.Close()
+	}
+	clear(d.byName)
 }
 
 // Deregister ends the use of a driver, unless another driver has replaced it.

@@ -36,10 +36,16 @@ func (w *World) createClaim(name string, modes ...v1.PersistentVolumeAccessMode)
 // bindClaim binds a PersistentVolumeClaim to a new local volume on the node.
 func (w *World) bindClaim(c *v1.PersistentVolumeClaim) {
 	w.Helper()
+	w.bindClaimTo(c, v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/mnt/disks/a"}})
+}
+
+// bindClaimTo binds a PersistentVolumeClaim to a new volume with this source.
+func (w *World) bindClaimTo(c *v1.PersistentVolumeClaim, src v1.PersistentVolumeSource) {
+	w.Helper()
 	ctx := context.Background()
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + c.Name}, Spec: v1.PersistentVolumeSpec{
 		Capacity:               v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
-		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/mnt/disks/a"}},
+		PersistentVolumeSource: src,
 		ClaimRef:               &v1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 	}}
 	if _, err := w.Admin.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{}); err != nil {

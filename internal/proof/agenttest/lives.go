@@ -3,6 +3,7 @@ package agenttest
 import (
 	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -36,6 +37,9 @@ func (w *World) StartAgent() {
 	shape := agent.Shape{PullRecords: w.cfg.PullRecords, PollManifests: true}
 	if w.cfg.Memory != "" || w.cfg.Storage != "" {
 		w.measure(&shape)
+	}
+	if w.cfg.CSI != nil {
+		shape.Volumes, shape.Drivers = w.volumes, map[string]func(context.Context) (net.Conn, error){w.cfg.CSI.Name: w.csi.DialContext}
 	}
 	if !w.cfg.Forgetful {
 		shape.Disk = disk{w.disk, l}

@@ -24,6 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/why"
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simcsi"
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
@@ -184,6 +185,28 @@ var whyStories = []whyStory{
 		w.Create(Pod("web", withClaim("one")))
 		time.Sleep(20 * time.Second)
 	}},
+	onDisk("nobody attaches the volume to the node", why.VolumeNotAttached, "there is no VolumeAttachment", func(w *World) {
+		w.createDisk("data", diskDriver, true)
+		w.Create(Pod("web", withClaim("data")))
+		time.Sleep(time.Minute)
+	}),
+	onDisk("the attacher cannot attach the volume to the node", why.AttachFails, "the disk is in another zone", func(w *World) {
+		w.createDisk("data", diskDriver, true)
+		w.attach("data", "the disk is in another zone")
+		w.Create(Pod("web", withClaim("data")))
+		time.Sleep(time.Minute)
+	}),
+	onDisk("the CSI driver of the volume does not run on the node", why.DriverMissing, "other.example.com", func(w *World) {
+		w.createDisk("data", "other.example.com", false)
+		w.Create(Pod("web", withClaim("data")))
+		time.Sleep(time.Minute)
+	}),
+	onDisk("the CSI driver of the volume does not answer NodePublishVolume", why.MountHangs, "no answer within 2m0s", func(w *World) {
+		w.createDisk("data", diskDriver, false)
+		w.CSI.SetFault("NodePublishVolume", &simcsi.Fault{Hang: make(chan struct{})})
+		w.Create(Pod("web", withClaim("data")))
+		time.Sleep(3 * time.Minute)
+	}),
 	{name: "the ClusterTrustBundle of a volume does not exist", cause: why.BundleMissing, says: "roots", config: func(c *Config) { c.Agent = credentialGates }, happen: func(w *World) {
 		w.Create(Pod("web", withCredentials))
 		time.Sleep(20 * time.Second)
@@ -261,6 +284,11 @@ func slowDirectories(name string, cause why.Cause, happen func(w *World, slow *a
 		happen(w, slow)
 		time.Sleep(20 * time.Second)
 	}}
+}
+
+// onDisk returns a whyStory whose machine has the CSI driver diskDriver.
+func onDisk(name string, cause why.Cause, says string, happen func(w *World)) whyStory {
+	return whyStory{name: name, cause: cause, says: says, config: func(c *Config) { c.CSI = diskConfig() }, happen: happen}
 }
 
 // patch sends a strategic merge patch of a pod to the API server, as a client does.

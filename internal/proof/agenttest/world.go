@@ -16,6 +16,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simcsi"
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
@@ -46,6 +47,9 @@ type Config struct {
 	// Short reports whether the machine is short of memory or disk space when containers use this many bytes of each. Only then may an
 	// agent evict a pod. nil: the machine is never short.
 	Short func(memory, storage int64) bool
+	// CSI is the CSI driver of the machine. If it is not nil, agents make the volumes of pods in a directory, and only the mounts are
+	// simulated. nil: the machine has no driver, and agents make no volumes.
+	CSI *simcsi.Config
 	// Record is true if agents keep a record of what the API server says (agent.Config.OfflineStart). Then each agent knows the pods of the
 	// agent before it.
 	Record bool
@@ -65,6 +69,7 @@ type World struct {
 	// Admin is a client with all rights; tests act as users with it.
 	Admin   kubernetes.Interface
 	Witness *Witness
+	CSI     *simcsi.Driver // nil without Config.CSI
 
 	cfg     Config
 	clock   *clock
@@ -81,6 +86,9 @@ type World struct {
 	ended   chan error
 	// ghosts has, for each killed agent, the channel that reports its end. The goroutines of a killed agent may still run for a while.
 	ghosts []chan error
+
+	csi     *bufconn.Listener // of CSI
+	volumes string            // the directory of the pods' volumes, with Config.CSI
 
 	diskFault atomic.Pointer[DiskFault] // nil: the disk works
 	diskOps   atomic.Int64
@@ -150,6 +158,10 @@ func newWorld(t testing.TB, cfg Config) *World {
 			return cfg.Short(memory, storage)
 		}
 	}
+	if cfg.CSI != nil {
+		w.CSI, w.csi, w.volumes = simcsi.New(*cfg.CSI), bufconn.Listen(64<<10), t.TempDir()
+		w.CSI.ServeOn(w.csi)
+	}
 	var err error
 	if w.Admin, err = w.Kube.Client("admin"); err != nil {
 		t.Fatal(err)
@@ -163,6 +175,9 @@ func (w *World) close() {
 		<-g
 	}
 	w.Runtime.Close()
+	if w.CSI != nil {
+		w.CSI.Close()
+	}
 	if w.quiet {
 		return
 	}

@@ -82,29 +82,44 @@ func (d *Driver) Serve(socket string) error {
 	if d.cfg.Endpoint == "" {
 		d.cfg.Endpoint = socket
 	}
-	return d.serve(socket, func(s *grpc.Server) { csi.RegisterNodeServer(s, d) })
+	l, err := listen(socket)
+	if err != nil {
+		return err
+	}
+	d.ServeOn(l)
+	return nil
+}
+
+// ServeOn serves the driver's own service on a listener, which may be in memory.
+func (d *Driver) ServeOn(l net.Listener) {
+	d.serve(l, func(s *grpc.Server) { csi.RegisterNodeServer(s, d) })
 }
 
 // Announce opens the socket by which the driver registers.
 func (d *Driver) Announce(socket string) error {
-	return d.serve(socket, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
-}
-
-func (d *Driver) serve(socket string, register func(*grpc.Server)) error {
-	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
-		return err
-	}
-	l, err := net.Listen("unix", socket)
+	l, err := listen(socket)
 	if err != nil {
 		return err
 	}
+	d.serve(l, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
+	return nil
+}
+
+// listen opens a socket.
+func listen(socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", socket)
+}
+
+func (d *Driver) serve(l net.Listener, register func(*grpc.Server)) {
 	s := grpc.NewServer()
 	register(s)
 	d.mu.Lock()
 	d.servers = append(d.servers, s)
 	d.mu.Unlock()
 	d.wg.Go(func() { _ = s.Serve(l) })
-	return nil
 }
 
 // Close ends the driver and removes its sockets, as at the regular end of a process. Mounts stay.

@@ -1,0 +1,106 @@
+package agenttest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/csispec"
+	"github.com/wherry-node/wherry/internal/sim/simcsi"
+)
+
+// diskDriver is the name of the CSI driver of a machine with diskConfig.
+const diskDriver = "disks.example.com"
+
+func diskConfig() *simcsi.Config {
+	return &simcsi.Config{Name: diskDriver, NodeID: "disks-" + NodeName, Stage: true}
+}
+
+// createDisk creates a claim that is bound to a volume of a CSI driver, and the object of this driver. The claim's name is also the volume's
+// handle.
+func (w *World) createDisk(name, driver string, attach bool) {
+	w.Helper()
+	if _, err := w.Admin.StorageV1().CSIDrivers().Create(context.Background(), &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach},
+	}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.bindClaimTo(w.createClaim(name), v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}})
+}
+
+// attach does what the attach-detach controller and the driver's attacher do for a volume of diskDriver: it creates a VolumeAttachment, and
+// lists the volume in the status of the Node. If problem is not empty, the attacher cannot attach the volume for this reason.
+func (w *World) attach(handle, problem string) {
+	w.Helper()
+	ctx := context.Background()
+	a := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: csispec.Attachment(handle, diskDriver, NodeName)},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: diskDriver, NodeName: NodeName},
+	}
+	a, err := w.Admin.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	a.Status.Attached = problem == ""
+	if problem != "" {
+		a.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: problem}
+	}
+	if _, err := w.Admin.StorageV1().VolumeAttachments().UpdateStatus(ctx, a, metav1.UpdateOptions{}); err != nil || problem != "" {
+		if err != nil {
+			w.Fatal(err)
+		}
+		return
+	}
+	listed := fmt.Sprintf(`{"status":{"volumesAttached":[{"name":%q,"devicePath":""}]}}`, csispec.UniqueName(diskDriver, handle))
+	if _, err := w.Admin.CoreV1().Nodes().Patch(ctx, NodeName, types.StrategicMergePatchType, []byte(listed), metav1.PatchOptions{}, "status"); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// The driver of a simulated machine registers. A pod with a volume of this driver waits until the volume is attached, and then runs. When the
+// pod has ended, the volume is neither staged nor published, and the node no longer says that it uses the volume.
+func TestVolumeOfADriver(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{CSI: diskConfig()}, func(w *World) {
+		w.Await("the driver is in the CSINode", time.Minute, func() bool {
+			n, err := w.Admin.StorageV1().CSINodes().Get(context.Background(), NodeName, metav1.GetOptions{})
+			return err == nil && len(n.Spec.Drivers) == 1 && n.Spec.Drivers[0].Name == diskDriver && n.Spec.Drivers[0].NodeID == "disks-"+NodeName
+		})
+		inUse := func() bool {
+			n, err := w.Admin.CoreV1().Nodes().Get(context.Background(), NodeName, metav1.GetOptions{})
+			return err == nil && slices.Contains(n.Status.VolumesInUse, csispec.UniqueName(diskDriver, "data"))
+		}
+		w.createDisk("data", diskDriver, true)
+		w.Create(Pod("db", withClaim("data")))
+		w.Await("the node says that it uses the volume", time.Minute, inUse)
+		if n := w.CSI.Count("NodeStageVolume"); n != 0 {
+			t.Errorf("%d calls stage the volume before it is attached", n)
+		}
+		w.attach("data", "")
+		w.WaitReady("db")
+		if staged, published := w.CSI.Holds(); staged != 1 || published != 1 {
+			t.Errorf("staged %d, published %d", staged, published)
+		}
+		w.RestartAgent(time.Second)
+		time.Sleep(time.Minute)
+		if p := w.Kube.Pod(Namespace, "db"); !Ready(p) {
+			t.Errorf("with the next agent, the status of the pod is %+v", p.Status)
+		}
+		w.Delete("db", 5)
+		w.WaitGone("db")
+		if staged, published := w.CSI.Holds(); staged != 0 || published != 0 {
+			t.Errorf("after the pod's end: staged %d, published %d", staged, published)
+		}
+		w.Await("the node does not use the volume any more", time.Minute, func() bool { return !inUse() })
+		if broken := w.CSI.Broken(); len(broken) > 0 {
+			t.Errorf("calls that break a rule: %v", broken)
+		}
+	})
+}
