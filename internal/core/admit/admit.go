@@ -73,7 +73,8 @@ type Result struct {
 	OK      bool
 	Reason  string
 	Message string
-	// Detail says what is behind the message, which has upstream's words: the taint, the port and the pod that has it. It may be empty.
+	// Detail says what is behind the message, which has upstream's words: the taint, the port and the pod that has it, the operating
+	// systems. It may be empty.
 	Detail  string
 	Preempt []*v1.Pod
 	// Passing is set if the reason of a refusal is temporary. The refusal of a pod from the API is final nevertheless, because its
@@ -169,10 +170,10 @@ func tolerated(p *v1.Pod, taint *v1.Taint) bool {
 // beyondPreemption makes the checks that do not depend on other pods, so that no preemption can change their results.
 func (in *Input) beyondPreemption() (Result, bool) {
 	if want, ok := in.Pod.Labels[v1.LabelOSStable]; ok && want != in.OS {
-		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"), true
+		return in.otherOS(want, refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")), true
 	}
 	if o := in.Pod.Spec.OS; o != nil && string(o.Name) != in.OS {
-		return refuse(ReasonOS, "Failed to admit pod as the OS field doesn't match node OS"), true
+		return in.otherOS(string(o.Name), refuse(ReasonOS, "Failed to admit pod as the OS field doesn't match node OS")), true
 	}
 	sc := in.Pod.Spec.SecurityContext
 	if sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
@@ -183,6 +184,12 @@ func (in *Input) beyondPreemption() (Result, bool) {
 		}
 	}
 	return Result{}, false
+}
+
+// otherOS adds to a refusal for which operating system the pod is, and which one the node has.
+func (in *Input) otherOS(want string, r Result) Result {
+	r.Detail = fmt.Sprintf("the pod is for %s, and this node has %s", want, in.OS)
+	return r
 }
 
 // apparmor refuses a profile that the node cannot enforce.

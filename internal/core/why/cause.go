@@ -13,19 +13,22 @@ const (
 
 // These are causes that end a pod or keep it from being admitted.
 const (
-	AdmissionWaits   Cause = "AdmissionWaits"   // the node cannot decide yet whether it takes the pod
-	Refused          Cause = "Refused"          // the node did not admit the pod, for a reason that is not listed below
-	DoesNotFit       Cause = "DoesNotFit"       // the node has too little of a resource for the pod
-	TaintRefuses     Cause = "TaintRefuses"     // the node has a taint that the pod does not tolerate
-	PortTaken        Cause = "PortTaken"        // another pod uses a port of the host that the pod wants
-	LabelsDiffer     Cause = "LabelsDiffer"     // the node does not have the labels that the pod asks for
-	PressureRefuses  Cause = "PressureRefuses"  // the node is short of a resource and takes no such pods
-	SysctlForbidden  Cause = "SysctlForbidden"  // the pod sets a sysctl that the node does not allow
-	Evicted          Cause = "Evicted"          // the node ended the pod because it ran short of a resource
-	Preempted        Cause = "Preempted"        // the node ended the pod to make room for a critical one
-	NodeShutsDown    Cause = "NodeShutsDown"    // the machine shuts down
-	DeadlineExceeded Cause = "DeadlineExceeded" // the pod was active for longer than activeDeadlineSeconds
-	Stopped          Cause = "Stopped"          // the node ended the pod for another reason
+	AdmissionWaits      Cause = "AdmissionWaits"      // the node cannot decide yet whether it takes the pod
+	Refused             Cause = "Refused"             // the node did not admit the pod, for a reason that is not listed below
+	DoesNotFit          Cause = "DoesNotFit"          // the node has too little of a resource for the pod
+	TaintRefuses        Cause = "TaintRefuses"        // the node has a taint that the pod does not tolerate
+	PortTaken           Cause = "PortTaken"           // another pod uses a port of the host that the pod wants
+	LabelsDiffer        Cause = "LabelsDiffer"        // the node does not have the labels that the pod asks for
+	PressureRefuses     Cause = "PressureRefuses"     // the node is short of a resource and takes no such pods
+	SysctlForbidden     Cause = "SysctlForbidden"     // the pod sets a sysctl that the node does not allow
+	AppArmorRefuses     Cause = "AppArmorRefuses"     // the node cannot enforce the AppArmor profile of the pod
+	OSDiffers           Cause = "OSDiffers"           // the pod is for another operating system than that of the node
+	GroupsPolicyRefuses Cause = "GroupsPolicyRefuses" // the runtime does not support the supplementalGroupsPolicy of the pod
+	Evicted             Cause = "Evicted"             // the node ended the pod because it ran short of a resource
+	Preempted           Cause = "Preempted"           // the node ended the pod to make room for a critical one
+	NodeShutsDown       Cause = "NodeShutsDown"       // the machine shuts down
+	DeadlineExceeded    Cause = "DeadlineExceeded"    // the pod was active for longer than activeDeadlineSeconds
+	Stopped             Cause = "Stopped"             // the node ended the pod for another reason
 )
 
 // These causes say why a pod that has to end is not gone yet.
@@ -110,7 +113,8 @@ const (
 // Causes lists every cause, in the order of the tables above.
 var Causes = [...]Cause{
 	RuntimeHangs, InspectionFailed, NotLooked, NoAnswer,
-	AdmissionWaits, Refused, DoesNotFit, TaintRefuses, PortTaken, LabelsDiffer, PressureRefuses, SysctlForbidden, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, Stopped,
+	AdmissionWaits, Refused, DoesNotFit, TaintRefuses, PortTaken, LabelsDiffer, PressureRefuses, SysctlForbidden,
+	AppArmorRefuses, OSDiffers, GroupsPolicyRefuses, Evicted, Preempted, NodeShutsDown, DeadlineExceeded, Stopped,
 	PreStopRuns, GraceRuns, StopOverdue, SandboxStops, TearDownFails, TearDownRuns, FinalizersRemain, Removing, StoppedByUser,
 	PredecessorRemains, Queued, NetworkNotReady, SetUpRuns, SetUpFails,
 	ConfigMapMissing, SecretMissing, KeyMissing, ClaimMissing, ClaimNotBound, ClaimInUse, VolumeNotAttached, AttachFails, DriverMissing,

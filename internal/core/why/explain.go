@@ -196,6 +196,12 @@ func stopped(in *Input, a *Answer) bool {
 		a.do("see what the node is short of, and what ends that: wherry explain node")
 	case SysctlForbidden:
 		a.do("remove the sysctl from the pod, or allow it on this node: allowedUnsafeSysctls in the agent's configuration")
+	case AppArmorRefuses:
+		a.do("boot the node with AppArmor and name a profile that it has, or remove the profile from the pod")
+	case OSDiffers:
+		a.do("bind the pod to a node with its operating system, or correct spec.os and the label kubernetes.io/os of the pod")
+	case GroupsPolicyRefuses:
+		a.do("use a newer container runtime on this node, or supplementalGroupsPolicy: Merge in the pod")
 	case Evicted:
 		a.do("see what the node was short of: %s; give the pod requests that match what it uses", nodeCommand(in))
 	case Preempted:
@@ -216,15 +222,22 @@ func stopCause(reason, message string, rejected bool) Cause {
 		return NodeShutsDown
 	case reason == decide.ReasonDeadlineExceeded:
 		return DeadlineExceeded
-	case rejected:
-		return refusalCause(reason)
+	case reason == admit.ReasonEvicted && rejected:
+		return PressureRefuses
 	case reason == admit.ReasonEvicted:
 		return Evicted
+	}
+	switch cause := refusalCause(reason); {
+	case cause != "":
+		return cause
+	case rejected:
+		return Refused
 	}
 	return Stopped
 }
 
-// refusalCause returns the cause that belongs to the reason of a refusal.
+// refusalCause returns the cause that belongs to a reason that only refusals have; "": the reason is another one. It needs no memory of the
+// refusal, which is lost with the pod's checkpoint.
 func refusalCause(reason string) Cause {
 	switch reason {
 	case admit.ReasonTaint:
@@ -233,12 +246,18 @@ func refusalCause(reason string) Cause {
 		return PortTaken
 	case admit.ReasonNodeAffinity:
 		return LabelsDiffer
-	case admit.ReasonEvicted:
-		return PressureRefuses
 	case admit.ReasonSysctl:
 		return SysctlForbidden
+	case admit.ReasonAppArmor:
+		return AppArmorRefuses
+	case admit.ReasonOS, admit.ReasonOSLabel:
+		return OSDiffers
+	case admit.ReasonGroupsPolicy:
+		return GroupsPolicyRefuses
+	case admit.ReasonNodeInfo, admit.ReasonNodeName, admit.ReasonUnexpected:
+		return Refused
 	}
-	return Refused
+	return ""
 }
 
 // finished fills the answer for a pod whose containers have all ended for good.

@@ -165,10 +165,17 @@ var cases = []struct {
 	{"a port of the host that another pod has", fresh().stops("NodePorts", "Predicate NodePorts failed", true), PortTaken, "hostPort", 0},
 	{"a label that the node does not have", fresh().stops("NodeAffinity", "Predicate NodeAffinity failed", true), LabelsDiffer, "kubectl describe node n1", 0},
 	{"a sysctl that the node does not allow", fresh().stops("SysctlForbidden", "forbidden sysctl", true), SysctlForbidden, "allowedUnsafeSysctls", 0},
-	{"a profile of AppArmor on a node without it", fresh().stops("AppArmor", "AppArmor is not enabled", true), Refused, "AppArmor", 0},
+	{"a profile of AppArmor on a node without it", fresh().stops("AppArmor", "AppArmor is not enabled", true), AppArmorRefuses, "boot the node with AppArmor", 0},
+	{"another operating system, by the field", fresh().stops("PodOSNotSupported", "the OS field doesn't match", true), OSDiffers, "spec.os", 0},
+	{"another operating system, by the label", fresh().stops("PodOSSelectorNodeLabelDoesNotMatch", "label doesn't match", true), OSDiffers, "spec.os", 0},
+	{"a groups policy that the runtime does not have", fresh().stops("SupplementalGroupsPolicyNotSupported", "not supported", true), GroupsPolicyRefuses, "Merge", 0},
+	{"a refusal of an agent before this one", fresh().stops("SomethingElse", "no idea", true), Refused, "SomethingElse: no idea", 0},
 	{"no CPU left", fresh().stops("OutOfcpu", "requested: 4000, used: 1000, capacity: 2000", true), DoesNotFit, "kubectl describe node n1", 0},
 	{"an eviction", healthy().stops("Evicted", "The node was low on resource: memory.", false), Evicted, "low on resource", 0},
 	{"a pressure that refuses a pod", fresh().stops("Evicted", "The node had condition: [MemoryPressure].", true), PressureRefuses, "wherry explain node", 0},
+	{"a refusal whose checkpoint is lost, after the agent has written the status", healthy().and(func(s *situation) {
+		s.pod.Status.Phase, s.pod.Status.Reason, s.pod.Status.Message = v1.PodFailed, "TaintToleration", "Pod was rejected: a taint"
+	}), TaintRefuses, "add a toleration", 0},
 	{"an eviction known only from the status", healthy().and(func(s *situation) {
 		s.in.Turn = nil
 		s.pod.Status.Phase, s.pod.Status.Reason, s.pod.Status.Message = v1.PodFailed, "Evicted", "low"

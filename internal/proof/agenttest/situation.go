@@ -149,7 +149,10 @@ func (v *view) ending() (situation, bool) {
 	case over:
 		return v.finished(), true
 	}
-	return situation{what: "the node refused the pod or ended it", causes: []why.Cause{why.DoesNotFit, why.Refused, why.TaintRefuses, why.PortTaken, why.LabelsDiffer, why.PressureRefuses, why.SysctlForbidden, why.Preempted, why.Evicted, why.Stopped, why.Failed}}, true
+	return situation{what: "the node refused the pod or ended it", causes: []why.Cause{
+		why.DoesNotFit, why.Refused, why.TaintRefuses, why.PortTaken, why.LabelsDiffer, why.PressureRefuses, why.SysctlForbidden, why.AppArmorRefuses,
+		why.OSDiffers, why.GroupsPolicyRefuses, why.Preempted, why.Evicted, why.Stopped, why.Failed,
+	}}, true
 }
 
 // deadline returns when the pod's activeDeadlineSeconds end; zero: the pod has none.

@@ -88,6 +88,12 @@ var whyStories = []whyStory{
 		w.Create(Pod("web", at8080))
 		w.WaitPhase("web", v1.PodFailed)
 	}},
+	{name: "the checkpoint of a pod that asks for other labels is lost", cause: why.LabelsDiffer, says: "nodeSelector", config: func(c *Config) { c.Forgetful = true }, happen: func(w *World) {
+		w.Create(Pod("web", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} }))
+		w.WaitPhase("web", v1.PodFailed)
+		w.RestartAgent(time.Second)
+		time.Sleep(time.Minute)
+	}},
 	{name: "the nodeSelector of the pod names a label that the node does not have", cause: why.LabelsDiffer, says: "disk=fast", happen: func(w *World) {
 		w.Create(Pod("web", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} }))
 		w.WaitPhase("web", v1.PodFailed)
@@ -99,6 +105,22 @@ var whyStories = []whyStory{
 		w.Await("it is evicted", 2*time.Minute, func() bool { return w.evicted("other") })
 		w.Create(Pod("web"))
 		w.WaitPhase("web", v1.PodFailed)
+	}},
+	{name: "the pod has the supplementalGroupsPolicy Strict, which the runtime does not support", cause: why.GroupsPolicyRefuses, says: "Merge", config: func(c *Config) {
+		c.Runtime.NoGroupsPolicy = true
+	}, happen: func(w *World) {
+		w.Create(Pod("web", func(p *v1.Pod) {
+			p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicyStrict)}
+		}))
+		w.WaitPhase("web", v1.PodFailed)
+	}},
+	{name: "an agent before this one refused the pod for a reason that this one does not have", cause: why.Refused, says: "cannot allocate device", happen: func(w *World) {
+		w.StopAgent()
+		web := w.Create(Pod("web"))
+		w.patch("web", `{"status":{"phase":"Failed","reason":"UnexpectedAdmissionError","message":"cannot allocate device"}}`, "status")
+		w.Witness.force(web)
+		w.StartAgent()
+		time.Sleep(time.Minute)
 	}},
 	shutDown("the machine shuts down"),
 	{name: "a client sets status.phase of the pod to Failed, with a reason", cause: why.Stopped, says: "NodeLost", happen: func(w *World) {
@@ -390,23 +412,7 @@ func TestWhyOfAPodThatIsNotHere(t *testing.T) {
 func TestNodeSaysWhatEndsItsPressure(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
-		ask := func() (out []why.Change) {
-			resp, err := w.askControl("/explain/node")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			var answer struct{ Changes []why.Change }
-			if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range answer.Changes {
-				if c.Condition == v1.NodeMemoryPressure {
-					out = append(out, c)
-				}
-			}
-			return out
-		}
+		ask := func() []why.Change { return w.changes(v1.NodeMemoryPressure) }
 		w.Create(Pod("eater", using(3200, 0), Annotate(simcri.AnnotationStopAfter, "20s")))
 		w.awaitCondition(v1.NodeMemoryPressure, v1.ConditionTrue, time.Minute)
 		if c := ask(); len(c) != 1 || !strings.Contains(c[0].Line, "memory.available is 896Mi and has to reach 1Gi, so 128Mi more have to become free; ") ||
@@ -428,4 +434,41 @@ func TestNodeSaysWhatEndsItsPressure(t *testing.T) {
 			t.Errorf("20 s after the time that the node has named, the condition is %s", is)
 		}
 	})
+}
+
+// A node without a pod network says what makes it Ready again, and what a person can do.
+func TestNodeSaysWhatMakesItReady(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.awaitCondition(v1.NodeReady, v1.ConditionTrue, time.Minute)
+		if c := w.changes(v1.NodeReady); len(c) != 0 {
+			t.Errorf("while the node is Ready: %+v", c)
+		}
+		w.Runtime.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
+		w.awaitCondition(v1.NodeReady, v1.ConditionFalse, time.Minute)
+		c := w.changes(v1.NodeReady)
+		if len(c) != 1 || c[0].Line != "it becomes True as soon as the runtime reports that its network is ready" || len(c[0].Do) != 1 {
+			t.Errorf("without a network: %+v", c)
+		}
+	})
+}
+
+// changes asks the agent what would change a condition of the node.
+func (w *World) changes(condition v1.NodeConditionType) (out []why.Change) {
+	w.Helper()
+	resp, err := w.askControl("/explain/node")
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer struct{ Changes []why.Change }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		w.Fatal(err)
+	}
+	for _, c := range answer.Changes {
+		if c.Condition == condition {
+			out = append(out, c)
+		}
+	}
+	return out
 }

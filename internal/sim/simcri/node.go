@@ -33,7 +33,7 @@ func (r *Runtime) Status(ctx context.Context, req *runtimeapi.StatusRequest) (*r
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			r.conditions[runtimeapi.RuntimeReady], r.conditions[runtimeapi.NetworkReady],
 		}},
-		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: !r.cfg.NoGroupsPolicy},
 	}
 	r.mu.Unlock()
 	for _, h := range append([]string{""}, r.cfg.RuntimeHandlers...) {

@@ -54,6 +54,8 @@ type Config struct {
 	KeepEnv bool
 	// NoEvents makes GetContainerEvents unimplemented, as in runtimes that do not support it.
 	NoEvents bool
+	// NoGroupsPolicy makes Status say that the runtime does not support supplementalGroupsPolicy.
+	NoGroupsPolicy bool
 	// Name and Version are those of the runtime. Default: simcri and 1.0.0.
 	Name, Version string
 	// ImageFsPath is the mount point that ImageFsInfo returns. Default: /var/lib/simcri.
