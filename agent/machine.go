@@ -66,6 +66,19 @@ type Shape struct {
 	// Drivers has the machine's CSI drivers by name, each with a function that connects to its Node service (gRPC). A driver registers as
 	// soon as an agent has started. Drivers has no effect without Volumes or without an API server.
 	Drivers map[string]func(context.Context) (net.Conn, error)
+	// Mounts, if set, has the simulated mounts of Volumes. So they can outlive the Machine, and the CSI drivers can show what they have
+	// mounted. nil: the Machine knows only the mounts that its agents make.
+	Mounts MountTable
+}
+
+// MountTable is the mount table of a simulated machine. Calls may be concurrent.
+type MountTable interface {
+	// Points returns the mount points at or below the directory dir, in mount order.
+	Points(dir string) ([]string, error)
+	// Mount adds a mount on the directory or file point.
+	Mount(point string) error
+	// Unmount removes the newest mount on point. It does nothing if there is none.
+	Unmount(point string) error
 }
 
 // Used has the resources that the processes of a simulated machine use.
@@ -108,6 +121,9 @@ func SimulatedMachine(s Shape) *Machine {
 		s.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	m := &Machine{shape: s, kept: s.Disk}
+	if s.Mounts != nil {
+		m.mounts.Table = s.Mounts
+	}
 	if s.Keep && m.kept == nil {
 		m.kept = &checkpoint.InMemory{}
 	}

@@ -12,7 +12,7 @@
 // CrashAgent and CrashAfter kill an agent by cutting its connections (type line): from then on none of its calls has an effect. MoveClock
 // changes the machine's clock: the type line shifts the times in all messages. TestSim runs random events from seeds, with faults of
 // everything around the agent. TestPlanted plants a bug for each rule and checks that the Witness finds it. Each failure that a seed of
-// TestSim has found has a test of its own.
+// TestSim has found has a test of its own. TestSimDisks and TestPlantedDisks do the same with volumes of a CSI driver.
 //
 // The Witness watches every run from outside the agent and checks the Rules.
 package agenttest

@@ -73,6 +73,14 @@ func (t *learned) end(uid types.UID) {
 	s.left = maxSteps * (s.busy + 1)
 }
 
+// endOf returns when the agent learned that the pod is deleted or gone; zero: it has not, or there is no agent.
+func (t *learned) endOf(uid types.UID) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.ending[uid]
+}
+
 // begin records the start of a call for a pod. known is the time when the agent learned that it may start nothing more in the pod; zero: it
 // has not learned that. begin returns false if the call begins after known and does not continue earlier work.
 func (t *learned) begin(uid types.UID, known time.Time) bool {

@@ -3,6 +3,7 @@ package agenttest
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type line struct {
 	lit    int  // number of calls of light; an action cuts the line only if light was not called again since the action began
 	begin  func()
 
+	conns []net.Conn // to the CSI driver
+
 	known *learned // what the agent knows; guarded by Witness.mu
 }
 
@@ -51,11 +54,14 @@ func newLine(w *World, onCut func()) *line {
 // cut cuts the line. If goesOn is true, calls in flight complete in the runtime; otherwise they are canceled.
 func (l *line) cut(goesOn bool) {
 	l.mu.Lock()
-	was := l.dead
-	l.dead, l.goesOn = true, goesOn
+	was, conns := l.dead, l.conns
+	l.dead, l.goesOn, l.conns = true, goesOn, nil
 	l.mu.Unlock()
 	if was {
 		return
+	}
+	for _, c := range conns {
+		_ = c.Close()
 	}
 	l.begin()
 	if !goesOn {
@@ -289,6 +295,8 @@ type Bug struct {
 	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
 	// Hears changes answers of the API server about pods before the agent reads them; nil: no answer is changed.
 	Hears func(w *World, body io.ReadCloser) io.ReadCloser
+	// Unmounted is called after the CSI driver has unmounted a volume from a directory; nil: nothing is called.
+	Unmounted func(w *World, volume, target string)
 	// KeepsCheckpoints makes the disk ignore that the agent removes a checkpoint.
 	KeepsCheckpoints bool
 }

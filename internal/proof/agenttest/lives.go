@@ -39,7 +39,8 @@ func (w *World) StartAgent() {
 		w.measure(&shape)
 	}
 	if w.cfg.CSI != nil {
-		shape.Volumes, shape.Drivers = w.volumes, map[string]func(context.Context) (net.Conn, error){w.cfg.CSI.Name: w.csi.DialContext}
+		shape.Volumes, shape.Mounts = w.volumes, mountTable{w, l}
+		shape.Drivers = map[string]func(context.Context) (net.Conn, error){w.cfg.CSI.Name: l.dialDriver}
 	}
 	if !w.cfg.Forgetful {
 		shape.Disk = disk{w.disk, l}

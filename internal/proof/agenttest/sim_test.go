@@ -83,6 +83,7 @@ type sim struct {
 	names   []string
 	next    int
 	statics *staticPods // static pods; nil: there are none
+	disks   *simDisks   // CSI volumes; nil: there are none
 	out     bool        // users cannot reach the API server now
 	faults  []func()
 	answers *answers

@@ -141,6 +141,9 @@ func (s *sim) pod(name string) *v1.Pod {
 	if main := &spec.Containers[0]; main.ReadinessProbe == nil && s.chance(25) {
 		main.ReadinessProbe = httpProbe(3, 1)
 	}
+	if s.disks != nil {
+		s.useDisks(p)
+	}
 	return p
 }
 

@@ -31,6 +31,12 @@ const (
 	RuleRuns         Rule = "what is to run runs again"
 	RuleStatic       Rule = "a static pod outlives its mirror, and follows its manifest"
 	RuleResize       Rule = "a resize is made, or it is said why not"
+	RuleVolumeInUse  Rule = "a mounted volume is in the Node's list volumesInUse"
+	RuleVolumeOver   Rule = "no volume is published to a pod that is over"
+	RuleVolumeAlone  Rule = "two pods never have a ReadWriteOncePod volume at once"
+	RuleVolumeOnce   Rule = "a volume is staged once, and not unstaged while it is published"
+	RuleVolumeRuns   Rule = "a container runs only while the volumes of its pod are mounted"
+	RuleVolumeData   Rule = "nothing is removed below a mount"
 )
 
 // Violation tells when and how a rule was broken.
@@ -69,6 +75,7 @@ type Witness struct {
 	tallies    map[Rule]*Armed
 	runtimeSeen
 	apiSeen
+	volumesSeen
 	known
 	manifests map[string]*manifestSeen  // manifest of each static pod, by namespace/name
 	versions  map[string]*v1.Pod        // pod that each version of a manifest describes
@@ -165,6 +172,7 @@ func newWitness() *Witness {
 		apiSeen: apiSeen{
 			pods: map[types.UID]*podSeen{}, eventCount: map[types.UID]int32{}, eventsOf: map[string]int{}, sentStatus: map[string]sent{},
 		},
+		volumesSeen: volumesSeen{attached: map[string]bool{}, claims: map[string]*claimedSeen{}, alone: map[string]bool{}},
 		known: known{
 			ends: map[types.UID]*ends{}, doomed: map[string]cause{}, streaks: map[probeKey]*streak{},
 			knownAlive: map[string]types.UID{}, inspections: map[types.UID]*inspection{}, held: map[types.UID][]span{}, unsaved: map[types.UID]bool{}, beganAnew: map[types.UID]bool{}, troubleAt: map[types.UID]time.Time{}, unreadyAt: map[types.UID]time.Time{},

@@ -27,6 +27,9 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	if e, ok := obj.(*v1.Event); ok && typ != watch.Deleted {
 		w.event(e)
 	}
+	if typ != watch.Deleted {
+		w.volumeObject(obj)
+	}
 	p, ok := obj.(*v1.Pod)
 	if !ok {
 		return

@@ -102,6 +102,7 @@ func (w *Witness) started(in *Instance) {
 		}
 	}
 	w.startsAll[string(in.UID)]++
+	w.startsWithVolumes(in)
 	s := w.pods[in.UID]
 	if s == nil || !slices.ContainsFunc(s.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == in.Name }) {
 		return

@@ -48,7 +48,7 @@ type Config struct {
 	// agent evict a pod. nil: the machine is never short.
 	Short func(memory, storage int64) bool
 	// CSI is the CSI driver of the machine. If it is not nil, agents make the volumes of pods in a directory, and only the mounts are
-	// simulated. nil: the machine has no driver, and agents make no volumes.
+	// simulated. The World sets its Mount and Unmount. nil: the machine has no driver, and agents make no volumes.
 	CSI *simcsi.Config
 	// Record is true if agents keep a record of what the API server says (agent.Config.OfflineStart). Then each agent knows the pods of the
 	// agent before it.
@@ -87,8 +87,8 @@ type World struct {
 	// ghosts has, for each killed agent, the channel that reports its end. The goroutines of a killed agent may still run for a while.
 	ghosts []chan error
 
-	csi     *bufconn.Listener // of CSI
-	volumes string            // the directory of the pods' volumes, with Config.CSI
+	driver  atomic.Pointer[bufconn.Listener] // of the process of CSI that runs now
+	volumes string                           // the directory of the pods' volumes, with Config.CSI
 
 	diskFault atomic.Pointer[DiskFault] // nil: the disk works
 	diskOps   atomic.Int64
@@ -159,8 +159,8 @@ func newWorld(t testing.TB, cfg Config) *World {
 		}
 	}
 	if cfg.CSI != nil {
-		w.CSI, w.csi, w.volumes = simcsi.New(*cfg.CSI), bufconn.Listen(64<<10), t.TempDir()
-		w.CSI.ServeOn(w.csi)
+		w.volumes = t.TempDir()
+		w.newDriver()
 	}
 	var err error
 	if w.Admin, err = w.Kube.Client("admin"); err != nil {

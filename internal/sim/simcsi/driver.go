@@ -26,6 +26,9 @@ type Config struct {
 	Stage, MountGroup, Expand bool
 	// Usage is the usage of each volume that the driver reports. Nil: the driver does not have the capability GET_VOLUME_STATS.
 	Usage []*csi.VolumeUsage
+	// Condition is the condition of each volume that the driver reports with Usage. Nil: the driver does not have the capability
+	// VOLUME_CONDITION.
+	Condition *csi.VolumeCondition
 	// Type, Endpoint and Versions replace the true values in the answer to the registration, if they are not empty.
 	Type, Endpoint string
 	Versions       []string
@@ -134,6 +137,28 @@ func (d *Driver) Close() {
 	d.wg.Wait()
 }
 
+// Forget makes the driver forget all volumes, as a reboot of the machine does, which ends their mounts.
+func (d *Driver) Forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.staged)
+	clear(d.published)
+}
+
+// SetMaxVolumes replaces Config.MaxVolumes.
+func (d *Driver) SetMaxVolumes(n int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.MaxVolumes = n
+}
+
+// SetCondition replaces Config.Condition, which must not have been nil.
+func (d *Driver) SetCondition(c *csi.VolumeCondition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.Condition = c
+}
+
 // SetFault sets the fault of a method; nil: none.
 func (d *Driver) SetFault(method string, f *Fault) {
 	d.mu.Lock()
@@ -236,18 +261,27 @@ func (d *Driver) NodeGetCapabilities(ctx context.Context, _ *csi.NodeGetCapabili
 	if d.cfg.Usage != nil {
 		add(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	}
+	if d.cfg.Condition != nil {
+		add(csi.NodeServiceCapability_RPC_VOLUME_CONDITION)
+	}
 	return out, d.do(ctx, "NodeGetCapabilities", "", func() error { return nil })
 }
 
 // NodeGetInfo returns the node ID, the maximal number of volumes and the topology.
 func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	out := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes, AccessibleTopology: &csi.Topology{Segments: d.cfg.Topology}}
+	d.mu.Lock()
+	limit := d.cfg.MaxVolumes
+	d.mu.Unlock()
+	out := &csi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: limit, AccessibleTopology: &csi.Topology{Segments: d.cfg.Topology}}
 	return out, d.do(ctx, "NodeGetInfo", "", func() error { return nil })
 }
 
 // NodeGetVolumeStats returns Config.Usage. The volume must be published at the path.
 func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	return &csi.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
+	d.mu.Lock()
+	condition := d.cfg.Condition
+	d.mu.Unlock()
+	return &csi.NodeGetVolumeStatsResponse{Usage: d.cfg.Usage, VolumeCondition: condition}, d.do(ctx, "NodeGetVolumeStats", r.VolumeId, func() error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.published[r.VolumePath] != r.VolumeId {
