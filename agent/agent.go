@@ -347,7 +347,8 @@ func (a *Agent) parts() []part {
 		{name: "objects", begin: a.platform.objects.Begin},
 	}...)
 	if a.platform.plugins != nil {
-		parts = append(parts, part{name: "plugins", run: a.platform.plugins}, part{name: "visits of volumes", run: a.platform.visits})
+		parts = append(parts, part{name: "plugins", run: a.platform.plugins}, part{name: "visits of volumes", run: a.platform.visits},
+			part{name: "limits of CSI drivers", run: a.platform.driverLimits})
 	}
 	if a.server != nil {
 		parts = append(parts, part{name: "server", run: a.serve})

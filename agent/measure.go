@@ -184,10 +184,14 @@ func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Vo
 }
 
 func persistentVolume(p *v1.Pod, u *volume.Usage) stats.Volume {
-	return stats.Volume{
+	out := stats.Volume{
 		Name: u.Name, PVCNamespace: p.Namespace, PVCName: u.Claim, CapacityBytes: u.CapacityBytes, AvailableBytes: u.AvailableBytes,
 		Inodes: u.Inodes, InodesFree: u.InodesFree, UsedBytes: u.UsedBytes, InodesUsed: u.InodesUsed, Time: u.Time,
 	}
+	if u.Health != nil {
+		out.Abnormal = &u.Health.Abnormal
+	}
+	return out
 }
 
 // scrapePatience is how long a scrape of the metrics waits for volumes whose first measurement hangs.

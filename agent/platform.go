@@ -60,8 +60,10 @@ type platform struct {
 	plugins     func(context.Context) error          // registers CSI drivers until ctx ends; nil: the node accepts none
 	inUse       func() ([]v1.UniqueVolumeName, bool) // the volumes that must stay attached; nil: the node attaches no volumes
 	visits      func(context.Context) error          // checks the mounted volumes periodically until ctx ends; nil: not used
-	reported    func(*v1.Node)                       // called after each round of the heartbeat, with the newest Node; nil: not used
-	nodeChanged func()                               // called when volumesInUse or volumesAttached of the Node have changed; nil: not used
+	// driverLimits keeps the limits of CSI drivers up to date until ctx ends; nil: not used.
+	driverLimits func(context.Context) error
+	reported     func(*v1.Node) // called after each round of the heartbeat, with the newest Node; nil: not used
+	nodeChanged  func()         // called when volumesInUse or volumesAttached of the Node have changed; nil: not used
 }
 
 type volumes interface {
@@ -205,7 +207,7 @@ func (a *Agent) buildVolumes(g *platform, root string, host volume.Host, dial cs
 		cluster = a.offline.keeper.Drivers(cluster)
 	}
 	registry := drivers.New(drivers.Config{
-		Cluster: cluster, Dial: dial,
+		Cluster: cluster, Objects: a.clients.api.CSIDrivers(), Dial: dial,
 		Registered: func(name string) { volumes.DriverRegistered(name) }, Called: a.metrics.DriverCalled, Log: a.log,
 	})
 	cfg.Driver = func(name string) volume.Driver {
@@ -215,6 +217,8 @@ func (a *Agent) buildVolumes(g *platform, root string, host volume.Host, dial cs
 		return nil // a nil interface, not an interface with a nil pointer
 	}
 	cfg.InUseChanged = func() { a.heartbeat.Now() } // the heartbeat is built later
+	cfg.Health = gates(&a.cfg).Enabled("CSIVolumeHealth")
+	cfg.Exceeded, g.driverLimits = registry.Exceeded, registry.Run
 	cfg.ClaimStatus = nodeClaims{api: a.clients.api}
 	cfg.Event = a.events.record
 	volumes = volume.New(cfg)

@@ -23,6 +23,8 @@ type Capabilities struct {
 	SingleNodeMultiWriter bool
 	// Stats: the driver can say how full a volume is.
 	Stats bool
+	// Condition: the driver can say whether a volume works.
+	Condition bool
 	// Expand: the node has to call the driver when a volume grows.
 	Expand bool
 }
@@ -39,6 +41,8 @@ func CapabilitiesOf(list []*csi.NodeServiceCapability) (c Capabilities) {
 			c.SingleNodeMultiWriter = true
 		case csi.NodeServiceCapability_RPC_GET_VOLUME_STATS:
 			c.Stats = true
+		case csi.NodeServiceCapability_RPC_VOLUME_CONDITION:
+			c.Condition = true
 		case csi.NodeServiceCapability_RPC_EXPAND_VOLUME:
 			c.Expand = true
 		}

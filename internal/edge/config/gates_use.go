@@ -3,7 +3,6 @@ package config
 // These reasons are shared by several gates.
 const (
 	noDevices  = "devices and resource claims are not handed out"
-	noHealth   = "the health of volumes is not asked for"
 	apiDecides = "the feature is always there: the API server's gate decides whether a pod may ask for it"
 )
 
@@ -57,7 +56,7 @@ var gateUses = map[string]fieldUse{
 	// Volumes.
 	"ClusterTrustBundleProjection": honoured("internal/proof/agenttest.TestCredentialProjectionsNeedTheirGates"),
 	"PodCertificateRequest":        honoured("internal/proof/agenttest.TestCredentialProjectionsNeedTheirGates"),
-	"CSIVolumeHealth":              notHonoured(noHealth, "false"),
+	"CSIVolumeHealth":              honoured("internal/proof/agenttest.TestVolumeHealthNeedsItsGate"),
 	"SELinuxMount":                 notHonoured("volumes are not mounted with SELinux labels", "false"),
 
 	// Server and runtime.

@@ -92,6 +92,11 @@ func (d *Driver) Ask(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	d.can = csispec.CapabilitiesOf(caps.GetCapabilities())
+	return d.Info(ctx)
+}
+
+// Info asks the driver about the node.
+func (d *Driver) Info(ctx context.Context) (Info, error) {
 	info, err := call(ctx, d, "NodeGetInfo", d.node.NodeGetInfo, &csi.NodeGetInfoRequest{})
 	if err != nil {
 		return Info{}, err

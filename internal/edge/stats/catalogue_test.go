@@ -30,7 +30,7 @@ func TestCatalogue(t *testing.T) {
 		Volumes: func() []VolumeCount {
 			return []VolumeCount{{"kubernetes.io/secret", 2, 1}, {"kubernetes.io/csi:disks.example.com", 0, 1}}
 		},
-		PersistentVolumes: func() []Volume { return []Volume{{PVCNamespace: "ns", PVCName: "data"}} },
+		PersistentVolumes: func() []Volume { return []Volume{{PVCNamespace: "ns", PVCName: "data", Abnormal: new(true)}} },
 		Startup: func() Startup {
 			return Startup{Boot: at(0), Began: at(10), Attempt: at(12), Registered: at(15), Ready: at(20)}
 		},

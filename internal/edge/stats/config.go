@@ -59,6 +59,8 @@ type Volume struct {
 	CapacityBytes, AvailableBytes, Inodes, InodesFree uint64
 	UsedBytes, InodesUsed                             uint64
 	Time                                              time.Time
+	// Abnormal says whether the CSI driver reports an abnormal condition of the volume; nil: it is not known.
+	Abnormal *bool
 }
 
 // Machine describes the host. For a simulated node, the values are invented.

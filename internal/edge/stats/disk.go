@@ -113,6 +113,9 @@ func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 		if v.PVCName != "" {
 			one.PVCRef = &statsapi.PVCReference{Namespace: v.PVCNamespace, Name: v.PVCName}
 		}
+		if v.Abnormal != nil {
+			one.VolumeHealthStats = &statsapi.VolumeHealthStats{Abnormal: *v.Abnormal}
+		}
 		out.VolumeStats = append(out.VolumeStats, one)
 		if v.Ephemeral {
 			add(&one.FsStats)

@@ -201,10 +201,12 @@ func ownCollectors(t *testing.T) []prometheus.Collector {
 	r := &captured{}
 	if _, err := stats.NewMetrics(stats.MetricsConfig{
 		Registerer: r, NodeName: "n1", Version: "v1.36.3", Pods: stats.OnePod(), PullRecords: func() (int, int) { return 0, 0 },
-		Tally:             func() stats.Tally { return stats.Tally{Pending: map[string]int{"deferred": 1}} },
-		PersistentVolumes: func() []stats.Volume { return []stats.Volume{{PVCNamespace: "ns", PVCName: "data"}} },
-		ImagePulls:        func() stats.ImagePulls { return stats.ImagePulls{Running: 1} },
-		Volumes:           func() []stats.VolumeCount { return []stats.VolumeCount{{Plugin: "kubernetes.io/secret", Desired: 1}} },
+		Tally: func() stats.Tally { return stats.Tally{Pending: map[string]int{"deferred": 1}} },
+		PersistentVolumes: func() []stats.Volume {
+			return []stats.Volume{{PVCNamespace: "ns", PVCName: "data", Abnormal: new(true)}}
+		},
+		ImagePulls: func() stats.ImagePulls { return stats.ImagePulls{Running: 1} },
+		Volumes:    func() []stats.VolumeCount { return []stats.VolumeCount{{Plugin: "kubernetes.io/secret", Desired: 1}} },
 		Startup: func() stats.Startup {
 			now := time.Now()
 			return stats.Startup{Boot: now, Began: now, Attempt: now, Registered: now, Ready: now}

@@ -109,4 +109,15 @@ func countPersistentVolumes(volumes []Volume, out sink) {
 	put("inodes", "Maximum number of inodes in the volume", func(v *Volume) uint64 { return v.Inodes })
 	put("inodes_free", "Number of free inodes in the volume", func(v *Volume) uint64 { return v.InodesFree })
 	put("inodes_used", "Number of used inodes in the volume", func(v *Volume) uint64 { return v.InodesUsed })
+	health := newFamily(prometheus.GaugeValue, "kubelet_volume_stats_health_status_abnormal", "1 if the CSI driver reports an abnormal condition of the volume, 0 otherwise",
+		"namespace", "persistentvolumeclaim")
+	for i := range volumes {
+		switch v := &volumes[i]; {
+		case v.Abnormal == nil:
+		case *v.Abnormal:
+			out.put(health, time.Time{}, 1, v.PVCNamespace, v.PVCName)
+		default:
+			out.put(health, time.Time{}, 0, v.PVCNamespace, v.PVCName)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -69,6 +70,9 @@ func (v *Volumes) attachment(ctx context.Context, b *bound, node string) (map[st
 	case a.DeletionTimestamp != nil:
 		return nil, &pod.Lacking{What: pod.LackAttachment, Err: errors.New("waits for the volume to be attached to this node again: it is being detached")}
 	case a.Status.AttachError != nil:
+		if code := a.Status.AttachError.ErrorCode; code != nil && *code == int32(codes.ResourceExhausted) && v.cfg.Exceeded != nil {
+			v.cfg.Exceeded(b.Driver)
+		}
 		return nil, &pod.Lacking{What: pod.LackAttach, Err: fmt.Errorf("the volume cannot be attached to this node: %s (since %s)",
 			pod.Text(strings.TrimSpace(a.Status.AttachError.Message)), a.Status.AttachError.Time.UTC().Format(time.RFC3339))}
 	case !a.Status.Attached:

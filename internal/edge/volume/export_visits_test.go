@@ -24,5 +24,5 @@ func (v *Volumes) Visits() int {
 
 // VisitForTest adds a volume of a pod that the node has to publish again at each visit (once a minute).
 func (v *Volumes) VisitForTest(uid types.UID) {
-	v.visits.add(uid, "v", &bound{Kind: kindCSI, Inline: true, Republish: true})
+	v.visits.add(uid, "v", &bound{Kind: kindCSI, Inline: true, Republish: true}, false)
 }

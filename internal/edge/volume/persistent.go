@@ -172,7 +172,7 @@ func (v *Volumes) mountedBefore(uid types.UID, volume string) (*bound, error) {
 	if there, err := v.stillThere(uid, &b); !there || err != nil {
 		return nil, err
 	}
-	v.visits.add(uid, volume, &b)
+	v.visits.add(uid, volume, &b, v.asksHealth(&b))
 	return &b, nil
 }
 
@@ -249,7 +249,7 @@ func (v *Volumes) setUpBound(ctx context.Context, p *v1.Pod, vol *v1.Volume, b *
 	if err := v.writeRecord(p.UID, vol.Name, b); err != nil {
 		return err
 	}
-	v.visits.add(p.UID, vol.Name, b)
+	v.visits.add(p.UID, vol.Name, b, v.asksHealth(b))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/claims"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // The limits of measurements of persistent volumes. A measurement may hang for ever in a dead mount, or for a long time in a driver.
@@ -34,6 +35,7 @@ type measure struct {
 	err   error         // the error of the last measurement
 	at    time.Time     // when the last measurement began
 	done  chan struct{} // closed when the measurement in flight ends; nil: no measurement is in flight
+	wrong string        // the event's text about the volume's abnormal condition; "": the condition is normal or not known
 }
 
 // PersistentUsage returns how full the persistent volumes of a pod are: CSI volumes whose driver has the capability GET_VOLUME_STATS,
@@ -45,11 +47,12 @@ func (v *Volumes) PersistentUsage(ctx context.Context, p *v1.Pod) ([]Usage, erro
 	var waits []<-chan struct{}
 	var names []string
 	for _, vol := range usedVolumes(p) {
-		if claims.Name(p, vol) == "" {
+		claim := claims.Name(p, vol)
+		if claim == "" {
 			continue
 		}
 		names = append(names, vol.Name)
-		if first := v.measure(p, vol); first != nil {
+		if first := v.measure(p.UID, vol.Name, claim); first != nil {
 			waits = append(waits, first)
 		}
 	}
@@ -91,35 +94,38 @@ func (v *Volumes) measured(p *v1.Pod, names []string) (all []Usage, err error) {
 
 // measure begins a measurement of a volume if the last one is old. It returns a channel that is closed with the first result, or nil if
 // there is nothing to wait for.
-func (v *Volumes) measure(p *v1.Pod, vol *v1.Volume) (first <-chan struct{}) {
+func (v *Volumes) measure(uid types.UID, volume, claim string) (first <-chan struct{}) {
 	ms := &v.measures
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	m := ms.pods[p.UID][vol.Name]
+	m := ms.pods[uid][volume]
 	if m == nil {
 		m = &measure{}
-		if ms.pods[p.UID] == nil {
+		if ms.pods[uid] == nil {
 			if ms.pods == nil {
 				ms.pods = map[types.UID]map[string]*measure{}
 			}
-			ms.pods[p.UID] = map[string]*measure{}
+			ms.pods[uid] = map[string]*measure{}
 		}
-		ms.pods[p.UID][vol.Name] = m
+		ms.pods[uid][volume] = m
 	}
 	if m.done != nil || time.Since(m.at) < usageTTL || ms.flying >= maxMeasuring {
 		return nil
 	}
 	ms.flying++
 	m.at, m.done = time.Now(), make(chan struct{})
-	done, known, claim := m.done, m.known, claims.Name(p, vol)
+	done, known := m.done, m.known
 	go func() {
-		u, ok, err := v.measureNow(p.UID, vol.Name)
+		u, ok, err := v.measureNow(uid, volume)
+		if ok {
+			v.tellHealth(uid, volume, m, u.Health)
+		}
 		ms.mu.Lock()
 		defer ms.mu.Unlock()
 		ms.flying--
 		m.done, m.err = nil, err
 		if ok {
-			u.Name, u.Claim = vol.Name, claim
+			u.Name, u.Claim = volume, claim
 			m.last, m.known = u, true
 		}
 		close(done)
@@ -128,6 +134,37 @@ func (v *Volumes) measure(p *v1.Pod, vol *v1.Volume) (first <-chan struct{}) {
 		return nil // callers use the last result until the new measurement is done
 	}
 	return done
+}
+
+// tellHealth records an event on the pod if a volume's condition has become abnormal, or is abnormal for another reason than before. The
+// caller makes the measurement m, so no other goroutine calls tellHealth with m.
+func (v *Volumes) tellHealth(uid types.UID, volume string, m *measure, h *Health) {
+	wrong := ""
+	if h != nil && h.Abnormal {
+		wrong = fmt.Sprintf("Volume %s: %s", volume, h.Message)
+	}
+	v.measures.mu.Lock()
+	before := m.wrong
+	m.wrong = wrong
+	v.measures.mu.Unlock()
+	if wrong == "" || wrong == before {
+		return
+	}
+	if b, err := v.readRecord(uid, volume); err == nil { // otherwise the pod has ended
+		v.cfg.Event(b.ref(uid), v1.EventTypeWarning, ReasonVolumeAbnormal, wrong)
+	}
+}
+
+// ReasonVolumeAbnormal is the reason of the event on a pod when a CSI driver reports that something is wrong with a volume.
+const ReasonVolumeAbnormal = "VolumeConditionAbnormal"
+
+// asksHealth reports whether the node asks the driver of a volume for the volume's condition.
+func (v *Volumes) asksHealth(b *bound) bool {
+	if !v.cfg.Health || b.Kind != kindCSI {
+		return false
+	}
+	d := v.cfg.Driver(b.Driver)
+	return d != nil && d.Can().Stats && d.Can().Condition
 }
 
 // measureNow measures one volume; ok is false if the driver cannot measure the volume, or the volume is not set up yet.
@@ -170,6 +207,9 @@ func (v *Volumes) askDriver(uid types.UID, b *bound) (u Usage, ok bool, err erro
 		return u, false, err
 	}
 	u.Time = time.Now()
+	if c := answer.GetVolumeCondition(); v.cfg.Health && d.Can().Condition && c != nil {
+		u.Health, ok = &Health{Abnormal: c.GetAbnormal(), Message: pod.Text(c.GetMessage())}, true
+	}
 	for _, part := range answer.GetUsage() {
 		total, used, available := atLeast0(part.GetTotal()), atLeast0(part.GetUsed()), atLeast0(part.GetAvailable())
 		switch part.GetUnit() {

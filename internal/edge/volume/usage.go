@@ -34,6 +34,16 @@ type Usage struct {
 	UsedBytes, InodesUsed uint64
 	// Time is when UsedBytes and InodesUsed were measured.
 	Time time.Time
+	// Health is what the CSI driver says about the condition of the volume; nil: it is not known.
+	Health *Health
+}
+
+// Health is the condition of a volume, as its CSI driver reports it.
+type Health struct {
+	// Abnormal: something is wrong with the volume.
+	Abnormal bool
+	// Message describes the condition. It is a text of the driver, made safe to show.
+	Message string
 }
 
 // usageTTL is the maximum age of a walk's result ("volumeStatsAggPeriod", 1 minute).

@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/due"
 )
 
-// visitEvery is the time between two visits of a mounted volume. A visit expands the volume if it has grown, and makes the node
-// publish it again if its driver requires that. Upstream's kubelet does both about once a minute.
+// visitEvery is the time between two visits of a mounted volume. A visit expands the volume if it has grown, makes the node publish it
+// again if its driver requires that, and asks for its condition. Upstream's kubelet does each about once a minute.
 const visitEvery = time.Minute
 
 // visits holds the mounted CSI volumes that Run visits periodically. One heap and one timer serve all of them, and no timer runs
@@ -29,12 +29,14 @@ type visit struct {
 	uid               types.UID
 	volume, key       string
 	republish, expand bool
+	health            bool // ask the driver for the volume's condition
 }
 
-// add makes Run visit a mounted volume from now on, if it is a CSI volume that may grow or whose driver requires republishing.
-func (s *visits) add(uid types.UID, volume string, b *bound) {
-	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != ""}
-	if b.Kind != kindCSI || !one.republish && !one.expand {
+// add makes Run visit a mounted volume from now on, if it is a CSI volume that may grow, whose driver requires republishing, or whose
+// condition the node asks for (health).
+func (s *visits) add(uid types.UID, volume string, b *bound, health bool) {
+	one := &visit{uid: uid, volume: volume, key: b.key(), republish: b.Republish, expand: b.Claim != "", health: health}
+	if b.Kind != kindCSI || !one.republish && !one.expand && !one.health {
 		return
 	}
 	s.mu.Lock()
@@ -46,7 +48,7 @@ func (s *visits) add(uid types.UID, volume string, b *bound) {
 		s.byPod[uid] = map[string]*visit{}
 	}
 	if have := s.byPod[uid][volume]; have != nil && have.key == one.key {
-		have.republish = one.republish
+		have.republish, have.health = one.republish, one.health
 		return
 	} else if have != nil {
 		s.heap.Remove(have)
@@ -120,7 +122,7 @@ func (s *visits) done(was *visit, expand bool) {
 	if one == nil || one.key != was.key || one.Waits() {
 		return
 	}
-	if one.expand = one.expand && expand; !one.expand && !one.republish {
+	if one.expand = one.expand && expand; !one.expand && !one.republish && !one.health {
 		return
 	}
 	s.heap.Put(one, time.Now().Add(visitEvery))
@@ -153,9 +155,14 @@ func (v *Volumes) Run(ctx context.Context) error {
 	}
 }
 
-// visit requests another set-up of the pod if the volume has to be published again, and expands the volume if it has grown. It reports
-// whether the next visit must check the size again.
+// visit requests another set-up of the pod if the volume has to be published again, begins a measurement if the node asks for the volume's
+// condition, and expands the volume if it has grown. It reports whether the next visit must check the size again.
 func (v *Volumes) visit(ctx context.Context, one *visit) (expand bool) {
+	if one.health {
+		if b, err := v.readRecord(one.uid, one.volume); err == nil {
+			v.measure(one.uid, one.volume, b.Claim)
+		}
+	}
 	if one.republish {
 		v.cfg.Notify(one.uid)
 	}

@@ -99,11 +99,16 @@ type Config struct {
 	Event func(ref *v1.ObjectReference, eventType, reason, message string)
 	// Driver returns a registered CSI driver, or nil. Driver may be nil, if no driver can register.
 	Driver func(name string) Driver
+	// Exceeded is called when a volume cannot be attached because this node has too many volumes of its CSI driver. It must not block. It may
+	// be nil.
+	Exceeded func(driver string)
 	// InUseChanged is called after the result of InUse has changed. It must not block. It may be nil.
 	InUseChanged func()
 	// Notify is called when the caller should try the work on the volumes of a pod again: an earlier try failed because the volumes had to
 	// wait for something, and this wait is over. Notify may be called from any goroutine. It must not block. It may be nil.
 	Notify func(uid types.UID)
+	// Health makes the node ask the CSI drivers that can say so whether the volumes of pods work (feature gate CSIVolumeHealth).
+	Health bool
 	// Operated is called after each operation on a volume. It must not block. It may be nil.
 	Operated func(Operation)
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.

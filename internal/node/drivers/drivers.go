@@ -25,6 +25,8 @@ type Cluster interface {
 type Config struct {
 	// Cluster is nil on a node without an API server.
 	Cluster Cluster
+	// Objects are the CSIDriver objects of the cluster; nil: the limits of drivers are not kept up to date (see Run).
+	Objects Objects
 	// Dial connects to the endpoint of a driver; nil: csi.Socket.
 	Dial csi.Dial
 	// Registered is called when a driver can be used. It must not block.
@@ -41,6 +43,7 @@ type Drivers struct {
 	// byName before it releases the lock, so in the end the API lists the same drivers as byName. The lock is a channel and not a mutex,
 	// because a goroutine must stop waiting for it when its context ends.
 	telling chan struct{}
+	limits  *limits
 
 	mu     sync.Mutex
 	byName map[string]*registered
@@ -49,6 +52,8 @@ type Drivers struct {
 type registered struct {
 	driver   *csi.Driver
 	endpoint string
+	info     csinode.Driver // what the cluster has; a goroutine that holds the lock telling may use it
+	failing  bool           // the last try to update the limit has failed
 }
 
 // PluginType is the type of plugins that are CSI drivers.
@@ -61,7 +66,7 @@ func New(cfg Config) *Drivers {
 	if cfg.Dial == nil {
 		cfg.Dial = csi.Socket
 	}
-	return &Drivers{cfg: cfg, telling: make(chan struct{}, 1), byName: map[string]*registered{}}
+	return &Drivers{cfg: cfg, telling: make(chan struct{}, 1), limits: newLimits(cfg.Objects), byName: map[string]*registered{}}
 }
 
 // Driver returns a registered driver, or nil.
@@ -86,7 +91,9 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 	}
 	info, err := driver.Ask(ctx)
 	if err == nil {
-		err = d.put(ctx, &registered{driver, p.Endpoint}, csinode.Driver{Name: p.Name, NodeID: info.NodeID, MaxVolumes: info.MaxVolumes, Topology: info.Topology})
+		err = d.put(ctx, &registered{driver: driver, endpoint: p.Endpoint, info: csinode.Driver{
+			Name: p.Name, NodeID: info.NodeID, MaxVolumes: info.MaxVolumes, Topology: info.Topology,
+		}})
 	}
 	if err != nil {
 		driver.Close()
@@ -97,14 +104,14 @@ func (d *Drivers) Register(ctx context.Context, p plugin.Plugin) error {
 }
 
 // put adds a driver to the cluster, and then stores the driver in byName.
-func (d *Drivers) put(ctx context.Context, r *registered, info csinode.Driver) error {
+func (d *Drivers) put(ctx context.Context, r *registered) error {
 	if d.cfg.Cluster != nil {
 		done, err := d.turn(ctx)
 		if err != nil {
 			return err
 		}
 		defer done()
-		if err := d.cfg.Cluster.Put(ctx, info); err != nil {
+		if err := d.cfg.Cluster.Put(ctx, r.info); err != nil {
 			return err
 		}
 	}
@@ -112,8 +119,9 @@ func (d *Drivers) put(ctx context.Context, r *registered, info csinode.Driver) e
 		return err
 	}
 	d.mu.Lock()
-	before := d.byName[info.Name]
-	d.byName[info.Name] = r
+	before := d.byName[r.info.Name]
+	d.byName[r.info.Name] = r
+	d.limits.registered(r.info.Name)
 	d.mu.Unlock()
 	if before != nil {
 		before.driver.Close()
@@ -150,6 +158,7 @@ func (d *Drivers) Deregister(ctx context.Context, p plugin.Plugin) {
 		return
 	}
 	delete(d.byName, p.Name)
+	d.limits.gone(p.Name)
 	d.mu.Unlock()
 	r.driver.Close()
 	if d.cfg.Cluster == nil {

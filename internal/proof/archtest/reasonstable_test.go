@@ -56,7 +56,7 @@ var reasons = []reason{
 	{name: "AlreadyMountedVolume", in: inPodEvent, not: noAttach}, {name: "FailedMountOnFilesystemMismatch", in: inPodEvent, not: noAttach},
 	{name: "VolumeResizeFailed", in: inPodEvent, when: "a CSI driver cannot expand a volume on the node"}, {name: "VolumeResizeSuccessful", in: inPodEvent, not: "this event comes from controllers"},
 	{name: "FileSystemResizeFailed", in: inPodEvent, when: "a volume has grown, and the pod may only read it"}, {name: "FileSystemResizeSuccessful", in: inPodEvent, when: "a CSI driver has expanded a volume on the node"},
-	{name: "VolumeConditionAbnormal", in: inPodEvent, not: noAttach},
+	{name: "VolumeConditionAbnormal", in: inPodEvent, when: "with the gate CSIVolumeHealth, when a CSI driver begins to report that something is wrong with a volume"},
 	{name: "VolumePermissionChangeInProgress", in: inPodEvent, not: "the agent sends no event while it changes the group of a volume's files"},
 	{name: "FailedPrepareDynamicResources", in: inPodEvent, not: noClaims},
 	{name: "FailedNodeDeclaredFeaturesCheck", in: inPodEvent, not: noFeatures},
