@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// creations is how many pods are created at the same time.
+// creations is how many objects are created at the same time.
 const creations = 16
 
 // accountWait bounds the wait for the service account of a namespace, which a controller creates after the namespace.
@@ -31,6 +31,17 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 	if err := f.awaitAccount(ctx, namespace); err != nil {
 		return err
 	}
+	return createAll(ctx, count, func(i int) error {
+		if _, err := f.api.Pods(namespace).Create(ctx, f.pod(namespace, i+1), metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create pod %d of %d: %w", i+1, count, err)
+		}
+		return nil
+	})
+}
+
+// createAll calls create with the numbers from 0 to count-1, several at a time. The error that an object exists already counts as success.
+// After another error, createAll makes no more calls.
+func createAll(ctx context.Context, count int, create func(i int) error) error {
 	var (
 		mu   sync.Mutex
 		errs []error
@@ -42,17 +53,16 @@ func (f *Fleet) CreatePods(ctx context.Context, namespace string, count int) err
 	}
 	numbers := make([]int, count)
 	for i := range numbers {
-		numbers[i] = i + 1
+		numbers[i] = i
 	}
 	limited(numbers, creations, func(i int) {
 		if failed() || ctx.Err() != nil {
 			return
 		}
-		_, err := f.api.Pods(namespace).Create(ctx, f.pod(namespace, i), metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := create(i); err != nil && !apierrors.IsAlreadyExists(err) {
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, fmt.Errorf("create pod %d of %d: %w", i, count, err))
+			errs = append(errs, err)
 		}
 	})
 	if ctx.Err() != nil {

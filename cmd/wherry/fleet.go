@@ -30,7 +30,8 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
   wherry fleet --nodes 1000 --once --within 2m
   wherry fleet --nodes 100 --pods 500 --expect pods=running --expect 'leases.p99<=1s' --within 60s --once -o json
   wherry fleet --nodes 100 --pods 500 --scenario faults.yaml
-  wherry fleet --nodes 50 --kubeconfig ~/.kube/config --yes`,
+  wherry fleet --nodes 50 --kubeconfig ~/.kube/config --yes
+  wherry fleet --snapshot cluster.yaml --scale 10`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Result = cmd.OutOrStdout()
@@ -41,6 +42,8 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.SortFlags = false
 	fs.IntVar(&r.Nodes, "nodes", 0, "how many nodes; 0: as the template says, or 10 without a template")
 	fs.StringVarP(&r.Template, "template", "f", "", "file with the shapes of the nodes")
+	fs.StringVar(&r.Snapshot, "snapshot", "", "file of wherry fleet snapshot: imitate the nodes and pods of that cluster")
+	fs.IntVar(&r.Scale, "scale", 1, "of --snapshot: this many times as many nodes and pods")
 	fs.StringVar(&r.Scenario, "scenario", "", "file with faults that happen while the fleet runs")
 	fs.StringArrayVar(&r.Rules, "rules", nil, "file that says what containers do and how images are pulled; may be repeated: see docs/fleet-rules.md")
 	fs.IntVar(&r.Pods, "pods", 0, "create this many pods when all nodes are Ready; the scheduler places them")
@@ -63,7 +66,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.StringVar(&r.Metrics, "metrics", "", "serve metrics for Prometheus at this address, for example 127.0.0.1:9095, path /metrics; default: none")
 	fs.StringVar(&r.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 	fs.IntVarP(&r.Verbosity, "v", "v", 0, "verbosity of the log: 1 also the fleet's actions, 2 also those of its agents")
-	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetExpect(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean())
+	cmd.AddCommand(newFleetGet(), newFleetTop(), newFleetScale(), newFleetApply(), newFleetExpect(), newFleetFault(), newFleetHeal(), newFleetStop(), newFleetClean(), newFleetSnapshot())
 	return cmd
 }
 
@@ -84,6 +87,29 @@ func newFleetClean() *cobra.Command {
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
 	fs.StringVar(&c.Context, "context", "", "context of the kubeconfig; default: its current one")
 	fs.BoolVar(&c.All, "all", false, "of all fleets, not only of the named one")
+	return cmd
+}
+
+func newFleetSnapshot() *cobra.Command {
+	var s fleetctl.Snapshot
+	cmd := &cobra.Command{
+		Use:   "snapshot --kubeconfig FILE > cluster.yaml",
+		Short: "Write the shape of a cluster to a file: its nodes and pods, without what is confidential",
+		Long: `Write the nodes and pods of a cluster to standard output. "wherry fleet --snapshot FILE --scale N" imitates the cluster with N times
+as many simulated nodes and pods. Nodes that are alike become one group, pods with the same owner and spec one workload.
+
+The file has names, labels, images, resources and scheduling rules. It has no Secrets, ConfigMaps, environment variables, commands,
+annotations, volumes or probes. The command only reads from the cluster.`,
+		Example: `  wherry fleet snapshot --kubeconfig ~/.kube/config > cluster.yaml
+  wherry fleet --snapshot cluster.yaml --scale 10`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
+	fs.StringVar(&s.Context, "context", "", "context of the kubeconfig; default: its current one")
 	return cmd
 }
 

@@ -97,6 +97,12 @@ func group(cfg *rest.Config, version schema.GroupVersion, h *http.Client) (rest.
 	return rest.RESTClientForConfigAndClient(&own, h)
 }
 
+// CreateJSON creates an object of any kind. path is the path of its collection, for example /apis/apps/v1/namespaces/default/deployments, and
+// body is the object in JSON.
+func (c *Client) CreateJSON(ctx context.Context, path string, body []byte) error {
+	return c.core.Post().AbsPath(path).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+}
+
 // Nodes returns the nodes of the cluster.
 func (c *Client) Nodes() *Resource[*v1.Node, *v1.NodeList] {
 	return resource[v1.Node, v1.NodeList](c.core, "nodes", "")

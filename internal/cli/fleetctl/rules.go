@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
@@ -22,7 +23,7 @@ func RuleFiles(names []string) ([]simulated.RulesFile, error) {
 	var files []simulated.RulesFile
 	var errs []error
 	for _, name := range names {
-		data, err := readBounded(name)
+		data, err := readBounded(name, fleet.MaxTemplate)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--rules: %w", err))
 			continue
@@ -31,7 +32,7 @@ func RuleFiles(names []string) ([]simulated.RulesFile, error) {
 			if !filepath.IsAbs(other) {
 				other = filepath.Join(filepath.Dir(name), other)
 			}
-			return readBounded(other)
+			return readBounded(other, fleet.MaxTemplate)
 		}})
 	}
 	return files, errors.Join(errs...)

@@ -30,6 +30,9 @@ type Run struct {
 	Name     string
 	Nodes    int    // the number of nodes; 0: as the template says, or 10 without a template
 	Template string // a file; "": one group
+	// Snapshot is a file of `wherry fleet snapshot`, whose cluster the fleet imitates with Scale times as many nodes and pods; "": none.
+	Snapshot string
+	Scale    int
 	Scenario string // a file with faults that happen; "": none
 	// Rules are files that say what containers and images do.
 	Rules []string
@@ -113,7 +116,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	w := &watcher{run: r, fleet: f, expect: in.expect, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
+	w := &watcher{run: r, fleet: f, expect: in.expect, workloads: in.workloads, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
 	plays := &plays{ctx: ctx, fleet: f, said: said}
 	defer plays.wait()
 	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
@@ -149,16 +152,22 @@ func (w *watcher) runFleet(ctx context.Context, stop func()) error {
 
 // input is what the options and the files that they name ask for.
 type input struct {
-	groups []fleet.Group
-	nodes  int // of all groups
-	expect []fleet.Expectation
-	plan   *fleet.Scenario  // nil: there is no --scenario
-	rules  *simulated.Rules // nil: there are no --rules
+	groups    []fleet.Group
+	workloads []fleet.Workload // of --snapshot
+	nodes     int              // of all groups
+	expect    []fleet.Expectation
+	plan      *fleet.Scenario  // nil: there is no --scenario
+	rules     *simulated.Rules // nil: there are no --rules
 }
 
 // read reads the files that the options name, and checks the options. It starts nothing.
 func (r *Run) read() (in input, err error) {
-	if in.groups, err = r.groups(); err != nil {
+	if r.Snapshot != "" {
+		err = r.readSnapshot(&in)
+	} else {
+		in.groups, err = r.groups()
+	}
+	if err != nil {
 		return in, err
 	}
 	for i := range in.groups {
@@ -238,7 +247,7 @@ func (r *Run) groups() ([]fleet.Group, error) {
 		}
 		return []fleet.Group{{Count: n}}, nil
 	}
-	data, err := readBounded(r.Template)
+	data, err := readBounded(r.Template, fleet.MaxTemplate)
 	if err != nil {
 		return nil, fmt.Errorf("--template: %w", err)
 	}
@@ -255,14 +264,14 @@ func (r *Run) groups() ([]fleet.Group, error) {
 	return groups, nil
 }
 
-// readBounded reads a file of at most fleet.MaxTemplate bytes. The caller refuses a file that is longer.
-func readBounded(name string) ([]byte, error) {
+// readBounded reads a file of at most limit bytes. The caller refuses a file that is longer: its result has limit+1 bytes.
+func readBounded(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, fleet.MaxTemplate+1))
+	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // cluster returns the client configuration of the cluster that the user names. If the user names none, it starts a control plane. The
@@ -347,7 +356,8 @@ type watcher struct {
 	run        *Run
 	fleet      *fleet.Fleet
 	expect     []fleet.Expectation
-	base       uint64 // memory of the process before the first node began
+	workloads  []fleet.Workload // to create when the nodes are Ready, instead of pods that are all alike
+	base       uint64           // memory of the process before the first node began
 	kubeconfig string
 	server     string
 	said       *progress
@@ -432,7 +442,7 @@ func (w *watcher) report(outcomes []fleet.Outcome, err error, took time.Duration
 // stages waits until all nodes are Ready, creates the pods, and waits until all pods are Running. If the user gave expectations, it does
 // not wait until the pods run; if there are also no pods to create, it does nothing.
 func (w *watcher) stages(ctx context.Context) error {
-	if len(w.run.Expect) > 0 && w.run.Pods == 0 {
+	if len(w.run.Expect) > 0 && w.run.Pods == 0 && len(w.workloads) == 0 {
 		return nil
 	}
 	nodes := func(s *State) (string, bool) {
@@ -450,15 +460,16 @@ func (w *watcher) stages(ctx context.Context) error {
 		return err
 	}
 	w.said.line("%d nodes Ready in %s", w.fleet.Status().Nodes.Ready, time.Since(began).Round(10*time.Millisecond))
-	if w.run.Pods == 0 {
+	if w.run.Pods == 0 && len(w.workloads) == 0 {
 		return nil
 	}
 	began = time.Now()
-	if err := w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods); err != nil {
+	created, err := w.create(ctx)
+	if err != nil {
 		return err
 	}
-	if len(w.run.Expect) > 0 {
-		w.said.line("%d pods created in %s", w.run.Pods, time.Since(began).Round(10*time.Millisecond))
+	if len(w.run.Expect) > 0 || w.run.Pods == 0 {
+		w.said.line("%s created in %s", created, time.Since(began).Round(10*time.Millisecond))
 		return nil
 	}
 	if err := w.until(ctx, pods); err != nil {
@@ -466,6 +477,14 @@ func (w *watcher) stages(ctx context.Context) error {
 	}
 	w.said.line("%d pods Running in %s", w.fleet.Status().Pods.Running, time.Since(began).Round(10*time.Millisecond))
 	return nil
+}
+
+// create creates the pods or the workloads of the snapshot. It returns what it has created, for the user.
+func (w *watcher) create(ctx context.Context) (created string, err error) {
+	if len(w.workloads) == 0 {
+		return fmt.Sprintf("%d pods", w.run.Pods), w.fleet.CreatePods(ctx, w.run.Namespace, w.run.Pods)
+	}
+	return fmt.Sprintf("%d workloads", len(w.workloads)), w.fleet.CreateWorkloads(ctx, w.workloads, w.run.Scale)
 }
 
 // until waits until done returns true, and prints the progress.

@@ -13,7 +13,7 @@ import (
 
 // readScenario reads a scenario from a file.
 func readScenario(name string) (*fleet.Scenario, error) {
-	data, err := readBounded(name)
+	data, err := readBounded(name, fleet.MaxTemplate)
 	if err != nil {
 		return nil, fmt.Errorf("read the scenario: %w", err)
 	}
@@ -94,7 +94,7 @@ type Apply struct{ Client }
 
 // Run plays a scenario in a running fleet.
 func (c *Apply) Run(ctx context.Context, out io.Writer, file string) error {
-	data, err := readBounded(file)
+	data, err := readBounded(file, fleet.MaxTemplate)
 	if err != nil {
 		return err
 	}
