@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -97,12 +96,12 @@ func (s *Snapshot) Running(scale int) (n int) {
 	return n
 }
 
-// snapshotFile is the content of a file with a snapshot.
-type snapshotFile struct {
+// snapshotFile is the content of a file with a snapshot, with its groups as they are read or as they are written.
+type snapshotFile[G groupFile | groupSaved] struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
 	Taken      metav1.Time    `json:"taken"`
-	Groups     []groupFile    `json:"groups"`
+	Groups     []G            `json:"groups"`
 	Workloads  []workloadFile `json:"workloads"`
 }
 
@@ -125,29 +124,20 @@ func ParseSnapshot(name string, data []byte) (*Snapshot, error) {
 		return nil, fmt.Errorf("%s: the snapshot has %d bytes, more than %d", name, len(data), MaxSnapshot)
 	}
 	t := template{Document: yamldoc.Document{Name: name}}
-	var file snapshotFile
+	var file snapshotFile[groupFile]
 	if err := t.Decode(data, TemplateAPIVersion, SnapshotKind, &file, &t.raw); err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Taken: file.Taken.Time}
 	t.file.Groups = file.Groups
-	for i := range file.Groups {
-		s.Groups = append(s.Groups, t.group(i))
-	}
-	if len(s.Groups) == 0 {
-		t.Bad("groups", "a fleet needs at least one group: write groups: [{name: node, count: 10}]")
-	}
+	s := &Snapshot{Taken: file.Taken.Time, Groups: t.groups()}
 	seen := map[string]bool{}
 	for i := range file.Workloads {
 		s.Workloads = append(s.Workloads, t.workload(i, &file.Workloads[i], seen))
 	}
-	if len(t.Errs) > 0 {
-		return nil, errors.Join(t.Errs...)
+	if err := t.check(s.Groups); err != nil {
+		return nil, err
 	}
-	if err := checkGroups(s.Groups, func(i int, field, text string) { t.Bad(fmt.Sprintf("groups[%d].%s", i, field), text) }); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return s, errors.Join(t.Errs...)
+	return s, nil
 }
 
 // workload converts workload i of the file, and adds a problem for each field that is not valid. The API server checks the template.

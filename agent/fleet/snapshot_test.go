@@ -195,6 +195,22 @@ func TestTakeSnapshot(t *testing.T) {
 	}
 }
 
+// A cluster whose pods all differ cannot fill the memory of the command: it ends as soon as the pods are larger than a snapshot may be.
+func TestTooManyDifferentPods(t *testing.T) {
+	t.Parallel()
+	pods := podsTaken{byShape: map[string]*podsAlike{}, limit: 10_000}
+	for i := range 1000 {
+		err := pods.add(realPod(fmt.Sprint("p", i), "", "", func(p *v1.Pod) { p.Labels["app"] = fmt.Sprint(i) }))
+		if err != nil {
+			if !strings.Contains(err.Error(), "too many different pods") || len(pods.byShape) > 100 {
+				t.Errorf("after %d pods: %v", len(pods.byShape), err)
+			}
+			return
+		}
+	}
+	t.Error("1000 different pods are taken")
+}
+
 // Each workload becomes an object of its kind, whose pods are simulated as those of the cluster were.
 func TestRequestsOfWorkloads(t *testing.T) {
 	t.Parallel()
@@ -202,7 +218,7 @@ func TestRequestsOfWorkloads(t *testing.T) {
 	got := map[string]string{}
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		all, err := w.requests("copy", 4)
+		path, body, err := w.request("copy", 4, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,10 +230,10 @@ func TestRequestsOfWorkloads(t *testing.T) {
 				Template                           v1.PodTemplateSpec
 			}
 		}
-		if err := json.Unmarshal(all[0].body, &o); err != nil {
+		if err := json.Unmarshal(body, &o); err != nil {
 			t.Fatal(err)
 		}
-		got[w.Name] = fmt.Sprintf("%d at %s: %s %d %d/%d %v %v", len(all), all[0].path, o.Metadata.Name, o.Spec.Replicas, o.Spec.Parallelism, o.Spec.Completions,
+		got[w.Name] = fmt.Sprintf("%d at %s: %s %d %d/%d %v %v", w.objects(4), path, o.Metadata.Name, o.Spec.Replicas, o.Spec.Parallelism, o.Spec.Completions,
 			o.Spec.Selector.MatchLabels, o.Spec.Template.Annotations)
 		if labels := o.Spec.Template.Labels; w.Kind != KindPod && (labels[LabelWorkload] != strings.ToLower(string(w.Kind))+"-"+w.Name || labels[LabelFleet] != "copy" || labels["app"] != "web") {
 			t.Errorf("labels of the pods of %s: %v", w.Name, labels)
@@ -281,7 +297,9 @@ func FuzzParseSnapshot(f *testing.F) {
 		_ = s.Scaled(2)
 		for i := range s.Workloads {
 			if w := &s.Workloads[i]; w.Count < 10 {
-				_, _ = w.requests("f", 2)
+				for i := range w.objects(2) {
+					_, _, _ = w.request("f", 2, i)
+				}
 			}
 		}
 	})

@@ -40,7 +40,7 @@ func TakeSnapshot(ctx context.Context, client *rest.Config) ([]byte, Taken, erro
 	if err != nil {
 		return nil, Taken{}, err
 	}
-	pods := podsTaken{byShape: map[string]*podsAlike{}}
+	pods := podsTaken{byShape: map[string]*podsAlike{}, limit: MaxSnapshot}
 	err = eachPage(func(opts metav1.ListOptions) (string, error) {
 		list, err := api.Pods("").List(ctx, opts)
 		if err != nil {
@@ -56,21 +56,20 @@ func TakeSnapshot(ctx context.Context, client *rest.Config) ([]byte, Taken, erro
 	if err != nil {
 		return nil, Taken{}, err
 	}
-	file := struct {
-		APIVersion string         `json:"apiVersion"`
-		Kind       string         `json:"kind"`
-		Taken      metav1.Time    `json:"taken"`
-		Groups     []groupSaved   `json:"groups"`
-		Workloads  []workloadFile `json:"workloads"`
-	}{TemplateAPIVersion, SnapshotKind, metav1.NewTime(time.Now().UTC().Truncate(time.Second)), groupsOf(nodes), pods.workloads()}
+	file := snapshotFile[groupSaved]{TemplateAPIVersion, SnapshotKind, metav1.NewTime(time.Now().UTC().Truncate(time.Second)), groupsOf(nodes), pods.workloads()}
 	data, err := yaml.Marshal(file)
 	if err != nil {
 		return nil, Taken{}, fmt.Errorf("write the snapshot: %w", err)
 	}
 	if len(data) > MaxSnapshot {
-		return nil, Taken{}, fmt.Errorf("the snapshot has %d bytes, more than %d: the cluster has too many different pods", len(data), MaxSnapshot)
+		return nil, Taken{}, tooLarge(len(data))
 	}
 	return data, Taken{Nodes: len(nodes), Groups: len(file.Groups), Pods: pods.total, Workloads: len(file.Workloads)}, nil
+}
+
+// tooLarge is the error of a snapshot with this many bytes.
+func tooLarge(size int) error {
+	return fmt.Errorf("the snapshot has %d bytes, more than %d: the cluster has too many different pods", size, MaxSnapshot)
 }
 
 // groupSaved is a group as TakeSnapshot writes it: groupFile without what it does not set.
@@ -228,6 +227,8 @@ func text(q *resource.Quantity) string {
 type podsTaken struct {
 	byShape map[string]*podsAlike
 	total   int
+	size    int // bytes of all shapes
+	limit   int // the largest size; tenants decide how many different pods a cluster has
 }
 
 // podsAlike are the pods of one owner with one spec.
@@ -251,6 +252,9 @@ func (t *podsTaken) add(p *v1.Pod) error {
 	}
 	have := t.byShape[string(shape)]
 	if have == nil {
+		if t.size += len(shape); t.size > t.limit {
+			return tooLarge(t.size)
+		}
 		have = &one
 		t.byShape[string(shape)] = have
 	}

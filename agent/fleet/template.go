@@ -70,6 +70,15 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	if err := t.Decode(data, TemplateAPIVersion, TemplateKind, &t.file, &t.raw); err != nil {
 		return nil, err
 	}
+	groups := t.groups()
+	if err := t.check(groups); err != nil {
+		return nil, err
+	}
+	return groups, nil
+}
+
+// groups converts the groups of the file, and adds a problem for each field that is not valid by itself.
+func (t *template) groups() []Group {
 	var groups []Group
 	for i := range t.file.Groups {
 		groups = append(groups, t.group(i))
@@ -77,13 +86,18 @@ func ParseTemplate(name string, data []byte) ([]Group, error) {
 	if len(groups) == 0 {
 		t.Bad("groups", "a fleet needs at least one group: write groups: [{name: node, count: 10}]")
 	}
+	return groups
+}
+
+// check returns the problems that were found so far. If there are none, it checks the groups together.
+func (t *template) check(groups []Group) error {
 	if len(t.Errs) > 0 {
-		return nil, errors.Join(t.Errs...)
+		return errors.Join(t.Errs...)
 	}
 	if err := checkGroups(groups, func(i int, field, text string) { t.Bad(fmt.Sprintf("groups[%d].%s", i, field), text) }); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", t.Name, err)
 	}
-	return groups, errors.Join(t.Errs...)
+	return errors.Join(t.Errs...)
 }
 
 // template is the state of ParseTemplate while it reads a template file.

@@ -43,46 +43,45 @@ func (f *Fleet) CreateWorkloads(ctx context.Context, workloads []Workload, scale
 	}
 	var all []creation
 	for i := range workloads {
-		more, err := workloads[i].requests(f.cfg.Name, scale)
-		if err != nil {
-			return err
+		for index := range workloads[i].objects(scale) {
+			all = append(all, creation{&workloads[i], index})
 		}
-		all = append(all, more...)
 	}
 	return createAll(ctx, len(all), func(i int) error {
-		if err := f.api.CreateJSON(ctx, all[i].path, all[i].body); err != nil {
-			return fmt.Errorf("create an object at %s: %w", all[i].path, err)
+		path, body, err := all[i].workload.request(f.cfg.Name, scale, all[i].index)
+		if err == nil {
+			err = f.api.CreateJSON(ctx, path, body)
+		}
+		if err != nil {
+			w := all[i].workload
+			return fmt.Errorf("create %s %s/%s: %w", w.Kind, w.Namespace, w.Name, err)
 		}
 		return nil
 	})
 }
 
-// creation is a request that creates an object: the path of the request, and its body in JSON.
+// creation is an object of a workload that is created. Its request is made only when it is sent, because there may be a million of them.
 type creation struct {
-	path string
-	body []byte
+	workload *Workload
+	index    int
 }
 
-// requests returns the requests that create a workload, with scale times as many pods. fleet is the fleet's name.
-func (w *Workload) requests(fleet string, scale int) ([]creation, error) {
-	t := w.Template.DeepCopy()
-	if t.Labels == nil {
-		t.Labels = map[string]string{}
-	}
-	id := strings.ToLower(string(w.Kind)) + "-" + w.Name // two kinds of workloads may have the same name
-	t.Labels[LabelWorkload], t.Labels[LabelFleet] = id, fleet
-	if w.RunFor > 0 {
-		if t.Annotations == nil {
-			t.Annotations = map[string]string{}
-		}
-		for i := range t.Spec.Containers {
-			name := t.Spec.Containers[i].Name
-			t.Annotations[simulated.AnnotationRunFor+"."+name] = w.RunFor.String()
-			t.Annotations[simulated.AnnotationExitCode+"."+name] = fmt.Sprint(w.ExitCode)
-		}
-	}
+// objects returns how many objects a workload becomes, with scale times as many pods.
+func (w *Workload) objects(scale int) int {
 	if w.Kind == KindPod {
-		return w.pods(t, scale)
+		return w.Count * scale
+	}
+	return 1
+}
+
+// request returns the path and the body of the request that creates the object with this index, which counts from 0. fleet is the fleet's
+// name.
+func (w *Workload) request(fleet string, scale, index int) (path string, body []byte, err error) {
+	t := w.template(fleet)
+	if w.Kind == KindPod {
+		t.Namespace, t.Name = w.Namespace, fmt.Sprintf("%s-%d", w.Name, index+1)
+		body, err = json.Marshal(&v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: t.ObjectMeta, Spec: t.Spec})
+		return "/api/v1/namespaces/" + w.Namespace + "/pods", body, err
 	}
 	spec := map[string]any{"template": t}
 	group, plural := "apps/v1", ""
@@ -103,28 +102,34 @@ func (w *Workload) requests(fleet string, scale int) ([]creation, error) {
 	case KindPod:
 	}
 	if w.Kind != KindJob {
-		spec["selector"] = metav1.LabelSelector{MatchLabels: map[string]string{LabelWorkload: id}}
+		spec["selector"] = metav1.LabelSelector{MatchLabels: map[string]string{LabelWorkload: t.Labels[LabelWorkload]}}
 	}
-	body, err := json.Marshal(map[string]any{
+	body, err = json.Marshal(map[string]any{
 		"apiVersion": group, "kind": w.Kind, "spec": spec,
 		"metadata": metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{LabelFleet: fleet}},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("create %s %s/%s: %w", w.Kind, w.Namespace, w.Name, err)
-	}
-	return []creation{{fmt.Sprintf("/apis/%s/namespaces/%s/%s", group, w.Namespace, plural), body}}, nil
+	return fmt.Sprintf("/apis/%s/namespaces/%s/%s", group, w.Namespace, plural), body, err
 }
 
-// pods returns the requests that create the pods of a workload without an owner.
-func (w *Workload) pods(t *v1.PodTemplateSpec, scale int) (all []creation, err error) {
-	p := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: t.ObjectMeta, Spec: t.Spec}
-	for i := range w.Count * scale {
-		p.Namespace, p.Name = w.Namespace, fmt.Sprintf("%s-%d", w.Name, i+1)
-		body, err := json.Marshal(p)
-		if err != nil {
-			return nil, fmt.Errorf("create pod %s/%s: %w", p.Namespace, p.Name, err)
-		}
-		all = append(all, creation{"/api/v1/namespaces/" + w.Namespace + "/pods", body})
+// template returns the template of the workload's pods, with the labels by which they are found, and with annotations that say how long their
+// containers run.
+func (w *Workload) template(fleet string) *v1.PodTemplateSpec {
+	t := w.Template.DeepCopy()
+	if t.Labels == nil {
+		t.Labels = map[string]string{}
 	}
-	return all, nil
+	t.Labels[LabelWorkload] = strings.ToLower(string(w.Kind)) + "-" + w.Name // two kinds of workloads may have the same name
+	t.Labels[LabelFleet] = fleet
+	if w.RunFor <= 0 {
+		return t
+	}
+	if t.Annotations == nil {
+		t.Annotations = map[string]string{}
+	}
+	for i := range t.Spec.Containers {
+		name := t.Spec.Containers[i].Name
+		t.Annotations[simulated.AnnotationRunFor+"."+name] = w.RunFor.String()
+		t.Annotations[simulated.AnnotationExitCode+"."+name] = fmt.Sprint(w.ExitCode)
+	}
+	return t
 }

@@ -150,41 +150,6 @@ func (w *watcher) runFleet(ctx context.Context, stop func()) error {
 	return errors.Join(err, late)
 }
 
-// input is what the options and the files that they name ask for.
-type input struct {
-	groups    []fleet.Group
-	workloads []fleet.Workload // of --snapshot
-	nodes     int              // of all groups
-	expect    []fleet.Expectation
-	plan      *fleet.Scenario  // nil: there is no --scenario
-	rules     *simulated.Rules // nil: there are no --rules
-}
-
-// read reads the files that the options name, and checks the options. It starts nothing.
-func (r *Run) read() (in input, err error) {
-	if r.Snapshot != "" {
-		err = r.readSnapshot(&in)
-	} else {
-		in.groups, err = r.groups()
-	}
-	if err != nil {
-		return in, err
-	}
-	for i := range in.groups {
-		in.nodes += in.groups[i].Count
-	}
-	if in.expect, err = r.expectations(); err != nil {
-		return in, err
-	}
-	if r.Scenario != "" {
-		if in.plan, err = readScenario(r.Scenario); err != nil {
-			return in, err
-		}
-	}
-	in.rules, err = readRules(r.Rules)
-	return in, err
-}
-
 // config returns the configuration of the fleet, before the cluster is known. It checks the configuration and the scenario.
 func (r *Run) config(in *input) (fleet.Config, error) {
 	own := r.Kubeconfig == ""
@@ -215,63 +180,6 @@ func hostAddress() netip.Addr {
 		return a
 	}
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-}
-
-// expectations returns the expectations of the user, or else the default ones: all nodes Ready, and at least Pods pods Running.
-func (r *Run) expectations() ([]fleet.Expectation, error) {
-	if err := checkOutput(r.Output); err != nil {
-		return nil, err
-	}
-	if r.Hold < 0 {
-		return nil, fmt.Errorf("--hold=%s: must not be negative", r.Hold)
-	}
-	if len(r.Expect) > 0 {
-		return fleet.ParseExpectations(r.Expect)
-	}
-	texts := []string{"nodes=ready"}
-	if r.Pods > 0 {
-		texts = append(texts, fmt.Sprintf("pods.running>=%d", r.Pods)) // the cluster may have other pods
-	}
-	return fleet.ParseExpectations(texts)
-}
-
-// groups returns the groups of the template. Without a template it returns one group, with Nodes nodes.
-func (r *Run) groups() ([]fleet.Group, error) {
-	if r.Nodes < 0 || r.Nodes > fleet.MaxNodes {
-		return nil, fmt.Errorf("--nodes=%d: use 0 to %d", r.Nodes, fleet.MaxNodes)
-	}
-	if r.Template == "" {
-		n := r.Nodes
-		if n == 0 {
-			n = 10
-		}
-		return []fleet.Group{{Count: n}}, nil
-	}
-	data, err := readBounded(r.Template, fleet.MaxTemplate)
-	if err != nil {
-		return nil, fmt.Errorf("--template: %w", err)
-	}
-	groups, err := fleet.ParseTemplate(r.Template, data)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case r.Nodes > 0 && len(groups) > 1:
-		return nil, fmt.Errorf("--nodes=%d: %s has %d groups: set their counts there", r.Nodes, r.Template, len(groups))
-	case r.Nodes > 0:
-		groups[0].Count = r.Nodes
-	}
-	return groups, nil
-}
-
-// readBounded reads a file of at most limit bytes. The caller refuses a file that is longer: its result has limit+1 bytes.
-func readBounded(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // cluster returns the client configuration of the cluster that the user names. If the user names none, it starts a control plane. The

@@ -58,7 +58,7 @@ func TestSimDisks(t *testing.T) {
 			t.Errorf("the simulation proves too little: %s", lack)
 		}
 	})
-	for i := range max(min(*seeds, 10), *seeds/4) { // a seed takes four times as long as one of TestSim, because the directories are real
+	for i := range max(min(*seeds, 10), *seeds/4) { // a quarter of the seeds of TestSim, because a seed takes longer: its directories are real
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -311,10 +311,15 @@ func (s *sim) stepDisks() {
 	}
 }
 
+// faultyMethods are the methods of the CSI driver that may have faults.
+func faultyMethods() []string {
+	return []string{"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
+}
+
 // driverFault ends the present fault of the CSI driver, and usually begins another one.
 func (s *sim) driverFault() {
 	s.mendDriver()
-	method := one(s, "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume")
+	method := one(s, faultyMethods()...)
 	kind := one(s, "error", "answer lost", "hang", "restart", "mended")
 	s.tally.count("CSI driver: " + kind)
 	s.logf("driver: %s of %s", kind, method)
@@ -335,7 +340,7 @@ func (s *sim) driverFault() {
 
 // mendDriver ends the faults of the CSI driver.
 func (s *sim) mendDriver() {
-	for _, method := range []string{"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"} {
+	for _, method := range faultyMethods() {
 		s.CSI.SetFault(method, nil)
 	}
 	if s.disks.hang != nil {

@@ -29,7 +29,7 @@ var openAllowed = map[opening]string{
 	{"agent/open.go:setKernelAt", "os.WriteFile"}:                                    kernelText,
 	{"internal/cli/fleetctl/plane.go:startPlane", "os.Create"}:                       ownFile,
 	{"internal/cli/fleetctl/plane.go:plane.logEnd", "os.Open"}:                       ownFile,
-	{"internal/cli/fleetctl/run.go:readBounded", "os.Open"}:                          userCommand,
+	{"internal/cli/fleetctl/input.go:readBounded", "os.Open"}:                        userCommand,
 	{"internal/cli/launch/own.go:Own.Forget", "os.ReadDir"}:                          ownFile,
 	{"internal/cli/launch/own.go:Own.Forget", "path/filepath.Glob"}:                  kernelText,
 	{"internal/cli/launch/own.go:Own.log", "os.OpenFile"}:                            ownFile,
