@@ -14,7 +14,7 @@
 //	<root>/pods/<uid>/volumes/kubernetes.io~csi/<persistent volume>/mount      a CSI volume; beside it vol_data.json
 //	<root>/plugins/kubernetes.io/csi/<driver>/<hash>/globalmount     a staged CSI volume; beside it vol_data.json and the file staged
 //	<root>/pods/<uid>/claims/<volume>                        the record of a volume with a claim: its persistent volume
-//	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths
+//	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths; with a claim, <volume> is the persistent volume
 //	<root>/pods/<uid>/containers/<container>/<id>            termination messages
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file
 //

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,7 +111,7 @@ func mountOf(in *MountInput, index int, where places, bind func(subPath) (string
 	}
 	m.HostPath = dir
 	if sub != "" {
-		m.HostPath, err = bind(subPath{in: in, index: index, volume: vol, kind: k, root: m.HostPath, path: sub})
+		m.HostPath, err = bind(subPath{in: in, index: index, volume: vol, dir: cmp.Or(b.PersistentVolume, vol.Name), kind: k, root: m.HostPath, path: sub})
 	}
 	return m, err
 }

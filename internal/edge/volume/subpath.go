@@ -15,6 +15,7 @@ type subPath struct {
 	in     *MountInput
 	index  int
 	volume *v1.Volume
+	dir    string // name of the directory of the volume's subPaths: that of the persistent volume, if there is one
 	kind   kind
 	root   string // path of the volume on the node
 	path   string // path below root, already checked by subPathOf
@@ -24,7 +25,7 @@ type subPath struct {
 // that no container can reach. The runtime gets that path, so a container cannot replace the mounted file or directory. The error
 // for users contains nothing of the host's file system.
 func (v *Volumes) bindSubPath(s subPath) (string, error) {
-	for field, name := range map[string]string{"container name": s.in.Container.Name, "volume name": s.volume.Name} {
+	for field, name := range map[string]string{"container name": s.in.Container.Name, "volume name": s.dir} {
 		if err := checkName(field, name); err != nil {
 			return "", err
 		}
@@ -38,7 +39,7 @@ func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("stat subPath %q: %w", s.path, err)
 	}
-	target := v.layout.subpath(s.in.Pod.UID, s.volume.Name, s.in.Container.Name, s.index)
+	target := v.layout.subpath(s.in.Pod.UID, s.dir, s.in.Container.Name, s.index)
 	if have, err := os.Lstat(target); err == nil {
 		if os.SameFile(have, info) {
 			return target, nil // the mount of the previous attempt still exists
