@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/csispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
@@ -183,11 +182,11 @@ func (v *Volumes) checkTarget(dir string, b *bound) error {
 // stage stages a volume, unless it is staged already.
 func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bound) error {
 	dir := v.layout.staging(b)
-	mark, err := entryOf(dir, stagedMark)
-	if err != nil {
-		return err
+	data, err := loadVolumeData(dir)
+	if failedToRead(err) {
+		return fmt.Errorf("read %s: %w", volumeData, err)
 	}
-	if mark != nil {
+	if data[stagedMark] != "" {
 		mounted, err := v.cfg.Host.Mounted(in.StagingPath)
 		if err != nil || mounted {
 			return err
@@ -196,7 +195,7 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if err := os.MkdirAll(in.StagingPath, 0o750); err != nil {
 		return fmt.Errorf("make staging directory: %w", err)
 	}
-	if err := writeVolumeData(dir, map[string]string{"volumeHandle": b.Handle, "driverName": b.Driver}); err != nil {
+	if err := writeVolumeData(dir, stagingData(b)); err != nil {
 		return err
 	}
 	staged := *in
@@ -206,10 +205,9 @@ func (v *Volumes) stage(ctx context.Context, in *csispec.Input, d Driver, b *bou
 	if err := d.Stage(ctx, csispec.Stage(&staged)); err != nil {
 		return err
 	}
-	if err := hostfs.ReplaceFile(filepath.Join(dir, stagedMark), nil, 0o600); err != nil {
-		return fmt.Errorf("mark volume as staged: %w", err)
-	}
-	return nil
+	data = stagingData(b)
+	data[stagedMark] = "true"
+	return writeVolumeData(dir, data)
 }
 
 // unstage undoes stage.
@@ -218,8 +216,11 @@ func (v *Volumes) unstage(ctx context.Context, d Driver, b *bound) error {
 		return v.unstageDevice(ctx, d, b)
 	}
 	dir := v.layout.staging(b)
-	if err := os.Remove(filepath.Join(dir, stagedMark)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("mark volume as not staged: %w", err)
+	if err := writeVolumeData(dir, stagingData(b)); err != nil { // without the mark
+		// On a full disk the file is removed with the mark. This agent does not need it to unstage the volume.
+		if removeErr := os.Remove(filepath.Join(dir, volumeData)); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
+			return errors.Join(err, removeErr)
+		}
 	}
 	target := filepath.Join(dir, globalDir)
 	if d.Can().Stage {

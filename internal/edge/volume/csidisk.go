@@ -24,8 +24,9 @@ const (
 	// volumeData is a file beside a published or staged volume. It names the driver and the driver's handle of the volume. Upstream's kubelet
 	// writes and reads it too.
 	volumeData = "vol_data.json"
-	// stagedMark is a file beside a staged volume. Without it, the volume is staged again, because the last staging may have failed.
-	stagedMark = "staged"
+	// stagedMark is a key in this file of a staged volume. Without it, the volume is staged again, because the last staging may have
+	// failed. The mark is no file of its own: upstream's kubelet removes the directory only if nothing but its own files is in it.
+	stagedMark = "wherryStaged"
 	mountDir   = "mount"
 	globalDir  = "globalmount"
 )
@@ -103,6 +104,11 @@ func (v *Volumes) findCSI(uid types.UID, block bool, byDir map[string]*bound) er
 	return nil
 }
 
+// stagingData returns the content of the file volumeData beside a volume that is being staged or unstaged.
+func stagingData(b *bound) map[string]string {
+	return map[string]string{"volumeHandle": b.Handle, "driverName": b.Driver}
+}
+
 func writeVolumeData(dir string, data map[string]string) error {
 	text, err := json.Marshal(data)
 	if err == nil {
@@ -114,13 +120,22 @@ func writeVolumeData(dir string, data map[string]string) error {
 	return nil
 }
 
-// readVolumeData reads the file volumeData in the directory of a volume.
-func readVolumeData(dir string) (*bound, error) {
-	data := map[string]string{}
+// loadVolumeData reads the file volumeData in the directory of a volume. It returns no data with an error.
+func loadVolumeData(dir string) (map[string]string, error) {
 	text, err := hostfs.ReadUntrusted(filepath.Join(dir, volumeData), 1, maxRecord)
-	if err == nil {
-		err = json.Unmarshal(text, &data)
+	if err != nil {
+		return nil, err
 	}
+	data := map[string]string{}
+	if err := json.Unmarshal(text, &data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// readVolumeData reads the file volumeData beside a volume of a pod.
+func readVolumeData(dir string) (*bound, error) {
+	data, err := loadVolumeData(dir)
 	if err == nil {
 		err = errors.Join(checkName("driverName", data["driverName"]), checkHandle(data["volumeHandle"]))
 	}

@@ -12,15 +12,16 @@
 //	<root>/pods/<uid>/volumes/kubernetes.io~local-volume/<persistent volume>   a local volume, bind-mounted
 //	<root>/pods/<uid>/volumes/kubernetes.io~nfs/<name>       an NFS volume, mounted for this pod
 //	<root>/pods/<uid>/volumes/kubernetes.io~csi/<persistent volume>/mount      a CSI volume; beside it vol_data.json
-//	<root>/plugins/kubernetes.io/csi/<driver>/<hash>/globalmount     a staged CSI volume; beside it vol_data.json and the file staged
+//	<root>/plugins/kubernetes.io/csi/<driver>/<hash>/globalmount     a staged CSI volume; beside it vol_data.json
 //	<root>/pods/<uid>/claims/<volume>                        the record of a volume with a claim: its persistent volume
 //	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths; with a claim, <volume> is the persistent volume
 //	<root>/pods/<uid>/containers/<container>/<id>            termination messages
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file
 //
-// The directory claims and the file staged are not upstream's. With the records in claims, the agent can restart a container and take
-// down a volume while the API server does not answer. Upstream's kubelet ignores claims and staged, and deletes them with the pod or
-// the volume.
+// The directory claims, and the key wherryStaged in the vol_data.json of a staged volume, are not upstream's. With the records in claims,
+// the agent can restart a container and take down a volume while the API server does not answer. Upstream's kubelet ignores both, and
+// deletes them with the pod or the volume. A file of our own beside a staged volume would keep upstream's kubelet from deleting the
+// volume's directory.
 //
 // Invariants:
 //  1. A reader of a files volume sees either all old or all new content: one rename swaps ..data. Equal content is not

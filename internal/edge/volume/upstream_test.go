@@ -2,6 +2,7 @@ package volume_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,6 +34,29 @@ func TestSubPathsAreWhereUpstreamsKubeletLooks(t *testing.T) {
 		}
 		if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Beside a mount point, a CSI volume has only files that upstream's kubelet removes with it. It removes the directory with rmdir, which fails
+// if another file is there.
+func TestUpstreamsKubeletCanRemoveTheDirectories(t *testing.T) {
+	t.Parallel()
+	f := newCSI(t, simcsi.Config{Stage: true})
+	f.disk("d", v1.ReadWriteOnce)
+	setUp(t, f.fixture, podOf("a", claim("v", "d", false), vol("i", v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: driverName}})))
+	for pattern, want := range map[string][]string{
+		"plugins/kubernetes.io/csi/" + driverName + "/*": {"globalmount", "vol_data.json"},
+		"pods/a/volumes/kubernetes.io~csi/pv-d":          {"mount", "vol_data.json"},
+		"pods/a/volumes/kubernetes.io~csi/i":             {"mount", "vol_data.json"},
+	} {
+		var names []string
+		found, _ := filepath.Glob(filepath.Join(f.root, pattern, "*"))
+		for _, path := range found {
+			names = append(names, filepath.Base(path))
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("in %s there is %q, want %q", pattern, names, want)
 		}
 	}
 }
