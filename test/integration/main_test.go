@@ -333,7 +333,7 @@ func endProcesses(dir string) {
 		for _, f := range files {
 			args, err := os.ReadFile(f)
 			program, _, _ := strings.Cut(string(args), "\x00")
-			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubectl"}, filepath.Base(program))
+			ours := slices.Contains([]string{"wherry", "wherry-controlplane", "kubelet", "kubectl"}, filepath.Base(program))
 			if err != nil || !ours || !strings.Contains(string(args), dir+"/") {
 				continue
 			}
