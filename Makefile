@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm vuln clean
+.PHONY: help up down status example-csi build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash kill-volumes bench differential differential-config check dev release packages packager fleet vm vm-down test-vm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ down: dev ## end all of it and leave nothing behind
 
 status: dev ## what runs
 	@$(DEV) status
+
+example-csi: dev ## while make up is up: a StatefulSet with a CSI volume that waits, grows and moves to a second node: docs/volumes.md
+	@$(DEV) csi-example
 
 build: dev ## build our programs, the pinned ones of others and the images into bin/
 	@$(DEV) packages

@@ -62,3 +62,20 @@ func statusCommand() *cobra.Command {
 		},
 	}
 }
+
+func csiExampleCommand() *cobra.Command {
+	var o dev.Options
+	cmd := &cobra.Command{
+		Use: "csi-example", Args: cobra.NoArgs,
+		Short: "On the environment that is up: a StatefulSet with a CSI volume that waits, grows and moves, step by step (examples/csi)",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			env, err := environment(cmd, o)
+			if err != nil {
+				return err
+			}
+			return env.CSIExample(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&o.Bare, "no-build", false, "the driver and the sidecars have been built already")
+	return cmd
+}

@@ -71,6 +71,10 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
 		{Name: "csimock", Module: "conformance", Env: static, Makes: []string{"csimock"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csimock", "./csimock"}},
+		{Name: "example CSI driver", Module: ".", Env: static, Makes: []string{"csi/driver"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csi/driver", "./examples/csi"}},
+		{Name: "CSI sidecars", Module: "tools/csi", Env: static, Makes: []string{"csi/csi-provisioner", "csi/csi-attacher", "csi/csi-resizer"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/csi/", "tool"}},
 		{Name: "CoreDNS", Module: "tools/coredns", Env: static, Makes: []string{"images/coredns"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/coredns", "."}},
 		{Name: "e2e.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e.test"}, OnDemand: true,
@@ -93,7 +97,7 @@ const testImages = "k8s.io/kubernetes/test/images/"
 // Run builds the targets with the given names; without names, all targets that are not OnDemand.
 func Run(ctx context.Context, checkout string, names []string, progress io.Writer) error {
 	bin := filepath.Join(checkout, "bin")
-	for _, dir := range []string{"cni", "conformance"} { // go build does not create the output directories
+	for _, dir := range []string{"cni", "conformance", "csi"} { // go build does not create the output directories
 		if err := os.MkdirAll(filepath.Join(bin, dir), 0o755); err != nil {
 			return err
 		}

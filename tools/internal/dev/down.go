@@ -23,10 +23,12 @@ func (e *Env) steps() []step {
 	return []step{
 		{"delete workloads", e.deleteWorkloads},
 		{"end the node", func(ctx context.Context, _ *state) error { return proc.Stop(ctx, e.pidFile("node"), 20*time.Second) }},
+		{"end the CSI example", func(ctx context.Context, _ *state) error { return e.csiExample().end(ctx) }},
 		{"end the runtime", e.endRuntime},
 		{"end the control plane", e.endControlPlane},
 		{"end strays", e.endStrays},
 		{"unmount", func(context.Context, *state) error { return unmountBelow(e.path()) }},
+		{"detach devices", func(ctx context.Context, _ *state) error { return e.csiExample().detach(ctx) }},
 		{"remove cgroups", func(ctx context.Context, _ *state) error { return removeCgroups(ctx, e.cgroupParent()) }},
 		{"remove interfaces", func(ctx context.Context, s *state) error { return removeDummy(ctx, s.Dummy) }},
 		{"restore sysctls", func(_ context.Context, s *state) error { return restoreSysctls(s.Sysctls) }},
@@ -147,7 +149,7 @@ func (e *Env) removeData(context.Context, *state) error {
 		keepLog(e.path("controlplane", "logs", log.Name()), e.path("logs", log.Name()))
 	}
 	errs := []error{removeLogLinks("/var/log/containers", e.path("node", "pod-logs"))}
-	for _, name := range []string{"controlplane", "node", "containerd", "admin.kubeconfig"} {
+	for _, name := range []string{"controlplane", "node", "containerd", csiDir, "admin.kubeconfig"} {
 		errs = append(errs, os.RemoveAll(e.path(name)))
 	}
 	return errors.Join(errs...)

@@ -29,10 +29,11 @@ const (
 	runtimeSimulated   = "simulated"
 )
 
-// podSubnet is the pod CIDR of the first node, a part of the cluster's range clusterCIDR.
+// The pod CIDRs of the nodes are parts of the cluster's range clusterCIDR. The second node is that of the CSI example.
 const (
-	clusterCIDR = "10.244.0.0/16"
-	podSubnet   = "10.244.0.0/24"
+	clusterCIDR  = "10.244.0.0/16"
+	firstSubnet  = "10.244.0.0/24"
+	secondSubnet = "10.244.1.0/24"
 )
 
 // Options configure the environment.
@@ -72,6 +73,8 @@ type Env struct {
 	sayMu sync.Mutex // guards Progress
 	// fallback is true if the user did not choose a runtime: then the node uses the simulated runtime if no other one can run.
 	fallback bool
+	// podSubnet is the pod CIDR of the environment's containerd, a part of clusterCIDR.
+	podSubnet string
 }
 
 // New checks the options and sets their defaults. It starts nothing.
@@ -98,7 +101,7 @@ func New(o Options) (*Env, error) {
 	default:
 		return nil, fmt.Errorf("RUNTIME=%s is neither %s, %s, %s nor the path of a socket", o.Runtime, runtimeContainerd2, runtimeDebian, runtimeSimulated)
 	}
-	return &Env{Options: o, began: time.Now(), fallback: fallback}, nil
+	return &Env{Options: o, began: time.Now(), fallback: fallback, podSubnet: firstSubnet}, nil
 }
 
 func (e *Env) path(elem ...string) string {
@@ -122,7 +125,7 @@ func (e *Env) cgroupParent() string {
 func (e *Env) containerd(flavor string) runtime.Config {
 	return runtime.Config{
 		Flavor: runtime.Flavor(flavor), Dir: e.path("containerd"), Bin: filepath.Join(e.Checkout, "bin"),
-		DebianBin: e.path("debian", "bin"), PodSubnet: podSubnet, SandboxImage: images.Pause, Registries: e.Registries,
+		DebianBin: e.path("debian", "bin"), PodSubnet: e.podSubnet, SandboxImage: images.Pause, Registries: e.Registries,
 	}
 }
 
