@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
@@ -131,11 +129,7 @@ func (c *csiParts) end(ctx context.Context) error {
 	for _, name := range []string{resizer, attacher, provisioner, "node", firstDriver, secondDriver, controllerProcess} {
 		errs = append(errs, c.stopProcess(ctx, name))
 	}
-	if containerd := c.second.containerd(runtimeContainerd2); exists(containerd.Dir) {
-		keepLog(filepath.Join(containerd.Dir, "containerd.log"), c.second.path("logs", "containerd.log"))
-		errs = append(errs, runtime.Purge(ctx, containerd))
-	}
-	errs = append(errs, unmountBelow(c.second.Dir), removeCgroups(ctx, c.second.cgroupParent()), removeLogLinks("/var/log/containers", c.second.path("node", "pod-logs")))
+	errs = append(errs, c.second.endContainerd(ctx, runtimeContainerd2), unmountBelow(c.second.Dir), removeCgroups(ctx, c.second.cgroupParent()), removeLogLinks("/var/log/containers", c.second.path("node", "pod-logs")))
 	logs, _ := os.ReadDir(c.second.path("logs"))
 	for _, log := range logs {
 		keepLog(c.second.path("logs", log.Name()), c.path("logs", "csi-example-"+log.Name()))
@@ -175,9 +169,4 @@ func (c *csiParts) why(ctx context.Context, pod string) string {
 	cmd := exec.CommandContext(ctx, c.bin("wherry"), "why", pod, "-n", csiNamespace, "--kubeconfig", c.Kubeconfig())
 	out, _ := cmd.CombinedOutput() // the exit code says that the pod is not well
 	return string(out)
-}
-
-func exists(path string) bool {
-	var st unix.Stat_t
-	return unix.Lstat(path, &st) == nil
 }

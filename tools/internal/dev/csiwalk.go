@@ -57,7 +57,7 @@ func (e *Env) CSIExample(ctx context.Context) (err error) {
 		}
 	}
 	w := &csiWalk{csiParts: e.csiExample(), nodes: []string{s.NodeName, s.NodeName + "-2"}}
-	if exists(w.second.Dir) {
+	if _, err := os.Lstat(w.second.Dir); err == nil {
 		return errors.New("an earlier run has left files in " + w.second.Dir + ": make down, then make up")
 	}
 	if err := w.startSecond(ctx, s); err != nil {

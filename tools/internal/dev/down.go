@@ -91,17 +91,22 @@ func (e *Env) deleteWorkloads(ctx context.Context, _ *state) error {
 	return nil
 }
 
+// endContainerd ends the environment's containerd with its containers, and keeps its log. It does nothing if there is none.
+func (e *Env) endContainerd(ctx context.Context, flavor string) error {
+	c := e.containerd(flavor)
+	if _, err := os.Stat(c.Dir); err != nil {
+		return nil
+	}
+	keepLog(filepath.Join(c.Dir, "containerd.log"), e.path("logs", "containerd.log"))
+	return runtime.Purge(ctx, c)
+}
+
 func (e *Env) endRuntime(ctx context.Context, s *state) error {
 	switch s.Runtime {
 	case runtimeSimulated:
 		return nil
 	case runtimeContainerd2, runtimeDebian:
-		c := e.containerd(s.Runtime)
-		if _, err := os.Stat(c.Dir); err != nil {
-			return nil
-		}
-		keepLog(c.Dir+"/containerd.log", e.path("logs", "containerd.log"))
-		return runtime.Purge(ctx, c)
+		return e.endContainerd(ctx, s.Runtime)
 	}
 	var errs []error
 	for _, name := range s.Imported {
