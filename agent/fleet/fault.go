@@ -288,7 +288,7 @@ func describe(r *simulated.Fault) string {
 	for _, p := range []struct {
 		is   bool
 		text string
-	}{{r.Hang, "hangs"}, {r.Error != "", "fails"}, {r.Delay > 0, "takes " + r.Delay.String() + " longer"}, {r.LoseEvents, "loses events"}} {
+	}{{r.Hang, "hangs"}, {r.Error != "", "fails"}, {r.Delay > 0, "takes " + r.Delay.String() + " longer"}, {r.LoseEvents, "loses events"}, {r.LoseAnswer, "loses answers"}} {
 		if p.is {
 			what = append(what, p.text)
 		}

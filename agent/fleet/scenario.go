@@ -90,12 +90,40 @@ type runtimeFile struct {
 	Error      string          `json:"error"`
 	Hang       bool            `json:"hang"`
 	LoseEvents bool            `json:"loseEvents"`
+	LoseAnswer bool            `json:"loseAnswer"`
+	Code       string          `json:"code"`
 	Chance     float64         `json:"chance"`
 }
 
 // ParseScenario reads a scenario from data in YAML or JSON. name is the file's name for error messages. The error joins all problems,
 // each with file, line and field. ParseScenario cannot check groups and nodes that the scenario names; Play does.
 func ParseScenario(name string, data []byte) (*Scenario, error) {
+	return parseScenario(name, data, nil)
+}
+
+// ParseRuntimeScenario reads a scenario for the container runtime of one real node, as ParseScenario reads one for a fleet. All its faults
+// are of the kind FaultRuntime, and it says nothing about nodes. method returns an error for the name of a CRI method that does not exist.
+func ParseRuntimeScenario(name string, data []byte, method func(string) error) (*Scenario, error) {
+	return parseScenario(name, data, func(f *eventFile, bad func(field, text string)) {
+		if f.Fault != FaultRuntime {
+			bad("fault", fmt.Sprintf("the runtime of a real node can only have the fault %s, not %q", FaultRuntime, f.Fault))
+		}
+		if f.Nodes != nil {
+			bad("nodes", "the runtime of a real node belongs to one node: leave the field out")
+		}
+		if f.When.NodesReady != 0 {
+			bad("when.nodesReady", "a runtime does not know which nodes are ready: use podsRunning, which counts the pods of this node")
+		}
+		if f.Runtime != nil && !f.Runtime.LoseEvents {
+			if err := method(f.Runtime.Method); err != nil {
+				bad("runtime.method", err.Error())
+			}
+		}
+	})
+}
+
+// parseScenario does the work of ParseScenario. also, if it is not nil, calls bad for more fields of an event that are not valid.
+func parseScenario(name string, data []byte, also func(f *eventFile, bad func(field, text string))) (*Scenario, error) {
 	if len(data) > MaxTemplate {
 		return nil, fmt.Errorf("%s: the scenario has %d bytes, more than %d", name, len(data), MaxTemplate)
 	}
@@ -117,7 +145,11 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	s := &Scenario{Seed: file.Seed}
 	for i := range file.Events {
 		at := fmt.Sprintf("events[%d].", i)
-		s.Events = append(s.Events, file.Events[i].event(i, func(field, text string) { d.Bad(at+field, text) }))
+		bad := func(field, text string) { d.Bad(at+field, text) }
+		s.Events = append(s.Events, file.Events[i].event(i, bad))
+		if also != nil {
+			also(&file.Events[i], bad)
+		}
 	}
 	if len(d.Errs) > 0 {
 		return nil, errors.Join(d.Errs...)
@@ -143,7 +175,9 @@ func (f *eventFile) event(i int, bad func(field, text string)) Event {
 	}
 	if f.Runtime != nil {
 		r := f.Runtime
-		e.Fault.Runtime = simulated.Fault{Method: r.Method, Delay: r.Delay.Duration, Error: r.Error, Hang: r.Hang, LoseEvents: r.LoseEvents, Chance: r.Chance}
+		e.Fault.Runtime = simulated.Fault{
+			Method: r.Method, Delay: r.Delay.Duration, Error: r.Error, Hang: r.Hang, LoseEvents: r.LoseEvents, LoseAnswer: r.LoseAnswer, Code: r.Code, Chance: r.Chance,
+		}
 	}
 	if f.Delay != nil {
 		e.Fault.Delay = f.Delay.Duration

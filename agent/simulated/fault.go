@@ -2,6 +2,8 @@ package simulated
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -15,12 +17,16 @@ type Fault struct {
 	// Method is the CRI method ("PullImage"); "": every method. With LoseEvents it has no meaning.
 	Method string
 	// Hang makes calls hang until the caller gives up. Delay makes calls take longer. Error makes calls fail with this
-	// message, after Delay if both are set. LoseEvents drops the events of containers. Set one of Hang, Error and
-	// LoseEvents, or only Delay.
+	// message, after Delay if both are set. LoseEvents drops the events of containers. LoseAnswer lets the runtime perform
+	// calls, and then makes them fail with Error, after Delay; without Error they hang until the caller gives up. Set one of
+	// Hang, Error, LoseEvents and LoseAnswer, or LoseAnswer with Error, or only Delay.
 	Hang       bool
 	Delay      time.Duration
 	Error      string
 	LoseEvents bool
+	LoseAnswer bool
+	// Code is the gRPC code of Error, such as "Unavailable" or "NOT_FOUND"; "": Unknown.
+	Code string
 	// Chance is the probability for each call; 0: every call.
 	Chance float64
 }
@@ -28,22 +34,53 @@ type Fault struct {
 // Check returns an error if the fault is not valid.
 func (f *Fault) Check() error {
 	kinds := 0
-	for _, is := range []bool{f.Hang, f.Error != "", f.LoseEvents} {
+	for _, is := range []bool{f.Hang, f.Error != "" && !f.LoseAnswer, f.LoseEvents, f.LoseAnswer} {
 		if is {
 			kinds++
 		}
 	}
+	_, known := codeOf(f.Code)
 	switch {
 	case kinds > 1:
-		return errors.New("a fault of the runtime hangs, fails or loses events: choose one")
+		return errors.New("a fault of the runtime hangs, fails, loses answers or loses events: choose one")
 	case kinds == 0 && f.Delay <= 0:
-		return errors.New("a fault of the runtime needs a delay, an error, a hang or lost events")
+		return errors.New("a fault of the runtime needs a delay, an error, a hang, lost answers or lost events")
+	case f.Code != "" && f.Error == "":
+		return errors.New("the code of a fault is that of its error: set the error too")
+	case !known:
+		return fmt.Errorf("code %q: use a code of gRPC other than OK, such as Unavailable or NotFound", f.Code)
 	case f.Delay < 0:
 		return errors.New("the delay of a fault must not be negative")
 	case f.Chance < 0 || f.Chance > 1:
 		return errors.New("the chance of a fault is a number from 0 to 1")
 	}
 	return nil
+}
+
+// Err returns the gRPC error with which the fault makes calls fail; nil: it has none.
+func (f *Fault) Err() error {
+	if f.Error == "" {
+		return nil
+	}
+	code, _ := codeOf(f.Code)
+	return status.Error(code, f.Error)
+}
+
+// codeOf returns the gRPC code with this name, in any of its spellings: NotFound, NOT_FOUND. OK is no code of an error.
+func codeOf(name string) (c codes.Code, known bool) {
+	name = strings.ReplaceAll(name, "_", "")
+	if name == "" {
+		return codes.Unknown, true
+	}
+	if strings.EqualFold(name, "cancelled") {
+		return codes.Canceled, true
+	}
+	for c := codes.Canceled; c <= codes.Unauthenticated; c++ {
+		if strings.EqualFold(c.String(), name) {
+			return c, true
+		}
+	}
+	return codes.Unknown, false
 }
 
 // Inject makes the runtime misbehave until remove is called. remove may be called more than once.
@@ -57,8 +94,13 @@ func (n *Node) Inject(f Fault) (remove func(), err error) {
 		fault.Effect = simcri.Hang
 	case f.LoseEvents:
 		fault.Method = simcri.MethodEvent
+	case f.LoseAnswer:
+		fault.Effect, fault.Err = simcri.Lost, f.Err()
+		if f.Error == "" {
+			fault.Delay = -1 // until the caller gives up
+		}
 	case f.Error != "":
-		fault.Effect, fault.Err = simcri.Refuse, status.Error(codes.Unknown, f.Error)
+		fault.Effect, fault.Err = simcri.Refuse, f.Err()
 	}
 	return n.runtime.Inject(fault), nil
 }

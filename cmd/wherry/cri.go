@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-node/wherry/internal/cli/fleetctl"
+	"github.com/wherry-node/wherry/internal/edge/socket"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 	"github.com/wherry-node/wherry/internal/sim/simrules"
 )
@@ -27,11 +24,7 @@ func newCRI() *cobra.Command {
 		Short: "Serve a simulated container runtime over CRI, for crictl, critest and any node agent; nothing runs in it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			level := slog.LevelInfo
-			if verbose {
-				level = slog.LevelDebug
-			}
-			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			log := stderrLog(cmd, verbose)
 			all, err := simulationRules(rules, log)
 			if err != nil {
 				return err
@@ -42,7 +35,17 @@ func newCRI() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "unix:///run/wherry-cri.sock", "where to listen: unix:///PATH")
 	cmd.Flags().StringArrayVar(&rules, "rules", nil, "file that says what containers do and how images are pulled; may be repeated: see docs/fleet-rules.md")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log each change")
+	cmd.AddCommand(newCRIProxy())
 	return cmd
+}
+
+// stderrLog returns a log on standard error. A verbose one has debug lines too.
+func stderrLog(cmd *cobra.Command, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 }
 
 // simulationRules reads rules from files, and logs what they cannot have.
@@ -72,15 +75,7 @@ func serveCRI(ctx context.Context, endpoint string, rules *simrules.Rules, log *
 	if !ok || !strings.HasPrefix(path, "/") {
 		return fmt.Errorf("--listen=%q: use unix:// and the absolute path of a socket", endpoint)
 	}
-	var dialer net.Dialer
-	if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
-		_ = c.Close()
-		return fmt.Errorf("--listen=%s: another process serves there: end it, or choose another path", endpoint)
-	}
-	if err := removeSocket(path); err != nil {
-		return fmt.Errorf("--listen=%s: %w", endpoint, err)
-	}
-	l, err := net.Listen("unix", path)
+	l, err := socket.ListenUnused(path)
 	if err != nil {
 		return fmt.Errorf("--listen=%s: %w", endpoint, err)
 	}
@@ -88,19 +83,4 @@ func serveCRI(ctx context.Context, endpoint string, rules *simrules.Rules, log *
 	defer r.Close()
 	log.Info("simulated runtime listens", "endpoint", endpoint)
 	return r.Serve(ctx, l)
-}
-
-// removeSocket removes the socket file at path. If path is another kind of file, which a typing mistake may cause, it returns an error and
-// removes nothing.
-func removeSocket(path string) error {
-	st, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case st.Mode().Type() != fs.ModeSocket:
-		return errors.New("there is a file that is no socket: choose another path, or remove the file")
-	}
-	return os.Remove(path)
 }

@@ -236,7 +236,7 @@ func newFleetFault() *cobra.Command {
   crash      the machine stops, with its agent and containers; when it is healed, it boots and starts its pods again
   agent      only the agent ends; the containers continue to run, and the next agent finds them
   partition  the node and the API server do not reach each other
-  runtime    the container runtime misbehaves: --delay, --error, --hang or --lose-events
+  runtime    the container runtime misbehaves: --delay, --error, --hang, --lose-answer or --lose-events
   slow-api   the node's requests to the API server take longer: --delay
   lease      the node does not renew its lease
   pressure   processes outside the pods use --memory, --disk or --processes, in percent of the machine
@@ -265,6 +265,8 @@ The fault lasts until "wherry fleet heal", or for the time of --for.`,
 	fs.DurationVar(&f.Fault.Runtime.Delay, "delay", 0, "of runtime and slow-api: calls and requests take longer")
 	fs.StringVar(&f.Fault.Runtime.Error, "error", "", "of runtime: calls fail with this message")
 	fs.BoolVar(&f.Fault.Runtime.Hang, "hang", false, "of runtime: calls hang")
+	fs.StringVar(&f.Fault.Runtime.Code, "code", "", "of runtime: gRPC code of --error, for example Unavailable; default: Unknown")
+	fs.BoolVar(&f.Fault.Runtime.LoseAnswer, "lose-answer", false, "of runtime: calls take effect and then fail with --error; without --error they hang")
 	fs.BoolVar(&f.Fault.Runtime.LoseEvents, "lose-events", false, "of runtime: events of containers are lost")
 	fs.Float64Var(&f.Fault.Runtime.Chance, "chance", 0, "of runtime: for each call, from 0 to 1; 0: always")
 	fs.Float64Var(&f.Fault.Pressure.Memory, "memory", 0, "of pressure: this part of the memory is in use, in percent")

@@ -1,23 +1,14 @@
 package fleetctl
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/wherry-node/wherry/agent/fleet"
-	"github.com/wherry-node/wherry/internal/edge/config"
-	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/cli/ctlsocket"
 )
 
 // State is the state of a fleet for clients of its socket.
@@ -44,15 +35,7 @@ func socketPath(asked, name string) string {
 }
 
 // socketDir returns the directory of the sockets. Only this user may enter it.
-func socketDir() string {
-	if os.Geteuid() == 0 {
-		return config.SocketDir
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "wherry")
-	}
-	return filepath.Join(os.TempDir(), "wherry-"+strconv.Itoa(os.Geteuid()))
-}
+func socketDir() string { return ctlsocket.Dir() }
 
 // maxRequest bounds the body of a request to the socket in bytes. A scenario as a string of JSON may be twice as long as its file.
 const maxRequest = 2*fleet.MaxTemplate + 4096
@@ -119,13 +102,7 @@ func (c *control) handler() http.Handler {
 		c.stop()
 		answer(w, c.state())
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := server.LocalPeer(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusUnauthorized)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
+	return ctlsocket.Guard(mux)
 }
 
 // scaleRequest asks for another number of nodes.
@@ -147,20 +124,11 @@ type playRequest struct {
 	Text string `json:"text"`
 }
 
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
-}
+func answer(w http.ResponseWriter, v any) { ctlsocket.Answer(w, v) }
 
 // read decodes the body of a request. If that fails, it answers the request with an error and returns false.
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
-		return false
-	}
-	return true
+	return ctlsocket.Read(w, r, maxRequest, into)
 }
 
 // Socket returns the path of the socket of a fleet; asked is the path that the user chose, or "".
@@ -177,37 +145,10 @@ var errNone = errors.New("no fleet runs")
 
 // ask sends a request and decodes the answer.
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
-	socket := socketPath(c.Socket, c.Name)
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
+	peer := ctlsocket.Peer{
+		Socket: socketPath(c.Socket, c.Name), What: "the fleet", None: errNone, Hint: "start one with wherry fleet, or name another with --name or --socket",
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://fleet"+path, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	resp, err := t.RoundTrip(req)
-	var op *net.OpError
-	switch {
-	case errors.As(err, &op) && op.Op == "dial":
-		return fmt.Errorf("%w at %s: start one with wherry fleet, or name another with --name or --socket", errNone, socket)
-	case err != nil:
-		return fmt.Errorf("ask the fleet at %s: %w", socket, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, maxRequest))
-		return errors.New(strings.TrimSpace(string(why)))
-	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("read the answer of the fleet at %s: %w", socket, err)
-	}
-	return nil
+	return peer.Ask(ctx, method, path, body, into)
 }
 
 // State returns the fleet's state.

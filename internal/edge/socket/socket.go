@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,13 +47,45 @@ func Listen(path, private string) (net.Listener, error) {
 	if err := socketDir(filepath.Dir(path), private); err != nil {
 		return nil, err
 	}
+	return listen(path)
+}
+
+// ErrAnswers means that a process accepts connections on the socket.
+var ErrAnswers = errors.New("another process serves there: end it, or choose another path")
+
+// ListenUnused does the same as Listen for a path that programs without a lock use too, for example the socket of a container runtime. It
+// replaces only a socket on which nobody listens: if a process accepts connections there, it returns ErrAnswers, and if the file there is
+// no socket, another error. The socket's directory must exist.
+func ListenUnused(path string) (net.Listener, error) {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case st.Mode().Type() != fs.ModeSocket:
+		return nil, errors.New("there is a file that is no socket: choose another path, or remove the file")
+	default:
+		c, err := net.Dial("unix", path) // it does not wait
+		if err == nil {
+			_ = c.Close()
+			return nil, ErrAnswers
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) { // for example EAGAIN: a process listens, and is busy
+			return nil, fmt.Errorf("find out whether another process serves there: %w", err)
+		}
+	}
+	return listen(path)
+}
+
+// listen locks the path of a socket, removes what is there, and listens.
+func listen(path string) (net.Listener, error) {
 	lock, err := lockFile(path + lockSuffix)
 	if err != nil {
-		return nil, fmt.Errorf("control socket %s: %w", path, err)
+		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		_ = lock.Close()
-		return nil, fmt.Errorf("remove the control socket that an earlier agent left: %w", err)
+		return nil, fmt.Errorf("remove the socket that an earlier process left: %w", err)
 	}
 	// The mode is set on the descriptor before the listener creates the socket's file, so the file never has a wider mode: a process that
 	// could open the file for a moment could keep it open. A umask would have the same effect, but it would apply to the whole process.
@@ -64,7 +97,7 @@ func Listen(path, private string) (net.Listener, error) {
 	l, err := own.Listen(context.Background(), "unix", path)
 	if err != nil {
 		_ = lock.Close()
-		return nil, fmt.Errorf("listen on the control socket %s (a path has at most 107 bytes): %w", path, err)
+		return nil, fmt.Errorf("listen on the socket %s (a path has at most 107 bytes): %w", path, err)
 	}
 	return &controlListener{Listener: l, lock: lock}, nil
 }

@@ -72,3 +72,48 @@ func TestPrivateDirectory(t *testing.T) {
 		t.Error("a link was accepted as the private directory")
 	}
 }
+
+// ListenUnused replaces a socket that nobody serves, and neither one that another program serves nor a file of another kind.
+func TestListenUnused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	served, left, file := filepath.Join(dir, "served"), filepath.Join(dir, "left"), filepath.Join(dir, "file")
+	for _, path := range []string{served, left} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		defer l.Close()
+		if path == left {
+			_ = l.Close()
+		}
+	}
+	if err := os.WriteFile(file, []byte("keep me"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := socket.ListenUnused(served); !errors.Is(err, socket.ErrAnswers) {
+		t.Errorf("a socket that is served: %v, want %v", err, socket.ErrAnswers)
+	}
+	if c, err := net.Dial("unix", served); err != nil {
+		t.Errorf("the socket that is served has gone: %v", err)
+	} else {
+		_ = c.Close()
+	}
+	if _, err := socket.ListenUnused(file); err == nil {
+		t.Error("a file was replaced")
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "keep me" {
+		t.Errorf("the file has %q: %v", text, err)
+	}
+	for _, path := range []string{left, filepath.Join(dir, "new")} {
+		l, err := socket.ListenUnused(path)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, want 0600 (%v)", path, st.Mode().Perm(), err)
+		}
+		_ = l.Close()
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
@@ -32,32 +33,38 @@ func runAlone(t *testing.T, f func(l *lone)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := simcri.New(simcri.Config{})
 		defer r.Close()
-		listener := bufconn.Listen(1 << 16)
-		kubelet := agent.DefaultConfiguration()
-		kubelet.EnableServer = new(false)
 		runtimes, images := r.Clients()
-		log := &tail{}
-		a, err := agent.New(agent.Config{NodeName: NodeName, Kubelet: kubelet}, agent.Deps{
-			Runtime: runtimes, Images: images, Dialer: r, Machine: agent.SimulatedMachine(agent.Shape{}), Control: listener,
-			Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- a.Run(ctx) }()
-		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.DialContext(ctx) }}
-		f(&lone{T: t, runtime: r, http: &http.Client{Transport: transport}})
-		transport.CloseIdleConnections()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the agent ended with %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the end of the agent's log:\n%s", log)
-		}
+		runAloneOn(t, r, runtimes, images, f)
 	})
+}
+
+// runAloneOn runs f with an agent that has no API server and reaches the runtime r through two clients. It is called in a synctest bubble.
+func runAloneOn(t *testing.T, r *simcri.Runtime, runtimes runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient, f func(l *lone)) {
+	t.Helper()
+	listener := bufconn.Listen(1 << 16)
+	kubelet := agent.DefaultConfiguration()
+	kubelet.EnableServer = new(false)
+	log := &tail{}
+	a, err := agent.New(agent.Config{NodeName: NodeName, Kubelet: kubelet}, agent.Deps{
+		Runtime: runtimes, Images: images, Dialer: r, Machine: agent.SimulatedMachine(agent.Shape{}), Control: listener,
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.DialContext(ctx) }}
+	f(&lone{T: t, runtime: r, http: &http.Client{Transport: transport}})
+	transport.CloseIdleConnections()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
+	if t.Failed() {
+		t.Logf("the end of the agent's log:\n%s", log)
+	}
 }
 
 // ask sends a request to the control socket and returns the status code. It decodes a successful answer into the value into, unless that is

@@ -30,6 +30,8 @@ var openAllowed = map[opening]string{
 	{"internal/cli/fleetctl/plane.go:startPlane", "os.Create"}:                       ownFile,
 	{"internal/cli/fleetctl/plane.go:plane.logEnd", "os.Open"}:                       ownFile,
 	{"internal/cli/fleetctl/input.go:readBounded", "os.Open"}:                        userCommand,
+	{"internal/cli/proxyctl/play.go:readFile", "os.Open"}:                            userCommand,
+	{"internal/cli/proxyctl/record.go:record.open", "os.OpenFile"}:                   userCommand,
 	{"internal/cli/launch/own.go:Own.Forget", "os.ReadDir"}:                          ownFile,
 	{"internal/cli/launch/own.go:Own.Forget", "path/filepath.Glob"}:                  kernelText,
 	{"internal/cli/launch/own.go:Own.log", "os.OpenFile"}:                            ownFile,

@@ -1,0 +1,64 @@
+package criproxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// methodEvents is the method whose messages are the events of containers.
+	methodEvents = "GetContainerEvents"
+	// otherMethod is the name under which calls are counted whose method has a very long name, or is one of too many.
+	otherMethod = "(other)"
+	// maxMethods bounds the methods that are counted by name, and maxName the length of a name in bytes. Clients make the names.
+	maxMethods = 200
+	maxName    = 200
+)
+
+// nameOf returns the name of a method for people: PullImage for /runtime.v1.ImageService/PullImage, and SERVICE/METHOD for a method of
+// another API than CRI. It returns a name for people unchanged.
+func nameOf(full string) (name string, ofCRI bool) {
+	full = strings.TrimPrefix(full, "/")
+	service, method, _ := strings.Cut(full, "/")
+	if strings.HasPrefix(service, "runtime.v") {
+		return method, true
+	}
+	return full, false
+}
+
+// Methods returns the names of the methods of CRI v1, sorted.
+func Methods() []string {
+	var names []string
+	for _, m := range slices.Concat(runtimeapi.RuntimeService_ServiceDesc.Methods, runtimeapi.ImageService_ServiceDesc.Methods) {
+		names = append(names, m.MethodName)
+	}
+	for _, s := range slices.Concat(runtimeapi.RuntimeService_ServiceDesc.Streams, runtimeapi.ImageService_ServiceDesc.Streams) {
+		names = append(names, s.StreamName)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// CheckMethod returns an error if name is neither a method of CRI v1, nor "", nor a name with its service, such as
+// runtime.v1.RuntimeService/RunPodSandbox. A name with its service is not checked: a newer runtime has methods that this package does not
+// know.
+func CheckMethod(name string) error {
+	switch {
+	case len(name) > maxName:
+		return fmt.Errorf("the name of a method has at most %d bytes", maxName)
+	case name == "" || strings.Contains(name, "/"):
+		return nil
+	}
+	for _, known := range Methods() {
+		switch {
+		case known == name:
+			return nil
+		case strings.EqualFold(known, name):
+			return fmt.Errorf("method %q: CRI has no such method; did you mean %s?", name, known)
+		}
+	}
+	return fmt.Errorf("method %q: CRI v1 has no such method (it has PullImage, CreateContainer and others); write SERVICE/METHOD for one of a newer CRI", name)
+}
