@@ -67,7 +67,7 @@ func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	s := f.Status()
 	_, pods := f.pods.count()
 	out := view.Fleet{
-		Name: s.Name, Want: s.Nodes.Want, Ready: s.Nodes.Ready, Overdue: s.Leases.Overdue.Round(100 * time.Millisecond).Seconds(),
+		Faults: []view.Fault{}, Name: s.Name, Want: s.Nodes.Want, Ready: s.Nodes.Ready, Overdue: s.Leases.Overdue.Round(100 * time.Millisecond).Seconds(),
 		Pods: view.FleetPods{
 			Pending: s.Pods.Pending, Running: s.Pods.Running, Succeeded: s.Pods.Succeeded, Failed: s.Pods.Failed, Ready: s.Pods.Ready,
 			StartsPerSecond: s.Pods.StartsPerSecond,
@@ -76,7 +76,9 @@ func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out.Began = f.began
-	out.Faults = f.underWay()
+	for _, a := range f.underWay() {
+		out.Faults = append(out.Faults, view.Fault{Kind: string(a.Kind), Text: a.Text, Since: a.Since, Until: a.Until, Nodes: a.Nodes})
+	}
 	for _, n := range f.nodes {
 		c := view.Cell{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods[n.name].all, Ready: pods[n.name].ready}
 		if n.err != nil {
@@ -93,24 +95,24 @@ func (l looker) Look(_ context.Context, _ []string, b *console.Board) {
 // Forget does nothing, because Look keeps nothing.
 func (looker) Forget() {}
 
-// mostFaults is the maximum number of active faults that the console shows.
+// mostFaults is the maximum number of active faults that the console and Status show.
 const mostFaults = 50
 
 // underWay returns the active faults of the nodes, newest first, at most mostFaults. The caller holds the lock.
-func (f *Fleet) underWay() []view.Fault {
-	byNumber := map[int]view.Fault{}
+func (f *Fleet) underWay() []FaultStatus {
+	byNumber := map[int]FaultStatus{}
 	for _, n := range f.nodes {
 		for number, a := range n.faults {
 			v, ok := byNumber[number]
 			if !ok {
-				v = view.Fault{Kind: string(a.kind), Text: a.text, Since: a.since, Until: a.until}
+				v = FaultStatus{Kind: a.kind, Text: a.text, Since: a.since, Until: a.until}
 			}
 			v.Nodes++
 			byNumber[number] = v
 		}
 	}
 	numbers := slices.SortedFunc(maps.Keys(byNumber), func(a, b int) int { return cmp.Compare(b, a) })
-	out := make([]view.Fault, 0, len(numbers))
+	out := make([]FaultStatus, 0, len(numbers))
 	for _, i := range numbers[:min(len(numbers), mostFaults)] {
 		out = append(out, byNumber[i])
 	}

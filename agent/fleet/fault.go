@@ -219,7 +219,7 @@ func (f *Fleet) healAll(nodes []*node, number int) {
 // activeFault is a fault that a node has now.
 type activeFault struct {
 	kind  FaultKind
-	text  string // for FaultRuntime, how the runtime misbehaves
+	text  string // describes the fault, for people; "": its kind says everything
 	since time.Time
 	until time.Time // zero: until Heal
 	end   func()    // ends the fault; nil: heal ends a fault of this kind itself
@@ -257,7 +257,7 @@ func (n *node) suffer(fault Fault, number int) error {
 		}
 		active.end, active.text = end, describe(&fault.Runtime)
 	case FaultSlowAPI:
-		active.end = n.link.slow(fault.Delay)
+		active.end, active.text = n.link.slow(fault.Delay), "requests take "+fault.Delay.String()+" longer"
 	case FaultLease:
 		n.link.keepLease(false)
 	case FaultPressure:
@@ -268,7 +268,7 @@ func (n *node) suffer(fault Fault, number int) error {
 		if err != nil {
 			return err
 		}
-		active.end = end
+		active.end, active.text = end, pressing(&fault.Pressure)
 	case FaultShutdown:
 		if n.sim == nil {
 			return fmt.Errorf("node %s has crashed: it cannot shut down", n.name)
@@ -280,6 +280,20 @@ func (n *node) suffer(fault Fault, number int) error {
 	}
 	n.faults[number] = active
 	return nil
+}
+
+// pressing returns a short text that says which resources a fault uses.
+func pressing(p *simulated.Pressure) string {
+	var what []string
+	for _, r := range []struct {
+		name    string
+		percent float64
+	}{{"memory", p.Memory}, {"disk", p.Disk}, {"processes", p.Processes}} {
+		if r.percent > 0 {
+			what = append(what, fmt.Sprintf("%s %g %%", r.name, r.percent))
+		}
+	}
+	return strings.Join(what, ", ")
 }
 
 // describe returns a short text that says how a fault makes the runtime misbehave.

@@ -51,10 +51,13 @@ type Fleet struct {
 	want    []int // the number of nodes of each group
 	pace    *pace
 	joining map[*node]bool
+	joins   Joins
 	began   time.Time // when Run began
 	leaving sync.WaitGroup
 	// injected counts the calls of Inject; the count is the number of the last fault.
 	injected int
+	// played has the scenarios that play and the last ones that have ended, the oldest first.
+	played []*playing
 }
 
 // New checks the configuration and returns a fleet for Run. It does no IO and starts nothing.
@@ -312,6 +315,7 @@ func (f *Fleet) remove(nodes []*node) {
 	f.mu.Lock()
 	for name := range names {
 		delete(f.nodes, name)
+		f.joins.Left++
 		if f.serving != nil {
 			f.serving.forget(name)
 		}
@@ -374,7 +378,11 @@ func (f *Fleet) setReady(n *node, ready bool) {
 	n.ready = ready
 	if ready && f.joining[n] {
 		n.joined = true
-		f.pace.ended(time.Since(n.began))
+		took := time.Since(n.began)
+		f.joins.Ended++
+		f.joins.Took += took
+		f.joins.Waited += min(took, n.link.waits())
+		f.pace.ended(took)
 		f.endJoin(n)
 	}
 }

@@ -59,6 +59,14 @@ type kept struct {
 	done bool
 }
 
+// owe stores when the renewal is due first. The caller holds the lock.
+func (k *kept) owe(at time.Time) {
+	k.owed = at
+	if !k.done {
+		k.link.owed.Store(at.UnixNano())
+	}
+}
+
 // run renews leases until ctx ends. It returns when no request is in flight any more.
 func (w *wheel) run(ctx context.Context) {
 	w.mu.Lock()
@@ -95,13 +103,14 @@ func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 	}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k.owed = time.Now()
+	k.owe(time.Now())
 	w.due.Put(k, k.owed)
 	w.turn()
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		k.done = true
+		k.link.owed.Store(0)
 		w.due.Remove(k)
 	}
 }
@@ -155,9 +164,9 @@ func (w *wheel) renew(k *kept) {
 		w.note(now.Sub(k.owed))
 		// Jitter spreads the renewals of nodes that joined together.
 		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
-		k.owed = next
+		k.owe(next)
 	case errors.Is(err, errNoNode), !k.link.keepsLease():
-		k.owed = next // this does not count as late: the Node does not exist yet, or an injected fault prevents the renewal
+		k.owe(next) // this does not count as late: the Node does not exist yet, or an injected fault prevents the renewal
 	case w.ctx.Err() == nil:
 		w.failed++
 		w.log.Debug("a lease was not renewed; trying again", "node", k.lease.Node, "err", err)

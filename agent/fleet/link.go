@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,12 +29,25 @@ type link struct {
 	slows   []*time.Duration // each request is delayed by the sum of these
 	noLease bool             // the fault FaultLease: the lease is not renewed
 	open    map[*cutBody]struct{}
+	// asking is how many requests wait for their answer now, watches not counted. since is from when on at least one does, and waited for how
+	// long at least one did before that.
+	asking int
+	since  time.Time
+	waited time.Duration
+
+	// owed is when the renewal of the node's lease was due first, in nanoseconds since 1970; 0: no renewal is due. The wheel writes it.
+	owed atomic.Int64
 }
 
 var _ http.RoundTripper = (*link)(nil)
 
 // RoundTrip sends a request as the node, after the injected delays. During a partition the request hangs, and then fails.
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+	isWatch := r.URL.Query().Get("watch") != ""
+	if !isWatch {
+		l.asks()
+		defer l.answered()
+	}
 	l.mu.Lock()
 	cut, delay := l.cut, time.Duration(0)
 	for _, d := range l.slows {
@@ -54,7 +68,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Impersonate-User", l.user)
 		r.Header["Impersonate-Group"] = []string{"system:nodes", "system:authenticated"}
 	}
-	if r.URL.Query().Get("watch") == "" {
+	if !isWatch {
 		return l.next.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -76,6 +90,44 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	l.open[b] = struct{}{}
 	return resp, nil
+}
+
+// asks notes that a request waits for its answer.
+func (l *link) asks() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asking == 0 {
+		l.since = time.Now()
+	}
+	l.asking++
+}
+
+// answered notes that a request no longer waits for its answer.
+func (l *link) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asking--; l.asking == 0 {
+		l.waited += time.Since(l.since)
+	}
+}
+
+// waits returns for how long the node has waited for answers of the API server since its start: the time in which at least one request, watches
+// not counted, had no answer.
+func (l *link) waits() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asking > 0 {
+		return l.waited + time.Since(l.since)
+	}
+	return l.waited
+}
+
+// overdue returns for how long the renewal of the node's lease has been due; 0: it is not due.
+func (l *link) overdue() time.Duration {
+	if owed := l.owed.Load(); owed != 0 {
+		return max(0, time.Since(time.Unix(0, owed)))
+	}
+	return 0
 }
 
 // hang waits until the partition ends, partitionTimeout is over, or the context of the request ends. It returns an error.

@@ -39,6 +39,11 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge("wherry_fleet_pods_ready", "Pods on nodes of the fleet that are Ready.")(float64(s.Pods.Ready))
 	counter("wherry_fleet_pod_starts_total", "Pods that were first seen Running.")(float64(s.Pods.Starts))
+	counter("wherry_fleet_pod_deletions_total", "Pods that have gone from the API.")(float64(s.Pods.Deletions))
+	counter("wherry_fleet_joins_total", "Nodes that were Ready for the first time.")(float64(s.Joins.Ended))
+	counter("wherry_fleet_join_seconds_total", "How long these joins took, of all nodes together.")(s.Joins.Took.Seconds())
+	counter("wherry_fleet_join_api_seconds_total",
+		"The part of this time in which the nodes waited for an answer of the API server.")(s.Joins.Waited.Seconds())
 	late := gauge("wherry_fleet_lease_lateness_seconds", "How late the newest renewals of leases were.", "quantile")
 	late(s.Leases.P50.Seconds(), "0.5")
 	late(s.Leases.P99.Seconds(), "0.99")

@@ -41,26 +41,29 @@ func (f *Fleet) Play(ctx context.Context, s *Scenario, report func(Happening)) e
 	if err := f.Check(s); err != nil {
 		return err
 	}
-	began := time.Now()
+	p := f.begins(s)
+	defer f.ends(p)
 	var mu sync.Mutex
 	say := func(h Happening) {
 		mu.Lock()
 		defer mu.Unlock()
-		h.At = time.Since(began)
+		h.At = time.Since(p.Began)
+		f.happens(p, &h)
 		if report != nil {
 			report(h)
 		}
 	}
 	var group sync.WaitGroup
 	for i := range s.Events {
-		group.Go(func() { f.playEvent(ctx, &s.Events[i], rand.New(rand.NewPCG(s.Seed, uint64(i))), say) })
+		group.Go(func() { f.playEvent(ctx, p, &s.Events[i], rand.New(rand.NewPCG(s.Seed, uint64(i))), say) })
 	}
 	group.Wait()
 	return ctx.Err()
 }
 
 // playEvent waits until the condition of an event is true, and then injects the event's fault as often as the event says.
-func (f *Fleet) playEvent(ctx context.Context, e *Event, random *rand.Rand, say func(Happening)) {
+func (f *Fleet) playEvent(ctx context.Context, p *playing, e *Event, random *rand.Rand, say func(Happening)) {
+	defer f.plans(p, e, time.Time{})
 	for !f.holds(e.When) {
 		if !pause(ctx, conditionPace) {
 			return
@@ -73,6 +76,7 @@ func (f *Fleet) playEvent(ctx context.Context, e *Event, random *rand.Rand, say 
 		}
 		nodes := e.Nodes
 		nodes.Seed = random.Uint64()
+		f.plans(p, e, time.Now().Add(wait))
 		if !pause(ctx, wait) {
 			return
 		}

@@ -24,6 +24,8 @@ const (
 // Scenario is a plan of faults. With the same nodes and containers, each run of a scenario chooses the same nodes and containers for its
 // faults.
 type Scenario struct {
+	// Name is what Status calls the scenario. ParseScenario sets it to the name of the file.
+	Name string
 	// Seed is the seed of all random choices: the nodes, the containers, and the jitter.
 	Seed   uint64
 	Events []Event
@@ -142,7 +144,7 @@ func parseScenario(name string, data []byte, also func(f *eventFile, bad func(fi
 		d.Bad("events", fmt.Sprintf("%d events: use at most %d", n, maxEvents))
 		file.Events = nil
 	}
-	s := &Scenario{Seed: file.Seed}
+	s := &Scenario{Name: name, Seed: file.Seed}
 	for i := range file.Events {
 		at := fmt.Sprintf("events[%d].", i)
 		bad := func(field, text string) { d.Bad(at+field, text) }

@@ -34,7 +34,7 @@ func TestParseScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Scenario{Seed: 7, Events: []Event{
+	want := &Scenario{Name: "s.yaml", Seed: 7, Events: []Event{
 		{
 			Name: "registry down", When: Condition{10, 500}, After: 30 * time.Second, Every: time.Minute, Jitter: 10 * time.Second, Times: 5,
 			Nodes: Selector{Percent: 10, Group: "small"},

@@ -81,6 +81,7 @@ type podWatch struct {
 
 	mu      sync.Mutex
 	started int // how many pods were first seen Running
+	deleted int // how many pods of the fleet were seen to go
 	pods    map[types.UID]podState
 	starts  []time.Time // when the newest pods were first seen Running, oldest first
 }
@@ -124,7 +125,9 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 		}
 	}
 	w.mu.Lock()
+	before := len(w.pods)
 	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
+	w.deleted += before - len(w.pods)
 	w.mu.Unlock()
 	if h := w.f.hub; h != nil {
 		h.setPods(items)
@@ -140,7 +143,10 @@ func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	}
 	if event == watch.Deleted {
 		w.mu.Lock()
-		delete(w.pods, p.UID)
+		if _, ok := w.pods[p.UID]; ok {
+			delete(w.pods, p.UID)
+			w.deleted++
+		}
 		w.mu.Unlock()
 	} else {
 		w.note(p)
@@ -202,6 +208,8 @@ type Pods struct {
 	StartsPerSecond float64 `json:"startsPerSecond"`
 	// Starts is how many pods were first seen Running since the start.
 	Starts int `json:"starts"`
+	// Deletions is how many pods have gone from the API since the start.
+	Deletions int `json:"deletions"`
 }
 
 // nodePods counts the pods of one node.
@@ -237,7 +245,7 @@ func (w *podWatch) count() (all Pods, byNode map[string]nodePods) {
 	for len(w.starts) > 0 && w.starts[0].Before(since) {
 		w.starts = w.starts[1:]
 	}
-	all.Starts = w.started
+	all.Starts, all.Deletions = w.started, w.deleted
 	all.StartsPerSecond = float64(len(w.starts)) / rateWindow.Seconds()
 	return all, byNode
 }

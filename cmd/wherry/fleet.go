@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/cli/fleetctl"
+	"github.com/wherry-node/wherry/internal/cli/fleettop"
 )
 
 // newFleet returns the command `wherry fleet`, which runs and controls many simulated nodes.
@@ -132,14 +134,22 @@ func newFleetGet() *cobra.Command {
 }
 
 func newFleetTop() *cobra.Command {
-	var o fleetctl.Top
+	o := fleettop.Top{Getenv: os.Getenv}
 	cmd := &cobra.Command{
-		Use: "top", Short: "Show the state of a running fleet, again and again", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.Run(cmd.Context(), cmd.OutOrStdout()) },
+		Use: "top", Short: "Show a running fleet live: nodes, pods, rates, leases, requests, memory, faults", Args: cobra.NoArgs,
+		Long: `Show a running fleet on the whole terminal: its nodes by state and its pods by phase, how many pods start and go in a second, how late
+leases are renewed, the requests to the API server, memory and CPU, and lists of the nodes that need attention, of the groups, and of the faults.
+Pods to start, nodes that join or leave, and scenarios show their progress.
+
+Keys: q or Ctrl-C ends, p pauses, tab and the arrows choose and scroll the list, Ctrl-Z suspends. With NO_COLOR there are no colours, and in a
+locale other than UTF-8 only ASCII characters. Without a terminal, with TERM=dumb and with --count the state is printed as text.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.Run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
 	}
 	fleetSocket(cmd.Flags(), &o.Client)
 	cmd.Flags().DurationVar(&o.Every, "interval", time.Second, "how often")
-	cmd.Flags().IntVar(&o.Count, "count", 0, "how many times; 0: until Ctrl-C")
+	cmd.Flags().IntVar(&o.Count, "count", 0, "print the state as text, this many times; 0: on a terminal the live view")
 	return cmd
 }
 
@@ -151,7 +161,9 @@ func newFleetScale() *cobra.Command {
 the pods on them.`,
 		Example: `  wherry fleet scale 200
   wherry fleet scale 20 --group big --wait 1m`,
-		RunE: func(cmd *cobra.Command, args []string) error { return s.Run(cmd.Context(), cmd.OutOrStdout(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+		},
 	}
 	fleetSocket(cmd.Flags(), &s.Client)
 	cmd.Flags().StringVar(&s.Group, "group", "", "group of the template; default: the only one")

@@ -10,8 +10,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/cli/plain"
 )
@@ -113,23 +111,26 @@ func short(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// Top is the command `wherry fleet top`.
+// Top prints the state of a fleet again and again. It is what `wherry fleet top` does where it has no terminal to draw on: see package fleettop.
 type Top struct {
 	Client
 	Every time.Duration
 	Count int // how many times the state is printed; 0: no limit, until the user ends the command or the fleet ends
 }
 
-// clearScreen moves the cursor to the top and clears the terminal.
-const clearScreen = "\x1b[H\x1b[2J"
-
-// Run prints the state again and again. On a terminal each state replaces the one before.
-func (o *Top) Run(ctx context.Context, out io.Writer) error {
+// Check returns an error if an option is not valid.
+func (o *Top) Check() error {
 	if o.Every < 100*time.Millisecond {
 		return fmt.Errorf("--interval=%s: use 100ms or more", o.Every)
 	}
-	f, terminal := out.(interface{ Fd() uintptr })
-	terminal = terminal && term.IsTerminal(int(f.Fd()))
+	return nil
+}
+
+// Run prints the state again and again.
+func (o *Top) Run(ctx context.Context, out io.Writer) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
 	var cpu, at float64
 	var asked uint64
 	tick := time.NewTicker(o.Every)
@@ -140,9 +141,6 @@ func (o *Top) Run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		var b strings.Builder
-		if terminal {
-			b.WriteString(clearScreen)
-		}
 		writeState(&b, &s)
 		if now := s.Running.Seconds(); i > 1 && now > at {
 			fmt.Fprintf(&b, "CPU       %.2f cores now\n", (s.CPUSeconds-cpu)/(now-at))
@@ -190,8 +188,8 @@ type Scale struct {
 	Wait  time.Duration // how long to wait until the nodes have joined or left; 0: do not wait
 }
 
-// Run sets the number of nodes, and waits until they have joined or left.
-func (c *Scale) Run(ctx context.Context, out io.Writer, count string) error {
+// Run sets the number of nodes, and waits until they have joined or left. It writes progress to said.
+func (c *Scale) Run(ctx context.Context, out, said io.Writer, count string) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {
 		return fmt.Errorf("%q is no number of nodes", count)
@@ -200,8 +198,12 @@ func (c *Scale) Run(ctx context.Context, out io.Writer, count string) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	for c.Wait > 0 && !s.Settled() {
+	began, before, lines := time.Now(), s.Joins, progress{out: said, began: time.Now()}
+	for last := began; c.Wait > 0 && !s.Settled(); {
+		if time.Since(last) >= progressEvery {
+			last = time.Now()
+			lines.line("%d of %d nodes Ready%s%s", s.Nodes.Ready, s.Nodes.Want, others(&s.Nodes), joined(before, s.Joins, time.Since(began)))
+		}
 		if time.Since(began) > c.Wait {
 			return fmt.Errorf("not after %s: %d of %d nodes Ready%s", c.Wait, s.Nodes.Ready, s.Nodes.Want, others(&s.Nodes))
 		}
@@ -214,6 +216,16 @@ func (c *Scale) Run(ctx context.Context, out io.Writer, count string) error {
 	}
 	fmt.Fprintf(out, "%d of %d nodes Ready\n", s.Nodes.Ready, s.Nodes.Want)
 	return nil
+}
+
+// joined returns a text about the joins since before: how many there were in a second, and for how much of their time the nodes waited for the
+// API server. It is empty if no node has joined.
+func joined(before, now fleet.Joins, elapsed time.Duration) string {
+	n, took := now.Ended-before.Ended, now.Took-before.Took
+	if n <= 0 || took <= 0 || elapsed <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.1f a second; %.0f %% of a join waits for the API server", float64(n)/elapsed.Seconds(), 100*float64(now.Waited-before.Waited)/float64(took))
 }
 
 // Stop is the command `wherry fleet stop`.

@@ -3,6 +3,7 @@ package fleetctl
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,7 +36,7 @@ func TestCommands(t *testing.T) {
 		return out.String()
 	}
 	scaled := say(func(out *bytes.Buffer) error {
-		return (&Scale{Client: c, Wait: time.Minute}).Run(t.Context(), out, "4")
+		return (&Scale{Client: c, Wait: time.Minute}).Run(t.Context(), out, io.Discard, "4")
 	})
 	if scaled != "4 of 4 nodes Ready\n" {
 		t.Errorf("scale said %q", scaled)
@@ -48,6 +49,12 @@ func TestCommands(t *testing.T) {
 	}
 	if err := (&Fault{Client: c, Nodes: fleet.Selector{Names: []string{"x"}}, Fault: crash}).Run(t.Context(), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "no such node") {
 		t.Errorf("a fault of an unknown node: %v", err)
+	}
+	if w, err := c.Watch(t.Context(), 5); err != nil || w.AttentionAll != 1 || len(w.Attention) != 1 || w.Attention[0].Name != "f-node-2" || w.Goroutines == 0 || w.Joins.Ended != 4 {
+		t.Errorf("watch: %+v, %v", w, err)
+	}
+	if _, err := c.Watch(t.Context(), -1); err == nil || !strings.Contains(err.Error(), "use a number from 0") {
+		t.Errorf("watch -1 nodes: %v", err)
 	}
 	text := say(func(out *bytes.Buffer) error { return (&Get{Client: c, Nodes: true}).Run(t.Context(), out) })
 	for _, want := range []string{"nodes     4 of 4 Ready: 1 crashed\n", "f-node-2   node    crashed", "export KUBECONFIG=" + kubeconfig} {
@@ -108,12 +115,29 @@ func TestBars(t *testing.T) {
 	}
 }
 
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	before := fleet.Joins{Ended: 10, Took: 10 * time.Second, Waited: time.Second}
+	after := fleet.Joins{Ended: 30, Took: 30 * time.Second, Waited: 13 * time.Second}
+	for want, got := range map[string]string{
+		"": joined(before, before, time.Second),
+		", 4.0 a second; 60 % of a join waits for the API server": joined(before, after, 5*time.Second),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := joined(after, before, time.Second); got != "" { // another fleet
+		t.Errorf("%q", got)
+	}
+}
+
 // Wrong arguments are errors, and no request is sent.
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
 	c := Client{Name: "f", Socket: filepath.Join(t.TempDir(), "s")}
 	for want, err := range map[string]error{
-		"is no number of nodes": (&Scale{Client: c}).Run(t.Context(), &bytes.Buffer{}, "many"),
+		"is no number of nodes": (&Scale{Client: c}).Run(t.Context(), &bytes.Buffer{}, io.Discard, "many"),
 		"--interval=1ms":        (&Top{Client: c, Every: time.Millisecond}).Run(t.Context(), &bytes.Buffer{}),
 		"--output=":             (&Get{Client: c, Output: "xml"}).Run(t.Context(), &bytes.Buffer{}),
 		"no fleet runs at":      (&Stop{c}).Run(t.Context(), &bytes.Buffer{}),

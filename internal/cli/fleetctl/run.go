@@ -116,7 +116,7 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	w := &watcher{run: r, fleet: f, expect: in.expect, workloads: in.workloads, base: memory(), kubeconfig: kubeconfig, server: client.Host, said: said}
+	w := &watcher{run: r, fleet: f, expect: in.expect, workloads: in.workloads, base: memory(), idle: runtime.NumGoroutine(), kubeconfig: kubeconfig, server: client.Host, said: said}
 	plays := &plays{ctx: ctx, fleet: f, said: said}
 	defer plays.wait()
 	c := &control{fleet: f, state: w.state, stop: stop, play: plays.begin}
@@ -266,6 +266,7 @@ type watcher struct {
 	expect     []fleet.Expectation
 	workloads  []fleet.Workload // to create when the nodes are Ready, instead of pods that are all alike
 	base       uint64           // memory of the process before the first node began
+	idle       int              // goroutines of the process at that time
 	kubeconfig string
 	server     string
 	said       *progress
@@ -274,8 +275,9 @@ type watcher struct {
 // state returns the state of the fleet for clients of the socket.
 func (w *watcher) state() State {
 	s := State{Status: w.fleet.Status(), Kubeconfig: w.kubeconfig, Server: w.server, Wanted: w.run.Pods, Memory: memory(), Goroutines: runtime.NumGoroutine()}
-	if n := s.Nodes.Present; n > 0 && s.Memory > w.base {
-		s.MemoryPerNode = (s.Memory - w.base) / uint64(n)
+	if n := s.Nodes.Present; n > 0 {
+		s.MemoryPerNode = (s.Memory - min(s.Memory, w.base)) / uint64(n)
+		s.GoroutinesPerNode = float64(max(0, s.Goroutines-w.idle)) / float64(n)
 	}
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
@@ -353,8 +355,9 @@ func (w *watcher) stages(ctx context.Context) error {
 	if len(w.run.Expect) > 0 && w.run.Pods == 0 && len(w.workloads) == 0 {
 		return nil
 	}
+	began, before := time.Now(), w.fleet.Status().Joins
 	nodes := func(s *State) (string, bool) {
-		text := fmt.Sprintf("%d of %d nodes Ready, at most %d join at once", s.Nodes.Ready, s.Nodes.Want, s.JoinWindow)
+		text := fmt.Sprintf("%d of %d nodes Ready, at most %d join at once", s.Nodes.Ready, s.Nodes.Want, s.JoinWindow) + joined(before, s.Joins, time.Since(began))
 		if o := s.Leases.Overdue; o > time.Second {
 			text += fmt.Sprintf("; leases are %s late, so joins wait", o.Round(time.Second))
 		}
@@ -363,7 +366,6 @@ func (w *watcher) stages(ctx context.Context) error {
 	pods := func(s *State) (string, bool) {
 		return fmt.Sprintf("%d of %d pods Running, %.0f a second", s.Pods.Running, s.Wanted, s.Pods.StartsPerSecond), s.Pods.Running >= s.Wanted
 	}
-	began := time.Now()
 	if err := w.until(ctx, nodes); err != nil {
 		return err
 	}

@@ -49,7 +49,14 @@ func (p *plays) begin(name string, s *fleet.Scenario) error {
 	}
 	p.playing++
 	p.group.Go(func() {
-		err := p.fleet.Play(p.ctx, s, func(h fleet.Happening) { p.said.line("%s", happened(&h)) })
+		all, n := 0, 0
+		for i := range s.Events {
+			all += s.Events[i].Times
+		}
+		err := p.fleet.Play(p.ctx, s, func(h fleet.Happening) {
+			n++
+			p.said.line("%s (%d of %d)", happened(&h), n, all)
+		})
 		if err == nil {
 			p.said.line("all events of %s have happened", name)
 		}

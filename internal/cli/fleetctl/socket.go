@@ -20,11 +20,24 @@ type State struct {
 	// Wanted is how many pods the fleet was asked to create.
 	Wanted int `json:"podsWanted"`
 	// Memory is the memory of the process, and MemoryPerNode its growth since the first node began, divided by the number of nodes.
-	Memory        uint64  `json:"memoryBytes"`
-	MemoryPerNode uint64  `json:"memoryPerNodeBytes"`
-	Goroutines    int     `json:"goroutines"`
-	CPUSeconds    float64 `json:"cpuSeconds"` // of the process
+	Memory        uint64 `json:"memoryBytes"`
+	MemoryPerNode uint64 `json:"memoryPerNodeBytes"`
+	Goroutines    int    `json:"goroutines"`
+	// GoroutinesPerNode is the growth of Goroutines since the first node began, divided by the number of nodes.
+	GoroutinesPerNode float64 `json:"goroutinesPerNode"`
+	CPUSeconds        float64 `json:"cpuSeconds"` // of the process
 }
+
+// Watched is the state of a fleet for wherry fleet top.
+type Watched struct {
+	State
+	// Attention has the nodes that need attention, the worst first, as many as the client asked for. AttentionAll is how many there are.
+	Attention    []fleet.NodeStatus `json:"attention"`
+	AttentionAll int                `json:"attentionAll"`
+}
+
+// mostAttention is the largest number of nodes in Watched.Attention.
+const mostAttention = 10_000
 
 // socketPath returns the socket of a fleet.
 func socketPath(asked, name string) string {
@@ -53,6 +66,16 @@ func (c *control) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { answer(w, c.state()) })
 	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, _ *http.Request) { answer(w, c.fleet.Nodes()) })
+	mux.HandleFunc("GET /top", func(w http.ResponseWriter, r *http.Request) {
+		limit, err := strconv.Atoi(r.URL.Query().Get("nodes"))
+		if err != nil || limit < 0 || limit > mostAttention {
+			http.Error(w, fmt.Sprintf("nodes: use a number from 0 to %d", mostAttention), http.StatusBadRequest)
+			return
+		}
+		top := Watched{State: c.state()}
+		top.Attention, top.AttentionAll = c.fleet.Attention(limit)
+		answer(w, top)
+	})
 	mux.HandleFunc("POST /scale", func(w http.ResponseWriter, r *http.Request) {
 		var s scaleRequest
 		if !read(w, r, &s) {
@@ -155,6 +178,12 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 func (c *Client) State(ctx context.Context) (s State, err error) {
 	err = c.ask(ctx, http.MethodGet, "/state", nil, &s)
 	return s, err
+}
+
+// Watch returns the state of the fleet, with at most this many of the nodes that need attention.
+func (c *Client) Watch(ctx context.Context, nodes int) (top Watched, err error) {
+	err = c.ask(ctx, http.MethodGet, "/top?nodes="+strconv.Itoa(nodes), nil, &top)
+	return top, err
 }
 
 // Nodes returns the state of each node.
