@@ -47,7 +47,7 @@ type NodeStatus struct {
 	// State is joining, ready, notReady, crashed, partitioned, failed or leaving.
 	State  string `json:"state"`
 	Pods   int    `json:"pods"`
-	Reason string `json:"reason,omitempty"` // why the agent failed
+	Reason string `json:"reason,omitempty"` // why the agent failed, or what it waits for
 }
 
 // Settled reports whether all nodes that the fleet should have are Ready, and no others are left.
@@ -128,11 +128,7 @@ func (f *Fleet) Nodes() []NodeStatus {
 	defer f.mu.Unlock()
 	out := make([]NodeStatus, 0, len(f.nodes))
 	for _, n := range f.nodes {
-		s := NodeStatus{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods[n.name].all}
-		if n.err != nil {
-			s.Reason = n.err.Error()
-		}
-		out = append(out, s)
+		out = append(out, NodeStatus{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods[n.name].all, Reason: n.reason()})
 	}
 	slices.SortFunc(out, func(a, b NodeStatus) int { return strings.Compare(a.Name, b.Name) })
 	return out
