@@ -17,18 +17,34 @@ import (
 // deletions is how many objects are deleted at the same time.
 const deletions = 16
 
-// Removed has the numbers of Nodes and pods that Clean has removed.
-type Removed struct{ Nodes, Pods int }
+// Removed says what Clean has removed.
+type Removed struct {
+	Nodes, Pods int
+	// Unchecked names the kinds of objects that the user may not delete, so that objects of a fleet with certificates may be left.
+	Unchecked string
+}
 
-// Clean removes everything that a fleet left in a cluster: its Nodes, their leases, the pods on them, and the pods that the fleet
-// created. name is the fleet's name; "": all fleets. The fleet must not run. After an error Clean continues with the next object; it
+// Clean removes everything that a fleet left in a cluster: its Nodes, their leases, the pods on them, the pods that the fleet
+// created, and, if its nodes had certificates, its bootstrap token, bindings and certificate requests. name is the fleet's name; "": all fleets. The fleet must not run. After an error Clean continues with the next object; it
 // returns all errors, joined.
 func Clean(ctx context.Context, client *rest.Config, name string) (Removed, error) {
 	api, err := newClient(client, nil)
 	if err != nil {
 		return Removed{}, err
 	}
-	return clean(ctx, api, selectorOf(name), nil)
+	done, err := clean(ctx, api, selectorOf(name), nil)
+	for _, k := range accessKinds {
+		switch kindErr := k.removeAll(ctx, api, selectorOf(name)); {
+		case apierrors.IsForbidden(kindErr):
+			if done.Unchecked != "" {
+				done.Unchecked += ", "
+			}
+			done.Unchecked += k.name
+		default:
+			err = errors.Join(err, kindErr)
+		}
+	}
+	return done, err
 }
 
 func selectorOf(name string) string {

@@ -28,6 +28,10 @@ const (
 	// Shared: all nodes act as the user of Config.Client. The API server does not check that a node changes only its own
 	// objects.
 	Shared Identity = "shared"
+	// Certificate: each node has a key and a client certificate of its own, which it gets and renews as a real node does (TLS bootstrap),
+	// and a connection of its own. The keys are in memory only. Run creates a bootstrap token and bindings of cluster roles for the nodes,
+	// and removes them at its end; for this the user of Config.Client needs the rights of cluster-admin.
+	Certificate Identity = "certificate"
 )
 
 // Config configures a fleet.
@@ -87,8 +91,8 @@ func (c *Config) check() error {
 		return errors.New("fleet: Config.Groups is empty")
 	case c.Address.IsValid() && c.Dir == "":
 		return errors.New("fleet: Config.Address needs Config.Dir")
-	case c.Identity != Impersonate && c.Identity != Shared:
-		return fmt.Errorf("fleet: Config.Identity: %q: use %s or %s", c.Identity, Impersonate, Shared)
+	case c.Identity != Impersonate && c.Identity != Shared && c.Identity != Certificate:
+		return fmt.Errorf("fleet: Config.Identity: %q: use %s, %s or %s", c.Identity, Impersonate, Shared, Certificate)
 	}
 	c.Groups = slices.Clone(c.Groups)
 	var errs []error

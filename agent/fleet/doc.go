@@ -4,9 +4,10 @@
 //	f, err := fleet.New(fleet.Config{Name: "dev", Client: restConfig, Groups: []fleet.Group{{Count: 100}}, Log: log})
 //	err = f.Run(ctx) // joins the nodes; removes them when ctx ends
 //
-// The nodes share what they can share without a change in behaviour: one transport, one timer that renews all leases, and, without
-// Config.OwnWatches, one watch of all pods, one of all Nodes, and one of each object that their pods refer to. Nodes join as fast as the
-// API server allows: the fleet lets the next node join while joins do not get slower and the leases of the other nodes are renewed in time.
+// The nodes share what they can share without a change in behaviour: one transport (not with the Identity Certificate: then each node has its
+// own), one timer that renews all leases, and, without Config.OwnWatches, one watch of all pods, one of all Nodes, and one of each object
+// that their pods refer to. Nodes join as fast as the API server allows: the fleet lets the next node join while joins do not get slower and
+// the leases of the other nodes are renewed in time.
 //
 // Every Node has the label wherry.dev/fleet with the name of its fleet. Clean uses the label to find what a killed process left. A fleet
 // never takes over a Node without this label.

@@ -37,12 +37,14 @@ type Fleet struct {
 	cfg   Config
 	api   *kubeclient.Client // sends requests as the user of Config.Client
 	host  string             // the API server's address
-	next  http.RoundTripper  // the transport that all nodes share
-	count *requests          // next: it counts what it sends
-	wheel *wheel
-	pods  *podWatch
-	hub   *hub // nil with Config.OwnWatches
-	wake  chan struct{}
+	next  http.RoundTripper  // sends requests as the user of Config.Client; nodes with an identity of their own do not use it
+	count *requests          // counts what the nodes send
+	// access lets the nodes get certificates; nil unless Config.Identity is Certificate.
+	access *access
+	wheel  *wheel
+	pods   *podWatch
+	hub    *hub // nil with Config.OwnWatches
+	wake   chan struct{}
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
 
@@ -82,10 +84,15 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: Config.Client: %w", err)
 	}
-	f.count = &requests{next: f.next}
-	f.next = f.count
+	f.count = &requests{}
+	f.next = f.count.over(f.next)
 	if f.api, err = newClient(cfg.Client, nil); err != nil {
 		return nil, err
+	}
+	if cfg.Identity == Certificate {
+		if f.access, err = newAccess(f); err != nil {
+			return nil, err
+		}
 	}
 	leases, err := newClient(&rest.Config{Host: f.host, Transport: byNode{f.next}}, nil)
 	if err != nil {
@@ -105,9 +112,13 @@ func New(cfg Config) (*Fleet, error) {
 
 // Run lets the nodes join the cluster and runs them until ctx ends. Then it ends all agents and, without Config.Keep, removes the Nodes and
 // the pods on them. It returns an error before the first node joins if the cluster has a Node of the same name that is not of this fleet,
-// if the fleet already runs, or if Config.Client may not impersonate the nodes.
-func (f *Fleet) Run(ctx context.Context) error {
-	err := f.preflight(ctx)
+// if the fleet already runs, or if Config.Client may not impersonate the nodes or let them get certificates.
+func (f *Fleet) Run(ctx context.Context) (err error) {
+	err = f.preflight(ctx)
+	if err == nil && f.access != nil {
+		defer func() { err = errors.Join(err, f.access.close(ctx)) }()
+		err = f.access.open(ctx)
+	}
 	if err == nil {
 		err = f.openServing(ctx)
 	}
@@ -127,6 +138,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 	if f.serving != nil {
 		group.Go(func() { f.serving.run(parts, f) })
+	}
+	if f.access != nil {
+		group.Go(func() { f.access.run(parts) })
 	}
 	f.mu.Lock()
 	f.began = time.Now()
@@ -217,11 +231,13 @@ func (f *Fleet) mayImpersonate(ctx context.Context) error {
 }
 
 func (f *Fleet) newLink(node string) *link {
-	l := &link{next: f.next}
-	if f.cfg.Identity == Impersonate {
-		l.user = "system:node:" + node
+	switch f.cfg.Identity {
+	case Certificate:
+		return &link{} // node.join sets the transport
+	case Impersonate:
+		return &link{next: f.next, user: "system:node:" + node}
 	}
-	return l
+	return &link{next: f.next}
 }
 
 // manage starts and removes nodes until ctx ends.
@@ -248,7 +264,7 @@ func (f *Fleet) step() (again bool) {
 	defer f.mu.Unlock()
 	for n := range f.joining {
 		if time.Since(n.began) > joinPatience {
-			f.cfg.Log.Warn("a node is not Ready; the others no longer wait for it", "node", n.name, "after", joinPatience)
+			f.cfg.Log.Warn("a node is not Ready; the others no longer wait for it", "node", n.name, "after", joinPatience, "reason", n.reason())
 			f.endJoin(n)
 		}
 	}

@@ -165,6 +165,7 @@ func (w *wheel) renew(k *kept) {
 		// Jitter spreads the renewals of nodes that joined together.
 		next = now.Add(k.every - time.Duration(rand.Float64()*0.1*float64(k.every)))
 		k.owe(next)
+	case k.done: // the node ends, and with it the connection of this request
 	case errors.Is(err, errNoNode), !k.link.keepsLease():
 		k.owe(next) // this does not count as late: the Node does not exist yet, or an injected fault prevents the renewal
 	case w.ctx.Err() == nil:

@@ -20,6 +20,7 @@ const partitionTimeout = 15 * time.Second
 // link is the HTTP transport of one node to the API server. It adds the node's identity to the requests, and it injects the node's faults
 // of the kinds FaultPartition and FaultSlowAPI. It also stores whether FaultLease is active. Its methods may be called concurrently.
 type link struct {
+	// next sends the requests; nil: the node has no identity yet, so nothing sends requests over the link.
 	next http.RoundTripper
 	// user is the user name that the requests impersonate; "": none.
 	user string
@@ -42,7 +43,21 @@ type link struct {
 var _ http.RoundTripper = (*link)(nil)
 
 // RoundTrip sends a request as the node, after the injected delays. During a partition the request hangs, and then fails.
-func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *link) RoundTrip(r *http.Request) (*http.Response, error) { return l.send(r, l.next) }
+
+// over returns a transport that sends requests with next, with the faults of the link.
+func (l *link) over(next http.RoundTripper) http.RoundTripper { return detour{l, next} }
+
+// detour is the transport that over returns.
+type detour struct {
+	link *link
+	next http.RoundTripper
+}
+
+// RoundTrip sends a request.
+func (d detour) RoundTrip(r *http.Request) (*http.Response, error) { return d.link.send(r, d.next) }
+
+func (l *link) send(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 	isWatch := r.URL.Query().Get("watch") != ""
 	if !isWatch {
 		l.asks()
@@ -69,10 +84,10 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header["Impersonate-Group"] = []string{"system:nodes", "system:authenticated"}
 	}
 	if !isWatch {
-		return l.next.RoundTrip(r)
+		return next.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	resp, err := l.next.RoundTrip(r.WithContext(ctx))
+	resp, err := next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		cancel()
 		return nil, err

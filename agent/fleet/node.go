@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
 // restartWait is the wait before an agent that failed is started again.
@@ -26,7 +27,10 @@ type node struct {
 	index int
 	name  string
 	link  *link
-	disk  agent.Disk // keeps its content when the machine crashes
+	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only run, and close after
+	// run has ended, use it.
+	identity *identity.Memory
+	disk     agent.Disk // keeps its content when the machine crashes
 	// end ends the node. ended is closed when no agent of the node runs any more.
 	end   context.CancelFunc
 	ended chan struct{}
@@ -38,6 +42,7 @@ type node struct {
 	leaves bool      // the node is being removed
 	down   bool      // the agent does not run because of FaultCrash or FaultAgent
 	err    error     // why the last agent failed; nil while an agent runs
+	waits  string    // what the node waits for before it starts its agent; "": nothing
 	wake   chan struct{}
 	stop   context.CancelFunc  // ends the agent that runs; nil: none runs
 	faults map[int]activeFault // by the number that Inject gave them
@@ -90,6 +95,9 @@ func (n *node) close() {
 	if n.sim != nil {
 		n.sim.Close()
 	}
+	if n.identity != nil {
+		n.identity.CloseAll()
+	}
 }
 
 // stopped stores that the agent has ended, with its error. It reports whether the agent failed; run then waits before it starts the next
@@ -104,8 +112,26 @@ func (n *node) stopped(err error) (failed bool) {
 	return err != nil
 }
 
-// runAgent runs one agent of the node until ctx ends.
+// runAgent runs one agent of the node until ctx ends. If the node has to have a certificate, runAgent first gets it, and renews it while
+// the agent runs.
 func (n *node) runAgent(ctx context.Context, sim *simulated.Node) error {
+	if n.fleet.access != nil {
+		switch err := n.join(ctx); {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		renewing, end := context.WithCancel(ctx)
+		var renewal sync.WaitGroup
+		renewal.Go(func() {
+			if err := n.identity.Run(renewing); err != nil {
+				n.fleet.cfg.Log.Error("the certificate of a node is not renewed any more", "node", n.name, "err", err)
+			}
+		})
+		defer renewal.Wait()
+		defer end()
+	}
 	a, err := n.newAgent(sim)
 	if err != nil {
 		return err
@@ -113,6 +139,37 @@ func (n *node) runAgent(ctx context.Context, sim *simulated.Node) error {
 	n.runs(a)
 	defer n.runs(nil)
 	return a.Run(ctx)
+}
+
+// join makes sure that the node has a valid certificate. It waits until the cluster has signed one, or ctx ends.
+func (n *node) join(ctx context.Context) error {
+	if n.identity == nil {
+		id, err := n.fleet.access.identity(n)
+		if err != nil {
+			return err
+		}
+		n.identity, n.link.next = id, n.fleet.count.over(id.Transport())
+	}
+	n.waitsFor("its certificate (kubectl get csr)")
+	defer n.waitsFor("")
+	return n.identity.Join(ctx)
+}
+
+func (n *node) waitsFor(what string) {
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	n.waits = what
+}
+
+// reason says why the node is not Ready, if its fleet knows that. The caller holds the lock.
+func (n *node) reason() string {
+	switch {
+	case n.err != nil:
+		return n.err.Error()
+	case n.waits != "":
+		return "waits for " + n.waits
+	}
+	return ""
 }
 
 // runs stores which agent runs; nil: none.
@@ -135,6 +192,9 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	}
 	deps := sim.Deps()
 	deps.Client = f.clientOf(n.link, &k)
+	if n.identity != nil {
+		deps.CloseConnections = n.identity.CloseAll
+	}
 	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
 	deps.Log = f.cfg.NodeLog
 	if f.hub != nil {

@@ -9,18 +9,23 @@ import (
 // verbs are the kinds of requests that are counted.
 var verbs = [...]string{"GET", "WATCH", "POST", "PUT", "PATCH", "DELETE"}
 
-// requests is the transport that all nodes share. It counts their requests to the API server. Methods may be called concurrently.
+// requests counts the nodes' requests to the API server. Methods may be called concurrently.
 type requests struct {
-	next   http.RoundTripper
 	sent   [len(verbs)]atomic.Uint64
 	failed atomic.Uint64
 	waited atomic.Int64 // nanoseconds until the answers of all requests began
 }
 
-var _ http.RoundTripper = (*requests)(nil)
+// over returns a transport that counts each request and sends it with next.
+func (q *requests) over(next http.RoundTripper) http.RoundTripper { return counted{q, next} }
+
+type counted struct {
+	*requests
+	next http.RoundTripper
+}
 
 // RoundTrip sends a request.
-func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
+func (q counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	verb := r.Method
 	if r.URL.Query().Get("watch") != "" {
 		verb = "WATCH"

@@ -87,7 +87,7 @@ type NodeStatus struct {
 	State  string `json:"state"`
 	Pods   int    `json:"pods"`
 	Ready  int    `json:"podsReady"`
-	Reason string `json:"reason,omitempty"` // why the agent failed
+	Reason string `json:"reason,omitempty"` // why the agent failed, or what it waits for
 	// Faults are the kinds of the faults that the node has now.
 	Faults []FaultKind `json:"faults,omitempty"`
 	// Overdue is for how long the renewal of the node's lease has been due; 0: it is not due, or a fault prevents it.
@@ -185,10 +185,7 @@ func (f *Fleet) Nodes() []NodeStatus {
 
 // status returns the state of the node, on which there are the given pods. The caller holds the lock.
 func (n *node) status(pods nodePods) NodeStatus {
-	s := NodeStatus{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods.all, Ready: pods.ready, Overdue: n.link.overdue()}
-	if n.err != nil {
-		s.Reason = n.err.Error()
-	}
+	s := NodeStatus{Name: n.name, Group: n.group.Name, State: n.state(), Pods: pods.all, Ready: pods.ready, Reason: n.reason(), Overdue: n.link.overdue()}
 	for _, i := range slices.Sorted(maps.Keys(n.faults)) {
 		s.Faults = append(s.Faults, n.faults[i].kind)
 	}

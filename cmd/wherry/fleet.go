@@ -56,7 +56,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fs.BoolVarP(&r.Yes, "yes", "y", false, "add the nodes to the cluster of --kubeconfig without being asked")
 	fs.BoolVar(&r.Keep, "keep", false, "leave nodes and pods in the cluster of --kubeconfig at the end")
 	fs.BoolVar(&r.NoTaint, "no-taint", false, "do not taint the nodes, so that the scheduler may place any pod of the cluster of --kubeconfig on them")
-	fs.StringVar(&r.Identity, "identity", "impersonate", "the nodes' user: impersonate (each node as itself) or shared (all as the user of the kubeconfig)")
+	fs.StringVar(&r.Identity, "identity", "impersonate", "the nodes' user: impersonate (each node as itself), certificate (the same, with a certificate that the cluster signs) or shared (all as the user of the kubeconfig)")
 	fs.BoolVar(&r.OwnWatches, "own-watches", false, "each node watches its objects itself, as real nodes do; otherwise all share one watch")
 	fs.BoolVar(&r.NoServe, "no-serve", false, "serve no HTTPS API for the nodes: a node needs less memory, and kubectl logs, exec and top do not work")
 	fleetExpect(fs, &r.Expect, &r.Hold, &r.Output)
@@ -80,7 +80,7 @@ func newFleetClean() *cobra.Command {
 	var c fleetctl.Clean
 	cmd := &cobra.Command{
 		Use:   "clean --kubeconfig FILE",
-		Short: "Remove what a killed fleet left in a cluster: its nodes, their leases and pods",
+		Short: "Remove what a killed fleet left in a cluster: its nodes, their leases and pods, what let them get certificates",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.Run(cmd.Context(), cmd.OutOrStdout()) },
 	}

@@ -103,6 +103,15 @@ func (c *Client) CreateJSON(ctx context.Context, path string, body []byte) error
 	return c.core.Post().AbsPath(path).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
 }
 
+// DeleteAll deletes the objects of any kind that opts selects. path is the path of their collection, as for CreateJSON. A label selector is
+// required, so that a mistake cannot empty a collection.
+func (c *Client) DeleteAll(ctx context.Context, path string, opts metav1.ListOptions) error {
+	if opts.LabelSelector == "" {
+		return errors.New("delete the objects of " + path + ": no label selector")
+	}
+	return c.core.Delete().AbsPath(path).VersionedParams(&opts, params{}).Do(ctx).Error()
+}
+
 // Nodes returns the nodes of the cluster.
 func (c *Client) Nodes() *Resource[*v1.Node, *v1.NodeList] {
 	return resource[v1.Node, v1.NodeList](c.core, "nodes", "")

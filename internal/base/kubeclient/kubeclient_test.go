@@ -202,3 +202,38 @@ func TestBadLimitsAreNamed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// DeleteAll deletes what a label selector selects, and nothing without one.
+func TestDeleteAll(t *testing.T) {
+	t.Parallel()
+	kube := simkube.New(simkube.Config{})
+	c, err := kubeclient.New(kube.RESTConfig("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := c.Secrets("kube-system")
+	for name, labels := range map[string]map[string]string{"a": {"l": "1"}, "b": {"l": "2"}, "c": nil} {
+		if _, err := secrets.Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const path = "/api/v1/namespaces/kube-system/secrets"
+	if err := c.DeleteAll(t.Context(), path, metav1.ListOptions{FieldSelector: "type=Opaque"}); err == nil {
+		t.Error("no error without a label selector")
+	}
+	for _, step := range []struct {
+		opts metav1.ListOptions
+		left int
+	}{
+		{metav1.ListOptions{LabelSelector: "l=1", FieldSelector: "type=other"}, 3},
+		{metav1.ListOptions{LabelSelector: "l=1"}, 2},
+		{metav1.ListOptions{LabelSelector: "l"}, 1},
+	} {
+		if err := c.DeleteAll(t.Context(), path, step.opts); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := secrets.List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != step.left {
+			t.Errorf("%+v: %d are left, want %d: %v", step.opts, len(left.Items), step.left, err)
+		}
+	}
+}

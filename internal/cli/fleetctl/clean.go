@@ -16,7 +16,7 @@ type Clean struct {
 	All                 bool // remove the nodes of every fleet, not only those of the fleet Name
 }
 
-// Run removes the nodes and pods of fleets that no longer run.
+// Run removes the nodes and pods of fleets that no longer run, and what let their nodes get certificates.
 func (c *Clean) Run(ctx context.Context, out io.Writer) error {
 	if c.Kubeconfig == "" {
 		return errors.New("name the cluster with --kubeconfig: what a fleet leaves in a control plane of its own is gone with it")
@@ -31,5 +31,8 @@ func (c *Clean) Run(ctx context.Context, out io.Writer) error {
 	}
 	done, err := fleet.Clean(ctx, client, name)
 	fmt.Fprintf(out, "removed from %s: %d nodes, %d pods\n", client.Host, done.Nodes, done.Pods)
+	if done.Unchecked != "" {
+		fmt.Fprintf(out, "this user may not remove %s: if the fleet had --identity certificate, some may be left\n", done.Unchecked)
+	}
 	return err
 }

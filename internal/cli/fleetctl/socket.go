@@ -3,9 +3,11 @@ package fleetctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 
 	"github.com/wherry-node/wherry/agent/fleet"
 	"github.com/wherry-node/wherry/internal/cli/ctlsocket"

@@ -96,7 +96,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 }
 
 // clientRequest returns the request for a node's client certificate. The caller sets the client.
-func clientRequest(node string, st store, log *slog.Logger, patience time.Duration) *request {
+func clientRequest(node string, keep keeper, log *slog.Logger, patience time.Duration) *request {
 	if patience == 0 {
 		patience = defaultPatience
 	}
@@ -106,7 +106,7 @@ func clientRequest(node string, st store, log *slog.Logger, patience time.Durati
 		template: x509.CertificateRequest{
 			Subject: pkix.Name{Organization: []string{nodesGroup}, CommonName: nodePrefix + node},
 		},
-		store: st, log: log, patience: patience,
+		keep: keep, log: log, patience: patience,
 	}
 }
 

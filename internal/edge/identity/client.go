@@ -193,25 +193,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	req := clientRequest(c.cfg.NodeName, c.store, c.cfg.Log, c.cfg.Patience)
 	req.client, req.failing, req.failed = c.forRequest, &c.failing, c.cfg.Failed
-	for {
-		cert, got := c.certificate()
-		if !sleepUntil(ctx, renewalTime(cert, got)) {
-			return nil
-		}
-		if c.Certificate() != cert {
-			continue // somebody replaced the certificate meanwhile
-		}
-		c.cfg.Log.Info("Renewing the node's client certificate", "ends", stamp(cert.NotAfter))
-		pair, err := req.run(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("renew client certificate: %w", err)
-		}
-		c.use(pair)
-		c.cfg.Log.Info("The node's client certificate is renewed", "ends", stamp(pair.Leaf.NotAfter))
-	}
+	return renew(ctx, req, c.certificate, c.use)
 }
 
 // forRequest returns a client for certificate requests, a function that releases it, and the names of the server and the file for messages.

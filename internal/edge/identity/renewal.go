@@ -2,10 +2,36 @@ package identity
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
+
+// renew requests the next client certificate whenever the one in use is due, and calls use with it, until ctx ends. current returns the
+// certificate in use, and when the node got it.
+func renew(ctx context.Context, req *request, current func() (*x509.Certificate, time.Time), use func(*tls.Certificate)) error {
+	for {
+		cert, got := current()
+		if !sleepUntil(ctx, renewalTime(cert, got)) {
+			return nil
+		}
+		if now, _ := current(); now != cert {
+			continue // somebody replaced the certificate meanwhile
+		}
+		req.log.Info("Renewing the node's client certificate", "ends", stamp(cert.NotAfter))
+		pair, err := req.run(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("renew client certificate: %w", err)
+		}
+		use(pair)
+		req.log.Info("The node's client certificate is renewed", "ends", stamp(pair.Leaf.NotAfter))
+	}
+}
 
 // renewalTime returns when to request the next certificate: at a random time after 70 to 90 % of the life of this one, so that nodes that
 // joined together do not renew together. Its life begins when the node received it, not at its NotBefore: signers date certificates back

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -30,6 +29,17 @@ type CSRs interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
+// keeper keeps the key of a certificate request that is not answered yet, and the certificates that the node got. One goroutine at a time
+// uses it.
+type keeper interface {
+	// pending returns the key of the request that is not answered yet. If there is none, it makes and keeps one.
+	pending() (keyPair, error)
+	// drop forgets that key, so that the next request has a new one.
+	drop() error
+	// save keeps a certificate and its key as the current pair, and forgets the pending key.
+	save(certPEM, keyPEM []byte) (*tls.Certificate, error)
+}
+
 // request gets one certificate for a node.
 //
 //	key kept ─► created ─► pending ─► approved ─► issued ─► saved
@@ -40,7 +50,8 @@ type request struct {
 	signer   string
 	usages   []certificates.KeyUsage
 	template x509.CertificateRequest
-	store    store
+	keep     keeper
+	labels   map[string]string // labels of the CertificateSigningRequest; may be nil
 	log      *slog.Logger
 	patience time.Duration // time between two messages about the same state
 	once     bool          // log only once what the request waits for, because the node can run without the certificate
@@ -107,7 +118,7 @@ func (e *localError) Unwrap() error { return e.err }
 
 // attempt makes or finds the request, waits for its certificate and saves it.
 func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
-	key, err := keptKey(r.store.pendingKey())
+	key, err := r.keep.pending()
 	if err != nil {
 		return nil, &localError{err}
 	}
@@ -131,12 +142,12 @@ func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
 	pair, err := parsePair(certPEM, key.pem)
 	if err != nil || time.Now().After(pair.Leaf.NotAfter) {
 		// The certificate belongs to an old key. The next attempt makes a new key, and so a request with another name.
-		if err := os.Remove(r.store.pendingKey()); err != nil {
-			return nil, &localError{fmt.Errorf("remove key: %w", err)}
+		if err := r.keep.drop(); err != nil {
+			return nil, &localError{err}
 		}
 		return nil, fmt.Errorf("the certificate of request %s does not fit its key or has ended: asking with a new key: %w", name, errors.Join(err, errAnew))
 	}
-	if _, err := r.store.save(certPEM, key.pem); err != nil {
+	if _, err := r.keep.save(certPEM, key.pem); err != nil {
 		return nil, &localError{err}
 	}
 	return pair, nil
@@ -158,7 +169,7 @@ func (r *request) name(key keyPair) (string, error) {
 // ask creates the CertificateSigningRequest if it does not exist, and returns the certificate when the request is approved and signed.
 func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]byte, error) {
 	_, err := c.Create(ctx, &certificates.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: r.labels},
 		Spec: certificates.CertificateSigningRequestSpec{
 			Request: pemBlock("CERTIFICATE REQUEST", der), SignerName: r.signer, Usages: r.usages,
 		},

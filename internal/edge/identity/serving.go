@@ -258,7 +258,7 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 	req := &request{
 		signer:   certificates.KubeletServingSignerName,
 		usages:   []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth},
-		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience, failing: &s.failing, failed: s.cfg.Failed, once: true,
+		template: *wish, keep: s.store, log: s.cfg.Log, patience: s.cfg.Patience, failing: &s.failing, failed: s.cfg.Failed, once: true,
 		client: func() (CSRs, func(), string, string, error) {
 			c, err := s.cfg.Client()
 			return c, func() {}, s.cfg.Server, s.cfg.Kubeconfig, err

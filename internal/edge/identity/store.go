@@ -29,6 +29,17 @@ func (s store) current() string { return filepath.Join(s.dir, s.prefix+"-current
 // pendingKey returns the path of the key whose request is not answered yet.
 func (s store) pendingKey() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
 
+var _ keeper = store{}
+
+func (s store) pending() (keyPair, error) { return keptKey(s.pendingKey()) }
+
+func (s store) drop() error {
+	if err := os.Remove(s.pendingKey()); err != nil {
+		return fmt.Errorf("remove key: %w", err)
+	}
+	return nil
+}
+
 // load reads the current pair. If there is none yet, the error wraps fs.ErrNotExist.
 func (s store) load() (*tls.Certificate, error) { return loadPair(s.current(), s.current()) }
 

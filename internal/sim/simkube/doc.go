@@ -7,8 +7,9 @@
 //
 // Served: pods (with status, ephemeralcontainers and resize), nodes, leases, config maps, secrets, services, namespaces, service
 // accounts (with token), events, persistent volumes and their claims, runtime classes, CSI nodes and drivers, volume attachments,
-// token reviews and subject access reviews. Verbs: create, get, list, watch (bookmarks, streamed lists, 410), update, patch
-// (strategic merge and merge), delete (grace period, preconditions, finalizers).
+// certificate requests and cluster role bindings (nothing signs or enforces them), token reviews and subject access reviews. Verbs: create,
+// get, list, watch (bookmarks, streamed lists, 410), update, patch (strategic merge and merge), delete (grace period, preconditions,
+// finalizers), delete of a collection.
 //
 // Invariants:
 //

@@ -3,10 +3,12 @@ package simkube
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,6 +48,8 @@ func kinds() map[string]*kind {
 		{gvk: storagev1.SchemeGroupVersion.WithKind("CSINode"), resource: "csinodes", new: func() runtime.Object { return &storagev1.CSINode{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("CSIDriver"), resource: "csidrivers", new: func() runtime.Object { return &storagev1.CSIDriver{} }},
 		{gvk: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"), resource: "volumeattachments", status: true, new: func() runtime.Object { return &storagev1.VolumeAttachment{} }},
+		{gvk: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), resource: "clusterrolebindings", new: func() runtime.Object { return &rbacv1.ClusterRoleBinding{} }},
+		{gvk: certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), resource: "certificatesigningrequests", status: true, new: func() runtime.Object { return &certificatesv1.CertificateSigningRequest{} }},
 		{gvk: certificatesv1beta1.SchemeGroupVersion.WithKind("ClusterTrustBundle"), resource: "clustertrustbundles", new: func() runtime.Object { return &certificatesv1beta1.ClusterTrustBundle{} }},
 		{gvk: certificatesv1beta1.SchemeGroupVersion.WithKind("PodCertificateRequest"), resource: "podcertificaterequests", namespaced: true, status: true, new: func() runtime.Object { return &certificatesv1beta1.PodCertificateRequest{} }},
 		// Reviews get an answer and are not stored.

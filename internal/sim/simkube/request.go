@@ -132,6 +132,10 @@ func (k *Kube) do(ctx context.Context, req *request, body []byte) (answer, error
 		if kd.resource != "namespaces" && req.sub == "" {
 			return k.delete(kd, req, body)
 		}
+	case "deletecollection":
+		if kd.resource != "namespaces" {
+			return k.deleteAll(kd, req, body)
+		}
 	}
 	return answer{}, apierrors.NewMethodNotSupported(kd.gr(), req.verb)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -145,6 +146,8 @@ func fieldsOf(obj runtime.Object) fields.Set {
 		f["status.phase"] = string(o.Status.Phase)
 	case *v1.Secret:
 		f["type"] = string(o.Type)
+	case *certificatesv1.CertificateSigningRequest:
+		f["spec.signerName"] = o.Spec.SignerName
 	case *certificatesv1beta1.ClusterTrustBundle:
 		f["spec.signerName"] = o.Spec.SignerName
 	case *certificatesv1beta1.PodCertificateRequest:

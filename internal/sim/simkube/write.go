@@ -311,6 +311,29 @@ func takeResources(to, from []v1.Container) {
 	}
 }
 
+// deleteAll deletes the objects that a request selects, one after another. It returns the list of them.
+func (k *Kube) deleteAll(kd *kind, req *request, body []byte) (answer, error) {
+	s, err := readSelector(kd, req)
+	if err != nil {
+		return answer{}, err
+	}
+	list, err := k.list(kd, req)
+	if err != nil {
+		return answer{}, err
+	}
+	k.mu.Lock()
+	found := selected(kd, &s)
+	k.mu.Unlock()
+	for _, o := range found {
+		one := *req
+		one.namespace, one.name = o.meta.GetNamespace(), o.meta.GetName()
+		if _, err := k.delete(kd, &one, body); err != nil && !apierrors.IsNotFound(err) {
+			return answer{}, err
+		}
+	}
+	return list, nil
+}
+
 // delete removes an object, or starts its deletion.
 func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 	var opts metav1.DeleteOptions

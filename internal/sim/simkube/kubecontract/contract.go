@@ -61,6 +61,7 @@ func Cases() []Case {
 		{"the status of a pod cannot be deleted", deletedStatus},
 		{"the status of a claim is apart from its spec", claimStatus},
 		{"a merge patch keeps large whole numbers", largeNumbers},
+		{"a deletion of a collection removes what it selects", deletedCollection},
 	}
 }
 

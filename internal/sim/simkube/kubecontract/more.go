@@ -242,3 +242,23 @@ func immutableSpec(t *testing.T, e *env) {
 		t.Errorf("deadline %v, generation %d", p.Spec.ActiveDeadlineSeconds, p.Generation)
 	}
 }
+
+func deletedCollection(t *testing.T, e *env) {
+	maps := e.CoreV1().ConfigMaps(e.ns)
+	for name, color := range map[string]string{"a": "red", "b": "blue", "c": "red"} {
+		if _, err := maps.Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"color": color}}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "color=red"}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := maps.List(t.Context(), metav1.ListOptions{LabelSelector: "color"})
+	if err != nil || len(left.Items) != 1 || left.Items[0].Name != "b" {
+		t.Errorf("left: %v, %v, want only b", left.Items, err)
+	}
+	bad := metav1.ListOptions{FieldSelector: "data=x"}
+	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, bad); !apierrors.IsBadRequest(err) {
+		t.Errorf("an unknown field: %v, want a bad request", err)
+	}
+}
