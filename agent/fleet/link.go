@@ -20,6 +20,8 @@ const partitionTimeout = 15 * time.Second
 // of the kinds FaultPartition and FaultSlowAPI. It also stores whether FaultLease is active. Its methods may be called concurrently.
 type link struct {
 	next http.RoundTripper
+	// permit says until when requests may be sent; nil: always.
+	permit *permit
 	// user is the user name that the requests impersonate; "": none.
 	user string
 
@@ -40,13 +42,15 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		delay += *d
 	}
 	l.mu.Unlock()
+	if l.permit != nil && l.permit.over() {
+		closeBody(r)
+		return nil, errNotHeld
+	}
 	if cut != nil {
 		return nil, hang(r, cut)
 	}
 	if delay > 0 && !pause(r.Context(), delay) {
-		if r.Body != nil {
-			_ = r.Body.Close() // a RoundTripper closes the body also if it fails
-		}
+		closeBody(r)
 		return nil, r.Context().Err()
 	}
 	if l.user != "" {
@@ -78,11 +82,16 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// closeBody closes the body of a request, as a RoundTripper does also if it fails.
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
 // hang waits until the partition ends, partitionTimeout is over, or the context of the request ends. It returns an error.
 func hang(r *http.Request, healed <-chan struct{}) error {
-	if r.Body != nil {
-		_ = r.Body.Close() // a RoundTripper closes the body also if it fails
-	}
+	closeBody(r)
 	t := time.NewTimer(partitionTimeout)
 	defer t.Stop()
 	select {

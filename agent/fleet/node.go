@@ -25,6 +25,7 @@ type node struct {
 	group *Group
 	index int
 	name  string
+	slice int
 	link  *link
 	disk  agent.Disk // keeps its content when the machine crashes
 	// end ends the node. ended is closed when no agent of the node runs any more.
@@ -135,7 +136,7 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	}
 	deps := sim.Deps()
 	deps.Client = f.clientOf(n.link, &k)
-	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
+	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second, func() { f.leased(n) })
 	deps.Log = f.cfg.NodeLog
 	if f.hub != nil {
 		deps.Feed = f.hub.of(n.link)

@@ -18,6 +18,8 @@ type Status struct {
 	JoinWindow int `json:"joinWindow"`
 	// Running is how long the fleet runs.
 	Running time.Duration `json:"running"`
+	// Shard is nil if no other process shares the fleet. Otherwise Nodes, Pods and Groups are of the nodes that this process runs.
+	Shard *ShardStatus `json:"shard,omitempty"`
 	// Groups has the number of nodes that each group should have.
 	Groups []GroupStatus `json:"groups"`
 }
@@ -50,9 +52,13 @@ type NodeStatus struct {
 	Reason string `json:"reason,omitempty"` // why the agent failed
 }
 
-// Settled reports whether all nodes that the fleet should have are Ready, and no others are left.
+// Settled reports whether all nodes that the fleet should have are Ready, and no others are left. If several processes share the fleet, it
+// reports that of the nodes of this process, and whether each process holds the slices that it should hold.
 func (s *Status) Settled() bool {
 	n := &s.Nodes
+	if s.Shard != nil && !s.Shard.Settled {
+		return false
+	}
 	return n.Ready == n.Want && n.Present == n.Want && n.Leaving == 0
 }
 
@@ -60,6 +66,9 @@ func (s *Status) Settled() bool {
 func (f *Fleet) Status() Status {
 	pods, _ := f.pods.count()
 	s := Status{Name: f.cfg.Name, Pods: pods, Leases: f.wheel.lateness(), Requests: f.count.count()}
+	if f.shard != nil {
+		s.Shard = f.shard.status(f.sliceSizes())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.began.IsZero() {
@@ -71,9 +80,16 @@ func (f *Fleet) Status() Status {
 	for i := range f.cfg.Groups {
 		g := &s.Groups[i]
 		g.Name = f.cfg.Groups[i].Name
-		g.Want = f.want[i]
-		s.Nodes.Want += f.want[i]
 		byName[g.Name] = g
+	}
+	for slice, held := range f.held {
+		if !held {
+			continue
+		}
+		for i, n := range f.roster.counts[slice] {
+			s.Groups[i].Want += n
+			s.Nodes.Want += n
+		}
 	}
 	for _, n := range f.nodes {
 		n.countInto(&s.Nodes)
