@@ -30,6 +30,7 @@ var openAllowed = map[opening]string{
 	{"internal/cli/fleetctl/plane.go:startPlane", "os.Create"}:                       ownFile,
 	{"internal/cli/fleetctl/plane.go:plane.logEnd", "os.Open"}:                       ownFile,
 	{"internal/cli/fleetctl/input.go:readBounded", "os.Open"}:                        userCommand,
+	{"internal/cli/fleetctl/shard.go:onlyShard", "path/filepath.Glob"}:               ownFile,
 	{"internal/cli/launch/own.go:Own.Forget", "os.ReadDir"}:                          ownFile,
 	{"internal/cli/launch/own.go:Own.Forget", "path/filepath.Glob"}:                  kernelText,
 	{"internal/cli/launch/own.go:Own.log", "os.OpenFile"}:                            ownFile,
