@@ -317,10 +317,13 @@ func (f *Fleet) changed(name string, ready, gone bool) {
 		f.known[name] = ready
 		f.purge = f.purge || !f.roster.names[name]
 	}
-	if n := f.nodes[name]; n != nil {
+	n := f.nodes[name]
+	if n != nil {
 		f.setReady(n, ready && !gone)
 	}
-	f.look()
+	if n != nil || f.purge {
+		f.look()
+	}
 }
 
 // leased is called when an agent of a node has renewed the node's lease for the first time. A Node that was Ready before, because another

@@ -323,7 +323,11 @@ func (s *shard) wakeUp() {
 func (s *shard) beat(ctx context.Context) error {
 	s.claims.renew(ctx)
 	s.claims.release(ctx, s.f.busy())
-	all, err := s.list(ctx, "0")
+	version := "0"
+	if len(s.claims.mine()) == 0 { // it may have been cut off for long: others may have replaced the fleet's shape, and with it the slices
+		version = ""
+	}
+	all, err := s.list(ctx, version)
 	if err != nil {
 		s.f.cfg.Log.Warn("the leases of the fleet cannot be read; trying again", "err", err)
 		return nil
