@@ -53,6 +53,9 @@ type Config struct {
 	Taint bool
 	// Keep leaves Nodes and pods in the cluster when Run ends.
 	Keep bool
+	// Shard makes the fleet one of several processes that run its nodes together. Its zero value means that this process runs all nodes.
+	// Such a fleet leaves its Nodes in the cluster, as with Keep.
+	Shard Shard
 	// Address is an address of this host at which the API server reaches the nodes' HTTPS APIs, each on a port of its own, for kubectl
 	// logs, exec, attach and port-forward, and for metrics. If it is the zero Addr, the nodes serve no HTTPS API, and their address is
 	// 127.0.0.1.
@@ -84,6 +87,9 @@ func (c *Config) check() error {
 	if err := checkName(c.Name); err != nil {
 		return fmt.Errorf("fleet: Config.Name: %q: %w", c.Name, err)
 	}
+	if err := c.Shard.check(); err != nil {
+		return err
+	}
 	switch {
 	case c.Client == nil:
 		return errors.New("fleet: Config.Client is required")
@@ -93,6 +99,8 @@ func (c *Config) check() error {
 		return errors.New("fleet: Config.Address needs Config.Dir")
 	case c.Identity != Impersonate && c.Identity != Shared && c.Identity != Certificate:
 		return fmt.Errorf("fleet: Config.Identity: %q: use %s, %s or %s", c.Identity, Impersonate, Shared, Certificate)
+	case c.Identity == Certificate && c.Shard.Name != "":
+		return errors.New("fleet: Config.Shard: processes that share a fleet cannot give its nodes certificates: use another Config.Identity, or one process")
 	}
 	c.Groups = slices.Clone(c.Groups)
 	var errs []error
@@ -107,22 +115,6 @@ func (c *Config) check() error {
 
 // logs returns the directory of the logs of a node's containers.
 func (c *Config) logs(node string) string { return filepath.Join(c.Dir, "logs", node) }
-
-// names returns the names of all nodes. It returns an error if two nodes have the same name.
-func (c *Config) names() (map[string]bool, error) {
-	names := map[string]bool{}
-	for i := range c.Groups {
-		g := &c.Groups[i]
-		for index := 1; index <= g.Count; index++ {
-			name := g.nodeName(c.Name, index)
-			if names[name] {
-				return nil, fmt.Errorf("fleet: two nodes have the name %q: change nodeName of group %s", name, g.Name)
-			}
-			names[name] = true
-		}
-	}
-	return names, nil
-}
 
 // newClient returns a client without a rate limit. wrap, if it is not nil, may change the client's configuration first.
 func newClient(cfg *rest.Config, wrap func(*rest.Config)) (*kubeclient.Client, error) {

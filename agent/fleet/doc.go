@@ -9,6 +9,10 @@
 // that their pods refer to. Nodes join as fast as the API server allows: the fleet lets the next node join while joins do not get slower and
 // the leases of the other nodes are renewed in time.
 //
+// With Config.Shard several processes share the nodes of one fleet. The nodes are divided into slices, each with a Lease; a process runs the nodes
+// of a slice only while it holds the Lease (claims), and crew decides who should hold which. No node runs in two processes: the nodes of a slice end,
+// and their requests are refused, well before another process may take its Lease.
+//
 // Every Node has the label wherry.dev/fleet with the name of its fleet. Clean uses the label to find what a killed process left. A fleet
 // never takes over a Node without this label.
 //

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -27,7 +25,7 @@ const (
 	// followRetry is the longest wait before a watch is tried again.
 	followRetry = 10 * time.Second
 	// leavers is how many nodes are removed at the same time.
-	leavers = 16
+	leavers = 64
 	// pollPace is the interval at which manage decides whether more nodes may join, while nodes join.
 	pollPace = 50 * time.Millisecond
 )
@@ -48,9 +46,18 @@ type Fleet struct {
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
 
-	mu      sync.Mutex
-	nodes   map[string]*node
-	want    []int // the number of nodes of each group
+	// shard divides the nodes between several processes; nil: this process runs all nodes.
+	shard *shard
+
+	mu     sync.Mutex
+	nodes  map[string]*node
+	want   []int // the number of nodes of each group
+	roster *roster
+	held   []bool          // the slices whose nodes this process runs
+	known  map[string]bool // the Nodes of the fleet in the API, and whether they are Ready
+	// purge means that the API may have Nodes of the fleet that it should not have (see surplus). purging are those that are being removed.
+	purge   bool
+	purging map[string]bool
 	pace    *pace
 	joining map[*node]bool
 	joins   Joins
@@ -67,12 +74,11 @@ func New(cfg Config) (*Fleet, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if _, err := cfg.names(); err != nil {
-		return nil, err
+	f := &Fleet{
+		cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]*node{}, known: map[string]bool{}, purging: map[string]bool{}, pace: newPace(), joining: map[*node]bool{},
 	}
-	f := &Fleet{cfg: cfg, wake: make(chan struct{}, 1), nodes: map[string]*node{}, pace: newPace(), joining: map[*node]bool{}}
-	for i := range cfg.Groups {
-		f.want = append(f.want, cfg.Groups[i].Count)
+	if err := f.divide(); err != nil {
+		return nil, err
 	}
 	own := rest.CopyConfig(cfg.Client)
 	own.UserAgent = "" // each client sets its own
@@ -107,22 +113,42 @@ func New(cfg Config) (*Fleet, error) {
 		f.hub = newHub(f.api, mine)
 	}
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
+	if cfg.Shard.Name != "" {
+		if f.shard, err = newShard(f, len(f.held)); err != nil {
+			return nil, err
+		}
+	}
 	return f, nil
+}
+
+// divide makes the roster: of one slice, which the fleet holds, or, if several processes share the nodes, of several, of which it holds none
+// yet.
+func (f *Fleet) divide() (err error) {
+	total := 0
+	for i := range f.cfg.Groups {
+		f.want = append(f.want, f.cfg.Groups[i].Count)
+		total += f.cfg.Groups[i].Count
+	}
+	f.held = []bool{true}
+	if f.cfg.Shard.Name != "" {
+		f.held = make([]bool, slicesOf(total))
+	}
+	f.roster, err = newRoster(f.cfg.Name, f.cfg.Groups, f.want, len(f.held))
+	return err
 }
 
 // Run lets the nodes join the cluster and runs them until ctx ends. Then it ends all agents and, without Config.Keep, removes the Nodes and
 // the pods on them. It returns an error before the first node joins if the cluster has a Node of the same name that is not of this fleet,
 // if the fleet already runs, or if Config.Client may not impersonate the nodes or let them get certificates.
+//
+// With Config.Shard it runs the nodes of the slices that it holds. It waits before the first node joins if a process of the same name was
+// killed a moment ago. When ctx ends, it releases its slices and leaves the Nodes to the other processes. It returns ErrShape or
+// ErrShardRuns if it cannot share the fleet with the other processes.
 func (f *Fleet) Run(ctx context.Context) (err error) {
-	err = f.preflight(ctx)
-	if err == nil && f.access != nil {
+	if f.access != nil {
 		defer func() { err = errors.Join(err, f.access.close(ctx)) }()
-		err = f.access.open(ctx)
 	}
-	if err == nil {
-		err = f.openServing(ctx)
-	}
-	if err != nil {
+	if err := f.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -130,6 +156,16 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	}
 	parts, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
+	var shardErr error
+	if f.shard != nil {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		group.Go(func() {
+			shardErr = f.shard.run(parts)
+			end()
+		})
+	}
 	group.Go(func() { kubeclient.Follow(parts, nodeWatch{f}, followRetry) })
 	group.Go(func() { kubeclient.Follow(parts, f.pods, followRetry) })
 	group.Go(func() { f.wheel.run(parts) })
@@ -149,11 +185,15 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 	f.endAll()
 	cancel()
 	group.Wait()
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+	defer cancel()
+	if f.shard != nil {
+		f.shard.leave(final)
+		return shardErr
+	}
 	if f.cfg.Keep {
 		return nil
 	}
-	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-	defer cancel()
 	done, err := clean(final, f.api, f.selector(), nil)
 	f.cfg.Log.Info("the fleet is removed from the cluster", "nodes", done.Nodes, "pods", done.Pods)
 	return err
@@ -161,83 +201,17 @@ func (f *Fleet) Run(ctx context.Context) (err error) {
 
 func (f *Fleet) selector() string { return selectorOf(f.cfg.Name) }
 
-// preflight returns an error if the fleet cannot join the cluster: a Node of another owner has one of its names, another process runs the
-// fleet, or the nodes cannot be impersonated.
-func (f *Fleet) preflight(ctx context.Context) error {
-	names, err := f.cfg.names()
-	if err != nil {
-		return err
-	}
-	var left []string
-	err = eachPage(func(opts metav1.ListOptions) (string, error) {
-		list, err := f.api.Nodes().List(ctx, opts)
-		if err != nil {
-			return "", fmt.Errorf("list the nodes of the cluster: %w", err)
-		}
-		for i := range list.Items {
-			n := &list.Items[i]
-			switch own := n.Labels[LabelFleet] == f.cfg.Name; {
-			case own:
-				left = append(left, n.Name)
-			case names[n.Name]:
-				return "", fmt.Errorf("the cluster has a node %s that is not of this fleet: choose another name for the fleet, or another nodeName", n.Name)
-			}
-		}
-		return list.Continue, nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := f.notRunning(ctx, left); err != nil {
-		return err
-	}
-	if f.cfg.Identity == Impersonate {
-		return f.mayImpersonate(ctx)
-	}
-	return nil
-}
-
-// fresh is the maximum age of a lease renewal that shows that the node runs.
-const fresh = 15 * time.Second
-
-// notRunning returns an error if another process runs the fleet: if one of the first three of these nodes renewed its lease recently.
-func (f *Fleet) notRunning(ctx context.Context, nodes []string) error {
-	for _, name := range nodes[:min(3, len(nodes))] {
-		l, err := f.api.Leases(v1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
-		if err != nil || l.Spec.RenewTime == nil {
-			continue // without a renewed lease the node does not run
-		}
-		if age := time.Since(l.Spec.RenewTime.Time); age < fresh {
-			return fmt.Errorf("the fleet %s runs already: node %s renewed its lease %s ago: choose another name, or wait %s if that process was killed",
-				f.cfg.Name, name, age.Round(time.Second), fresh)
-		}
-	}
-	return nil
-}
-
-// mayImpersonate returns an error if the user of the fleet may not impersonate its nodes.
-func (f *Fleet) mayImpersonate(ctx context.Context) error {
-	g := &f.cfg.Groups[0]
-	probe := f.newLink(g.nodeName(f.cfg.Name, 1))
-	c, err := newClient(&rest.Config{Host: f.host, Transport: probe}, nil)
-	if err != nil {
-		return err
-	}
-	opts := metav1.ListOptions{FieldSelector: "metadata.name=" + g.nodeName(f.cfg.Name, 1), Limit: 1}
-	if _, err := c.Nodes().List(ctx, opts); err != nil {
-		return fmt.Errorf("act as a node: %w: this user needs the right to impersonate users and groups; or let all nodes act as this user (--identity shared)", err)
-	}
-	return nil
-}
-
-func (f *Fleet) newLink(node string) *link {
+// newLink returns the link of a node, which works while p is valid; nil: always.
+func (f *Fleet) newLink(node string, p *permit) *link {
+	l := &link{permit: p}
 	switch f.cfg.Identity {
-	case Certificate:
-		return &link{} // node.join sets the transport
+	case Certificate: // node.join sets the transport
 	case Impersonate:
-		return &link{next: f.next, user: "system:node:" + node}
+		l.next, l.user = f.next, "system:node:"+node
+	default:
+		l.next = f.next
 	}
-	return &link{next: f.next}
+	return l
 }
 
 // manage starts and removes nodes until ctx ends.
@@ -269,78 +243,50 @@ func (f *Fleet) step() (again bool) {
 		}
 	}
 	f.removeExtra() // first, because surplus nodes must be removed even if other nodes cannot join
-	for i := range f.cfg.Groups {
-		g := &f.cfg.Groups[i]
-		for index := 1; index <= f.want[i]; index++ {
-			name := g.nodeName(f.cfg.Name, index)
-			if f.nodes[name] != nil {
-				continue
-			}
-			if !f.pace.allows(len(f.joining), late) {
-				return true
-			}
-			f.start(g, name, index)
-		}
+	if f.shard != nil && !f.startAll(late, true) || !f.startAll(late, false) {
+		return true
 	}
 	return len(f.joining) > 0
 }
 
+// startAll starts the nodes that do not run yet; if known is true, only those that have a Node in the API, which would soon be NotReady. It
+// returns false if a node must wait. The caller holds the lock.
+func (f *Fleet) startAll(late time.Duration, known bool) bool {
+	for slice, held := range f.held {
+		if !held {
+			continue
+		}
+		for _, m := range f.roster.slices[slice] {
+			if f.nodes[m.name] != nil {
+				continue
+			}
+			if _, is := f.known[m.name]; known && !is {
+				continue
+			}
+			if !f.pace.allows(len(f.joining), late) {
+				return false
+			}
+			f.start(m, slice)
+		}
+	}
+	return true
+}
+
 // start creates the node and lets it join the cluster in the background. The caller holds the lock.
-func (f *Fleet) start(g *Group, name string, index int) {
+func (f *Fleet) start(m member, slice int) {
 	ctx, end := context.WithCancel(context.Background())
 	n := &node{
-		fleet: f, group: g, index: index, name: name, link: f.newLink(name), end: end, ended: make(chan struct{}), began: time.Now(), wake: make(chan struct{}, 1),
+		fleet: f, group: m.group, index: m.index, name: m.name, slice: slice, end: end, ended: make(chan struct{}), began: time.Now(), wake: make(chan struct{}, 1),
 		disk: &checkpoint.InMemory{},
 	}
-	f.nodes[name] = n
+	var p *permit
+	if f.shard != nil {
+		p = f.shard.claims.permits[slice]
+	}
+	n.link = f.newLink(m.name, p)
+	f.nodes[m.name] = n
 	f.joining[n] = true
 	go n.run(ctx)
-}
-
-// removeExtra begins to remove the nodes whose index is larger than their group's number of nodes. The caller holds the lock.
-func (f *Fleet) removeExtra() {
-	var extra []*node
-	for _, n := range f.nodes {
-		if !n.leaves && n.index > f.want[slices.IndexFunc(f.cfg.Groups, func(g Group) bool { return g.Name == n.group.Name })] {
-			n.leaves = true
-			f.endJoin(n)
-			extra = append(extra, n)
-		}
-	}
-	if len(extra) > 0 {
-		f.leaving.Go(func() { f.remove(extra) })
-	}
-}
-
-// remove ends the agents and machines of nodes, and removes the nodes from the cluster.
-func (f *Fleet) remove(nodes []*node) {
-	names := map[string]bool{}
-	limited(nodes, leavers, func(n *node) {
-		n.end()
-		<-n.ended
-		n.close()
-	})
-	for _, n := range nodes {
-		names[n.name] = true
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
-	defer cancel()
-	if _, err := clean(ctx, f.api, f.selector(), names); err != nil {
-		f.cfg.Log.Error("nodes that left the fleet are still in the cluster; they are removed at its end", "err", err)
-	}
-	f.mu.Lock()
-	for name := range names {
-		delete(f.nodes, name)
-		f.joins.Left++
-		if f.serving != nil {
-			f.serving.forget(name)
-		}
-		if f.cfg.Dir != "" {
-			_ = os.RemoveAll(f.cfg.logs(name)) // an error is ignored: whoever created Dir removes what is left
-		}
-	}
-	f.mu.Unlock()
-	f.look()
 }
 
 // endAll ends all nodes, and returns when their agents and machines have ended.
@@ -370,23 +316,45 @@ func (f *Fleet) look() {
 	}
 }
 
-// readiness stores which Nodes are Ready in the API. If whole is true, ready contains all Nodes, so a node that is missing in it is not
-// ready. Otherwise a node that is missing in it keeps its state.
-func (f *Fleet) readiness(ready map[string]bool, whole bool) {
+// readiness stores which Nodes the API has, and which of them are Ready. The fleet keeps the map.
+func (f *Fleet) readiness(ready map[string]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if whole {
-		for name, n := range f.nodes {
-			f.setReady(n, ready[name])
-		}
-	} else {
-		for name, r := range ready {
-			if n := f.nodes[name]; n != nil {
-				f.setReady(n, r)
-			}
-		}
+	f.known, f.purge = ready, true
+	for name, n := range f.nodes {
+		f.setReady(n, ready[name])
 	}
 	f.look()
+}
+
+// changed stores that a Node has changed: whether it is Ready now, or is gone.
+func (f *Fleet) changed(name string, ready, gone bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if gone {
+		delete(f.known, name)
+	} else {
+		f.known[name] = ready
+		f.purge = f.purge || !f.roster.names[name]
+	}
+	n := f.nodes[name]
+	if n != nil {
+		f.setReady(n, ready && !gone)
+	}
+	if n != nil || f.purge {
+		f.look()
+	}
+}
+
+// leased is called when an agent of a node has renewed the node's lease for the first time. A Node that was Ready before, because another
+// process ran it, may not change when its agent joins; so this is the end of its join.
+func (f *Fleet) leased(n *node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known[n.name] {
+		f.setReady(n, true)
+		f.look()
+	}
 }
 
 // setReady stores whether a node is Ready, and ends its join when it first becomes Ready. The caller holds the lock.
@@ -406,42 +374,91 @@ func (f *Fleet) setReady(n *node, ready bool) {
 // endJoin stops counting n as a node that joins, so that another node can join. The caller holds the lock.
 func (f *Fleet) endJoin(n *node) { delete(f.joining, n) }
 
-// has reports whether a node of this name is in the fleet.
-func (f *Fleet) has(name string) bool {
+// has reports whether a node of this name runs here, and whether the fleet has such a node: it is the same if no other process shares the
+// fleet.
+func (f *Fleet) has(name string) (here, member bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.nodes[name] != nil
+	here = f.nodes[name] != nil
+	return here, here || f.shard != nil && f.roster.names[name]
+}
+
+// here returns the names of the nodes that run here; nil: all nodes of the fleet do.
+func (f *Fleet) here() map[string]bool {
+	if f.shard == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make(map[string]bool, len(f.nodes))
+	for name := range f.nodes {
+		out[name] = true
+	}
+	return out
 }
 
 // ErrNoGroup means that the fleet has no group of this name.
 var ErrNoGroup = errors.New("no such group")
 
 // Scale sets the number of nodes of a group. group may be "" if the fleet has only one group. If the number falls, the nodes with the
-// largest indexes are removed, with the pods on them. Scale returns at once; nodes join and leave in the background.
+// largest indexes are removed, with the pods on them. Scale returns at once; nodes join and leave in the background. With Config.Shard it
+// changes the number for all processes that share the fleet.
 func (f *Fleet) Scale(group string, count int) error {
 	if count < 0 || count > MaxNodes {
 		return fmt.Errorf("%d nodes: use 0 to %d", count, MaxNodes)
 	}
+	if f.shard == nil {
+		return f.changeWant(func(have []int) ([]int, error) { return f.scaledTo(have, group, count) })
+	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	want, err := f.scaledTo(f.want, group, count)
+	f.mu.Unlock()
+	if err == nil {
+		err = f.shard.scale(want)
+	}
+	if err != nil {
+		return err
+	}
+	return f.changeWant(func([]int) ([]int, error) { return want, nil })
+}
+
+// scaledTo returns the numbers of nodes of all groups after a change of one.
+func (f *Fleet) scaledTo(have []int, group string, count int) ([]int, error) {
 	i := slices.IndexFunc(f.cfg.Groups, func(g Group) bool { return g.Name == group || group == "" && len(f.cfg.Groups) == 1 })
 	if i < 0 {
 		var names []string
 		for i := range f.cfg.Groups {
 			names = append(names, f.cfg.Groups[i].Name)
 		}
-		return fmt.Errorf("group %q: %w: the fleet has %v", group, ErrNoGroup, names)
+		return nil, fmt.Errorf("group %q: %w: the fleet has %v", group, ErrNoGroup, names)
 	}
 	total := count
-	for j, n := range f.want {
+	for j, n := range have {
 		if j != i {
 			total += n
 		}
 	}
 	if total > MaxNodes {
-		return fmt.Errorf("the fleet would have %d nodes: at most %d", total, MaxNodes)
+		return nil, fmt.Errorf("the fleet would have %d nodes: at most %d", total, MaxNodes)
 	}
-	f.want[i] = count
+	want := slices.Clone(have)
+	want[i] = count
+	return want, nil
+}
+
+// changeWant lets the fleet have other numbers of nodes. change gets the present numbers, one for each group, and must not keep them.
+func (f *Fleet) changeWant(change func(have []int) ([]int, error)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	want, err := change(f.want)
+	if err != nil {
+		return err
+	}
+	r, err := newRoster(f.cfg.Name, f.cfg.Groups, want, len(f.held))
+	if err != nil {
+		return err
+	}
+	f.want, f.roster, f.purge = want, r, true
 	f.look()
 	return nil
 }

@@ -54,6 +54,7 @@ type kept struct {
 	lease heartbeat.Lease
 	link  *link
 	every time.Duration
+	first func() // called when the lease was renewed for the first time; nil: that was done
 	// owed is when the renewal was due first. If a renewal fails, the retry is due later, but owed does not change.
 	owed time.Time
 	done bool
@@ -82,19 +83,22 @@ func (w *wheel) run(ctx context.Context) {
 	w.group.Wait()
 }
 
-// of returns the Leases of one node, for agent.Deps.
-func (w *wheel) of(l *link, duration time.Duration) agent.Leases { return leasesOf{w, l, duration} }
+// of returns the Leases of one node, for agent.Deps. first is called when a lease was renewed for the first time.
+func (w *wheel) of(l *link, duration time.Duration, first func()) agent.Leases {
+	return leasesOf{w, l, duration, first}
+}
 
 type leasesOf struct {
 	wheel    *wheel
 	link     *link
 	duration time.Duration
+	first    func()
 }
 
 // Keep starts to renew the lease of a node, until release is called.
 func (o leasesOf) Keep(node string, uid func() types.UID) (release func()) {
 	w := o.wheel
-	k := &kept{link: o.link, every: time.Duration(float64(o.duration) * renewFraction)}
+	k := &kept{link: o.link, every: time.Duration(float64(o.duration) * renewFraction), first: o.first}
 	k.lease = heartbeat.Lease{API: w.api, Node: node, Duration: o.duration, Timeout: k.every, Owner: func(context.Context) (types.UID, error) {
 		if u := uid(); u != "" {
 			return u, nil
@@ -153,6 +157,10 @@ func (w *wheel) renew(k *kept) {
 		ctx, cancel := context.WithTimeout(through(w.ctx, k.link), k.every)
 		err = k.lease.Renew(ctx)
 		cancel()
+	}
+	if err == nil && k.first != nil {
+		k.first()
+		k.first = nil
 	}
 	now := time.Now()
 	w.mu.Lock()

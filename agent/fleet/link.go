@@ -22,6 +22,8 @@ const partitionTimeout = 15 * time.Second
 type link struct {
 	// next sends the requests; nil: the node has no identity yet, so nothing sends requests over the link.
 	next http.RoundTripper
+	// permit says until when requests may be sent; nil: always.
+	permit *permit
 	// user is the user name that the requests impersonate; "": none.
 	user string
 
@@ -69,13 +71,15 @@ func (l *link) send(r *http.Request, next http.RoundTripper) (*http.Response, er
 		delay += *d
 	}
 	l.mu.Unlock()
+	if l.permit != nil && l.permit.over() {
+		closeBody(r)
+		return nil, errNotHeld
+	}
 	if cut != nil {
 		return nil, hang(r, cut)
 	}
 	if delay > 0 && !pause(r.Context(), delay) {
-		if r.Body != nil {
-			_ = r.Body.Close() // a RoundTripper closes the body also if it fails
-		}
+		closeBody(r)
 		return nil, r.Context().Err()
 	}
 	if l.user != "" {
@@ -145,11 +149,16 @@ func (l *link) overdue() time.Duration {
 	return 0
 }
 
+// closeBody closes the body of a request, as a RoundTripper does also if it fails.
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
 // hang waits until the partition ends, partitionTimeout is over, or the context of the request ends. It returns an error.
 func hang(r *http.Request, healed <-chan struct{}) error {
-	if r.Body != nil {
-		_ = r.Body.Close() // a RoundTripper closes the body also if it fails
-	}
+	closeBody(r)
 	t := time.NewTimer(partitionTimeout)
 	defer t.Stop()
 	select {

@@ -30,6 +30,10 @@ func (f *Fleet) Collect(ch chan<- prometheus.Metric) {
 			nodes(float64(count), g.Name, state)
 		}
 	}
+	if s.Shard != nil {
+		gauge("wherry_fleet_shard_slices", "Slices of the nodes that this process holds.")(float64(s.Shard.Slices))
+		gauge("wherry_fleet_shards", "Processes that share the fleet, as far as this process knows.")(float64(len(s.Shard.Shards)))
+	}
 	gauge("wherry_fleet_join_window", "How many nodes may join at the same time now.")(float64(s.JoinWindow))
 	pods := gauge("wherry_fleet_pods", "Pods on nodes of the fleet by phase.", "phase")
 	for phase, count := range map[string]int{

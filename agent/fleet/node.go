@@ -26,6 +26,7 @@ type node struct {
 	group *Group
 	index int
 	name  string
+	slice int
 	link  *link
 	// identity is the node's client certificate; nil: there is none yet, or Config.Identity is not Certificate. Only run, and close after
 	// run has ended, use it.
@@ -195,7 +196,7 @@ func (n *node) newAgent(sim *simulated.Node) (*agent.Agent, error) {
 	if n.identity != nil {
 		deps.CloseConnections = n.identity.CloseAll
 	}
-	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
+	deps.Leases = f.wheel.of(n.link, time.Duration(k.NodeLeaseDurationSeconds)*time.Second, func() { f.leased(n) })
 	deps.Log = f.cfg.NodeLog
 	if f.hub != nil {
 		deps.Feed = f.hub.of(n.link)

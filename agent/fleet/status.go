@@ -22,6 +22,8 @@ type Status struct {
 	// Began is when the fleet began, and Running how long it runs.
 	Began   time.Time     `json:"began,omitzero"`
 	Running time.Duration `json:"running"`
+	// Shard is nil if no other process shares the fleet. Otherwise Nodes, Pods and Groups are of the nodes that this process runs.
+	Shard *ShardStatus `json:"shard,omitempty"`
 	// Groups has the number of nodes that each group should have.
 	Groups []GroupStatus `json:"groups"`
 	// Faults are the faults that nodes have now, the newest first, at most 50.
@@ -94,9 +96,13 @@ type NodeStatus struct {
 	Overdue time.Duration `json:"overdue,omitempty"`
 }
 
-// Settled reports whether all nodes that the fleet should have are Ready, and no others are left.
+// Settled reports whether all nodes that the fleet should have are Ready, and no others are left. If several processes share the fleet, it
+// reports that of the nodes of this process, and whether each process holds the slices that it should hold.
 func (s *Status) Settled() bool {
 	n := &s.Nodes
+	if s.Shard != nil && !s.Shard.Settled {
+		return false
+	}
 	return n.Ready == n.Want && n.Present == n.Want && n.Leaving == 0
 }
 
@@ -104,6 +110,9 @@ func (s *Status) Settled() bool {
 func (f *Fleet) Status() Status {
 	pods, byNode := f.pods.count()
 	s := Status{Name: f.cfg.Name, Pods: pods, Leases: f.wheel.lateness(), Requests: f.count.count()}
+	if f.shard != nil {
+		s.Shard = f.shard.status(f.sliceSizes())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.began.IsZero() {
@@ -116,9 +125,16 @@ func (f *Fleet) Status() Status {
 	for i := range f.cfg.Groups {
 		g := &s.Groups[i]
 		g.Name = f.cfg.Groups[i].Name
-		g.Want = f.want[i]
-		s.Nodes.Want += f.want[i]
 		byName[g.Name] = g
+	}
+	for slice, held := range f.held {
+		if !held {
+			continue
+		}
+		for i, n := range f.roster.counts[slice] {
+			s.Groups[i].Want += n
+			s.Nodes.Want += n
+		}
 	}
 	for _, n := range f.nodes {
 		n.countInto(&s.Nodes)

@@ -40,7 +40,7 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 			ready[n.Name] = isReady(n)
 		}
 	}
-	w.f.readiness(ready, true)
+	w.f.readiness(ready)
 	if h := w.f.hub; h != nil {
 		h.setNodes(items)
 	}
@@ -50,7 +50,7 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 // Apply stores one change of a Node.
 func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	if n, ok := obj.(*v1.Node); ok {
-		w.f.readiness(map[string]bool{n.Name: event != watch.Deleted && isReady(n)}, false)
+		w.f.changed(n.Name, isReady(n), event == watch.Deleted)
 	}
 	if h := w.f.hub; h != nil {
 		h.applyNode(event, obj)
@@ -173,7 +173,8 @@ const (
 )
 
 func (w *podWatch) note(p *v1.Pod) {
-	if !w.f.has(p.Spec.NodeName) {
+	here, member := w.f.has(p.Spec.NodeName)
+	if !member {
 		return
 	}
 	s := podState{node: p.Spec.NodeName, phase: p.Status.Phase}
@@ -187,7 +188,7 @@ func (w *podWatch) note(p *v1.Pod) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning {
+	if here && s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning {
 		w.started++
 		w.starts = append(w.starts, time.Now())
 		if len(w.starts) > maxStarts {
@@ -217,10 +218,14 @@ type nodePods struct{ all, ready int }
 
 // count returns the numbers of pods, of all nodes and by node.
 func (w *podWatch) count() (all Pods, byNode map[string]nodePods) {
+	here := w.f.here()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	byNode = map[string]nodePods{}
 	for _, s := range w.pods {
+		if here != nil && !here[s.node] {
+			continue
+		}
 		of := byNode[s.node]
 		of.all++
 		if s.ready {

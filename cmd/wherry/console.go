@@ -30,7 +30,7 @@ of a cluster through the API server, with your own rights (get nodes/proxy); the
 				if c.Node != "" {
 					return errors.New("use --node or --fleet, not both")
 				}
-				c.Socket = fleetctl.Socket(c.Socket, fleet)
+				c.Socket = (&fleetctl.Client{Name: fleet, Socket: c.Socket}).Path()
 			}
 			if c.Node != "" {
 				cfg, _, err := a.config()

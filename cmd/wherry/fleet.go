@@ -17,7 +17,7 @@ func newFleet() *cobra.Command {
 	var r fleetctl.Run
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "Run many simulated nodes in one process, in a cluster of their own or in one that you name",
+		Short: "Run many simulated nodes, in a cluster of their own or in one that you name",
 		Long: `Run many nodes in this process. Each node is a whole node agent, the same as on a real machine, with a container runtime
 in memory that executes nothing. Without --kubeconfig the command starts a control plane of its own (wherry-controlplane), and
 prints the KUBECONFIG to use. It needs no root and no container runtime.
@@ -26,6 +26,9 @@ With --kubeconfig the nodes join the cluster that you name. They have the taint 
 the cluster's own pods are not placed on them, and the label wherry.dev/fleet. At its end the command removes the nodes and
 the pods on them. After a kill, "wherry fleet clean" removes them.
 
+With --shard several processes share the nodes of one fleet. When one ends or dies, the others run its nodes. They leave the
+nodes in the cluster at their end.
+
 A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as fast as the API server can take them.`,
 		Example: `  wherry fleet --nodes 100 --pods 500
   wherry fleet --template shapes.yaml
@@ -33,6 +36,7 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
   wherry fleet --nodes 100 --pods 500 --expect pods=running --expect 'leases.p99<=1s' --within 60s --once -o json
   wherry fleet --nodes 100 --pods 500 --scenario faults.yaml
   wherry fleet --nodes 50 --kubeconfig ~/.kube/config --yes
+  wherry fleet --name big --nodes 3000 --shard auto --kubeconfig ~/.kube/config --yes
   wherry fleet --snapshot cluster.yaml --scale 10`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,6 +57,9 @@ A template gives groups of nodes their shapes: see docs/fleet.md. Nodes join as 
 	fleetName(fs, &r.Name)
 	fs.StringVar(&r.Kubeconfig, "kubeconfig", "", "join the cluster of this kubeconfig; without it a control plane is started")
 	fs.StringVar(&r.Context, "context", "", "context of the kubeconfig; default: its current one")
+	fs.BoolVar(&r.InCluster, "in-cluster", false, "join the cluster of the pod in which the command runs, as the pod's service account")
+	fs.StringVar(&r.Shard, "shard", "", "share the nodes with other processes of the same fleet: the name of this process, or auto; see docs/fleet.md")
+	fs.StringVar(&r.ShardNamespace, "shard-namespace", "", "of --shard: namespace of the leases with which the processes share the nodes (default \"kube-system\")")
 	fs.BoolVarP(&r.Yes, "yes", "y", false, "add the nodes to the cluster of --kubeconfig without being asked")
 	fs.BoolVar(&r.Keep, "keep", false, "leave nodes and pods in the cluster of --kubeconfig at the end")
 	fs.BoolVar(&r.NoTaint, "no-taint", false, "do not taint the nodes, so that the scheduler may place any pod of the cluster of --kubeconfig on them")
@@ -88,6 +95,7 @@ func newFleetClean() *cobra.Command {
 	fleetName(fs, &c.Name)
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster")
 	fs.StringVar(&c.Context, "context", "", "context of the kubeconfig; default: its current one")
+	fs.StringVar(&c.ShardNamespace, "shard-namespace", "", "namespace of the leases of fleets with --shard (default \"kube-system\")")
 	fs.BoolVar(&c.All, "all", false, "of all fleets, not only of the named one")
 	return cmd
 }
@@ -118,6 +126,7 @@ annotations, volumes or probes. The command only reads from the cluster.`,
 // fleetSocket adds the flags with which a command finds a running fleet: its name or its control socket.
 func fleetSocket(fs *pflag.FlagSet, c *fleetctl.Client) {
 	fleetName(fs, &c.Name)
+	fs.StringVar(&c.Shard, "shard", "", "the process to ask, if several share the fleet; default: the only one on this machine")
 	fs.StringVar(&c.Socket, "socket", "", "control socket of the fleet; default: a socket with the fleet's name")
 }
 
@@ -158,7 +167,7 @@ func newFleetScale() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scale COUNT", Short: "Set the number of nodes of a running fleet", Args: cobra.ExactArgs(1),
 		Long: `Set the number of nodes of a running fleet. If there are too many, the command removes those with the largest numbers, and
-the pods on them.`,
+the pods on them. If several processes share the fleet, the number is that of the whole fleet.`,
 		Example: `  wherry fleet scale 200
   wherry fleet scale 20 --group big --wait 1m`,
 		RunE: func(cmd *cobra.Command, args []string) error {

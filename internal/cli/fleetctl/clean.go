@@ -14,6 +14,8 @@ type Clean struct {
 	Name                string
 	Kubeconfig, Context string
 	All                 bool // remove the nodes of every fleet, not only those of the fleet Name
+	// ShardNamespace is the namespace of the leases with which several processes share a fleet; "": kube-system.
+	ShardNamespace string
 }
 
 // Run removes the nodes and pods of fleets that no longer run, and what let their nodes get certificates.
@@ -28,6 +30,9 @@ func (c *Clean) Run(ctx context.Context, out io.Writer) error {
 	name := c.Name
 	if c.All {
 		name = ""
+	}
+	if err := fleet.CleanShards(ctx, client, c.ShardNamespace, name); err != nil {
+		return err
 	}
 	done, err := fleet.Clean(ctx, client, name)
 	fmt.Fprintf(out, "removed from %s: %d nodes, %d pods\n", client.Host, done.Nodes, done.Pods)

@@ -67,6 +67,9 @@ func writeState(out io.Writer, s *State) {
 	if s.Kubeconfig != "" {
 		fmt.Fprintf(t, "use it\texport KUBECONFIG=%s\n", plain.Text(s.Kubeconfig))
 	}
+	if s.Shard != nil {
+		writeShards(t, s.Shard)
+	}
 	n := &s.Nodes
 	fmt.Fprintf(t, "nodes\t%d of %d Ready%s\n", n.Ready, n.Want, others(n))
 	if len(s.Groups) > 1 {

@@ -17,10 +17,14 @@ type input struct {
 	expect    []fleet.Expectation
 	plan      *fleet.Scenario  // nil: there is no --scenario
 	rules     *simulated.Rules // nil: there are no --rules
+	sum       string           // of the files of --rules, which must be the same in all shards of a fleet
 }
 
 // read reads the files that the options name, and checks the options. It starts nothing.
 func (r *Run) read() (in input, err error) {
+	if err := r.checkShard(); err != nil {
+		return in, err
+	}
 	if r.Snapshot != "" {
 		err = r.readSnapshot(&in)
 	} else {
@@ -40,7 +44,7 @@ func (r *Run) read() (in input, err error) {
 			return in, err
 		}
 	}
-	in.rules, err = readRules(r.Rules)
+	in.rules, in.sum, err = readRules(r.Rules)
 	return in, err
 }
 

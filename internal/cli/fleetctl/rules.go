@@ -1,6 +1,8 @@
 package fleetctl
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,13 +11,24 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// readRules reads rules from files; nil: there are no files.
-func readRules(names []string) (*simulated.Rules, error) {
+// readRules reads rules from files; nil: there are no files. sum is a checksum of these files, and of others that they name.
+func readRules(names []string) (rules *simulated.Rules, sum string, err error) {
 	files, err := RuleFiles(names)
 	if err != nil || len(files) == 0 {
-		return nil, err
+		return nil, "", err
 	}
-	return simulated.ParseRules(files...)
+	h := sha256.New()
+	for i := range files {
+		_, _ = h.Write(files[i].Data) // the method never fails
+		readOther := files[i].Read
+		files[i].Read = func(other string) ([]byte, error) {
+			data, err := readOther(other)
+			_, _ = h.Write(data)
+			return data, err
+		}
+	}
+	rules, err = simulated.ParseRules(files...)
+	return rules, hex.EncodeToString(h.Sum(nil)), err
 }
 
 // RuleFiles reads files of rules. Other files that they name are relative to their directories.

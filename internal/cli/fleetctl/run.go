@@ -38,6 +38,11 @@ type Run struct {
 	Rules []string
 	// Kubeconfig and Context name a cluster. Without Kubeconfig a control plane is started.
 	Kubeconfig, Context string
+	// InCluster names the cluster of the pod in which the command runs. It is used instead of Kubeconfig.
+	InCluster bool
+	// Shard is the name of this process among several that share the fleet's nodes; "": it runs all nodes; ShardAuto: it chooses a name itself.
+	// ShardNamespace is the namespace of the leases with which they share them.
+	Shard, ShardNamespace string
 	// Yes is the user's permission to add nodes to the cluster of Kubeconfig.
 	Yes bool
 	// Keep leaves the nodes and pods in the cluster of Kubeconfig when the fleet ends.
@@ -97,6 +102,9 @@ func (r *Run) Run(ctx context.Context, out io.Writer) (err error) {
 	defer endServing()
 	said := &progress{out: out, began: time.Now()}
 	said.ignored(in.rules)
+	if r.Shard != "" {
+		said.line("this process is the shard %s", r.Shard)
+	}
 	client, kubeconfig, end, err := r.cluster(ctx, in.nodes, said)
 	if err != nil {
 		return err
@@ -152,10 +160,11 @@ func (w *watcher) runFleet(ctx context.Context, stop func()) error {
 
 // config returns the configuration of the fleet, before the cluster is known. It checks the configuration and the scenario.
 func (r *Run) config(in *input) (fleet.Config, error) {
-	own := r.Kubeconfig == ""
+	own := !r.joins()
 	cfg := fleet.Config{
 		Name: r.Name, Groups: in.groups, Identity: fleet.Identity(r.Identity), Taint: !own && !r.NoTaint, Keep: r.Keep || own, Seed: r.Seed, Rules: in.rules, OwnWatches: r.OwnWatches,
-		Log: r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
+		Shard: fleet.Shard{Name: r.Shard, Namespace: r.ShardNamespace, Input: in.sum},
+		Log:   r.log(1), NodeLog: r.log(2), Client: &rest.Config{Host: "https://127.0.0.1"},
 	}
 	checked, err := fleet.New(cfg) // checks the configuration before anything is started
 	if err == nil && in.plan != nil {
@@ -166,8 +175,11 @@ func (r *Run) config(in *input) (fleet.Config, error) {
 
 // listen opens the control socket of the fleet.
 func (r *Run) listen() (net.Listener, error) {
-	l, err := socket.Listen(socketPath(r.Socket, r.Name), socketDir())
-	if errors.Is(err, socket.ErrInUse) {
+	l, err := socket.Listen(socketPath(r.Socket, r.Name, r.Shard), socketDir())
+	switch {
+	case errors.Is(err, socket.ErrInUse) && r.Shard != "":
+		return nil, fmt.Errorf("shard %s of fleet %s runs already on this machine: choose another --shard", r.Shard, r.Name)
+	case errors.Is(err, socket.ErrInUse):
 		return nil, fmt.Errorf("a fleet %s runs already on this machine: choose another --name, or end it with wherry fleet stop --name %s", r.Name, r.Name)
 	}
 	return l, err
@@ -185,15 +197,9 @@ func hostAddress() netip.Addr {
 // cluster returns the client configuration of the cluster that the user names. If the user names none, it starts a control plane. The
 // function end stops that control plane.
 func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (client *rest.Config, kubeconfig string, end func() error, err error) {
-	if r.Kubeconfig != "" {
-		if client, err = loadKubeconfig(r.Kubeconfig, r.Context); err != nil {
-			return nil, "", nil, err
-		}
-		if !r.Yes {
-			return nil, "", nil, fmt.Errorf("this adds %d simulated nodes to the cluster at %s (%s), and removes them at the end: repeat the command with --yes",
-				nodes, client.Host, r.Kubeconfig)
-		}
-		return client, r.Kubeconfig, func() error { return nil }, nil
+	if r.joins() {
+		client, err = r.given(nodes)
+		return client, r.Kubeconfig, func() error { return nil }, err
 	}
 	program, err := findPlane(r.ControlPlane)
 	if err != nil {
@@ -209,6 +215,28 @@ func (r *Run) cluster(ctx context.Context, nodes int, said *progress) (client *r
 	}
 	said.line("control plane ready: export KUBECONFIG=%s", p.kubeconfig)
 	return client, p.kubeconfig, p.stop, nil
+}
+
+// joins reports whether the fleet joins a cluster that exists.
+func (r *Run) joins() bool { return r.Kubeconfig != "" || r.InCluster }
+
+// given returns the client configuration of the cluster that the user names.
+func (r *Run) given(nodes int) (client *rest.Config, err error) {
+	if r.InCluster {
+		if client, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("--in-cluster: %w", err)
+		}
+	} else if client, err = loadKubeconfig(r.Kubeconfig, r.Context); err != nil {
+		return nil, err
+	}
+	end := ", and removes them at the end"
+	if r.Keep || r.Shard != "" {
+		end = ""
+	}
+	if !r.Yes {
+		return nil, fmt.Errorf("this adds %d simulated nodes to the cluster at %s%s: repeat the command with --yes", nodes, client.Host, end)
+	}
+	return client, nil
 }
 
 // loadKubeconfig reads a kubeconfig.

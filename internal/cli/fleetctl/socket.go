@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -41,12 +42,12 @@ type Watched struct {
 // mostAttention is the largest number of nodes in Watched.Attention.
 const mostAttention = 10_000
 
-// socketPath returns the socket of a fleet.
-func socketPath(asked, name string) string {
+// socketPath returns the socket of a fleet, or of one of the processes that share it.
+func socketPath(asked, name, shard string) string {
 	if asked != "" {
 		return asked
 	}
-	return filepath.Join(socketDir(), "fleet-"+name+".sock")
+	return filepath.Join(socketDir(), socketName(name, shard))
 }
 
 // socketDir returns the directory of the sockets. Only this user may enter it.
@@ -156,13 +157,24 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	return ctlsocket.Read(w, r, maxRequest, into)
 }
 
-// Socket returns the path of the socket of a fleet; asked is the path that the user chose, or "".
-func Socket(asked, name string) string { return socketPath(asked, name) }
-
 // Client talks to the fleet that listens on a socket.
 type Client struct {
 	Name   string // the fleet's name
-	Socket string // "": the usual one of Name
+	Shard  string // the process, if several share the fleet; "": the only one on this machine
+	Socket string // "": the usual one of Name and Shard
+}
+
+// Path returns the path of the fleet's socket.
+func (c *Client) Path() string {
+	path := socketPath(c.Socket, c.Name, c.Shard)
+	if c.Socket == "" && c.Shard == "" {
+		if _, err := os.Stat(path); err != nil {
+			if only, ok := onlyShard(c.Name); ok {
+				return only
+			}
+		}
+	}
+	return path
 }
 
 // errNone means that no fleet listens.
@@ -171,7 +183,7 @@ var errNone = errors.New("no fleet runs")
 // ask sends a request and decodes the answer.
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	peer := ctlsocket.Peer{
-		Socket: socketPath(c.Socket, c.Name), What: "the fleet", None: errNone, Hint: "start one with wherry fleet, or name another with --name or --socket",
+		Socket: c.Path(), What: "the fleet", None: errNone, Hint: "start one with wherry fleet, or name another with --name, --shard or --socket",
 	}
 	return peer.Ask(ctx, method, path, body, into)
 }
@@ -226,7 +238,7 @@ func (c *Client) Play(ctx context.Context, file string, text []byte) error {
 
 // listens reports whether a process accepts connections on the fleet's socket.
 func (c *Client) listens(ctx context.Context) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socketPath(c.Socket, c.Name))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Path())
 	if err == nil {
 		_ = conn.Close()
 	}
