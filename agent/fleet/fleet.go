@@ -41,7 +41,8 @@ type Fleet struct {
 	count *requests          // next: it counts what it sends
 	wheel *wheel
 	pods  *podWatch
-	hub   *hub // nil with Config.OwnWatches
+	hub   *hub     // nil with Config.OwnWatches
+	told  *changes // nil without Config.Changed
 	wake  chan struct{}
 	// serving is set by Run before any node starts; nil: the nodes have no HTTPS API.
 	serving *serving
@@ -97,6 +98,7 @@ func New(cfg Config) (*Fleet, error) {
 		f.hub = newHub(f.api, mine)
 	}
 	f.pods = &podWatch{f: f, pods: map[types.UID]podState{}}
+	f.told = newChanges(cfg.Changed, f.age)
 	return f, nil
 }
 
@@ -140,6 +142,16 @@ func (f *Fleet) Run(ctx context.Context) error {
 	done, err := clean(final, f.api, f.selector(), nil)
 	f.cfg.Log.Info("the fleet is removed from the cluster", "nodes", done.Nodes, "pods", done.Pods)
 	return err
+}
+
+// age returns the time since Run began; 0 before.
+func (f *Fleet) age() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.began.IsZero() {
+		return 0
+	}
+	return time.Since(f.began)
 }
 
 func (f *Fleet) selector() string { return selectorOf(f.cfg.Name) }

@@ -38,8 +38,10 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 	for _, item := range items {
 		if n, ok := item.(*v1.Node); ok {
 			ready[n.Name] = isReady(n)
+			w.f.told.node(n.Name, ready[n.Name], true)
 		}
 	}
+	w.f.told.keepNodes(ready)
 	w.f.readiness(ready, true)
 	if h := w.f.hub; h != nil {
 		h.setNodes(items)
@@ -50,7 +52,9 @@ func (w nodeWatch) Replace(items []runtime.Object) bool {
 // Apply stores one change of a Node.
 func (w nodeWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 	if n, ok := obj.(*v1.Node); ok {
-		w.f.readiness(map[string]bool{n.Name: event != watch.Deleted && isReady(n)}, false)
+		here := event != watch.Deleted
+		w.f.told.node(n.Name, here && isReady(n), here)
+		w.f.readiness(map[string]bool{n.Name: here && isReady(n)}, false)
 	}
 	if h := w.f.hub; h != nil {
 		h.applyNode(event, obj)
@@ -126,6 +130,7 @@ func (w *podWatch) Replace(items []runtime.Object) bool {
 	w.mu.Lock()
 	maps.DeleteFunc(w.pods, func(uid types.UID, _ podState) bool { return !seen[uid] })
 	w.mu.Unlock()
+	w.f.told.keepPods(seen)
 	if h := w.f.hub; h != nil {
 		h.setPods(items)
 	}
@@ -142,6 +147,7 @@ func (w *podWatch) Apply(event watch.EventType, obj runtime.Object) bool {
 		w.mu.Lock()
 		delete(w.pods, p.UID)
 		w.mu.Unlock()
+		w.f.told.podGone(p.UID)
 	} else {
 		w.note(p)
 	}
@@ -179,6 +185,7 @@ func (w *podWatch) note(p *v1.Pod) {
 			s.ready = c.Status == v1.ConditionTrue
 		}
 	}
+	w.f.told.pod(p, &s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s.phase == v1.PodRunning && w.pods[p.UID].phase != v1.PodRunning {
